@@ -73,12 +73,12 @@ def begin() -> None:
 
 
 def confined() -> bool:
-    """Whether this process is confined."""
+    """True if this process is confined."""
     return _now is not None
 
 
 def writes() -> bool:
-    """Whether this process may write files at all."""
+    """True if this process may write files at all."""
     return _now is None or bool(_now.folder)
 
 

@@ -28,7 +28,7 @@ class ReplyToken(NamedTuple):
     """The characters that it finished."""
     special: bool = False
     ends: bool = False
-    """Whether it ends the sequence."""
+    """True if it ends the sequence."""
 
 
 class _Undecided(NamedTuple):

@@ -66,7 +66,7 @@ class Field:
     before: str = ""
     """The setting of its group that it comes before; empty where the group has it in the order of the class."""
     wide: bool = False
-    """Whether it takes a whole line of the form."""
+    """True if it takes a whole line of the form."""
     short: str = ""
     """The short flag, such as `-m`."""
     metavar: str = ""
@@ -101,7 +101,7 @@ class Field:
         return f"{number} {above} {self.low:g} to {high}"
 
     def on(self, settings: object) -> bool:
-        """Whether it has another value than one that turns it off."""
+        """True if it has another value than one that turns it off."""
         value = getattr(settings, self.name)
         return value != self.default and not (self.stage is not None and value in self.stage.off)
 

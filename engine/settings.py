@@ -301,7 +301,7 @@ class LoadSettings:
 
     @property
     def divided(self) -> bool:
-        """Whether several processes compute the model."""
+        """True if several processes compute the model."""
         return self.ranks > 1 or bool(self.hostfile)
 
 

@@ -26,7 +26,7 @@ _HIDDEN = {"Cc", "Cf", "Cs", "Cn", "Co", "Zl", "Zp", "Zs"}
 
 
 def _presentation(code: int) -> bool:
-    """Whether it only asks for a text or picture form of the character before it."""
+    """True if it only asks for a text or picture form of the character before it."""
     return 0xFE00 <= code <= 0xFE0F or 0xE0100 <= code <= 0xE01EF
 
 

@@ -70,7 +70,7 @@ class BreakpointEvaluator:
         """Conditions that held after the last step, as sentences with their figures; empty where the run continues."""
 
     def is_at(self, session: Session) -> bool:
-        """Whether the last evaluation was at the session's current node, so that its run continues from there."""
+        """True if the last evaluation was at the session's current node, so that its run continues from there."""
         return session is self._session and session.node == self._node
 
     def evaluate(self, logits: NodeLogits) -> bool:
@@ -231,7 +231,7 @@ class TextTail:
         self._text += text
 
     def contains(self, wanted: str) -> bool:
-        """Whether the newest token completed a text."""
+        """True if the newest token completed a text."""
         return self._text.find(wanted, max(0, self._seen - len(wanted) + 1)) >= 0
 
     def match(self, pattern: Any) -> str:

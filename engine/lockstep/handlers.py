@@ -198,7 +198,7 @@ class Way:
         self._node = self._tree.add_prompt(ROOT, ids)[-1]
         self.ids: list[int] = []
         self.ended = False
-        """Whether it ended its sequence."""
+        """True if it ended its sequence."""
 
     def step(self) -> None:
         """Take its own pick, unless it has ended."""

@@ -48,7 +48,7 @@ class Algorithm(Protocol):
         """Take one word apart: as the model sees it, after normalizer and pre-tokenizer."""
 
     def joins(self, left: str, right: str) -> bool:
-        """Whether a piece may have these two characters beside each other; where it may not, a word can be halved."""
+        """True if a piece may have these two characters beside each other; where it may not, a word can be halved."""
 
 
 def algorithm_of(model: Mapping[str, Any]) -> Algorithm:

@@ -47,7 +47,7 @@ class Filling:
     config: dict[str, Any]
     """The template's variables besides those."""
     opened: bool
-    """Whether the last message is left open, in place of beginning an answer."""
+    """True if the last message is left open, in place of beginning an answer."""
 
     @property
     def last(self) -> str:

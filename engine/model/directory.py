@@ -119,7 +119,7 @@ def _entry(name: str, entry: Any, size: int) -> TensorEntry:
 
 
 def _whole(values: Any) -> bool:
-    """Whether this is a list of numbers that count something."""
+    """True if this is a list of numbers that count something."""
     if not isinstance(values, list) or not set(map(type, values)) <= {int}:
         return False
     return not values or (min(values) >= 0 and max(values) < 2**63)

@@ -47,7 +47,7 @@ class Whole:
     dtype: str
     quantization: str | None
     learned_positions: bool
-    """Whether positions beyond its window have no embedding."""
+    """True if positions beyond its window have no embedding."""
 
     @property
     def weights(self) -> str:

@@ -73,7 +73,7 @@ class DownloadProgress:
 
 
 def is_hub_id(name: str) -> bool:
-    """Whether a name can be a hub's: owner/name, or one name."""
+    """True if a name can be a hub's: owner/name, or one name."""
     return bool(_ID.fullmatch(name)) and "--" not in name and ".." not in name
 
 

@@ -94,13 +94,13 @@ class DiskModel:
     problem: str = ""
     """Why it can't be loaded, and what to do about it: a sentence or two; not yet printable. Empty where it can be."""
     incomplete: bool = False
-    """Whether files of it are missing."""
+    """True if files of it are missing."""
     notes: tuple[str, ...] = ()
     """What else there is to know, a sentence each; not yet printable."""
 
     @property
     def downloads(self) -> bool:
-        """Whether opening it downloads what is missing."""
+        """True if opening it downloads what is missing."""
         return self.incomplete and bool(self.hub_id)
 
     @property

@@ -310,7 +310,7 @@ def _point(link: Path, blob: Path) -> None:
 
 
 def kept(name: str) -> bool:
-    """Whether a name stays within the snapshot, and is one that a person could have given."""
+    """True if a name stays within the snapshot, and is one that a person could have given."""
     parts = PurePosixPath(name).parts
     return (
         bool(parts)

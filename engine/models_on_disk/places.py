@@ -68,7 +68,7 @@ def _places(
 
 
 def _is_bundled(path: Path) -> bool:
-    """Whether a directory has the bundled model's weights: that of another installation of the program."""
+    """True if a directory has the bundled model's weights: that of another installation of the program."""
     name = "model.safetensors"
     try:
         return filecmp.cmp(path / name, pocket.directory() / name, shallow=False)

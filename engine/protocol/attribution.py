@@ -85,7 +85,7 @@ class AttributionRead(Record):
     depth: int
     """Layers of the model."""
     softcap: bool
-    """Whether the model bends its logits after the sum (tanh): the contributions are to the logits before that."""
+    """True if the model bends its logits after the sum (tanh): the contributions are to the logits before that."""
     notes: tuple[str, ...]
     """A sentence for each kind of thing that could not be split, with the layers."""
     facts: CaptureFacts

@@ -37,7 +37,7 @@ class StartBatch(Command):
     size: int = 32
     """Lanes at once; the others wait until one has ended, or all of them."""
     static: bool = False
-    """Whether lanes that ended keep their rows, and lanes that wait join only when all have ended."""
+    """True if lanes that ended keep their rows, and lanes that wait join only when all have ended."""
     steps: int | None = None
     """Steps to take, None for all."""
 
@@ -196,7 +196,7 @@ class BatchOpened(Record):
     size: int
     """Lanes at once; the others wait."""
     static: bool
-    """Whether lanes that ended keep their rows until all have ended."""
+    """True if lanes that ended keep their rows until all have ended."""
     node: int | None = None
     """The session's node that all lanes go on from, whose KV they share; None where each has a prompt of its own."""
     note: str = ""
@@ -315,7 +315,7 @@ class LaneCompared(Record):
 
     @property
     def within(self) -> bool:
-        """Whether rounding explains all differences of the numbers."""
+        """True if rounding explains all differences of the numbers."""
         return self.largest <= self.rounding
 
 

@@ -32,7 +32,7 @@ class Hook:
     unit: HookUnit | None = None
     """The unit that is switched off by it; None where nothing is."""
     heads: bool = False
-    """Whether each head has its own, so that the head's number may follow: `[1]` or `.1`."""
+    """True if each head has its own, so that the head's number may follow: `[1]` or `.1`."""
 
 
 HOOKS: tuple[Hook, ...] = (

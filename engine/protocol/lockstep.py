@@ -165,7 +165,7 @@ class LockstepSpan:
 
     @property
     def whole(self) -> bool:
-        """Whether all its tokens are scored by both, so that their logprobs are about the same bytes."""
+        """True if all its tokens are scored by both, so that their logprobs are about the same bytes."""
         return bool(self.tokens) and (self.scored, self.other_scored) == (self.tokens, self.other_tokens)
 
     @property

@@ -80,7 +80,7 @@ class ModelFacts(Record):
 
     @property
     def ran(self) -> bool:
-        """Whether there is a model; False where a server's reply is shown, of which no model is known."""
+        """True if there is a model; False where a server's reply is shown, of which no model is known."""
         return self.layers > 0
 
     @property

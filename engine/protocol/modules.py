@@ -69,7 +69,7 @@ class RopeFacts:
     slowest: float | None
     """Tokens in which the slowest pair turns once; None where one doesn't turn at all."""
     table: bool
-    """Whether the frequencies come from a table, which stretches the base's: Llama 3, YaRN and others."""
+    """True if the frequencies come from a table, which stretches the base's: Llama 3, YaRN and others."""
 
 
 @frozen
@@ -197,7 +197,7 @@ class ModelModules(Record):
 
     @property
     def tied(self) -> bool:
-        """Whether the logits are computed with the embedding's table."""
+        """True if the logits are computed with the embedding's table."""
         return any(part.path == self.head and part.role == "embedding" for part in self.before)
 
     @property

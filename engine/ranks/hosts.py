@@ -54,7 +54,7 @@ class RankHost:
 
     @property
     def local(self) -> bool:
-        """Whether it is this machine."""
+        """True if it is this machine."""
         return self.ssh in (LOOPBACK, "localhost", "::1")
 
 

@@ -70,7 +70,7 @@ class Welcome:
     outstanding: tuple[int, ...]
     """Ids of the commands that had not ended."""
     model: bool
-    """Whether there is a session with a model."""
+    """True if there is a session with a model."""
 
 
 def shake_hands(
@@ -156,9 +156,9 @@ class RemoteEngine:
         """Guards all that follows; notified when the stage or what is asked for changes."""
         self.connection = Connection(link.where)
         self.joins = False
-        """Whether the first connection shows the session that is there."""
+        """True if the first connection shows the session that is there."""
         self.has_session = False
-        """Whether there was one with a model when the connection was made."""
+        """True if there was one with a model when the connection was made."""
         self._lines: Lines | None = None
         self._closing = self._hurried = self._given_up = False
         self._engine, self._client, self._number = "", 0, 0
@@ -173,7 +173,7 @@ class RemoteEngine:
 
     @property
     def far(self) -> bool:
-        """Whether the engine may be on another machine, with other files."""
+        """True if the engine may be on another machine, with other files."""
         return self._link.far
 
     # ---- the backend ------------------------------------------------------------------------

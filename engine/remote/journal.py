@@ -145,7 +145,7 @@ class Visitor:
             self._journal.changed.notify_all()
 
     def speaks_on(self, lines: Lines) -> bool:
-        """Whether a connection is this one's."""
+        """True if a connection is this one's."""
         return self._lines is lines
 
     # ---- reading ----------------------------------------------------------------------------

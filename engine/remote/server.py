@@ -79,7 +79,7 @@ class EngineServer:
         self._failed: set[int] = set()
         """Those among them that failed."""
         self._model = False
-        """Whether the journal's present part has a model."""
+        """True if the journal's present part has a model."""
         self._lost = ""
         """Why the journal lacks records of the present model; empty where it has them all."""
         self._visitor: Visitor | None = None

@@ -41,7 +41,7 @@ class EncodedPrompt:
     """The template filled, or the raw text."""
     ids: list[int]
     chat: bool
-    """Whether a chat template was filled."""
+    """True if a chat template was filled."""
     notes: tuple[str, ...]
     """Requests that could not be met."""
     messages: tuple[Message, ...]

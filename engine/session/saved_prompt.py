@@ -152,7 +152,7 @@ def _check_form(
 
 
 def _fits(array: mx.array, value: mx.array, tokens: int) -> bool:
-    """Whether an array has the shape of another, or that of a growing cache with a few columns more or less."""
+    """True if an array has the shape of another, or that of a growing cache with a few columns more or less."""
     one, other = list(array.shape), list(value.shape)
     if len(one) == len(other) == 4 and min(one[2], other[2]) >= tokens and one[2] <= tokens + 2 * BLOCK:
         one[2] = other[2]
@@ -251,7 +251,7 @@ class PromptParts:
     text: str
     ids: list[int]
     chat: bool
-    """Whether the second went through the chat template."""
+    """True if the second went through the chat template."""
 
 
 def prompt(session: Session, command: Prefill, stopped: Stopped) -> Iterator[PromptRecord]:

@@ -367,7 +367,7 @@ class Rest:
     decode: Callable[[Rest, type, int], Any]
     """Decodes the value in a place. It never raises, since it is called while a screen draws."""
     waits: bool = False
-    """Whether it is to be decoded later."""
+    """True if it is to be decoded later."""
 
     def __post_init__(self) -> None:
         self.waits = type(self.parts) is bytes

@@ -109,7 +109,7 @@ class TraceReader(Iterator[Entry]):
 
     @property
     def follows(self) -> bool:
-        """Whether more may come at the end: not in a file that is compressed, or has its last line."""
+        """True if more may come at the end: not in a file that is compressed, or has its last line."""
         return self._follow and not (self.compressed or self._ends or self._raw.closed)
 
     def __next__(self) -> Entry:

@@ -49,7 +49,7 @@ class Header:
     """When, as ISO 8601 in UTC."""
     fields: Fields
     ends: bool = False
-    """Whether a last line follows, so that a file that is cut short can be detected. A journal has none."""
+    """True if a last line follows, so that a file that is cut short can be detected. A journal has none."""
 
 
 @frozen

@@ -94,7 +94,7 @@ def too_dense(size: int, packed: int) -> str:
 
 
 def too_deep(value: object) -> bool:
-    """Whether lists and objects stand in one another more than `DEPTH_LIMIT` deep."""
+    """True if lists and objects stand in one another more than `DEPTH_LIMIT` deep."""
     level: list[object] = [value]
     for _ in range(DEPTH_LIMIT + 1):
         level = [inner for each in level for inner in _within(each)]

@@ -125,7 +125,7 @@ class CheckResult:
 
     @property
     def holds(self) -> bool:
-        """Whether nothing is wrong: what a model can't do is no fault."""
+        """True if nothing is wrong: what a model can't do is no fault."""
         return self.status in ("ok", "refused")
 
 
@@ -139,7 +139,7 @@ class FoundDifference:
 
     @property
     def within(self) -> bool:
-        """Whether rounding explains the difference; not that of a number that is none."""
+        """True if rounding explains the difference; not that of a number that is none."""
         return self.difference is None or self.allowed is None or self.difference <= self.allowed
 
 
@@ -241,7 +241,7 @@ class ModelChecks:
 
     @property
     def stepped(self) -> bool:
-        """Whether there are tokens to compare others with."""
+        """True if there are tokens to compare others with."""
         return bool(self._steps)
 
     def run(self) -> Iterator[CheckResult]:

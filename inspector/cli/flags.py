@@ -317,7 +317,7 @@ def screens_engine(args: argparse.Namespace, joins: bool) -> RemoteEngine | None
 
 
 def needs_process(load: LoadSettings) -> bool:
-    """Whether the screen has an engine in a process of its own: the loss of a rank ends what has lost it."""
+    """True if the screen has an engine in a process of its own: the loss of a rank ends what has lost it."""
     return load.ranks > 1 or bool(load.hostfile)
 
 
@@ -391,7 +391,7 @@ def _joined(parser: Parser, argv: Sequence[str]) -> list[str]:
 
 
 def _is_value(argument: str, known: Container[str]) -> bool:
-    """Whether an argument that begins with one hyphen is no flag, nor one that lacks a hyphen, as -prompt does."""
+    """True if an argument that begins with one hyphen is no flag, nor one that lacks a hyphen, as -prompt does."""
     one_hyphen = argument.startswith("-") and not argument.startswith("--")
     return one_hyphen and argument not in known and f"-{argument.partition('=')[0]}" not in known
 

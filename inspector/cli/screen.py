@@ -252,7 +252,7 @@ def application() -> type[InspectorApp]:
 
 
 def _begins(args: argparse.Namespace) -> bool:
-    """Whether a flag says how a session is to begin, so that none that is there already is shown."""
+    """True if a flag says how a session is to begin, so that none that is there already is shown."""
     beside = {"connect", "token_file", "unencrypted", "theme", "no_save", "no_plugins"}
     return any(
         value not in (None, False) and name not in beside and not name.startswith("break_")
@@ -451,6 +451,6 @@ def check_terminal(
 
 
 def is_terminal(name: str) -> bool:
-    """Whether a standard stream is a terminal."""
+    """True if a standard stream is a terminal."""
     stream = getattr(sys, name)
     return stream is not None and not stream.closed and bool(stream.isatty())

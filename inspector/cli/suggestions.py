@@ -140,5 +140,5 @@ def _near(word: str, subcommands: Sequence[str]) -> str:
 
 
 def _names_model(word: str) -> bool:
-    """Whether a word is the bundled model, a directory, or written as a hub id is."""
+    """True if a word is the bundled model, a directory, or written as a hub id is."""
     return word == "pocket" or os.path.isdir(word) or re.fullmatch(r"[\w.-]+/[\w.-]+", word) is not None

@@ -117,7 +117,7 @@ def _entries(content: Mapping[str, object], before: str = "") -> Iterator[tuple[
 
 
 def can_be_sent(key: str) -> bool:
-    """Whether terminals send a key, as any of them does without extensions.
+    """True if terminals send a key, as any of them does without extensions.
 
     Args:
         key: As a person writes it.

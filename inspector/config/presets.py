@@ -71,7 +71,7 @@ class Presets:
         return (*SHIPPED, *own)
 
     def is_own(self, name: str) -> bool:
-        """Whether a preset is in the user's file, so that it can be deleted."""
+        """True if a preset is in the user's file, so that it can be deleted."""
         return name in self._own
 
     def values(self, name: str) -> Mapping[str, Any]:

@@ -73,7 +73,7 @@ def text_of(path: Path) -> str:
 
 
 def begins(path: Path) -> bool:
-    """Whether a file begins as a lesson does; other Markdown doesn't."""
+    """True if a file begins as a lesson does; other Markdown doesn't."""
     try:
         with path.open("rb") as file:
             return file.readline(100).strip() == FENCE.encode()
@@ -193,7 +193,7 @@ _TOML = 'A value is written name = "text", name = 3, or name = ["text", "text"].
 
 
 def _names(line: str, name: str) -> bool:
-    """Whether a line gives a name its value, or begins its table."""
+    """True if a line gives a name its value, or begins its table."""
     return line.partition("=")[0].strip() == name or line.strip() == f"[{name}]"
 
 

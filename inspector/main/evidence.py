@@ -57,7 +57,7 @@ class ExportPart:
     beat: Callable[[Timeline, Sequence[Record], Beat], Iterable[Element]] | None = None
     """Makes tables of what it found since a beat of a lesson began."""
     looked: bool = True
-    """Whether it is of what a person looked at; False where it is of the session itself."""
+    """True if it is of what a person looked at; False where it is of the session itself."""
 
 
 def exhibits_of(parts: Iterable[ExportPart], of: Exported) -> Iterator[Exhibit]:

@@ -36,7 +36,7 @@ class Reply:
     """From the end of the request to the reply's first byte."""
     last_ms: float
     cut: bool
-    """Whether it broke off."""
+    """True if it broke off."""
     body: Any
     """A JSON value, or a text where it is none; None where it was a stream."""
     events: tuple[tuple[float, Any], ...]

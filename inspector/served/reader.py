@@ -53,7 +53,7 @@ class OpenReply:
     """Where it is a stream."""
     began: float
     framed: bool
-    """Whether its end is told by more than the end of the connection."""
+    """True if its end is told by more than the end of the connection."""
 
 
 @frozen

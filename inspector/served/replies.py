@@ -66,11 +66,11 @@ class ServedReply:
     error: str = ""
     """What the server refused, in its own words."""
     cut: bool = False
-    """Whether it broke off."""
+    """True if it broke off."""
 
     @property
     def by_mlx_lm(self) -> bool:
-        """Whether it is one of mlx_lm.server's."""
+        """True if it is one of mlx_lm.server's."""
         return self.form.startswith("mlx_lm")
 
     @property

@@ -55,7 +55,7 @@ class ServedStep:
 
     @property
     def misnamed(self) -> bool:
-        """Whether the reply names another token in its place."""
+        """True if the reply names another token in its place."""
         return self.named is not None
 
 
@@ -70,7 +70,7 @@ class Rescored:
     """How the tokens are known; None without any."""
     steps: tuple[ServedStep, ...]
     same_text: bool
-    """Whether these tokens spell the reply's text."""
+    """True if these tokens spell the reply's text."""
     notes: tuple[str, ...]
     """What the server made of the text, and what isn't known: one sentence each."""
 

@@ -53,12 +53,12 @@ class EngineConnection:
 
     @property
     def far(self) -> bool:
-        """Whether the engine has other files than this process."""
+        """True if the engine has other files than this process."""
         return self._engine.far
 
     @property
     def joins(self) -> bool:
-        """Whether the session that the engine has is to be shown, rather than a new one."""
+        """True if the session that the engine has is to be shown, rather than a new one."""
         return self._engine.joins and self._engine.has_session
 
     @property

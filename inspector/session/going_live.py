@@ -64,7 +64,7 @@ class GoingLive:
 
     @property
     def under_way(self) -> bool:
-        """Whether the way is being gone."""
+        """True if the way is being gone."""
         return bool(self._client.timeline.returning)
 
     # ---- the person -------------------------------------------------------------------------

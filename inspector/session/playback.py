@@ -54,7 +54,7 @@ class ReplayTransport(Transport):
 
     @property
     def running(self) -> bool:
-        """Whether it plays."""
+        """True if it plays."""
         return self._player.playing
 
     @property
@@ -99,7 +99,7 @@ class ReplayTransport(Transport):
 
     @property
     def _at_caption(self) -> bool:
-        """Whether the selected token is the one that a caption speaks of now."""
+        """True if the selected token is the one that a caption speaks of now."""
         caption, selected = self._player.telling, self._client.timeline.selected
         return caption is not None and selected is not None and selected.node == caption.node
 
@@ -215,7 +215,7 @@ class ReplayTransport(Transport):
 
     @property
     def captioned(self) -> bool:
-        """Whether the recording has captions at all."""
+        """True if the recording has captions at all."""
         return self._player.file.captions.any
 
 

@@ -13,7 +13,7 @@ from inspector.state.timeline import Timeline
 
 
 def is_conversation(messages: Sequence[Message]) -> bool:
-    """Whether there is more than a system prompt and one message."""
+    """True if there is more than a system prompt and one message."""
     return sum(message.role != "system" for message in messages) > 1
 
 

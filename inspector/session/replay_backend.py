@@ -202,7 +202,7 @@ def _matches(candidate: Candidate, query: TokenQuery) -> bool:
 
 
 def _whole(explained: Explained) -> bool:
-    """Whether an explanation has a value for each candidate, as one that an engine made does."""
+    """True if an explanation has a value for each candidate, as one that an engine made does."""
     count = len(explained.next.candidates)
     parts = (explained.logits, explained.earlier, *(column.values for column in explained.columns))
     return all(len(part) == count for part in parts)

@@ -33,7 +33,7 @@ class Transport(Protocol):
 
     @property
     def running(self) -> bool:
-        """Whether something goes on by itself."""
+        """True if something goes on by itself."""
 
     @property
     def ready(self) -> frozenset[str]:
@@ -91,7 +91,7 @@ class Transport(Protocol):
 
     @property
     def captioned(self) -> bool:
-        """Whether room for captions is kept."""
+        """True if room for captions is kept."""
         return False
 
 
@@ -112,7 +112,7 @@ class LiveTransport(Transport):
 
     @property
     def running(self) -> bool:
-        """Whether a run is outstanding."""
+        """True if a run is outstanding."""
         return bool(self._client.of(Run))
 
     @property

@@ -50,9 +50,9 @@ class BeamNode:
     rank: int | None = None
     """In the final ranking, 1 the best; at the last node of a hypothesis."""
     greedy: bool = False
-    """Whether greedy decoding takes it."""
+    """True if greedy decoding takes it."""
     ends: bool = False
-    """Whether it is an end-of-sequence token that ended a hypothesis."""
+    """True if it is an end-of-sequence token that ended a hypothesis."""
 
 
 @slotted
@@ -67,7 +67,7 @@ class BeamSearch:
 
     @property
     def over(self) -> bool:
-        """Whether the search can't continue."""
+        """True if the search can't continue."""
         return self.ended is not None or self.failure is not None
 
     @property
@@ -101,7 +101,7 @@ class BeamHistory(CapabilityState):
         """Last nodes of the beams and hypotheses of the last search that fell out, in the order in which they did."""
         self._children: dict[int, list[int]] = {}
         self._opening = False
-        """Whether the command that began the search is still under way."""
+        """True if the command that began the search is still under way."""
 
     def apply(self, record: Record) -> None:
         """Take in one record; those of other matters change nothing."""

@@ -134,7 +134,7 @@ class Partition:
         self._tokens = tokens
 
     def alike(self, above: int, node: int) -> bool:
-        """Whether both are prompt or both are completion."""
+        """True if both are prompt or both are completion."""
         if above == ROOT:
             return False
         return (self._tokens[above].made == PROMPT) == (self._tokens[node].made == PROMPT)
@@ -312,7 +312,7 @@ class Branches:
         return self._tokens[branch.first].made
 
     def leads(self, node: int, to: int) -> bool:
-        """Whether the path to a node goes through another, or ends there; costs the branches above it."""
+        """True if the path to a node goes through another, or ends there; costs the branches above it."""
         branch, end = self._branch[node], self._branch[to]
         if branch is end:
             return self.place(node) <= self.place(to)

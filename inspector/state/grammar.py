@@ -24,7 +24,7 @@ FIGHTS = 0.01
 
 
 def outside(reading: GrammarReading | None) -> bool:
-    """Whether the text left the grammar."""
+    """True if the text left the grammar."""
     return reading is not None and reading.state == "left"
 
 

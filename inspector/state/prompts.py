@@ -43,7 +43,7 @@ class Prompts:
     current: PromptRead | None = None
     """The path's last prompt; where the path leaves inside one, the prompt on show before."""
     reading: bool = False
-    """Whether a prompt's prefill is under way, or was stopped on its way."""
+    """True if a prompt's prefill is under way, or was stopped on its way."""
     failure: Failure | None = None
     """Why the last prompt was refused, until one is taken."""
     kv: dict[int, KVReading] = field(default_factory=dict)

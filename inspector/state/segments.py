@@ -57,12 +57,12 @@ class PathRun:
 
     @property
     def blank(self) -> bool:
-        """Whether it has nothing but white space."""
+        """True if it has nothing but white space."""
         return self.word == self.end
 
     @property
     def told(self) -> bool:
-        """Whether it is worth a line: markup and white space are none."""
+        """True if it is worth a line: markup and white space are none."""
         return self.kind is not None and self.kind != MARKUP and not self.blank
 
 
@@ -110,7 +110,7 @@ class PathSegments:
     provisional: int = 0
     """Tokens at the end whose kinds the next ones decide."""
     over: bool = False
-    """Whether the reply at its end has ended."""
+    """True if the reply at its end has ended."""
     _blank: list[bool] = field(default_factory=list)
     """Whether each token is white space."""
     _sums: list[Figures] = field(default_factory=lambda: [NOTHING])
@@ -123,7 +123,7 @@ class PathSegments:
 
     @property
     def several(self) -> bool:
-        """Whether there is more than one: else there is nothing to tell apart."""
+        """True if there is more than one: else there is nothing to tell apart."""
         return len(list(islice((run for run in self.runs if run.told), 2))) > 1
 
     def at(self, slot: int) -> PathRun | None:

@@ -66,7 +66,7 @@ class Marks:
         return next((deletion for deletion in reversed(self._deletions) if deletion.tokens), None)
 
     def hides(self, node: int) -> bool:
-        """Whether the deletion of a node hides anything still."""
+        """True if the deletion of a node hides anything still."""
         return any(deletion.node == node and deletion.tokens for deletion in self._deletions)
 
     # ---- records as they come ---------------------------------------------------------------
@@ -87,7 +87,7 @@ class Marks:
                 pass
 
     def _is_shown(self, node: int, tree: SessionTree) -> bool:
-        """Whether it is a token of the prompt on show, which stays."""
+        """True if it is a token of the prompt on show, which stays."""
         known = tree.branches.of(tree.tip) is not None
         return tree.branches[node].made == PROMPT and known and tree.branches.leads(node, tree.tip)
 

@@ -241,7 +241,7 @@ class Timeline:
         return item.candidates if isinstance(item, PromptToken) else ()
 
     def conceals(self, *what: str) -> bool:
-        """Whether any of some things is not to be seen for now: each panel asks before it shows it."""
+        """True if any of some things is not to be seen for now: each panel asks before it shows it."""
         return not self.concealed.isdisjoint(what)
 
     @property

@@ -227,7 +227,7 @@ def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_list_of_nothing(install: Install, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plugins"]) == 0
-    assert capsys.readouterr().out.startswith("No installed package brings anything.")
+    assert capsys.readouterr().out.startswith("No plug-in is installed.")
 
 
 # ---- what is left out ---------------------------------------------------------------------------

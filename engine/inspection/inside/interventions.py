@@ -165,7 +165,7 @@ class Survey(Edits):
         self._calls: Counter[tuple[int, str]] = Counter()
         self._layers: set[int] = set()
         self.rows = True
-        """Whether all that was seen has its rows along the first axis, so that each can be changed in its own way."""
+        """True if all that was seen has its rows along the first axis, so that each can be changed in its own way."""
         self.width = 0
         """Of the residual stream."""
 
@@ -198,7 +198,7 @@ class Survey(Edits):
         return counts.pop() if len(counts) == 1 else 0
 
     def has(self, layer: int, role: str) -> bool:
-        """Whether a layer has parts of a role, each of which ran once: one that layers share can't be told apart."""
+        """True if a layer has parts of a role, each of which ran once: one that layers share can't be told apart."""
         found = [name for (index, name), each in self._roles.items() if (index, each) == (layer, role)]
         return bool(found) and all(self._calls[layer, name] == 1 for name in found)
 

@@ -580,7 +580,7 @@ def sweep_heads(
 
 
 def _wanted(unit: Intervention, heads: Collection[int] | None, parts: bool) -> bool:
-    """Whether a unit is one of those that are switched off."""
+    """True if a unit is one of those that are switched off."""
     return (heads is None or unit.layer in heads) if unit.kind == "head" else parts
 
 

@@ -259,7 +259,7 @@ class PositionWatch:
     def __init__(self, model: Any, position: int = 0, unmasked: bool = False) -> None:
         self._model, self._position, self._unmasked = model, position, unmasked
         self.asked = False
-        """Whether the model asked for an offset."""
+        """True if the model asked for an offset."""
         self.keys: dict[int, int] = {}
         """By layer, the most keys that its attention saw."""
         self.computed_itself: set[int] = set()

@@ -145,7 +145,7 @@ class Report:
 
     @property
     def holds(self) -> bool:
-        """Whether nothing is wrong."""
+        """True if nothing is wrong."""
         return all(found.holds for found in self._findings)
 
     def tell(self, machine: MachineRead) -> None:

@@ -72,8 +72,7 @@ def run_generate(args: Namespace) -> int:
     if request.settings.grammar is not None:
         hint = "Leave out the grammar, or --steer."
         raise EngineError(
-            "--steer computes the prompt's last token again, as part of the completion, and a grammar does not allow "
-            "it there.",
+            "--steer computes the prompt's last token again, so a grammar would have to allow it.",
             hint,
         )
     steered = SteeredWriter(writer, steering(args.steer).intervention)

@@ -75,7 +75,7 @@ class ListedAction:
     """Group of the main screen, or where else it holds."""
     action: Action
     own: bool
-    """Whether its keys are a person's own."""
+    """True if its keys are a person's own."""
 
 
 def _objects(listed: list[ListedAction], problems: tuple[str, ...]) -> Iterator[str]:

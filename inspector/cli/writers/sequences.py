@@ -234,7 +234,7 @@ class SearchResult:
         return self.end.reason if self.end is not None else "cancelled"
 
     def is_greedy(self, hypothesis: protocol.Hypothesis) -> bool:
-        """Whether greedy decoding comes to the same hypothesis."""
+        """True if greedy decoding comes to the same hypothesis."""
         return self.end is not None and hypothesis.node == self.end.greedy.node
 
 

@@ -126,7 +126,7 @@ class PromptDialog(Dialog[Draft]):
 
     @property
     def templated(self) -> bool:
-        """Whether there is a chat template, as far as it is known."""
+        """True if there is a chat template, as far as it is known."""
         facts = self.facts()
         return facts is None or facts.has_chat_template
 

@@ -74,9 +74,9 @@ class AttentionScreen(InsideScreen[AttentionRead]):
         super().__init__(host, control.rows)
         self.control = control
         self._sorted = True
-        """Whether the choice followed the last change of the order."""
+        """True if the choice followed the last change of the order."""
         self._fits = True
-        """Whether the triangle on show has room."""
+        """True if the triangle on show has room."""
 
     # ---- what is asked --------------------------------------------------------------------------
 

@@ -161,9 +161,9 @@ class AttentionControl:
         self.texts: RepeatedTexts | None = None
         """What heads are scored over; None for the path."""
         self.triangle = False
-        """Whether the whole triangle of the head is on show."""
+        """True if the whole triangle of the head is on show."""
         self.squeezed = False
-        """Whether it is squeezed into the panel, where it is larger."""
+        """True if it is squeezed into the panel, where it is larger."""
         self._chosen: Head | None = None
         self._heat: tuple[AttentionRead, Head, OfferedHeat] | None = None
         """What was offered last, and what it was made of."""

@@ -30,7 +30,7 @@ class BeamEntry:
     path: tuple[BeamNode, ...]
     """Its tokens, at least one."""
     greedy: bool = False
-    """Whether greedy decoding gives exactly this."""
+    """True if greedy decoding gives exactly this."""
     ended: str = ""
     """`eos` or `length` where it is finished, with the end-of-sequence token where the texts are equal;
     printable."""

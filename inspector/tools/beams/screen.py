@@ -243,7 +243,7 @@ class BeamScreen(ToolScreen[int]):
         self._view = 0
         self._rows = 0
         self._setting = False
-        """Whether the form was asked for; without a search it is there anyway."""
+        """True if the form was asked for; without a search it is there anyway."""
 
     def body(self) -> ComposeResult:
         yield BeamForm(id="beam-form")
@@ -270,7 +270,7 @@ class BeamScreen(ToolScreen[int]):
 
     @property
     def setting(self) -> bool:
-        """Whether the form is shown: never in a replay, where nothing can be begun."""
+        """True if the form is shown: never in a replay, where nothing can be begun."""
         return (self._setting or self.control.search is None) and not self.recorded
 
     @property

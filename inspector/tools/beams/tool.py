@@ -47,12 +47,12 @@ class BeamControl:
 
     @property
     def running(self) -> bool:
-        """Whether a search goes on by itself."""
+        """True if a search goes on by itself."""
         return any(each.command.steps is None for each in self._out())
 
     @property
     def busy(self) -> bool:
-        """Whether the engine has beams to see to."""
+        """True if the engine has beams to see to."""
         return bool(self._out())
 
     def _out(self) -> list[Request[SearchBeams | GoOnBeams]]:

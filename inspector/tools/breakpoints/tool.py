@@ -56,13 +56,13 @@ def surprisal(item: Item) -> float | None:
 
 
 def _is_surprise(timeline: Timeline, slot: int) -> bool:
-    """Whether the model hardly expected a token."""
+    """True if the model hardly expected a token."""
     bits = surprisal(timeline.items[slot])
     return bits is not None and bits >= SURPRISE_BITS
 
 
 def _is_fork(timeline: Timeline, slot: int) -> bool:
-    """Whether another token was nearly as probable as the first in its place, or was taken there too."""
+    """True if another token was nearly as probable as the first in its place, or was taken there too."""
     if len(timeline.siblings(slot)) > 1:
         return True
     two = _best_two(timeline.items[slot])

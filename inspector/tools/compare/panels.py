@@ -160,7 +160,7 @@ class _Inks:
     numbers: Style
     ground: Style
     heat: bool
-    """Whether its surprisal is coloured."""
+    """True if its surprisal is coloured."""
 
 
 class CompareTable(ScrollView, Inked, can_focus=True):

@@ -52,7 +52,7 @@ class CostControl:
 
     @property
     def recorded(self) -> bool:
-        """Whether there is nobody to ask."""
+        """True if there is nobody to ask."""
         return self.controller.transport.recorded
 
     def enter(self) -> None:
@@ -75,7 +75,7 @@ class CostControl:
                 self.job.start(kind())
 
     def known(self, kind: type[Measure]) -> bool:
-        """Whether a measurement is there in full."""
+        """True if a measurement is there in full."""
         compared = self.compared is not None and self.compared.last
         found = {Profile: self.profiled is not None, MeasureRoofline: self.roofline is not None}
         return found.get(kind, compared)

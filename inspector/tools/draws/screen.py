@@ -87,7 +87,7 @@ class DrawsScreen(ToolScreen[None]):
 
     @property
     def turns(self) -> bool:
-        """Whether there are two panels, and room for one."""
+        """True if there are two panels, and room for one."""
         return self.control.continued is not None and self.room < LOW
 
     def show(self) -> None:

@@ -252,7 +252,7 @@ def paths(recording: Recording) -> list[TreePath]:
 
 
 def left_out(timeline: Timeline) -> bool:
-    """Whether branches are left out."""
+    """True if branches are left out."""
     forks = any(len(nodes) > 1 for nodes in timeline.tree.children.values())
     return len(timeline.tree.nodes) > TREE and forks
 

@@ -72,9 +72,9 @@ class FindDialog(PickDialog[VocabularySearch]):
         self._place, self._recall = place, recall
         self._pending: FindTokens | None = None
         self._waiting = self._hasty = False
-        """Whether the answer is still to come, and whether its first match is to be chosen when it does."""
+        """True if the answer is still to come, and whether its first match is to be chosen when it does."""
         self._dropped = False
-        """Whether there is no answer since logits are not kept."""
+        """True if there is no answer since logits are not kept."""
         self._recalled: int | None = None
         """Node whose logits were computed again last."""
         self._following: Timer | None = None

@@ -33,7 +33,7 @@ class VocabularySearch:
     chosen: int | None
     """Token id, None where the dialog was left."""
     in_text: bool = False
-    """Whether it was left to look for the same in the text."""
+    """True if it was left to look for the same in the text."""
 
 
 @frozen

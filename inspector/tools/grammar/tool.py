@@ -41,7 +41,7 @@ class GrammarPlace:
     here: int
     """Tokens of the path before the place that is looked at."""
     begun: bool = False
-    """Whether the answer has tokens before that place: a new grammar begins behind them."""
+    """True if the answer has tokens before that place: a new grammar begins behind them."""
 
 
 class GrammarActions(ToolActions):

@@ -161,5 +161,5 @@ def text_of(timeline: Timeline, path: Sequence[Item]) -> str:
 
 
 def typable(text: str) -> bool:
-    """Whether a text is short enough to be edited."""
+    """True if a text is short enough to be edited."""
     return len(text) <= MOST_TYPED

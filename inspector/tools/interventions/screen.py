@@ -75,7 +75,7 @@ class InterventionsScreen(InsideScreen[HeadsSwept]):
 
     @property
     def _large(self) -> bool:
-        """Whether heads are switched off a layer at a time, when they are asked for."""
+        """True if heads are switched off a layer at a time, when they are asked for."""
         facts = self.timeline.facts
         return facts is not None and facts.layers * ((facts.heads or 0) + 3) > AT_ONCE
 

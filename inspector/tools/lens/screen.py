@@ -262,7 +262,7 @@ def ground(on: Canvas, step: int) -> Style:
 
 
 def is_rough(layer: int, depth: int) -> bool:
-    """Whether a cell is in the first half of the layers, by convention: nothing measures how far it can be trusted."""
+    """True if a cell is in the first half of the layers, by convention: nothing measures how far it can be trusted."""
     return layer < (depth - 1) / 2
 
 

@@ -405,7 +405,7 @@ class LockstepScreen(ToolScreen[WaysParted]):
         self.control = control
         self._measure = 0
         self._ways = False
-        """Whether the two ways are shown, where they are known."""
+        """True if the two ways are shown, where they are known."""
 
     def body(self) -> ComposeResult:
         yield LockstepText(id="lockstep-text")

@@ -342,7 +342,7 @@ class MergesScreen(ToolScreen[None]):
 
     @property
     def _short(self) -> bool:
-        """Whether the session's text gives a small vocabulary alone."""
+        """True if the session's text gives a small vocabulary alone."""
         trained = self.control.trained
         return trained is not None and not self.control.source and trained.sizes[-1].vocabulary < SMALL
 

@@ -65,7 +65,7 @@ class RaceControl:
 
     @property
     def over(self) -> bool:
-        """Whether it reached its length."""
+        """True if it reached its length."""
         return bool(self.steps) and self.tokens >= self.last
 
     @property

@@ -24,7 +24,7 @@ class RanksActions(ToolActions):
 
     @property
     def recorded(self) -> bool:
-        """Whether a recording has anything of ranks."""
+        """True if a recording has anything of ranks."""
         measured = self.timeline.of(Measured)
         return measured.ranks is not None or measured.loaded is not None
 

@@ -137,7 +137,7 @@ class SettingsStrip:
     lacking: str = ""
     """Why the token on show has no answer; printable."""
     recorded: bool = False
-    """Whether nothing can be applied, since no model is loaded."""
+    """True if nothing can be applied, since no model is loaded."""
 
     def parts(self, used: Settings | None) -> list[StripPart]:
         """Its parts, the most important first.

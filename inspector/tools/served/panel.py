@@ -50,7 +50,7 @@ class ServedPanel(Canvas, can_focus=True):
         self._places: dict[int, int] = {}
         """Of the served tokens, by node."""
         self._figures = False
-        """Whether the server named logprobs."""
+        """True if the server named logprobs."""
 
     def reads(self, timeline: Timeline) -> tuple[object, ...]:
         """The place in the path, and what is known of the reply."""

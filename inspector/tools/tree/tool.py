@@ -39,7 +39,7 @@ class TreeActions(ToolActions):
 
     @property
     def is_current(self) -> bool:
-        """Whether the panel is the current one."""
+        """True if the panel is the current one."""
         return self.host.arrangement.current == TREE.id
 
     def show(self) -> None:
@@ -215,7 +215,7 @@ class Marking:
         return ""
 
     def _is_on_path(self, node: int) -> bool:
-        """Whether the path runs through a node, or will once what is out is done."""
+        """True if the path runs through a node, or will once what is out is done."""
         branches = self._controller.timeline.tree.branches
         targets = [getattr(command, "node", None) for command in self._controller.client.outstanding]
         return any(

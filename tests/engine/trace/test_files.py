@@ -208,7 +208,7 @@ def test_what_is_no_trace_is_said_to_be_none(tmp_path: Path) -> None:
     assert "is not a trace of this program" in refused(tmp_path / "a", b"\x7fELF" + os.urandom(3000)).message
     assert "is not a trace of this program" in refused(tmp_path / "a", b'{"a": 1}\n').message
     assert "is longer than the 1 MiB" in refused(tmp_path / "a", b"a" * (MIB + 2)).message
-    assert "is no trace" in refused(tmp_path / "a", gzip.compress(b"hello")).message
+    assert "is not a trace" in refused(tmp_path / "a", gzip.compress(b"hello")).message
     assert "can't be read" in refused(tmp_path / "a", b"\x28\xb5\x2f\xfd" + b"\xff" * 99).message
     assert "can't be read" in refused(tmp_path / "a", b"\x1f\x8b" + b"\xff" * 99).message
 
@@ -316,7 +316,7 @@ def test_a_bomb_of_nested_values_is_refused_before_it_fills_the_memory(plain: by
     assert path.stat().st_size < MIB // 2
     with bounded(130, 60):
         found = refused(path)
-    assert "stand for more than 100 times as many" in found.message
+    assert "expand to more than 100 times as many" in found.message
     assert "damaged or edited" in found.hint
 
 

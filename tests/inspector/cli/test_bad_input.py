@@ -72,7 +72,7 @@ REFUSED = {
     f"inside {STORY}": {
         "--at 900": "--at 900 is not a token of the path, which has 4.",
         "--at x": "--at: 'x' is no whole number.",
-        "--show lens,colours": "--show: 'colours' is none of attention, lens, contributions, gradients, scores",
+        "--show lens,colours": "--show: 'colours' is not one of attention, lens, contributions, gradients, scores",
         "--positions 0": "--positions: must be 1 or more",
         "--show heads --texts 1,2": "1 to 100 texts of twice 2 to 512 tokens",
         "--show heads --texts 1,2,3,4": "--texts: give a length, a count and a seed.",
@@ -108,8 +108,8 @@ REFUSED = {
     },
     "lesson": {
         "check none.md": "none.md can't be read",
-        "check none.txt": "doesn't end in .md",
-        "new a.md --find-seed": "--find-seed is a flag of check",
+        "check none.txt": "The name of a lesson ends in .md",
+        "new a.md --find-seed": "--find-seed is a flag of `inspector lesson check`",
         "check a.md --dtype file --all-dtypes": "both given",
         "frob a.md": "invalid choice",
     },

@@ -73,7 +73,7 @@ def test_what_a_family_decides_is_part_of_the_mix(tmp_path: Path, capsys: pytest
     """The routers of gpt-oss have 8 bits."""
     folder = str(Zoo(tmp_path).path("gpt-oss"))
     assert main(["bits", folder, "-p", TEXT, "-o", str(tmp_path / "plan.json")]) == 0
-    assert "2 layers are left to what the model's family" in capsys.readouterr().out
+    assert "2 layers keep the bits that the model's family" in capsys.readouterr().out
     plan = json.loads((tmp_path / "plan.json").read_text())
     routers = {path: each for path, each in plan.items() if path.endswith("router")}
     assert list(routers.values()) == [{"group_size": 64, "bits": 8}] * 2

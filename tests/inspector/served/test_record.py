@@ -129,7 +129,7 @@ def test_a_server_that_dies_is_named_with_its_status(tmp_path: Path) -> None:
         assert recorder.process.wait(60) == 2
     summary, error = recorder.said[-2:]
     assert summary.startswith("2 exchanges, in ")
-    assert f"inspector: error: {sys.executable} ended with status 3. What it wrote stands above;" in error
+    assert f"inspector: error: {sys.executable} ended with status 3. Its output is above." in error
     assert recorder.exchanges()[1].reply is None
 
 

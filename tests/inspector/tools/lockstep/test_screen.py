@@ -365,7 +365,7 @@ async def test_both_ways_become_branches_that_are_compared(rig: Rig) -> None:
     ways = WaysParted(fork, 40, (same, one.id), tuple(step.id for step in other), parts, 1, 0, 5.0)
     await rig.push([replace(ways, parted=None)])
     await rig.press("enter")
-    assert "Both go the same way" in rig.screen_text()
+    assert "Both continue alike" in rig.screen_text()
     await rig.push([ways])
     await rig.end("PartWays")
     assert "branches, compared" in rig.screen_text()

@@ -264,7 +264,7 @@ async def test_the_prompt_has_no_sampler():
         timeline.select(1)
         panel.show(timeline, USED, None)
         await pilot.pause()
-        assert "This token was given by the prompt" in screen(pilot)
+        assert "This token is part of the prompt" in screen(pilot)
         panel.show(Timeline())
         await pilot.pause()
         assert "loading" in screen(pilot)
