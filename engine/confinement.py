@@ -42,7 +42,7 @@ _FORBIDDEN = frozenset(
 
 @frozen
 class Confinement:
-    """What a process may touch."""
+    """The files and models that a process may use."""
 
     folder: str = ""
     """Where it may read and write, resolved; empty where it may write nothing."""

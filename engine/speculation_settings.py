@@ -1,4 +1,4 @@
-"""What a person can set of speculative decoding, and its bounds."""
+"""The settings of speculative decoding, and their bounds."""
 
 from __future__ import annotations
 

@@ -160,5 +160,5 @@ gc.callbacks.append(_on_collection)
 
 
 def stall_times() -> StallTimes:
-    """What garbage collection and drawing took so far."""
+    """The time that garbage collection and drawing took so far."""
     return StallTimes(_collecting.ms, drawing.clock.ms - _collecting_while_drawing.ms)

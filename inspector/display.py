@@ -109,7 +109,7 @@ def unfinished(raw: bytes) -> bytes:
 
 
 def token_text(text: str, raw: bytes, pending: bytes = b"") -> str:
-    """What a token shows inside the running text.
+    """The characters that a token shows inside the running text.
 
     Args:
         text: The characters it finished, empty while a character is unfinished.
@@ -230,7 +230,7 @@ def joined_to_fit(parts: Iterable[str], cells: int) -> str:
 
 
 class TokenBytes(Protocol):
-    """What is asked of a token, wherever it comes from."""
+    """The fields of a token that are asked for, wherever it comes from."""
 
     @property
     def text(self) -> str:

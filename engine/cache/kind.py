@@ -1,4 +1,4 @@
-"""What a kind of KV cache can do. `Kind` itself is the general case: a cache class of mlx_lm that `KINDS` lacks.
+"""The operations of a kind of KV cache. `Kind` itself is the general case: a cache class of mlx_lm that `KINDS` lacks.
 
 A kind has no state of its own. Every operation takes one of mlx_lm's cache objects, the cache of one layer, so that
 the model receives mlx_lm's own list of them.

@@ -43,7 +43,7 @@ class Segment:
 
 @frozen
 class UndoRecord:
-    """What removes one token from the end of the cache."""
+    """The data with which one token is removed from the end of the cache."""
 
     records: tuple[Snapshot, ...]
     """One for each cache."""

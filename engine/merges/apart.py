@@ -177,7 +177,7 @@ class Apart:
             place, token = last + 1, tokens
 
     def _made(self, word: str, ids: tuple[int, ...]) -> list[tuple[int, Ladder]]:
-        """What becomes of a word, checked against the library's tokens.
+        """The ladder of a word, checked against the library's tokens.
 
         Raises:
             PromptError: It comes to other tokens.

@@ -37,7 +37,7 @@ ARGUMENTS = (
 
 @frozen
 class Filling:
-    """What fills a template."""
+    """The values that fill a template."""
 
     conversation: list[dict[str, Any]]
     tools: list[Any] | None
@@ -61,7 +61,7 @@ class Filling:
 
 
 def filling(messages: Sequence[Message], options: ChatOptions, opened: bool = False) -> Filling:
-    """What fills a template.
+    """The values that fill a template.
 
     Args:
         messages: The conversation.

@@ -40,7 +40,7 @@ class Damaged(ValueError):
 
 
 class TensorEntry(NamedTuple):
-    """What a header says of one tensor."""
+    """The entry of one tensor in a header."""
 
     dtype: str
     """As safetensors names it: `BF16`."""

@@ -161,7 +161,7 @@ class Prepared:
 
 
 class Divider(Protocol):
-    """What divides a model among several processes, of which this is one."""
+    """The function that divides a model among several processes, of which this is one."""
 
     def divide(self, prepared: Prepared, settings: LoadSettings, emit: Emit, cancel: Event) -> MakeKV:
         """Leave of a model what this process computes, and read the weights of that.

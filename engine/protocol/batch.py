@@ -125,7 +125,7 @@ class LaneOpened:
 
 @frozen
 class LaneKV:
-    """What one lane has in the KV caches of a batch."""
+    """The part of one lane in the KV caches of a batch."""
 
     tokens: int
     """Tokens of the lane that went through the model."""
@@ -309,7 +309,7 @@ class LaneCompared(Record):
     largest: float
     """Difference of a candidate's logprob at most, over all tokens up to the first that differs."""
     rounding: float
-    """What rounding of both runs' logits may come to in that: twice the difference of a logit that is stated."""
+    """The most that rounding of both runs' logits may change there: twice the difference of a logit that is stated."""
     ms: float
     """Alone, of all work."""
 

@@ -99,7 +99,7 @@ class GradientsRead(Record):
 
     @property
     def total(self) -> float:
-        """What the shares sum to."""
+        """The sum of the shares."""
         return sum(self.values)
 
     @property

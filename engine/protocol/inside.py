@@ -87,7 +87,7 @@ class Check:
 
 @frozen
 class CaptureFacts:
-    """What each view of a capture is accompanied by."""
+    """The facts that come with each view of a capture."""
 
     checks: tuple[Check, ...]
     ms: float

@@ -88,7 +88,7 @@ class CandidateChange:
 
     @property
     def logit_change(self) -> float:
-        """What the interventions add to its logit."""
+        """The change of its logit by the interventions."""
         return self.logit_after - self.logit_before
 
     @property
@@ -286,7 +286,7 @@ class PatchPair:
 
 @frozen
 class PairPatched:
-    """What became of a pair."""
+    """The result for one pair."""
 
     pair: PatchPair
     token: str

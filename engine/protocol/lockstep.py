@@ -98,7 +98,7 @@ are compared between the places where both have a border."""
 
 @frozen
 class LockstepMemory(Record):
-    """What a second model will need; emitted before it is loaded."""
+    """The memory that a second model will need; emitted before it is loaded."""
 
     first_bytes: int
     """Weights of the first model, as they are in memory."""

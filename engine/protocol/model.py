@@ -85,7 +85,7 @@ class ModelFacts(Record):
 
     @property
     def room(self) -> Room | None:
-        """What memory another model may take beside it; None where that isn't known."""
+        """The memory that another model may take beside it; None where that isn't known."""
         return None if self.free_bytes is None else Room(self.free_bytes, self.memory_of)
 
     @property

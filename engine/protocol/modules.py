@@ -1,4 +1,4 @@
-"""What is inside a model: its modules in the order in which a token goes through them, and what a token chose there.
+"""The inside of a model: its modules in the order in which a token goes through them, and what a token chose there.
 
 Shapes come from the arrays, and what a part does from one observed forward of one token. Layers are counted from 0.
 """

@@ -31,7 +31,7 @@ class RepeatReply(Command):
 
 @frozen
 class ReplyRepeated(Record):
-    """What mlx_lm's generator made so far."""
+    """The tokens that mlx_lm's generator made so far."""
 
     lasting: ClassVar[bool] = False
     node: int

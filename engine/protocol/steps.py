@@ -24,7 +24,7 @@ class Message:
 
 @frozen
 class ChatOptions:
-    """What a chat template gets in addition to the messages."""
+    """The values that a chat template gets in addition to the messages."""
 
     config: str = ""
     """Variables of the template as a JSON object (`--chat-template-config` of mlx_lm.generate)."""
@@ -129,7 +129,7 @@ class StageReading:
 
 @frozen
 class GrammarReading:
-    """What a grammar allows after one node."""
+    """The tokens that a grammar allows after one node, in figures."""
 
     allowed: int
     """Tokens that it allows."""

@@ -57,7 +57,7 @@ class Busy(OSError):
 
 @frozen
 class Welcome:
-    """What an engine says to a client that it lets in."""
+    """The greeting of an engine to a client that it lets in."""
 
     engine: str
     """Of this run of the engine; another one has another session."""

@@ -54,7 +54,7 @@ class EncodedPrompt:
 
 @frozen
 class Turn:
-    """What a turn adds to a path."""
+    """The tokens that a turn adds to a path."""
 
     text: str
     ids: list[int]

@@ -1,4 +1,4 @@
-"""What `inspector doctor` tries on this machine, and what came of each: the engine driven as the screen drives it.
+"""The checks of `inspector doctor` on this machine, and their results: the engine driven as the screen drives it.
 
 Each check compares two ways to the same numbers, or asks a view of the inside for its own checks, and tells how far
 they are apart and how far rounding explains. A report names no path, prompt or token.
@@ -109,7 +109,7 @@ Answer = TypeVar("Answer", bound=Record)
 
 @frozen
 class CheckResult:
-    """What came of one check."""
+    """The result of one check."""
 
     computed: str
     """The type that the model was computed in; empty for what no model takes part in."""
@@ -131,7 +131,7 @@ class CheckResult:
 
 @frozen
 class FoundDifference:
-    """What a check found."""
+    """The finding of a check."""
 
     said: str = ""
     difference: float | None = None
@@ -152,7 +152,7 @@ class CommandFailed(Exception):
 
 
 class WrongAnswer(Exception):
-    """What came is not what a check expects: a sentence."""
+    """The answer is not what a check expects: a sentence."""
 
 
 class AskedEngine:

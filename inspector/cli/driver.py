@@ -55,7 +55,7 @@ class Completion:
 
     @property
     def text(self) -> str:
-        """What is certain so far."""
+        """The text that is certain so far."""
         return "".join(self._pieces)
 
     def add(self, text: str) -> str:

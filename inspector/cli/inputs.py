@@ -168,7 +168,7 @@ INSTEAD = {
 
 @frozen
 class Chat:
-    """What the flags of a chat ask for."""
+    """The conversation that the flags of a chat name, and its options."""
 
     messages: tuple[Message, ...]
     """Empty where no file was given."""

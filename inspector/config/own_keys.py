@@ -37,7 +37,7 @@ _ALIASES = frozenset("hijm[")
 
 @frozen
 class OwnKeys:
-    """What a file says."""
+    """The keys and faults of a file."""
 
     keys: Mapping[str, tuple[str, ...]]
     """By the id of an action its keys, as Textual names them: those that hold."""

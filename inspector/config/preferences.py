@@ -23,7 +23,7 @@ SIZES = ("left", "below", "last", "candidates", "lower")
 
 @frozen
 class Preferences:
-    """What the screen begins with."""
+    """The look with which the screen begins."""
 
     theme: str = ""
     """Name of the theme; empty for the toolkit's own choice."""

@@ -26,7 +26,7 @@ MEASURED = ("probability", "bits", "number", "ms", "times")
 
 @frozen
 class Finding:
-    """What one beat came to."""
+    """The result of one beat."""
 
     beat: int
     """From 0."""
@@ -41,7 +41,7 @@ class Finding:
 
 @dataclass
 class Examination:
-    """What one run of a lesson came to."""
+    """The result of one run of a lesson."""
 
     dtype: str = ""
     """Of the computation."""

@@ -29,7 +29,7 @@ Headers = tuple[tuple[str, str], ...]
 
 @frozen
 class Reply:
-    """What a server answered."""
+    """The reply of a server."""
 
     status: int
     first_ms: float

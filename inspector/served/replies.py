@@ -43,7 +43,7 @@ class ServedToken:
 
 @frozen
 class ServedReply:
-    """What a server answered."""
+    """The reply of a server, read."""
 
     form: str
     """Whose it is: `mlx_lm`, `OpenAI chat`, ..."""

@@ -35,7 +35,7 @@ class Parameter:
     setting: str
     """The setting that does the same; empty where there is none."""
     says: str = ""
-    """What is said of it where no setting does the same, or where some values differ."""
+    """A remark where no setting does the same, or where some values differ."""
     told: bool = True
     """True if that is said of each request that has it."""
 

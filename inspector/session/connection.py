@@ -63,7 +63,7 @@ class EngineConnection:
 
     @property
     def away(self) -> str:
-        """What is said of an engine that is away; printable, empty where it isn't."""
+        """A message while the engine is away; printable, empty where it isn't."""
         now = self.now
         if now.stage != "away":
             return ""
@@ -72,7 +72,7 @@ class EngineConnection:
 
     @property
     def words(self) -> str:
-        """What is going on while the engine is away, and the keys for it; printable, empty where it isn't."""
+        """A message on the attempts to reconnect, and the keys for it; printable, empty where it isn't."""
         if not (away := self.away):
             return ""
         return f"The engine is away: {away}. {key_for('connection')} tries now, or gives up"

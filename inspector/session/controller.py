@@ -50,7 +50,7 @@ class Controller:
 
     @property
     def timeline(self) -> Timeline:
-        """What is on show."""
+        """The session's timeline."""
         return self.client.timeline
 
     @property

@@ -59,7 +59,7 @@ def transcript(messages: Sequence[Message]) -> str:
 
 @frozen
 class Draft:
-    """What was typed, and whether it is to be prefilled."""
+    """The typed text, and whether it is to be prefilled."""
 
     prompt: Prefill
     submitted: bool

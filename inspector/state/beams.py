@@ -1,4 +1,4 @@
-"""What is known of beam search: every token that a beam ever reached, and how far the last search has come."""
+"""The state of beam search: every token that a beam ever reached, and how far the last search has come."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ class BeamHistory(CapabilityState):
                 yield Token(node.node, node.parent, node.text, b"", node.logprob, "beam")
 
     def children(self, node: int) -> list[int]:
-        """What grew from a node in the last search."""
+        """The nodes that grew from a node in the last search."""
         return self._children.get(node, [])
 
     def path(self, node: int) -> list[BeamNode]:

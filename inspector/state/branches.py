@@ -24,7 +24,7 @@ _WORDS = {"inserted": "typed"}
 
 @frozen
 class Token:
-    """What a fold needs to know of one node, wherever it comes from."""
+    """The facts of one node that a fold needs, wherever they come from."""
 
     node: int
     parent: int
@@ -39,7 +39,7 @@ class Token:
 
 
 def token(item: PromptToken | Step, parent: int) -> Token:
-    """What a fold needs to know of a token or a step.
+    """The facts of a token or a step that a fold needs.
 
     Args:
         item: From the engine.

@@ -1,4 +1,4 @@
-"""What a grammar does after a token, in sentences. Pure; all of it is printable."""
+"""The effect of a grammar after a token, in sentences. Pure; all of it is printable."""
 
 from __future__ import annotations
 

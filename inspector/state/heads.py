@@ -1,4 +1,4 @@
-"""What heads do, in words, for screen, command line and exports: which are named by it, or that none is."""
+"""The roles of heads in words, for screen, command line and exports: which heads have one, or that none has."""
 
 from __future__ import annotations
 

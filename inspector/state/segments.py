@@ -67,7 +67,7 @@ class PathRun:
 
 
 class Figures(NamedTuple):
-    """What is known of some tokens together."""
+    """Figures of some tokens together."""
 
     tokens: int = 0
     ms: float = 0.0
@@ -132,7 +132,7 @@ class PathSegments:
         return self.runs[place] if place < len(self.runs) else None
 
     def figures(self, runs: Iterable[PathRun]) -> Figures:
-        """What is known of the tokens of some runs together."""
+        """Figures of the tokens of some runs together."""
         for item in self.items[len(self._sums) - 1 : len(self.kinds)]:
             surprisal = METRIC["surprisal"].value(item)
             ms, steps = (item.ms.total, 1) if isinstance(item, Step) else (0.0, 0)
@@ -188,7 +188,7 @@ class PathSegments:
 
 
 class Segments(CapabilityState):
-    """What the records say of whose each token is."""
+    """The segments of all tokens, from the records."""
 
     TAKES: ClassVar[tuple[type[Record], ...]] = (ModelFacts, PromptOpened, Step, ToolCallChecked)
 
@@ -354,7 +354,7 @@ def labels(segments: PromptSegments, tokens: int) -> list[tuple[SegmentKind | No
 
 
 def left_out_words(left_out: LeftOut) -> str:
-    """What a template left out, a sentence."""
+    """A sentence on what a template left out."""
     of = f" of message {left_out.message + 1}" if left_out.message >= 0 else ""
     if left_out.written:
         return f"Where the template wrote {left_out.kind}{of} isn't known; it counts as markup"

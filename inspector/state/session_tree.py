@@ -23,7 +23,7 @@ BOOKMARKED = f"{STAR} bookmarked"  # a bookmark alone, in words
 
 @dataclass(slots=True, eq=False)
 class Deletion:
-    """What one deletion hid."""
+    """The nodes that one deletion hid."""
 
     node: int
     tokens: dict[int, Token]
@@ -292,7 +292,7 @@ class SessionTree:
         self.visit(node)
 
     def known(self, item: PromptToken) -> Item:
-        """What is known of a prompt's token: of one that was stepped, or read in an earlier prompt, that."""
+        """The readings of a prompt's token: of one that was stepped, or read in an earlier prompt, those."""
         before = self.nodes.get(item.node)
         return item if before is None or before.logprob is None else before
 

@@ -1,4 +1,4 @@
-"""What the panels draw with: rows of segments, and a widget that paints only rows that differ."""
+"""The base of the panels: rows of segments, and a widget that paints only rows that differ."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ Begin = Generator[PromptChunk, None, list[Row]]
 
 
 class LaneRows(Protocol):
-    """What runs the lanes. Each row is the path of one of them, in the order in which they began."""
+    """The rows in which the lanes run. Each row is the path of one of them, in the order in which they began."""
 
     note: str
     """Why they go through the model one after another, if they do."""

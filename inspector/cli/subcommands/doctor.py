@@ -67,7 +67,7 @@ def run_doctor(args: Namespace) -> int:
 
 
 def findings(load: LoadSettings, report: Report) -> Iterator[CheckResult]:
-    """What comes of one check after another.
+    """The results of the checks, one after another.
 
     Args:
         load: The model.

@@ -125,7 +125,7 @@ def add_speculation(parser: Parser) -> None:
 
 
 def speculation_from(args: Namespace) -> SpeculationSettings | None:
-    """What the flags ask for; None without a draft.
+    """The settings of the flags; None without a draft.
 
     Raises:
         EngineError: Both kinds of draft were given, a number without a draft, or one that is out of range.

@@ -293,7 +293,7 @@ class StartedServer:
 
     @property
     def failure(self) -> EngineError | None:
-        """What is said where it has ended by itself, with an error."""
+        """The error to raise where it has ended by itself, with one."""
         status = self._process.returncode
         if not status:
             return None

@@ -29,7 +29,7 @@ def writer(request: CliRequest, out: TextIO, err: TextIO | None, reading: BitsRe
 
 
 class BitsReading:
-    """What was measured so far.
+    """The measurements so far.
 
     Args:
         command: The bits.

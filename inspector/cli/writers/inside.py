@@ -134,7 +134,7 @@ Part = TypeVar("Part")
 
 @dataclass
 class Known:
-    """What was told so far, for the commands that depend on it."""
+    """The answers so far, for the commands that depend on them."""
 
     timeline: Timeline = field(default_factory=Timeline)
     pieces: Sequence[Piece] = ()
@@ -431,7 +431,7 @@ def heads(scored: HeadsScored) -> Json:
 
 
 def lens(read: LensRead) -> Json:
-    """What each layer would predict; the first cell of a column is the embedding's."""
+    """The predictions of the layers; the first cell of a column is the embedding's."""
     columns = [
         {
             **pick(column, "node", "leads_from"),
@@ -553,7 +553,7 @@ def patched(read: ActivationsPatched) -> Json:
 
 
 def pairs_patched(read: PairsPatched) -> Json:
-    """What became of each pair, and the means and spreads of each class of positions, layer by layer."""
+    """The outcome of each pair, and the means and spreads of each class of positions, layer by layer."""
     return {
         "part": read.part,
         "pairs": [record_json(each) for each in read.pairs],
@@ -563,7 +563,7 @@ def pairs_patched(read: PairsPatched) -> Json:
 
 
 def intervened(read: Intervened) -> Json:
-    """What several units together change; no candidates where a check failed."""
+    """The effect of several units together; no candidates where a check failed."""
     whole = {
         **pick(read, "node", "scope", "begin"),
         "interventions": [unit_json(each) for each in read.interventions],

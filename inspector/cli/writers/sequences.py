@@ -202,7 +202,7 @@ def lanes_table(batch: BatchSoFar, request: CliRequest) -> str:
 
 
 class SearchResult:
-    """What a search came to, or where it was broken off."""
+    """The result of a search, or where it was broken off."""
 
     def __init__(self) -> None:
         self.opened: protocol.BeamOpened | None = None

@@ -98,7 +98,7 @@ class TrainingLooks(PlainText):
 
 
 def opening_lines(begun: TrainingBegun) -> list[str]:
-    """What is trained, and on what."""
+    """Lines on the model that is trained, and its text."""
     settings = begun.settings
     made = (
         f"learned from it in {milliseconds(begun.tokenizer_ms)}"

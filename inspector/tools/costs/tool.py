@@ -1,4 +1,4 @@
-"""What a step costs, as a tool: its keys, and what they ask of the engine."""
+"""The costs of a step, as a tool: its keys, and what they ask of the engine."""
 
 from __future__ import annotations
 

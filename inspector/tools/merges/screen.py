@@ -325,7 +325,7 @@ class MergesScreen(ToolScreen[None]):
                 return f"{words} · {count(characters)} characters" if characters else words
 
     def situation(self) -> str:
-        """What is looked at, and what to do."""
+        """A line on what is shown, and the keys for it."""
         turn = key_for("merges.turn")
         match self.view:
             case "ladder":
@@ -350,12 +350,12 @@ class MergesScreen(ToolScreen[None]):
 
     @property
     def steps(self) -> str:
-        """What up and down do."""
+        """The effect of up and down, in a word."""
         return "merge" if self.view == "ladder" else "line"
 
     @property
     def sides(self) -> str:
-        """What left and right do."""
+        """The effect of left and right, in a word."""
         return {"ladder": "word", "beside": "", "trained": "size"}[self.view]
 
     @property

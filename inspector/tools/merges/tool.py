@@ -27,7 +27,7 @@ SHOWN = 4_000
 
 
 class MergesControl:
-    """What is looked at, and what is known of it.
+    """The words on show, and the answers on them.
 
     Args:
         host: The main screen.

@@ -1,4 +1,4 @@
-"""What is tried of the position of a token: each a question to the engine, with its words and those of its answer."""
+"""The trials of a token's position: each a question to the engine, with its words and those of its answer."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ class SamplerView:
 
 @frozen
 class OfSecond:
-    """What the sampler makes of the second model's distribution at the slot."""
+    """The sampler's work on the second model's distribution at the slot."""
 
     title: str
     """Of the second model; not yet printable."""

@@ -122,7 +122,7 @@ class SegmentsScreen(ToolScreen[None]):
 
     @property
     def timeline(self) -> Timeline:
-        """What is on show."""
+        """The session's timeline."""
         return self.host.controller.timeline
 
     def show(self) -> None:
@@ -137,7 +137,7 @@ class SegmentsScreen(ToolScreen[None]):
         self.write()
 
     def situation(self) -> str:
-        """What is looked at, and what to do."""
+        """A line on what is shown, and the keys for it."""
         timeline = self.timeline
         run = timeline.segments.at(timeline.slot)
         if run is None or run.kind is None:

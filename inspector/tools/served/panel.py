@@ -37,7 +37,7 @@ class ServedView:
 
 
 class ServedPanel(Canvas, can_focus=True):
-    """What a server answered, beside what is computed here."""
+    """A server's reply, beside what is computed here."""
 
     DEFAULT_CSS = panel_css("ServedPanel")
     NAME = "Recorded reply"
@@ -90,7 +90,7 @@ class ServedPanel(Canvas, can_focus=True):
         return [*rows, [], *self._table(view.result, width, height - len(rows) - 1)]
 
     def _facts(self, result: Rescored, reply: ServedReply | None) -> list[tuple[str, str]]:
-        """What the reply came to, as names and sentences."""
+        """The facts of the comparison, as names and sentences."""
         facts = []
         if result.source is not None:
             facts.append(("here", f"{len(result.steps):,} tokens, {told(result)}"))
