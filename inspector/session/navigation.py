@@ -94,7 +94,9 @@ class Navigation:
         """Take a token at the selected slot, and go on from it."""
         selected = self._timeline.selected
         if selected is not None and selected.id == token:
-            return "This token is here already. Highlight another with ↑ ↓ to branch, or press end to go on."
+            return (
+                "This token is here already. Highlight another with ↑ ↓ to branch, or press end to continue."
+            )
         node = self._timeline.before
         cut = next(
             (each for each in self._timeline.candidates if each.id == token and each.cut_by == GRAMMAR), None

@@ -393,7 +393,7 @@ class BeamScreen(ToolScreen[int]):
             return f"Searching: step {step} of at most {most}. {key_for('beams.step')} pauses"
         if search.step is None:
             return "Beginning"
-        alone = "" if search.step.live else " Only greedy decoding goes on."
+        alone = "" if search.step.live else " Only greedy decoding continues."
         note = f" {visible(search.opened.note)}" if search.opened.note else ""
         cost = milliseconds(search.step.ms)
         keys = f"{key_for('beams.step')} steps, {key_for('beams.run')} runs to the end"

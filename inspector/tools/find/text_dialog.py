@@ -126,13 +126,13 @@ def answer_sentence(found: TextPlaces, typed: TextSearch) -> str:
     if not found.total:
         more = "" if typed.everywhere else f" {key_for('find.scope')} searches all branches."
         return (
-            f"{part} stands nowhere {where}.{more} To search all tokens that could come at a place, leave and press "
+            f"{part} occurs nowhere {where}.{more} To search all tokens that could come at a place, leave and press "
             f"{key_for('find')}."
         )
     many = f"{found.total:,} places" if found.total > 1 else "1 place"
     shown = len(found.shown)
     more = f", of which the first {shown} are shown" if shown < found.total else ""
-    return f"{part} stands at {many} {'in all branches' if typed.everywhere else where}{more}."
+    return f"{part} occurs at {many} {'in all branches' if typed.everywhere else where}{more}."
 
 
 # ---- the list of places, each in its text -------------------------------------------------------

@@ -323,8 +323,8 @@ INTERVENTIONS_SCREEN = inside_table(
            hint=lambda own: "release" if own.timeline.under else "", worth=7),
     *walking(),
     replace(SCROLLS, help="Scroll the page."),
-    text="The map shows what happens where one unit alone is switched off at this token. Under it stand the candidates "
-    "with and without what is chosen.",
+    text="The map shows what happens where one unit alone is switched off at this token. Under it are the candidates "
+    "with and without the chosen units.",
 )  # fmt: skip
 _MOVE = "Look at another layer, or at another position."
 PATCHING_SCREEN = inside_table(

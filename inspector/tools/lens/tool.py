@@ -67,7 +67,7 @@ class LensActions(ToolActions):
             self.choices.followed = highlighted.id
 
 
-_LAYER = "Look at another layer: its list of tokens stands under the table."
+_LAYER = "Look at another layer: its list of tokens is under the table."
 LENS_SCREEN = inside_table(
     "In the logit lens",
     *both(("lens.layer_above", "lens.layer_below"), ("Layer above", "Layer below"), _LAYER,

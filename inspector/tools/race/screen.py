@@ -312,7 +312,7 @@ class RaceScreen(ToolScreen[None]):
             longer = f", → and {go} continues to more" if control.last < control.lengths[-1] else ""
             return f"{control.tokens} tokens reached. Press {go} to race again{longer}"
         paused = f"Paused at {control.tokens} of {control.last} tokens"
-        return f"{paused}. Press {go} to continue, {key_for('race.again')} to begin anew"
+        return f"{paused}. Press {go} to continue, {key_for('race.again')} to start again"
 
     @property
     def doing(self) -> str:

@@ -233,7 +233,7 @@ def penalised(
     on = [name for name in PENALTIES if settings is not None and getattr(settings, f"{name}_penalty")]
     by = f" by {_list(on)}" if on else ""
     where = ", ".join(_place(position, items) for position in earlier)
-    return f"{_label(candidate)} is penalised{by}: it stands {where}."
+    return f"{_label(candidate)} is penalised{by}: it occurs {where}."
 
 
 def _place(position: int, items: Sequence[Item]) -> str:

@@ -306,7 +306,7 @@ class TrainingScreen(ToolScreen[None]):
             return f"Training: {where}{pace}"
         if so_far.over:
             return (
-                f"Trained: {where}. {bare_key_for('training.open')} opens it as a session, {run} begins anew"
+                f"Trained: {where}. {bare_key_for('training.open')} opens it as a session, {run} starts again"
             )
         return f"Paused at {where}. {run} continues, {bare_key_for('training.open')} opens it as a session"
 
