@@ -202,15 +202,15 @@ def _check_regex(condition: Condition, pattern: str) -> None:
 
 
 CONDITIONS: tuple[Condition, ...] = (
-    Condition("entropy_above", "bits", "entropy above", "model entropy of the next token, in bits", "entropy > {}"),
-    Condition("prob_below", "share", "probability below", "of the picked token, by the model: 0.05 or 5 %", "p < {}"),
-    Condition("rank_above", "count", "rank above", "of the picked token; 1 is the most probable", "rank > {}"),
-    Condition("margin_below", "share", "margin below", "first probability less second: a fork point", "margin < {}"),
+    Condition("entropy_above", "bits", "entropy above", "of the model's prediction, in bits", "entropy > {}"),
+    Condition("prob_below", "share", "probability below", "of the picked token: 0.05 or 5 %", "p < {}"),
+    Condition("rank_above", "count", "rank above", "of the picked token; 1 is the first", "rank > {}"),
+    Condition("margin_below", "share", "margin below", "between the first two: a fork point", "margin < {}"),
     Condition("mass_below", "share", "mass below", "of all tokens that the grammar allows", "mass < {}"),
     Condition("eos", "switch", "end of sequence", "stop before its token is taken", "end of sequence"),
     Condition("tokens", "count", "tokens", "stop after this many in a run", "{} tokens"),
     Condition("text", "text", "text", "the completion contains it", "“{}”"),
-    Condition("segment", "event", "segment", "thinking, answer or tool call begins or ends; type: thinking ends", "{}"),
+    Condition("segment", "event", "segment", "such as thinking ends, answer begins, tool call begins", "{}"),
     Condition("regex", "regex", "regular expression", f"the completion's last {REACH:,} characters match it", "/{}/"),
 )  # fmt: skip
 """Every condition, in the order of display."""

@@ -64,7 +64,7 @@ class Settings:
     """How tokens are sampled and when generation stops; may change at any step."""
 
     temp: float = setting(
-        0.0, "0 always takes the most probable token; above 1 flattens the distribution",
+        0.0, "0 always takes the most probable token; above 1 flattens probabilities",
         0, 100, least=LEAST_TEMP, label="temperature",
         group=DRAW, wide=True, stage=SamplerStage("temperature", "scale", "temp.", off=(1,)),
     )  # fmt: skip
@@ -75,7 +75,7 @@ class Settings:
         stage=SamplerStage("top-p", "order"),
     )  # fmt: skip
     min_p: float = setting(
-        0.0, "keeps tokens with at least this share of the top token's probability; 0 is off",
+        0.0, "keeps tokens with this share of the top token's probability; 0 is off",
         0, 1, label="min-p", group=DRAW,
         stage=SamplerStage("min-p", "shares", shown=lambda on: f"{on.min_p:g}{_least(on)}"),
         brief=lambda on: f"min-p {on.min_p:g} {_least(on)}".rstrip(),
@@ -146,7 +146,7 @@ class Settings:
         20, "recent tokens that the presence penalty sees", 1, MOST, label="presence context", group=PENALTIES
     )
     frequency_penalty: float = setting(
-        0.0, "subtracted from the logits of recent tokens, once per occurrence; 0 is off", -100, 100, group=PENALTIES,
+        0.0, "subtracted per occurrence from the logits of recent tokens; 0 is off", -100, 100, group=PENALTIES,
         stage=SamplerStage("frequency", "logits", "frequ."),
         brief=lambda on: f"frequency {on.frequency_penalty:g}/{on.frequency_context_size}",
     )  # fmt: skip

@@ -58,7 +58,7 @@ async def test_breakpoints_are_typed_checked_applied_and_remembered(rig: Rig, co
     assert isinstance(rig.app.screen, BreakpointsDialog)  # nothing is applied while a field is wrong
     await rig.press("backspace")
     assert applicable(rig)
-    assert remark(rig, "rank_above") == "of the picked token; 1 is the most probable"
+    assert remark(rig, "rank_above") == "of the picked token; 1 is the first"
     await rig.press("enter")
     assert rig.app.screen is rig.app.main
     assert rig.app.controller.runs.breakpoints.points == SET
@@ -122,7 +122,7 @@ async def test_the_dialog_shows_its_first_fields_and_its_buttons_at_every_size(
     text = rig.screen_text()
     assert "entropy above" in text
     assert "Apply" in text
-    assert "model entropy of the next token" in text  # beside the field, or in the frame
+    assert "of the model's prediction" in text  # beside the field, or in the frame
 
 
 @pytest.fixture
