@@ -106,8 +106,8 @@ def _add_steering(group: argparse._ArgumentGroup) -> None:
 
 def _add_tokens(group: argparse._ArgumentGroup) -> None:
     """The flags of the tokens whose logits are taken apart."""
-    token = "the token whose logit contributions, gradients and steering explain, by its id or text (default: the " \
-            "token taken next)"  # fmt: skip
+    token = "explain the logit of this token by contributions, gradients or steering; give its id or text (default: " \
+            "the token taken next)"  # fmt: skip
     group.add_argument("--token", metavar="TOKEN", help=token)
     against = "explain the difference between that logit and this token's (default: that of the best other " \
               "candidate)"  # fmt: skip
