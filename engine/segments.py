@@ -130,7 +130,7 @@ class ReplyReader:
             state, end = after or before, end + length
         if end == len(text):
             return parts
-        if parts and parts[-1][2] == end:  # what waited for more of a mark goes on with it
+        if parts and parts[-1][2] == end:  # what waited for more of a mark continues with it
             state, end = parts.pop()[:2]
         return [*parts, (state, end, len(text))]
 

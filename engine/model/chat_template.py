@@ -66,7 +66,7 @@ def filling(messages: Sequence[Message], options: ChatOptions, opened: bool = Fa
     Args:
         messages: The conversation.
         options: What else the template gets.
-        opened: Leave the last message open, to be gone on with, as the answer's given beginning always is.
+        opened: Leave the last message open, to be continued, as the answer's given beginning always is.
 
     Raises:
         PromptError: The options are no JSON of the right kind, or set what can't be set.

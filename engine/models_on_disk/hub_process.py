@@ -1,7 +1,7 @@
 """Downloads a model from a hub into the hub's cache: a script, run by `download` in a process of its own.
 
 huggingface_hub's downloader begins a file from nothing after it was stopped, since its version 2. Here what came of a
-file stays as `blobs/HASH.incomplete` and is gone on with; the cache is laid out as huggingface_hub lays it out, so that
+file stays as `blobs/HASH.incomplete` and is continued; the cache is laid out as huggingface_hub lays it out, so that
 it finds the model. Each file is held against the size and the hash that the hub's list states. Standard library alone,
 and the certificates of certifi where it is installed.
 
@@ -217,7 +217,7 @@ class Download:
         return 0
 
     def _fetch(self, file: HubFile, part: Path, blob: Path) -> None:
-        """Have one file come, going on with what there is of it."""
+        """Have one file come, continuing with what there is of it."""
         with open(part, "ab+") as out:
             try:
                 fcntl.flock(out, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -2,7 +2,7 @@
 
 A turn is added behind the model's own tokens, whose KV stays. What a template writes between two turns is the same for
 every conversation where the template is additive; where it isn't (one that drops the thinking of earlier answers, or
-strips them), the path is no longer what the template gives, and the person is asked which of both to go on with.
+strips them), the path is no longer what the template gives, and the person is asked which of both to continue with.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Goes on from a KV cache that mlx_lm.cache_prompt saved, with the ids that mlx_lm.generate would go on with.
+"""Goes on from a KV cache that mlx_lm.cache_prompt saved, with the ids that mlx_lm.generate would continue with.
 
 The file has no token ids. The text that it was made from must be given, too; it runs through the model in caches of
 its own, and where the file's numbers are those, the file's arrays take their place. That costs a prefill: it is the

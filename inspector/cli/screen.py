@@ -398,7 +398,7 @@ def run_app(app: InspectorApp) -> int:
 
 
 def _tell_saved(path: Path) -> None:
-    """Say where the session is and how to go on with it: on standard error, as all that is no output."""
+    """Say where the session is and how to continue with it: on standard error, as all that is no output."""
     from inspector.recordings import sessions  # not needed for --help
 
     name = sessions.name_of(path) if path.parent == sessions.folder() else str(path)

@@ -373,7 +373,7 @@ last token, and that token; None for an unknown one."""
 def repaired(reply: ServedReply) -> tuple[ServedToken, ...]:
     """The tokens of a reply by its text and its lists, where it names others than were served.
 
-    At each place the served token is one of its list whose bytes go on with the text, or, drawn from beyond the list,
+    At each place the served token is one of its list whose bytes continue the text, or, drawn from beyond the list,
     some bytes of the text. Of all ways to spell the text the one with the fewest unknown tokens is taken, then the most
     probable one.
 

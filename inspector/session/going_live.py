@@ -70,7 +70,7 @@ class GoingLive:
     # ---- the person -------------------------------------------------------------------------
 
     def begin(self, load: LoadSettings | None = None) -> str:
-        """Set out; asked again after a refusal, go on with the other model all the same.
+        """Set out; asked again after a refusal, continue with the other model all the same.
 
         Args:
             load: Where the model is, None for where it was when it was recorded.

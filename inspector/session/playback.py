@@ -1,4 +1,4 @@
-"""A recording in the place of the engine: opened, played and stepped through, gone on with live. Without Textual."""
+"""A recording in the place of the engine: opened, played and stepped through, continued live. Without Textual."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _SHOWN_BY: dict[type, str] = {record: shown for state in STATES for record, show
 
 
 class ReplayTransport(Transport):
-    """Plays one recording, until it is gone on with live.
+    """Plays one recording, until it is continued live.
 
     Args:
         client: Shows it.
@@ -125,7 +125,7 @@ class ReplayTransport(Transport):
         return "" if self._player.playing else f"Plays {speed_text(self._player.speed)}"
 
     def _do(self, what: Callable[[], None]) -> str:
-        """Do something with the recording, unless it is about to be gone on with live."""
+        """Do something with the recording, unless it is about to be continued live."""
         if not self.going.under_way:
             what()
             self._client.note_running()
@@ -325,7 +325,7 @@ class Playback:
         backend = ReplayBackend(controller, self._emit, self._host.say)
 
         def from_the_start() -> None:
-            """Show the recording anew, as a lesson's card goes back in it: it is not gone on with from elsewhere."""
+            """Show the recording anew, as a lesson's card goes back in it: it is not continued from elsewhere."""
             if self.going is not None:
                 self.going.leave()
             backend.begin()

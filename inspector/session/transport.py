@@ -100,7 +100,7 @@ class LiveTransport(Transport):
 
     Args:
         client: Takes the commands.
-        prefill: May wait to be gone on with.
+        prefill: May wait to be continued.
         runs: Begin and go on.
         setup: Opens models.
     """
@@ -117,7 +117,7 @@ class LiveTransport(Transport):
 
     @property
     def ready(self) -> frozenset[str]:
-        """On, where a prefill waits to be gone on with."""
+        """On, where a prefill waits to be continued."""
         return frozenset({"on"} if self._prefill.waits else ())
 
     @property
@@ -127,7 +127,7 @@ class LiveTransport(Transport):
         return f"pace {pace_text(self._runs.pace)}" if slowed else ""
 
     def step(self, telling: Telling = ()) -> str:
-        """Pause a run, go on with a prefill, walk forward at an older token, or take one step at the tip."""
+        """Pause a run, continue with a prefill, walk forward at an older token, or take one step at the tip."""
         timeline = self._client.timeline
         if timeline.running:
             self._client.pause()

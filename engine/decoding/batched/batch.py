@@ -46,7 +46,7 @@ LANE_CANDIDATES = 5
 class Batched:
     """What lanes that go on from one text share: the model's tokens, and a tree of all that they say.
 
-    Lanes of several prompts have a tree each: where one prompt begins with another, what the shorter one goes on with
+    Lanes of several prompts have a tree each: where one prompt begins with another, what the shorter one continues with
     may be tokens of the longer one, which would count as a prompt in one lane and as a completion in the other.
 
     Args:

@@ -184,7 +184,7 @@ class Checks:
             self._rescoring.take(record)
 
     def forgives(self, failure: Failure) -> bool:
-        """Note the failure of one of them; go on with the next, unless the program is at fault."""
+        """Note the failure of one of them; continue with the next, unless the program is at fault."""
         self._failure = failure
         return failure.expected and self._rescoring is not None
 

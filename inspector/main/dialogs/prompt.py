@@ -331,7 +331,7 @@ class PathSuggester(Suggester):
         super().__init__(use_cache=False, case_sensitive=True)
 
     async def get_suggestion(self, value: str) -> str | None:
-        """The first name in the alphabet that goes on with what was typed; a directory ends with a slash."""
+        """The first name in the alphabet that continues with what was typed; a directory ends with a slash."""
         return await asyncio.to_thread(completed, value)
 
 

@@ -366,7 +366,7 @@ class BeamScreen(ToolScreen[int]):
             return self._under_way(search)
         why = "max tokens" if search.ended.reason == "length" else "what finished is good enough"
         over = f"Over after {search.ended.steps} steps, {milliseconds(search.ended.ms)}: {why}"
-        goes = "⏎ goes to the highlighted beam, " if self.keeps(GO) else ""  # or goes on with a lesson
+        goes = "⏎ goes to the highlighted beam, " if self.keeps(GO) else ""  # or continues with a lesson
         return f"{over}. {goes}{key_for('beams.new')} sets up another search"
 
     def _failure(self) -> str:

@@ -21,7 +21,7 @@ from inspector.widgets.actions import HELP, Action, ActionTable, Needs, back, bo
 
 
 class BeamControl:
-    """Begins beam searches and goes on with the one that waits.
+    """Begins beam searches and continues with the one that waits.
 
     Args:
         controller: Sends the commands.

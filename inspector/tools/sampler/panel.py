@@ -129,7 +129,7 @@ class SettingsStrip:
     """What the row under the table says of the settings, and of what turning the temperature would change."""
 
     in_force: Settings
-    """What the sampler goes on with."""
+    """What the sampler continues with."""
     turned: Settings | None = None
     """With the temperature as it is turned; None where it is not."""
     at: int | None = None

@@ -79,7 +79,7 @@ class TurnDialog(Dialog[Typed]):
 
 
 class DiffersDialog(Dialog[Literal["path", "template"]]):
-    """Shows where the template's text parts from the path, and why, and asks which of both to go on with.
+    """Shows where the template's text parts from the path, and why, and asks which of both to continue with.
 
     Args:
         differs: Both texts.
