@@ -315,7 +315,7 @@ def _node_at(nodes: Sequence[int], place: int) -> int:
     """
     if not -len(nodes) <= place < len(nodes):
         hint = f"Give one from {-len(nodes)} to {len(nodes) - 1}."
-        raise PromptError(f"--at {place} is no token of the path, which has {len(nodes)}.", hint)
+        raise PromptError(f"--at {place} is not a token of the path, which has {len(nodes)}.", hint)
     return nodes[place]
 
 

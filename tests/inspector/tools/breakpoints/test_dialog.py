@@ -177,7 +177,9 @@ async def test_a_hit_says_what_held_and_what_to_press_until_something_else_is_do
     step = rig.session.step()
     await rig.push([step, BreakpointHit(step.node, ("entropy 3.21 bits is above 3", "rank 31 is above 9"))])
     await rig.end("Run")
-    assert rig.status == "Stopped: entropy 3.21 bits is above 3; rank 31 is above 9. r goes on, b changes it"
+    assert (
+        rig.status == "Stopped: entropy 3.21 bits is above 3; rank 31 is above 9. r continues, b changes it"
+    )
     await rig.press("left")
     assert rig.status.startswith("Looking at step")
     await rig.press("end")

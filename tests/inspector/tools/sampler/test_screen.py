@@ -646,7 +646,7 @@ async def test_without_rows_settings_are_refused_and_the_rest_is_as_it_was(repla
     await replay.press("w")
     await replay.until(lambda: replay.timeline.explanation() is not None)
     assert replay.timeline.explanation().failure.message == "The sampler's stages were not recorded here."
-    await replay.until(lambda: "were not recorded here. G goes on" in replay.screen_text())
+    await replay.until(lambda: "were not recorded here. G continues" in replay.screen_text())
 
 
 @pytest.mark.parametrize("path", [slice(3, 7)], indirect=True)
