@@ -1,4 +1,4 @@
-"""What a person can set of a beam search, and its bounds."""
+"""The settings of a beam search, and their bounds."""
 
 from __future__ import annotations
 

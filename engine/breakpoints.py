@@ -202,16 +202,16 @@ def _check_regex(condition: Condition, pattern: str) -> None:
 
 
 CONDITIONS: tuple[Condition, ...] = (
-    Condition("entropy_above", "bits", "entropy above", "bits before the sampler: model entropy", "entropy > {}"),
+    Condition("entropy_above", "bits", "entropy above", "of the model's prediction, in bits", "entropy > {}"),
     Condition("prob_below", "share", "probability below", "of the picked token: 0.05 or 5 %", "p < {}"),
-    Condition("rank_above", "count", "rank above", "of the picked token: 1 is the first", "rank > {}"),
-    Condition("margin_below", "share", "margin below", "first less second: a fork point", "margin < {}"),
-    Condition("mass_below", "share", "mass below", "of what the grammar allows: it fights the model", "mass < {}"),
-    Condition("eos", "switch", "end of sequence", "stop before it is taken", "end of sequence"),
-    Condition("tokens", "count", "tokens", "stop after so many of a run", "{} tokens"),
-    Condition("text", "text", "text", "the completion comes to contain it", "“{}”"),
-    Condition("segment", "event", "segment", "thinking, answer or tool call, begins or ends: thinking ends", "{}"),
-    Condition("regex", "regex", "regular expression", f"its last {REACH:,} characters come to match it", "/{}/"),
+    Condition("rank_above", "count", "rank above", "of the picked token; 1 is the first", "rank > {}"),
+    Condition("margin_below", "share", "margin below", "between the first two: a fork point", "margin < {}"),
+    Condition("mass_below", "share", "mass below", "of all tokens that the grammar allows", "mass < {}"),
+    Condition("eos", "switch", "end of sequence", "stop before its token is taken", "end of sequence"),
+    Condition("tokens", "count", "tokens", "stop after this many in a run", "{} tokens"),
+    Condition("text", "text", "text", "the completion contains it", "“{}”"),
+    Condition("segment", "event", "segment", "such as thinking ends, answer begins, tool call begins", "{}"),
+    Condition("regex", "regex", "regular expression", f"the completion's last {REACH:,} characters match it", "/{}/"),
 )  # fmt: skip
 """Every condition, in the order of display."""
 BY_NAME: Mapping[str, Condition] = {condition.name: condition for condition in CONDITIONS}

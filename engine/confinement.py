@@ -42,7 +42,7 @@ _FORBIDDEN = frozenset(
 
 @frozen
 class Confinement:
-    """What a process may touch."""
+    """The files and models that a process may use."""
 
     folder: str = ""
     """Where it may read and write, resolved; empty where it may write nothing."""
@@ -73,12 +73,12 @@ def begin() -> None:
 
 
 def confined() -> bool:
-    """Whether this process is confined."""
+    """True if this process is confined."""
     return _now is not None
 
 
 def writes() -> bool:
-    """Whether this process may write files at all."""
+    """True if this process may write files at all."""
     return _now is None or bool(_now.folder)
 
 

@@ -1,4 +1,4 @@
-"""What the handlers of commands share: one model, one session on it, and the function that emits records."""
+"""The state that the handlers of commands share: one model, one session on it, and the function that emits records."""
 
 from __future__ import annotations
 

@@ -65,11 +65,11 @@ def check_grammar(grammar: Grammar | None) -> None:
         ) from None
     if len(grammar.text) > LONGEST:
         raise _wrong(
-            f"the grammar has {len(grammar.text):,} characters, {LONGEST:,} are the most.",
+            f"the grammar has {len(grammar.text):,} characters; at most {LONGEST:,} are allowed.",
             "Give a shorter one.",
         )
     if grammar.begin is not None and grammar.begin < 0:
-        raise _wrong(f"the grammar begins at token {grammar.begin}.", "Places in the context go from 0.")
+        raise _wrong(f"the grammar begins at token {grammar.begin}.", "Tokens of the context count from 0.")
 
 
 def _wrong(message: str, hint: str) -> SettingsError:

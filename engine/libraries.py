@@ -257,7 +257,7 @@ def check_private() -> None:
 
 
 def _is_there(name: str) -> bool:
-    """Whether a private name is in a library, if its module is imported: an instance's, where a method has it."""
+    """True if a private name is in a library, if its module is imported: an instance's, where a method has it."""
     module, _, rest = name.rpartition(".")
     while (found := sys.modules.get(module)) is None and "." in module:
         module, _, before = module.rpartition(".")
@@ -320,7 +320,7 @@ def _dotted(node: ast.expr) -> str:
 
 
 def _exists(name: str) -> bool:
-    """Whether a name can be reached: through modules alone, since what an object has is known once it runs."""
+    """True if a name can be reached: through modules alone, since what an object has is known once it runs."""
     package, *rest = name.split(".")
     found: object = importlib.import_module(package)
     for place, part in enumerate(rest, 2):

@@ -28,7 +28,7 @@ class ReplyToken(NamedTuple):
     """The characters that it finished."""
     special: bool = False
     ends: bool = False
-    """Whether it ends the sequence."""
+    """True if it ends the sequence."""
 
 
 class _Undecided(NamedTuple):
@@ -130,7 +130,7 @@ class ReplyReader:
             state, end = after or before, end + length
         if end == len(text):
             return parts
-        if parts and parts[-1][2] == end:  # what waited for more of a mark goes on with it
+        if parts and parts[-1][2] == end:  # what waited for more of a mark continues with it
             state, end = parts.pop()[:2]
         return [*parts, (state, end, len(text))]
 

@@ -1,4 +1,4 @@
-"""What is said of a setting where it is declared: its type, bounds and words, and how a value is read and checked.
+"""The declaration of a setting: its type, bounds and words, and how a value is read and checked.
 
 A setting is declared once, as a field of its class with `setting(...)` for its default. Its flag and what completes it,
 its checks, its place in the dialog, its words in the header and its notes follow from that.
@@ -43,7 +43,7 @@ class SamplerStage:
 
 @frozen
 class Field:
-    """What is said of one setting."""
+    """The declaration of one setting."""
 
     kind: Literal["float", "int", "texts", "biases", "order", "word", "text", "flag", "choice"]
     """`texts` are several texts, `word` is one of some words, `flag` is on where it is named, `choice` is yes or no."""
@@ -66,7 +66,7 @@ class Field:
     before: str = ""
     """The setting of its group that it comes before; empty where the group has it in the order of the class."""
     wide: bool = False
-    """Whether it takes a whole line of the form."""
+    """True if it takes a whole line of the form."""
     short: str = ""
     """The short flag, such as `-m`."""
     metavar: str = ""
@@ -101,7 +101,7 @@ class Field:
         return f"{number} {above} {self.low:g} to {high}"
 
     def on(self, settings: object) -> bool:
-        """Whether it has another value than one that turns it off."""
+        """True if it has another value than one that turns it off."""
         value = getattr(settings, self.name)
         return value != self.default and not (self.stage is not None and value in self.stage.off)
 

@@ -64,34 +64,37 @@ class Settings:
     """How tokens are sampled and when generation stops; may change at any step."""
 
     temp: float = setting(
-        0.0, "0 takes the most probable token; above 1 flattens", 0, 100, least=LEAST_TEMP, label="temperature",
+        0.0, "0 always takes the most probable token; above 1 flattens probabilities",
+        0, 100, least=LEAST_TEMP, label="temperature",
         group=DRAW, wide=True, stage=SamplerStage("temperature", "scale", "temp.", off=(1,)),
     )  # fmt: skip
     """0 is greedy: the most probable token, and no filter matters."""
     top_p: float = setting(
-        1.0, "fewest tokens that hold this probability; 1 is off", 0, 1, low_open=True, label="top-p", group=DRAW,
+        1.0, "keeps the fewest tokens that hold this probability together; 1 is off",
+        0, 1, low_open=True, label="top-p", group=DRAW,
         stage=SamplerStage("top-p", "order"),
     )  # fmt: skip
     min_p: float = setting(
-        0.0, "least share of the top token's probability; 0 is off", 0, 1, label="min-p", group=DRAW,
+        0.0, "keeps tokens with this share of the top token's probability; 0 is off",
+        0, 1, label="min-p", group=DRAW,
         stage=SamplerStage("min-p", "shares", shown=lambda on: f"{on.min_p:g}{_least(on)}"),
         brief=lambda on: f"min-p {on.min_p:g} {_least(on)}".rstrip(),
     )  # fmt: skip
     min_tokens_to_keep: int = setting(
-        1, "so many most probable tokens pass min-p", 1, MOST, group=DRAW, needs="min_p"
+        1, "min-p keeps at least this many tokens", 1, MOST, group=DRAW, needs="min_p"
     )
     top_k: int = setting(
-        0, "this many most probable tokens; 0 is off", 0, MOST, label="top-k", group=DRAW, before="min_p",
+        0, "keeps this many of the most probable tokens; 0 is off", 0, MOST, label="top-k", group=DRAW, before="min_p",
         stage=SamplerStage("top-k", "order"),
     )  # fmt: skip
     seed: int = setting(
-        0, "the draw is a function of seed, position and re-roll", 0, SEED_LIMIT - 1, group=DRAW, wide=True
+        0, "each draw is a function of seed, position and re-rolls", 0, SEED_LIMIT - 1, group=DRAW, wide=True
     )
-    max_tokens: int = setting(100, "a run ends after so many tokens", 1, MOST, group=STOPS, short="-m")
+    max_tokens: int = setting(100, "a run ends after this many tokens", 1, MOST, group=STOPS, short="-m")
     """A run ends with `length` after this many tokens of completion, one that begins there or later after as many more,
     and one whose breakpoint counts tokens after those."""
     min_tokens: int = setting(
-        0, "end-of-sequence is barred before so many", 0, MOST, group=STOPS,
+        0, "no end-of-sequence token before this many tokens", 0, MOST, group=STOPS,
         stage=SamplerStage("min-tokens", "logits", "barred"),
     )  # fmt: skip
     stop: tuple[str, ...] = setting(
@@ -99,49 +102,64 @@ class Settings:
         brief=lambda on: f"stop {len(on.stop)}",
     )  # fmt: skip
     """Texts that end the generation, wherever tokens cut them."""
-    candidates: int = setting(20, "shown and recorded at each step", 1, MOST, group=STOPS)
+    candidates: int = setting(20, "candidates shown and recorded at each step", 1, MOST, group=STOPS)
     xtc_probability: float = setting(
-        0.0, "share of steps that lose their top choices; 0 is off", 0, 1, label="XTC probability", group=XTC,
+        0.0, "share of steps at which the top choices are cut; 0 is off", 0, 1, label="XTC probability", group=XTC,
         stage=SamplerStage("xtc", "shares", "XTC", lambda on: f"{on.xtc_threshold:g}"),
         brief=lambda on: f"xtc {on.xtc_probability:g}/{on.xtc_threshold:g}",
     )  # fmt: skip
     xtc_threshold: float = setting(
-        0.1, "it cuts all tokens above this but the last of them", 0, 0.5, label="XTC threshold", group=XTC
+        0.1,
+        "cuts all tokens above this probability but the least probable of them",
+        0,
+        0.5,
+        label="XTC threshold",
+        group=XTC,
     )
     logit_bias: tuple[tuple[int, float], ...] = setting(
-        (), "added to logits: ID=VALUE, ID=VALUE", kind="biases", group=ORDER, wide=True,
+        (), "added to the logits of tokens: ID=VALUE, ID=VALUE", kind="biases", group=ORDER, wide=True,
         stage=SamplerStage(
             "logit-bias", "logits", "bias", lambda on: f"{len(on.logit_bias)} id{'s' * (len(on.logit_bias) != 1)}"
         ),
         brief=lambda on: f"bias {len(on.logit_bias):,}",
     )  # fmt: skip
     repetition_penalty: float = setting(
-        0.0, "divides recent tokens' logits; 0 is off", 0, 100, least=LEAST_PENALTY, group=PENALTIES,
+        0.0, "divides the logits of recent tokens; 0 is off", 0, 100, least=LEAST_PENALTY, group=PENALTIES,
         stage=SamplerStage("repetition", "logits", "repet."),
         brief=lambda on: f"rep {on.repetition_penalty:g}/{on.repetition_context_size}",
     )  # fmt: skip
     repetition_context_size: int = setting(
-        20, "tokens it looks back", 1, MOST, label="repetition context", group=PENALTIES
+        20,
+        "recent tokens that the repetition penalty sees",
+        1,
+        MOST,
+        label="repetition context",
+        group=PENALTIES,
     )
     """How many tokens back the repetition penalty looks, prompt included; so are the others."""
     presence_penalty: float = setting(
-        0.0, "off recent tokens' logits, once; 0 is off", -100, 100, group=PENALTIES,
+        0.0, "subtracted once from the logits of recent tokens; 0 is off", -100, 100, group=PENALTIES,
         stage=SamplerStage("presence", "logits", "presen."),
         brief=lambda on: f"presence {on.presence_penalty:g}/{on.presence_context_size}",
     )  # fmt: skip
     presence_context_size: int = setting(
-        20, "tokens it looks back", 1, MOST, label="presence context", group=PENALTIES
+        20, "recent tokens that the presence penalty sees", 1, MOST, label="presence context", group=PENALTIES
     )
     frequency_penalty: float = setting(
-        0.0, "off their logits, each time; 0 is off", -100, 100, group=PENALTIES,
+        0.0, "subtracted per occurrence from the logits of recent tokens; 0 is off", -100, 100, group=PENALTIES,
         stage=SamplerStage("frequency", "logits", "frequ."),
         brief=lambda on: f"frequency {on.frequency_penalty:g}/{on.frequency_context_size}",
     )  # fmt: skip
     frequency_context_size: int = setting(
-        20, "tokens it looks back", 1, MOST, label="frequency context", group=PENALTIES
+        20,
+        "recent tokens that the frequency penalty sees",
+        1,
+        MOST,
+        label="frequency context",
+        group=PENALTIES,
     )
     sampler_order: tuple[str, ...] = setting(
-        MLX_LM, "mlx-lm, transformers, llama.cpp (each with its rules for ties and XTC), or stages with commas",
+        MLX_LM, "mlx-lm, transformers or llama.cpp (each with its rules for ties and XTC), or a list of stages",
         kind="order", choices=ORDERS, group=ORDER, wide=True,
         brief=lambda on: f"order {program(on) if on.sampler_order in ORDERS.values() else 'own'}",
     )  # fmt: skip
@@ -155,23 +173,32 @@ class LoadSettings:
     """The model, and the settings that are fixed once it is loaded."""
 
     model: str = setting(
-        "pocket", "pocket, a directory, or a hub id (default: pocket)", group=MODEL, metavar="MODEL"
+        "pocket",
+        "pocket (the bundled one), a directory, or a hub id (default: pocket)",
+        group=MODEL,
+        metavar="MODEL",
     )
     adapter_path: str | None = setting(
-        None, "adapter weights and config to load with the model", kind="text", group=MODEL, metavar="DIR"
+        None,
+        "adapter to load with the model: its weights and config",
+        kind="text",
+        group=MODEL,
+        metavar="DIR",
     )
     extra_eos_token: tuple[str, ...] = setting(
-        (), "a token that ends the generation too, by its text or id", kind="texts", metavar="TOKEN"
+        (), "a token that also ends the generation, by its text or id", kind="texts", metavar="TOKEN"
     )
     """Tokens that end the sequence besides the model's own, as in mlx_lm.generate: by their text, by their piece as the
     tokenizer's file spells it, or by id."""
     trust_remote_code: bool = setting(False, "run code that comes with the model", group=MODEL)
     max_kv_size: int | None = setting(
-        None, "rotating KV cache of so many tokens", 5, kind="int", group=MODEL,
+        None, "use a rotating KV cache, of this many tokens", 5, kind="int", group=MODEL,
         says="a whole number from 5 up (the first 4 tokens are always kept)",
     )  # fmt: skip
     """Where the model doesn't build its own caches."""
-    no_kv_cache: bool = setting(False, "run all tokens again at every step", group=MODEL)
+    no_kv_cache: bool = setting(
+        False, "keep no KV cache: compute all tokens again at every step", group=MODEL
+    )
     """No keys and values are kept."""
     kv_bits: int | None = setting(
         None,
@@ -181,65 +208,85 @@ class LoadSettings:
         group=MODEL,
     )
     kv_group_size: int = setting(
-        64, "32, 64 or 128", choices=_named(KV_GROUP_SIZES), group=MODEL, needs="kv_bits"
+        64,
+        "numbers that share a scale in the quantized cache: 32, 64 or 128",
+        choices=_named(KV_GROUP_SIZES),
+        group=MODEL,
+        needs="kv_bits",
     )
     quantized_kv_start: int = setting(
-        5000, "quantize from this token on", 0, label="quantized KV start", group=MODEL, needs="kv_bits"
+        5000,
+        "quantize the KV cache once it holds this many tokens",
+        0,
+        label="quantized KV start",
+        group=MODEL,
+        needs="kv_bits",
     )
     prefill_step_size: int | None = setting(
-        None, "prompt tokens a chunk (default: about 100 ms)", 1, kind="int", group=MODEL
+        None,
+        "tokens in a chunk of the prefill (default: as many as take about 100 ms)",
+        1,
+        kind="int",
+        group=MODEL,
     )
     """None adapts the chunk so that a cancel takes effect within about 150 ms."""
     float32_scales: bool | None = setting(
-        None, "compute a quantized model, packed, with float32 scales (default: on the CPU, where it is faster)",
+        None, "use float32 scales for quantized weights that stay packed (default: on the CPU, where it is faster)",
         kind="choice", group=MODEL,
     )  # fmt: skip
     """None: on the CPU backend, where it is 7 to 40 times faster, of weights that `dtype` leaves packed."""
     dtype: str = setting(
-        "auto", "compute in file, float32, bfloat16 or float16, or dequantized (quantized weights unpacked); auto (the "
-        "default) is float32 on a CPU with a fast BLAS, quantized weights unpacked, where they take half of the free "
-        "memory at most; else the file's",
+        "auto", "type to compute in: file (that of the model's files), float32, bfloat16, float16, or dequantized "
+        "(float32, quantized weights unpacked). auto, the default, is float32 on a CPU with a fast BLAS, with "
+        "quantized weights unpacked, if that takes at most half of the free memory; otherwise it is file",
         kind="word", choices=_named(DTYPES), group=MODEL, metavar="TYPE",
     )  # fmt: skip
     """`dequantized` unpacks quantized weights into float32; `auto` does where `float32_scales` is None."""
     blas: str = setting(
-        "auto", "what multiplies float32 matrices on a Linux CPU: auto (the default) for OpenBLAS or BLIS where one is "
-        "installed, bundled for what MLX brings, or a library's path",
+        "auto", "library that multiplies float32 matrices on a Linux CPU: auto (the default) is OpenBLAS or BLIS where "
+        "one is installed, bundled is the one in MLX; or the path of a library",
         choices=_named(("auto", "bundled")), group=MODEL, metavar="WHICH",
         says="auto, bundled or the path of a library",
     )  # fmt: skip
     blas_threads: int = setting(
-        1, "threads of that BLAS; more are for idle machines: on a busy one steps take several times as "
-        "long", 1, MOST_BLAS_THREADS, label="BLAS threads", group=MODEL,
+        1, "threads of that BLAS; more than one only helps on an idle machine: on a busy one steps take several "
+        "times as long", 1, MOST_BLAS_THREADS, label="BLAS threads", group=MODEL,
     )  # fmt: skip
     kept_logits_mib: int | None = setting(
-        None, f"memory for kept rows of logits (default: {LEAST_KEPT_MIB}, or as much as {KEPT_ROWS} rows of a large "
-        "vocabulary take)", 0, kind="int", group=MEMORY, says="a whole number of MiB from 0 up",
+        None, f"MiB for the logits of earlier steps, so that going back needs no forward (default: {LEAST_KEPT_MIB}, "
+        f"or what {KEPT_ROWS} rows of a large vocabulary take)", 0, kind="int", group=MEMORY,
+        says="a whole number of MiB from 0 up",
     )  # fmt: skip
     """So that going back and what-if need no forward; None: see `kept_logits_bytes`."""
     kept_kv_mib: int = setting(
-        256, "memory for the KV of branches left", 0, group=MEMORY, says="a whole number of MiB from 0 up"
+        256,
+        "MiB for the KV of branches that you left",
+        0,
+        group=MEMORY,
+        says="a whole number of MiB from 0 up",
     )
     """So that going back to the branches that the session left needs no forward."""
-    ranks: int = setting(1, "compute the model in N processes of this machine", 1, MOST_RANKS, group=RANKS)
+    ranks: int = setting(1, "compute the model in N processes on this machine", 1, MOST_RANKS, group=RANKS)
     """Processes that compute the model together, on this machine unless `hostfile` names others."""
     hostfile: str = setting(
-        "", "compute it in a process on each host of a file of mlx.launch's form; the first is this one, others are "
-        "started by ssh", group=RANKS, metavar="FILE",
+        "", "compute the model in a process on each host of this file, written as for mlx.launch; the first host is "
+        "this one, and ssh starts the others", group=RANKS, metavar="FILE",
     )  # fmt: skip
     shard: str = setting(
-        "auto", "tensor (each process has a part of every layer), pipeline (some whole layers) or auto (the default): "
-        "what the family can", kind="word", choices=_named(SHARDS), group=RANKS, metavar="HOW",
+        "auto", "how the processes share the model: tensor (each has a part of every layer), pipeline (each has some "
+        "whole layers), or auto (the default: tensor where the family allows it)",
+        kind="word", choices=_named(SHARDS), group=RANKS, metavar="HOW",
     )  # fmt: skip
     """`auto` is `tensor` where its family can, else `pipeline`."""
     rank_patience: int = setting(
-        60, "seconds after which a process that does not answer is lost", 1, group=RANKS, metavar="S",
+        60, "seconds without an answer after which a process counts as lost", 1, group=RANKS, metavar="S",
         says="a whole number of seconds from 1 up",
     )  # fmt: skip
     """More work has more."""
     record_logits: bool = setting(
         False,
-        "keep all logits of each step in the trace, 2 or 4 bytes each: its replay tries settings and finds tokens",
+        "keep all logits of each step in the trace, 2 or 4 bytes each, so that a replay can try settings and search "
+        "the vocabulary",
     )
 
     def kept_logits_bytes(self, vocabulary: int) -> int:
@@ -254,7 +301,7 @@ class LoadSettings:
 
     @property
     def divided(self) -> bool:
-        """Whether several processes compute the model."""
+        """True if several processes compute the model."""
         return self.ranks > 1 or bool(self.hostfile)
 
 

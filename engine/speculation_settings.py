@@ -1,4 +1,4 @@
-"""What a person can set of speculative decoding, and its bounds."""
+"""The settings of speculative decoding, and their bounds."""
 
 from __future__ import annotations
 
@@ -51,6 +51,6 @@ def check_speculation(settings: SpeculationSettings) -> SpeculationSettings:
         raise SettingsError(
             "draft_model",
             f"a draft of kind {settings.draft} {'needs a' if settings.draft == 'model' else 'has no'} draft model.",
-            "Name a model with the draft `model`, and with that alone.",
+            "Name a model only with the draft `model`.",
         )
     return settings

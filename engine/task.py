@@ -31,5 +31,5 @@ class Task:
     """Which of the sessions in the engine's thread it is for."""
 
     def stopped(self) -> bool:
-        """Whether the command should stop at its next chunk or step."""
+        """True if the command should stop at its next chunk or step."""
         return self.cancel.is_set() or self.closing.is_set()

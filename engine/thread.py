@@ -60,7 +60,7 @@ class Inbox:
 
     @property
     def waiting(self) -> bool:
-        """Whether a task waits, or the end."""
+        """True if a task waits, or the end."""
         return bool(self._waiting)
 
     def get(self, meanwhile: Callable[[], bool]) -> Task | int | None:

@@ -47,7 +47,7 @@ class Timed(Protocol):
 
     @property
     def cold(self) -> bool:
-        """Whether it is the model's first since it was loaded."""
+        """True if it is the model's first since it was loaded."""
 
 
 def warm(steps: Iterable[Timed]) -> list[float]:
@@ -109,7 +109,7 @@ class _Clock:
 
     @property
     def under_way(self) -> bool:
-        """Whether a span has begun and not ended."""
+        """True if a span has begun and not ended."""
         return self._now[1] is not None
 
     @property
@@ -160,5 +160,5 @@ gc.callbacks.append(_on_collection)
 
 
 def stall_times() -> StallTimes:
-    """What garbage collection and drawing took so far."""
+    """The time that garbage collection and drawing took so far."""
     return StallTimes(_collecting.ms, drawing.clock.ms - _collecting_while_drawing.ms)

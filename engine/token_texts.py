@@ -49,7 +49,7 @@ class TokenTexts(Protocol):
         """The characters that a token finishes after some pending bytes, and the bytes still pending."""
 
     def is_special(self, token: int) -> bool:
-        """Whether it is a mark of the format rather than text."""
+        """True if it is a mark of the format rather than text."""
 
 
 # ---- the query of a vocabulary search: a part of a token's text, an id, or bytes ---------------
@@ -68,7 +68,7 @@ class TokenQuery:
     texts: tuple[str, ...] = ()
     """Spellings of one text, any of which may be part of a token's; lowered where case doesn't matter."""
     cased: bool = False
-    """Whether case matters: the query has a capital letter."""
+    """True if case matters: the query has a capital letter."""
     id: int = -1
     raw: bytes = b""
 

@@ -13,7 +13,7 @@ HEADS = 4
 
 @frozen
 class TrainingSettings:
-    """What a model learns from, its sizes and how long it learns."""
+    """The text that a model learns from, its sizes and the length of the training."""
 
     texts: tuple[str, ...] = ()
     """Paths of UTF-8 texts, or of folders of them; none for the stories that come with the program."""

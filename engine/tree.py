@@ -46,7 +46,7 @@ class Node:
     drawn_reroll: int = 0
     """The parent's re-roll count when this token was last taken: that of its draw."""
     has_step: bool = False
-    """Whether it has a `Step` record: a beam search adds nodes that the session has not stepped yet."""
+    """True if it has a `Step` record: a beam search adds nodes that the session has not stepped yet."""
 
 
 def root() -> Node:
@@ -310,12 +310,12 @@ def cut_chunks(chunks: Chunks, depth: int) -> Chunks:
 
 
 def within_chunk(chunks: Chunks, depth: int) -> bool:
-    """Whether `depth` tokens end within a stretch."""
+    """True if `depth` tokens end within a stretch."""
     return any(first < depth < end for first, end in chunks)
 
 
 def chunks_go_on(held: Chunks, path: Chunks, depth: int) -> bool:
-    """Whether a path goes on behind `depth` tokens that ran in chunks `held`, with the path's own numbers."""
+    """True if a path goes on behind `depth` tokens that ran in chunks `held`, with the path's own numbers."""
     return cut_chunks(held, depth) == cut_chunks(path, depth) and not within_chunk(path, depth)
 
 

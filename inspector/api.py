@@ -445,7 +445,7 @@ class Attention:
 
 
 class Gradients:
-    """What each token of the path has of a logit, or of the difference of two.
+    """The share of each token of the path in a logit, or in the difference of two.
 
     `record` has what the engine read (`engine.protocol.GradientsRead`).
     """
@@ -477,7 +477,7 @@ class Gradients:
 
 
 class Merges:
-    """How a tokenizer cuts a text: its words, and of each what its tokens came of.
+    """The words of a text as a tokenizer cuts it, and the steps from each word to its tokens.
 
     `record` has what the engine said (`engine.protocol.TakenApart`).
     """
@@ -881,7 +881,7 @@ class Branch(Passage):
         )
 
     def what_if(self, **settings: Any) -> WhatIf:
-        """Tell which steps up to here other settings would have made other ones.
+        """Find the steps up to here at which other settings would have taken another token.
 
         Raises:
             EngineError: A setting is out of range.
@@ -909,7 +909,7 @@ class Branch(Passage):
         steps: int = 32,
         hold_experts: bool = False,
     ) -> Gradients:
-        """Tell which tokens up to here the logit of a next one hangs on.
+        """Read on which tokens up to here the logit of a next one depends.
 
         Args:
             token: Whose logit, by its id or text; None for the one that was taken, or else the most probable.
@@ -977,7 +977,7 @@ class Branch(Passage):
         return Experts(read)
 
     def moved(self, offset: int = 0, change: protocol.PositionChange = "token") -> Moved:
-        """Predict the next token with the last one here told a wrong position.
+        """Predict the next token with the last one here given a wrong position.
 
         Args:
             offset: What is added to its position.
@@ -1263,7 +1263,7 @@ class Run(Branch):
 
 
 class Session(Branch):
-    """A model, a prompt and a tree of what came of it; as a branch, its end moves along with what is run on it.
+    """A model, a prompt and the tree of its continuations; as a branch, its end moves along with what is run on it.
 
     Opened by `open`; it is closed by `close`, at the end of a `with` block, by the collector, or with the process.
     """

@@ -70,8 +70,8 @@ PROBLEM_LINES, AROUND_PROBLEMS = 3, 8
 """Rows of one in a narrow terminal, and of the notice and the screen around them."""
 CLOSE_SECONDS = 2.0
 NO_THREAD = (
-    "The system gives the program no further thread. "
-    "End other programs, or raise the limit (ulimit -u), and try again."
+    "The system allows the program no more threads. "
+    "Close other programs, or raise the limit (ulimit -u), and try again."
 )
 
 
@@ -208,7 +208,7 @@ class InspectorApp(App[int]):
         return Recorder(save, program, lambda: setup.load, lambda: queries.in_force, self._unsaved)
 
     def _unsaved(self, why: str) -> None:
-        self.notify(visible(why), title="Not saved any more", severity="warning", timeout=12, markup=False)
+        self.notify(visible(why), title="No longer saved", severity="warning", timeout=12, markup=False)
 
     def get_driver_class(self) -> type[Driver]:
         """The driver of the terminal, or the one that the toolkit's own variable names, as for a browser.
@@ -293,7 +293,7 @@ class InspectorApp(App[int]):
     def _start(self) -> None:
         for problem in self._saved_breakpoints.problems:
             self.notify(visible(problem), title="Breakpoints", severity="warning", markup=False)
-        self._tell("Keys", self._own_keys.problems, "`inspector keys` tells all")
+        self._tell("Keys", self._own_keys.problems, "`inspector keys` lists all")
         for problem in self._remembered.problems:
             self.notify(problem, title="Look of the screen", severity="warning", markup=False)
         if self._notes:
@@ -375,7 +375,7 @@ class InspectorApp(App[int]):
         for tool in admitted.tools:
             self.main.add_tool(tool)
         new = [each for each in admitted.problems if each not in self._own_keys.problems]
-        self._tell("Keys", new, "`inspector keys` tells all")
+        self._tell("Keys", new, "`inspector keys` lists all")
         left_out = [each.sentence for each in admitted.plugins if each.problem]
         self._tell("Plug-ins", left_out, "`inspector plugins` lists them")
 

@@ -26,7 +26,7 @@ _HIDDEN = {"Cc", "Cf", "Cs", "Cn", "Co", "Zl", "Zp", "Zs"}
 
 
 def _presentation(code: int) -> bool:
-    """Whether it only asks for a text or picture form of the character before it."""
+    """True if it only asks for a text or picture form of the character before it."""
     return 0xFE00 <= code <= 0xFE0F or 0xE0100 <= code <= 0xE01EF
 
 
@@ -109,7 +109,7 @@ def unfinished(raw: bytes) -> bytes:
 
 
 def token_text(text: str, raw: bytes, pending: bytes = b"") -> str:
-    """What a token shows inside the running text.
+    """The characters that a token shows inside the running text.
 
     Args:
         text: The characters it finished, empty while a character is unfinished.
@@ -230,7 +230,7 @@ def joined_to_fit(parts: Iterable[str], cells: int) -> str:
 
 
 class TokenBytes(Protocol):
-    """What is asked of a token, wherever it comes from."""
+    """The fields of a token that are asked for, wherever it comes from."""
 
     @property
     def text(self) -> str:

@@ -58,7 +58,7 @@ class PasteReader:
 
     def __init__(self) -> None:
         self._parts: list[str] | None = None
-        """What came of the text that is being pasted; None between two of them."""
+        """The reply to the text that is being pasted; None between two of them."""
         self._kept = 0
         self._tail = ""
 

@@ -205,8 +205,10 @@ def _check(entry: EntryPoint, value: object) -> None:
     """
     kind = {TOOLS: PanelPlugin, EXPORTERS: ExportPlugin}.get(entry.group)
     if kind is None or not isinstance(value, kind):
-        wanted = kind.__name__ if kind is not None else "the path of a lesson's file"
-        raise EngineError(f"{visible(entry.value)} is no {wanted}, but of type {type(value).__name__}.")
+        wanted = f"a {kind.__name__}" if kind is not None else "the path of a lesson's file"
+        raise EngineError(
+            f"{visible(entry.value)} must be {wanted}, not a value of type {type(value).__name__}."
+        )
     if isinstance(value, PanelPlugin):
         _check_text("title", value.title)
         _check_text("help", value.help or value.title, 300)

@@ -148,9 +148,9 @@ THOUGHT = ChatOptions(
 )
 """The bundled model has no thinking of its own: its answer goes on from one that is given."""
 DRAW = "the-draw"
-REVEALED: Walk = (Seen("Which token did it fall on?"), "2", "space", Seen("next"))
+REVEALED: Walk = (Seen("Which token does it fall on?"), "2", "space", Seen("next"))
 PRESENTED: Walk = (
-    Seen("Which token did it fall on?"), "v", *typed("12 7 3"), "enter", "pagedown", "pagedown", Seen("✓ boy"),
+    Seen("Which token does it fall on?"), "v", *typed("12 7 3"), "enter", "pagedown", "pagedown", Seen("✓ boy"),
 )  # fmt: skip
 
 FILMED: Walk = (
@@ -162,7 +162,7 @@ FILMED: Walk = (
 PICTURES: Mapping[str, Picture] = {
     "screen": Picture(("r",)),
     "film": Picture(FILMED, settings=Settings(temp=1.0, min_p=0.05, seed=7), size=(110, 32)),
-    "lesson": Picture((Seen("Which token did it fall on?"),), lesson=DRAW),
+    "lesson": Picture((Seen("Which token does it fall on?"),), lesson=DRAW),
     "lesson-revealed": Picture(REVEALED, lesson=DRAW),
     "presenter": Picture(PRESENTED, lesson=DRAW, presents=True, size=(60, 24)),
     "notes": Picture(PRESENTED, lesson=DRAW, presents=True, notes=True),

@@ -1,4 +1,4 @@
-"""What a kind of KV cache can do. `Kind` itself is the general case: a cache class of mlx_lm that `KINDS` lacks.
+"""The operations of a kind of KV cache. `Kind` itself is the general case: a cache class of mlx_lm that `KINDS` lacks.
 
 A kind has no state of its own. Every operation takes one of mlx_lm's cache objects, the cache of one layer, so that
 the model receives mlx_lm's own list of them.
@@ -60,26 +60,26 @@ class Kind:
     cache_class: type = object
     """mlx_lm's class; its subclasses are of this kind, too, but without snapshots."""
     has_snapshots: bool = False
-    """Whether `snapshot`, `restore`, `repeat` and `reorder` know all that `cache_class` holds."""
+    """True if `snapshot`, `restore`, `repeat` and `reorder` know all that `cache_class` holds."""
     columns: bool = False
-    """Whether its buffers have shape (rows, heads, tokens, ...)."""
+    """True if its buffers have shape (rows, heads, tokens, ...)."""
     grows: bool = False
-    """Whether each token adds such a column."""
+    """True if each token adds such a column."""
     partial_restore: bool = False
-    """Whether `restore` can restore any part of a snapshot; otherwise only all of it."""
+    """True if `restore` can restore any part of a snapshot; otherwise only all of it."""
     stays: bool = False
     """True where columns that trimming removes stay in the arrays until those that follow are written over them."""
     quantized: bool = False
-    """Whether it holds packed numbers: trimmed below the start of quantization it would differ from a fresh cache."""
+    """True if it holds packed numbers: trimmed below the start of quantization it would differ from a fresh cache."""
     quantizable: bool = False
-    """Whether mlx_lm can quantize it."""
+    """True if mlx_lm can quantize it."""
     lazy: bool = True
-    """Whether it may hold arrays that the logits don't depend on: unless a step evaluates them a graph piles up."""
+    """True if it may hold arrays that the logits don't depend on: unless a step evaluates them a graph piles up."""
     attended: bool = True
-    """Whether it holds tokens that attention reads."""
+    """True if it holds tokens that attention reads."""
 
     def can_snapshot(self, cache: Any) -> bool:
-        """Whether a cache has snapshots and several rows; not a subclass's, which may hold more than is known here."""
+        """True if a cache has snapshots and several rows; not a subclass's, which may hold more than is known here."""
         return self.has_snapshots and type(cache) is self.cache_class
 
     # ---- read -------------------------------------------------------------------------------
@@ -128,7 +128,7 @@ class Kind:
         return self.name, self.held(cache), self.limit(cache), self.used(cache, buffers), allocated
 
     def chunks_matter(self, cache: Any) -> bool:
-        """Whether the numbers depend on how a prompt is cut into chunks.
+        """True if the numbers depend on how a prompt is cut into chunks.
 
         In a window that keeps its first tokens the tokens of a chunk don't see those, while single tokens do.
         """
@@ -137,11 +137,11 @@ class Kind:
     # ---- trim and quantize ------------------------------------------------------------------
 
     def trims_at(self, cache: Any, offset: int) -> bool:
-        """Whether a cache can certainly be trimmed to fewer tokens once it has taken in `offset`."""
+        """True if a cache can certainly be trimmed to fewer tokens once it has taken in `offset`."""
         return False
 
     def goes_ahead(self, cache: Any, offset: int) -> bool:
-        """Whether the token that makes it hold `offset` can certainly be removed, without a copy made before."""
+        """True if the token that makes it hold `offset` can certainly be removed, without a copy made before."""
         return self.trims_at(cache, offset)
 
     def trim_refusal(self, cache: Any, offset: int) -> str:
@@ -234,7 +234,7 @@ class Kind:
 
 
 def _trims(cache: Any, offset: int) -> bool:
-    """Whether the `trim` of an unknown class shortens its arrays, tried on a copy (which shares the arrays' memory).
+    """True if the `trim` of an unknown class shortens its arrays, tried on a copy (which shares the arrays' memory).
 
     mlx_lm's `ConcatenateKVCache` lowers its count and keeps the columns, so that the next token attends to what was
     removed. Arrays that are no longer than the count before the trim must be so after it.

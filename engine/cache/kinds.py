@@ -51,7 +51,7 @@ class Plain(Kind):
     def restore(self, cache: Any, saved: Columns, at: int, end: int) -> int:
         """See `Kind`; `end` may be any number of tokens that the snapshot reaches."""
         if cache.offset < at:  # it would leave a gap, and wrong KV is silent
-            raise ValueError(f"a cache of {cache.offset} tokens can't go on from {at}")
+            raise ValueError(f"a cache of {cache.offset} tokens can't continue from {at}")
         cache.trim(cache.offset - at)
         columns = [array[..., at - saved.start : end - saved.start, :] for array in saved.copies]
         self._append(cache, columns, at, end)

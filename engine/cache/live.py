@@ -72,7 +72,7 @@ class KV:
     """
 
     lazy: bool = True
-    """Whether `run` leaves a graph that can be built before its token is known, and dropped."""
+    """True if `run` leaves a graph that can be built before its token is known, and dropped."""
     most_at_once: int | None = None
     """Tokens of an adapting chunk at most, where all their logits are computed."""
 
@@ -236,18 +236,18 @@ class KV:
         return all(kind_of(cache).recover(cache, offset) for cache in self.caches)
 
     def could_trim(self, offset: int, to: int) -> bool:
-        """Whether every cache could be trimmed to `to` tokens once it holds `offset`."""
+        """True if every cache could be trimmed to `to` tokens once it holds `offset`."""
         if any(self.quantized()) and not self.quantized_at(to):
             return False
         return all(kind_of(cache).trims_at(cache, offset) for cache in self.caches)
 
     def can_step_back(self) -> bool:
-        """Whether trimming could remove one more token after it is added."""
+        """True if trimming could remove one more token after it is added."""
         following = self.offset + 1
         return all(kind_of(cache).trims_at(cache, following) for cache in self.caches)
 
     def can_go_ahead(self) -> bool:
-        """Whether one more token can be added before it is known, and taken back, with no copy of an array."""
+        """True if one more token can be added before it is known, and taken back, with no copy of an array."""
         following = self.offset + 1
         return self.quantized_at(self.offset) == self.quantized_at(following) and all(
             kind_of(cache).goes_ahead(cache, following) for cache in self.caches
@@ -282,7 +282,7 @@ class KV:
         return next(without, None)
 
     def partial_restore(self) -> bool:
-        """Whether a part of a snapshot can be restored; otherwise only all of it."""
+        """True if a part of a snapshot can be restored; otherwise only all of it."""
         return all(kind_of(cache).partial_restore for cache in self.caches)
 
     def snapshot(self, start: int, end: int | None = None) -> tuple[Snapshot, ...]:
@@ -361,12 +361,12 @@ class KV:
         return tuple(kind_of(cache).quantized for cache in self.caches)
 
     def quantized_at(self, offset: int) -> bool:
-        """Whether mlx_lm would have quantized the plain caches by the time they hold `offset` tokens."""
+        """True if mlx_lm would have quantized the plain caches by the time they hold `offset` tokens."""
         return self._settings.kv_bits is not None and offset >= self._settings.quantized_kv_start
 
     @property
     def chunks_matter(self) -> bool:
-        """Whether the numbers depend on how the tokens were cut into chunks.
+        """True if the numbers depend on how the tokens were cut into chunks.
 
         mlx_lm quantizes after a chunk, so its tokens saw each other unquantized; and some kinds treat a chunk
         differently from single tokens. Everywhere else chunks only change the order of sums.

@@ -43,7 +43,7 @@ class Segment:
 
 @frozen
 class UndoRecord:
-    """What removes one token from the end of the cache."""
+    """The data with which one token is removed from the end of the cache."""
 
     records: tuple[Snapshot, ...]
     """One for each cache."""
@@ -123,7 +123,7 @@ def _nbytes(snapshots: Sequence[Snapshot]) -> int:
 
 # ---- moves ------------------------------------------------------------------------------------------
 
-HALF = "half a prompt can't be gone on from: its cut into chunks changes the numbers"
+HALF = "a session can't continue from half a prompt: its cut into chunks changes the numbers"
 
 
 @frozen
@@ -242,7 +242,7 @@ class Mover:
         return f"its KV is not kept any more: the budget is {self.store.budget / 2**20:g} MiB"
 
     def _same_chunks(self, node: int, chunks: Chunks, depth: int) -> bool:
-        """Whether `depth` tokens were cut as those of the path to a node are; matters for few kinds of cache."""
+        """True if `depth` tokens were cut as those of the path to a node are; matters for few kinds of cache."""
         return not self._kv.chunks_matter or cut_chunks(chunks, depth) == cut_chunks(
             self._tree.chunks(node), depth
         )
@@ -336,7 +336,7 @@ class Mover:
         return end == reach or self._undo(segment.node, reach)
 
     def _can_shorten(self, segment: Segment, reach: int) -> bool:
-        """Whether a segment that can only be restored whole can then be undone down to `reach` tokens."""
+        """True if a segment that can only be restored whole can then be undone down to `reach` tokens."""
         if segment.end == reach:
             return True
         path = [node for node in self._tree.ancestors(segment.node) if self._tree[node].depth > reach]

@@ -133,7 +133,7 @@ class BeamRun:
 
     @property
     def over(self) -> bool:
-        """Whether both the search and greedy decoding ended."""
+        """True if both the search and greedy decoding ended."""
         return self._steps is not None and self._greedy_ended is not None
 
     def opened(self) -> BeamOpened:
@@ -189,7 +189,7 @@ class BeamRun:
         return live, tuple(beam for beam in before if beam.length and beam.node not in into)
 
     def _enough(self) -> bool:
-        """Whether the finished hypotheses are as many as wanted, and good enough."""
+        """True if the finished hypotheses are as many as wanted, and good enough."""
         if len(self._finished) < self._settings.width:
             return False
         return self._settings.early_stopping or self._live[0].score <= self._finished[-1].score

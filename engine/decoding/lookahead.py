@@ -106,7 +106,7 @@ class LookAheadRun:
 
     @property
     def over(self) -> bool:
-        """Whether every line has all of its tokens."""
+        """True if every line has all of its tokens."""
         return self.steps == self._tokens or all(line.ended for line in self._lines)
 
     def step(self) -> None:
@@ -165,7 +165,7 @@ class GreedyLine:
 
     @property
     def ended(self) -> bool:
-        """Whether it reached an end-of-sequence token, or a place where the grammar's text must end."""
+        """True if it reached an end-of-sequence token, or a place where the grammar's text must end."""
         complete = self._grammar is not None and self._grammar.complete
         return complete or self.latest in self._tokens.eos_ids
 

@@ -70,7 +70,7 @@ class BreakpointEvaluator:
         """Conditions that held after the last step, as sentences with their figures; empty where the run continues."""
 
     def is_at(self, session: Session) -> bool:
-        """Whether the last evaluation was at the session's current node, so that its run continues from there."""
+        """True if the last evaluation was at the session's current node, so that its run continues from there."""
         return session is self._session and session.node == self._node
 
     def evaluate(self, logits: NodeLogits) -> bool:
@@ -140,7 +140,7 @@ class BreakpointEvaluator:
     def _text(self, wanted: str, _: NodeLogits) -> str:
         assert self._tail is not None
         if wanted not in self._matched and self._tail.contains(wanted):
-            self._matched[wanted] = f"the text came to contain “{wanted}”"
+            self._matched[wanted] = f"the text now contains “{wanted}”"
         return self._matched.get(wanted, "")
 
     def _segment(self, event: str, _: NodeLogits) -> str:
@@ -159,7 +159,7 @@ class BreakpointEvaluator:
         except TimeoutError:
             return f"/{pattern}/ took more than {PATIENCE_MS} ms at this text: make it simpler"
         if match:
-            self._matched[key] = f"the text came to match /{pattern}/ with “{match}”"
+            self._matched[key] = f"the text now matches /{pattern}/ with “{match}”"
         return self._matched.get(key, "")
 
 
@@ -231,7 +231,7 @@ class TextTail:
         self._text += text
 
     def contains(self, wanted: str) -> bool:
-        """Whether the newest token completed a text."""
+        """True if the newest token completed a text."""
         return self._text.find(wanted, max(0, self._seen - len(wanted) + 1)) >= 0
 
     def match(self, pattern: Any) -> str:

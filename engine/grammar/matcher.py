@@ -40,7 +40,7 @@ class GrammarTokens(Protocol):
         """A token's own bytes; empty for an id without a token."""
 
     def is_special(self, token: int) -> bool:
-        """Whether it is a mark of the format rather than text: a grammar never allows it as text."""
+        """True if it is a mark of the format rather than text: a grammar never allows it as text."""
 
 
 class ByteVocabulary:
@@ -54,7 +54,7 @@ class ByteVocabulary:
         return bytes([token]) if token < 256 else b"<end>"
 
     def is_special(self, token: int) -> bool:
-        """Whether it is the end of sequence."""
+        """True if it is the end of sequence."""
         return token == 256
 
 
@@ -139,7 +139,7 @@ class Matcher:
         return Matcher(self._own.deep_copy(), self._vocabulary, self._grammar)
 
     def allows(self, token: int) -> bool:
-        """Whether a token may follow: an end of sequence where the text may end."""
+        """True if a token may follow: an end of sequence where the text may end."""
         if token in self._vocabulary.eos_ids and self.accepting:
             return True  # where it must end, llguidance takes the first of several ends alone
         return bool(self._own.validate_tokens([token]) == 1)
@@ -170,12 +170,12 @@ class Matcher:
 
     @property
     def accepting(self) -> bool:
-        """Whether the text may end here."""
+        """True if the text may end here."""
         return bool(self._own.is_accepting())
 
     @property
     def complete(self) -> bool:
-        """Whether the text must end here."""
+        """True if the text must end here."""
         return self.accepting and bool(self._own.is_stopped())
 
     def forced(self) -> bytes:

@@ -182,7 +182,7 @@ _KEYWORDS = re.compile(r"Unimplemented keys: (\[.*\])")
 _ERROR, _CARET = re.compile(r"^error: (.*)", re.MULTILINE), re.compile(r"^    ( *)\^+ *$", re.MULTILINE)
 """What the regex parser says, and where: it indents the line of an expression of one line by four."""
 _REMOTE = re.compile(r"Resource '(.*)' is not present in a registry")
-NO_TOKEN = "no token of the model goes on with it"
+NO_TOKEN = "no token of the model continues it"
 _WORDS = {
     "NoExtension": NO_TOKEN,
     "Empty grammar": "it has no rule",
@@ -243,7 +243,7 @@ def _lark_of_gbnf(text: str) -> str:
     except RecursionError:
         raise refusal("it is nested too deeply") from None
     except Exception as error:  # it raises ValueError, IndexError or AssertionError
-        raise refusal(first_line(error, nothing="it is no GBNF")) from None
+        raise refusal(first_line(error, nothing="it is not GBNF")) from None
 
 
 def in_words(error: str, grammar: Grammar) -> str:

@@ -61,16 +61,16 @@ class GrammarState:
 
     @property
     def complete(self) -> bool:
-        """Whether the text must end here."""
+        """True if the text must end here."""
         return self.matcher is not None and self.matcher.complete
 
     @cached_property
     def certain(self) -> bool:
-        """Whether the grammar leaves no choice: one token, or one text however it is cut into tokens."""
+        """True if the grammar leaves no choice: one token, or one text however it is cut into tokens."""
         return self.matcher is not None and (self.count == 1 or bool(self.matcher.forced()))
 
     def allows(self, token: int) -> bool:
-        """Whether a token may follow."""
+        """True if a token may follow."""
         return self.allowed is None or bool(self.allowed[token])
 
     def first_forbidden(self, tokens: Sequence[int], eos_ids: Collection[int]) -> int | None:

@@ -146,7 +146,7 @@ def check_call(session: Session, node: int) -> ToolCallChecked:
     format, nodes = session.reply(node)
     tokens = [session.reply_token(each) for each in nodes]
     if (call := last_call(format, tokens)) is None:
-        raise StepError("The reply has no tool call up to this token.", "Look at a token behind one.")
+        raise StepError("The reply has no tool call up to this token.", "Look at a token after one.")
     text, begin = call
     if not format.parser or len(text) > CALL_LIMIT:
         return ToolCallChecked(node, (), "", 0, "")

@@ -198,7 +198,7 @@ class Way:
         self._node = self._tree.add_prompt(ROOT, ids)[-1]
         self.ids: list[int] = []
         self.ended = False
-        """Whether it ended its sequence."""
+        """True if it ended its sequence."""
 
     def step(self) -> None:
         """Take its own pick, unless it has ended."""
@@ -391,8 +391,8 @@ class LockstepCommands(Capability):
         both, session = self._both, self._context.session
         if both.second.aligned == "bytes":
             raise StepError(
-                "The second model has other tokens, so its pick is none of the first one's.",
-                "Step with the first model, or let each go its own way.",
+                "The second model has other tokens, so its pick is no token of the first one.",
+                "Step with the first model, or let each continue on its own.",
             )
         self._read(protocol.ReadLockstep(command.node), task)
         self._context.take_tokens(command.node, [both.pick(session, command.node)], "chosen", task)

@@ -53,7 +53,7 @@ class Second:
 
     @property
     def prompted(self) -> bool:
-        """Whether it gets another prompt for the same conversation."""
+        """True if it gets another prompt for the same conversation."""
         return self.system is not None or self.template is not None
 
     def prompt(self, messages: Sequence[Message], options: ChatOptions) -> str:

@@ -276,7 +276,7 @@ class ChunkedRows:
 
 @frozen
 class SpanReading:
-    """What one model made of the tokens of a span."""
+    """The reading of a span's tokens by one model."""
 
     logits: Row | None
     """Before the first of them; None where nothing is before it."""

@@ -1,1 +1,1 @@
-"""What is read from rows of logits, kept by a live session or recorded in a trace: numpy, no MLX."""
+"""Readings of rows of logits, kept by a live session or recorded in a trace: numpy, no MLX."""

@@ -76,7 +76,7 @@ def _ranks(values: list[float]) -> list[int]:
 
 @frozen
 class RowReading:
-    """What is read of a row, whatever is made of it."""
+    """The readings of a row that every use needs."""
 
     best: npt.NDArray[np.intp]
     """Ids of the most probable tokens, best first."""

@@ -106,7 +106,7 @@ def _inflated(packed: bytes, tokens: int, most: int, exact: bool = True) -> byte
     return content
 
 
-_MEND = "Take another copy of the recording, or go on live with its model."
+_MEND = "Take another copy of the recording, or continue live with its model."
 
 
 def _damaged() -> StepError:

@@ -50,7 +50,7 @@ class RecordedTexts:
         return decode(pending, self.raw(token))
 
     def is_special(self, token: int) -> bool:
-        """Whether it is a mark of the format rather than text."""
+        """True if it is a mark of the format rather than text."""
         return token in self._special
 
 
@@ -179,7 +179,7 @@ class RecordedLogits:
         self._rows: set[int] = set()
         """Nodes of the present tree with a row."""
         self._complete = False
-        """Whether the vocabulary was recorded, too."""
+        """True if the vocabulary was recorded, too."""
         self._waiting: list[Record | Settings | LoadSettings] = []
         """What was taken in since something was asked last: where no row comes, no tree is built of it."""
 
@@ -197,7 +197,7 @@ class RecordedLogits:
         self._waiting.append(value)
 
     def answers(self, command: Command) -> bool:
-        """Whether there are rows to answer a command from, though perhaps not for each of its steps."""
+        """True if there are rows to answer a command from, though perhaps not for each of its steps."""
         match command:
             case protocol.Explain() | protocol.FindTokens() | protocol.ReadGrammar():
                 return self._complete and command.node in self._rows

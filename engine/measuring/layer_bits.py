@@ -1,4 +1,4 @@
-"""What each layer costs when it alone has fewer bits, and which layers to keep in more: KL, measured, not estimated.
+"""The cost of each layer when it alone has fewer bits, and which layers to keep in more: KL, measured, not estimated.
 
 A layer's weights are replaced by what quantizing leaves of them, the texts are read, and the weights are put back: the
 same arrays, so that the model is what it was, bit for bit. Readings are those of `DiffText`, of the model against
@@ -281,7 +281,7 @@ class LayerBitsRun:
         )
 
     def ended(self) -> LayerBitsEnded:
-        """What else there is to tell."""
+        """The last records of the measurement."""
         fixed = tuple(
             FixedLayer(path, *((chosen.get("bits"), chosen.get("group_size")) if chosen else (None, None)))
             for path, chosen in self._fixed.items()

@@ -55,7 +55,7 @@ def _reads_a_late_token() -> bool:
     """True where a graph reads the token that numpy writes into its array after the build, as `PipelinedForward` does.
 
     The array's memory is that of the device where both share it. Where they don't, a copy is what the graph reads, and
-    a run would go on with the token before.
+    a run would continue with the token before.
     """
     slot, table = mx.zeros((1, 1), dtype=mx.int32), mx.arange(8)
     mx.eval(slot, table)

@@ -243,7 +243,7 @@ def _arrays(value: Any) -> Iterator[mx.array]:
 WARM_UP = 2
 """Rounds that are not counted: the first copies the cache and may grow it."""
 HOW = (
-    "Fenced: before each part what it is given is evaluated, and what it gives is evaluated in it; mean of the {}"
+    "Fenced: the input of each part is evaluated before it starts, its output before it ends; mean of the {}"
     " middle ones of {} repeats after {} rounds of warm-up. The unfenced step took turns with it. Both are the"
     " forward, the sampler and the token's text, without the inspector's own readings, on a copy of the KV cache."
 )

@@ -1,4 +1,4 @@
-"""What a tokenizer's model does to one word: byte-pair merges, a unigram's best segmentation, a WordPiece's longest.
+"""The work of a tokenizer's model on one word: byte-pair merges, a unigram's best segmentation, a WordPiece's longest.
 
 As the `tokenizers` library does it, which hands out tokens and not how it came to them; `apart` checks each word's
 tokens against the library's. A word of n characters takes n log n at most, so that one without end can be taken.
@@ -25,7 +25,7 @@ UNKNOWN_PENALTY = 10.0
 
 
 class Ladder(NamedTuple):
-    """What became of one word."""
+    """The steps from one word to its tokens."""
 
     symbols: tuple[str, ...]
     """What it was before: characters as the model spells them, or bytes as `<0xE2>`."""
@@ -48,7 +48,7 @@ class Algorithm(Protocol):
         """Take one word apart: as the model sees it, after normalizer and pre-tokenizer."""
 
     def joins(self, left: str, right: str) -> bool:
-        """Whether a piece may have these two characters beside each other; where it may not, a word can be halved."""
+        """True if a piece may have these two characters beside each other; where it may not, a word can be halved."""
 
 
 def algorithm_of(model: Mapping[str, Any]) -> Algorithm:

@@ -69,7 +69,9 @@ class Apart:
         try:
             self._algorithm = algorithm_of(file["model"])
         except (KeyError, TypeError, ValueError) as error:  # made by nobody's library
-            message = f"The tokenizer's lists don't belong together ({type(error).__name__}: {first_line(error, 80)})."
+            message = (
+                f"The tokenizer's lists don't fit together ({type(error).__name__}: {first_line(error, 80)})."
+            )
             raise LoadError(message, "Download its files again.") from error
         self._spells_bytes = "ByteLevel" in json.dumps(
             [file["pre_tokenizer"], file["normalizer"], file["decoder"]]
@@ -175,7 +177,7 @@ class Apart:
             place, token = last + 1, tokens
 
     def _made(self, word: str, ids: tuple[int, ...]) -> list[tuple[int, Ladder]]:
-        """What becomes of a word, checked against the library's tokens.
+        """The ladder of a word, checked against the library's tokens.
 
         Raises:
             PromptError: It comes to other tokens.

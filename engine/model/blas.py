@@ -68,7 +68,7 @@ class Blas:
 
     @property
     def fast(self) -> bool:
-        """Whether it is another one than MLX brings."""
+        """True if it is another one than MLX brings."""
         return bool(self.name)
 
 
@@ -125,7 +125,7 @@ def candidates() -> Iterator[str]:
 
 
 def _concerned() -> bool:
-    """Whether this is a Linux process whose MLX computes on the CPU."""
+    """True if this is a Linux process whose MLX computes on the CPU."""
     return sys.platform == "linux" and mx.default_device() == mx.Device(mx.cpu)
 
 

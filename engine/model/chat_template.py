@@ -37,7 +37,7 @@ ARGUMENTS = (
 
 @frozen
 class Filling:
-    """What fills a template."""
+    """The values that fill a template."""
 
     conversation: list[dict[str, Any]]
     tools: list[Any] | None
@@ -47,7 +47,7 @@ class Filling:
     config: dict[str, Any]
     """The template's variables besides those."""
     opened: bool
-    """Whether the last message is left open, in place of beginning an answer."""
+    """True if the last message is left open, in place of beginning an answer."""
 
     @property
     def last(self) -> str:
@@ -61,12 +61,12 @@ class Filling:
 
 
 def filling(messages: Sequence[Message], options: ChatOptions, opened: bool = False) -> Filling:
-    """What fills a template.
+    """The values that fill a template.
 
     Args:
         messages: The conversation.
         options: What else the template gets.
-        opened: Leave the last message open, to be gone on with, as the answer's given beginning always is.
+        opened: Leave the last message open, to be continued, as the answer's given beginning always is.
 
     Raises:
         PromptError: The options are no JSON of the right kind, or set what can't be set.
@@ -113,7 +113,7 @@ def left_open(text: str, content: str) -> str:
     """
     mark = TAG.strip()
     if content.strip() not in text or mark not in text:
-        raise refusal("it does not write out the message that is to be gone on with")
+        raise refusal("it does not write out the message that is to be continued")
     end = text.rindex(mark)
     return text[:end] if text.startswith(TAG, end) else text[:end].rstrip()
 

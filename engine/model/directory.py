@@ -40,7 +40,7 @@ class Damaged(ValueError):
 
 
 class TensorEntry(NamedTuple):
-    """What a header says of one tensor."""
+    """The entry of one tensor in a header."""
 
     dtype: str
     """As safetensors names it: `BF16`."""
@@ -89,7 +89,7 @@ def read_entries(path: Path, limit: int = HEADER_LIMIT) -> dict[str, TensorEntry
     except RecursionError as error:
         raise Damaged(f"the header of {path.name} is nested too deeply") from error
     except ValueError as error:
-        raise Damaged(f"the header of {path.name} is no JSON") from error
+        raise Damaged(f"the header of {path.name} is not JSON") from error
     if not isinstance(entries, dict):
         raise Damaged(f"the header of {path.name} names no tensors")
     metadata = entries.pop("__metadata__", None)
@@ -119,7 +119,7 @@ def _entry(name: str, entry: Any, size: int) -> TensorEntry:
 
 
 def _whole(values: Any) -> bool:
-    """Whether this is a list of numbers that count something."""
+    """True if this is a list of numbers that count something."""
     if not isinstance(values, list) or not set(map(type, values)) <= {int}:
         return False
     return not values or (min(values) >= 0 and max(values) < 2**63)
@@ -275,7 +275,7 @@ def read_object(path: Path, values: int = VALUES) -> dict[str, Any]:
     except ValueError as error:
         raise LoadError(f"{path} can't be read as JSON: {error}.", "Download the file again.") from error
     if not isinstance(content, dict):
-        raise LoadError(f"{path} holds no JSON object.", _AGAIN)
+        raise LoadError(f"{path} is not a JSON object.", _AGAIN)
     return content
 
 

@@ -37,7 +37,7 @@ LEARNED_POSITIONS = ("wpe", "embed_positions", "position_embeddings", "position_
 
 @frozen
 class Whole:
-    """What is known of a model before its weights are read, and before several processes divide it."""
+    """The facts of a model before its weights are read, and before several processes divide it."""
 
     layers: int
     rows: int
@@ -47,7 +47,7 @@ class Whole:
     dtype: str
     quantization: str | None
     learned_positions: bool
-    """Whether positions beyond its window have no embedding."""
+    """True if positions beyond its window have no embedding."""
 
     @property
     def weights(self) -> str:
@@ -56,7 +56,7 @@ class Whole:
 
 
 def whole_of(model: Any, config: dict[str, Any]) -> Whole:
-    """What is known of a model whose weights may be lazy."""
+    """The facts of a model whose weights may be lazy."""
     return Whole(
         layers=_layers(model, config),
         rows=_embedding_rows(model, config),
@@ -184,7 +184,7 @@ def _roles(tokens: Tokens) -> Iterator[tuple[str, int]]:
 
 @frozen
 class CacheProbe:
-    """What a model's caches are, and what can be done with them."""
+    """The kinds of a model's caches, and the operations that they allow."""
 
     settings: LoadSettings
     """Those requested, without what this model can't do."""

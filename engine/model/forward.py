@@ -145,7 +145,7 @@ class Runner:
 
     @cached_property
     def stays_lazy(self) -> bool:
-        """Whether a forward's graph can be built before its token is known.
+        """True if a forward's graph can be built before its token is known.
 
         Of mlx_lm's families dbrx alone can't: its layers read which experts a token chose while the graph is built.
         """
@@ -353,7 +353,7 @@ class Runner:
 
 
 def _reads_arrays(kind: type[Any]) -> bool:
-    """Whether a layer's own code reads the numbers of an array in its forward, by the names in it."""
+    """True if a layer's own code reads the numbers of an array in its forward, by the names in it."""
     code = getattr(kind.__call__, "__code__", None)
     return code is not None and not {"tolist", "item"}.isdisjoint(code.co_names)
 

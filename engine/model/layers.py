@@ -48,7 +48,7 @@ def parts_of(layer: Any) -> Iterator[tuple[str, Any]]:
 
 
 def is_stack(value: Any) -> bool:
-    """Whether it is a list with modules in it."""
+    """True if it is a list with modules in it."""
     return isinstance(value, list) and any(isinstance(item, nn.Module) for item in value)
 
 
@@ -187,7 +187,7 @@ class Tail:
         self._returned: dict[int, Any] = {}
         """By index what its layers returned in the trial, where that is more than the stream."""
         self.fits = False
-        """Whether the trial's logits were those of the model."""
+        """True if the trial's logits were those of the model."""
 
     def trial(self, tokens: mx.array, cache: Any) -> mx.array:
         """Run the model, and find out whether its end can be run alone.

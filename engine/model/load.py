@@ -161,7 +161,7 @@ class Prepared:
 
 
 class Divider(Protocol):
-    """What divides a model among several processes, of which this is one."""
+    """The function that divides a model among several processes, of which this is one."""
 
     def divide(self, prepared: Prepared, settings: LoadSettings, emit: Emit, cancel: Event) -> MakeKV:
         """Leave of a model what this process computes, and read the weights of that.
@@ -412,7 +412,7 @@ def read_weights(model: Any, emit: Emit, cancel: Event) -> str:
 
 
 def float32_scales(settings: LoadSettings) -> bool:
-    """Whether a quantized model is computed with float32 scales under these settings."""
+    """True if a quantized model is computed with float32 scales under these settings."""
     wanted = settings.float32_scales
     if wanted is None:
         wanted = mx.default_device() == mx.Device(mx.cpu)
@@ -420,7 +420,7 @@ def float32_scales(settings: LoadSettings) -> bool:
 
 
 def unpacked_by_itself(settings: LoadSettings) -> bool:
-    """Whether quantized weights may be unpacked without being asked for: not if something was said of their scales."""
+    """True if quantized weights may be unpacked without being asked for: not if something was said of their scales."""
     return settings.dtype == "auto" and settings.float32_scales is None
 
 

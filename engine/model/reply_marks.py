@@ -186,7 +186,7 @@ def parse_call(parser: str, text: str, tools: list[Any] | None) -> tuple[str, ..
     """
     if parser == JSON:
         if not isinstance(_attempt(json.loads, text, text), dict):
-            raise CallError("its arguments are no JSON object", _first_fault(text))
+            raise CallError("its arguments are not a JSON object", _first_fault(text))
         return ()
     parse = import_module(f"mlx_lm.tool_parsers.{parser}").parse_tool_call
     found = _attempt(parse, text, text, tools)
@@ -196,7 +196,7 @@ def parse_call(parser: str, text: str, tools: list[Any] | None) -> tuple[str, ..
         if not isinstance(call, dict) or not isinstance(call.get("name"), str):
             raise CallError("it names no function", _first_fault(text))
         if not isinstance(arguments, dict) or (parser == "glm47" and [*arguments] == ["raw"]):
-            raise CallError(f"the arguments of {call['name'][:60]} are no object", _first_fault(text))
+            raise CallError(f"the arguments of {call['name'][:60]} are not an object", _first_fault(text))
     return tuple(str(call["name"]) for call in calls)
 
 

@@ -62,7 +62,7 @@ def _offered(spec: str, models: Mapping[str, str]) -> Path:
 
 
 def _means_path(spec: str, path: Path) -> bool:
-    """Whether a name that doesn't exist was meant as a path: it looks like one, or its parent exists."""
+    """True if a name that doesn't exist was meant as a path: it looks like one, or its parent exists."""
     looks = spec.startswith((".", "/", "~")) or spec.endswith(("/", ".gguf", ".safetensors"))
     return (
         looks

@@ -156,7 +156,7 @@ def plain_tokenizer(path: Path, config: Mapping[str, Any]) -> PlainWrapper | Non
 
 
 def _plain(config: Mapping[str, Any]) -> bool:
-    """Whether tokenizer_config.json asks for nothing beyond `tokenizer.json`."""
+    """True if tokenizer_config.json asks for nothing beyond `tokenizer.json`."""
     if not all(value is None or type(value) in _FIELDS.get(name, ()) for name, value in config.items()):
         return False
     if config.get("tokenizer_class") not in CLASSES:
@@ -165,7 +165,7 @@ def _plain(config: Mapping[str, Any]) -> bool:
 
 
 def _says_all(config: Mapping[str, Any], file: Mapping[str, Any]) -> bool:
-    """Whether `tokenizer.json` is all else that transformers would heed."""
+    """True if `tokenizer.json` is all else that transformers would heed."""
     if file.get("truncation") or file.get("padding") or file.get("post_processor"):
         return False
     if (file.get("decoder") or {}).get("type") != "ByteLevel" or len(file["model"]["vocab"]) > _LARGEST:
@@ -287,7 +287,7 @@ class Tokens:
         }
 
     def is_special(self, token: int) -> bool:
-        """Whether a token is a mark of the format rather than text."""
+        """True if a token is a mark of the format rather than text."""
         return token in self._special
 
     def raw(self, token: int) -> bytes:
@@ -333,7 +333,7 @@ class Tokens:
         return ids
 
     def takes_chat(self, options: ChatOptions) -> bool:
-        """Whether there is a template to fill: the model's, or its tokenizer's default where the options allow it."""
+        """True if there is a template to fill: the model's, or its tokenizer's default where the options allow it."""
         return self.has_chat_template or (options.default_template and self._default_template is not None)
 
     def chat(self, messages: Sequence[Message], options: ChatOptions, *, opened: bool = False) -> str:
@@ -385,7 +385,7 @@ class Tokens:
 
     @property
     def fills_by_code(self) -> bool:
-        """Whether code of mlx_lm or transformers writes its prompts: another template has no place there."""
+        """True if code of mlx_lm or transformers writes its prompts: another template has no place there."""
         return self.has_chat_template and self._has_own_renderer
 
     def _source(self, given: Filling) -> str | None:
@@ -454,7 +454,7 @@ class Tokens:
 
     @property
     def _has_own_renderer(self) -> bool:
-        """Whether code of mlx_lm or transformers fills the template, instead of a template of the model's files."""
+        """True if code of mlx_lm or transformers fills the template, instead of a template of the model's files."""
         if self._wrapper._chat_template is not None:
             return True
         if isinstance(self._fast, PlainTokenizer):

@@ -49,7 +49,7 @@ def arrays_of(model: Any) -> list[tuple[str, mx.array]]:
 
 
 def is_packed(module: Any) -> bool:
-    """Whether each number of a module's `weight` holds several quantized ones."""
+    """True if each number of a module's `weight` holds several quantized ones."""
     return hasattr(module, "bits") and "scales" in module and "weight" in module
 
 
@@ -220,7 +220,7 @@ def _unpack_where_it_fits(model: Any, packed: str) -> tuple[str, ...]:
 
 
 def unpacks(parameters: int) -> bool:
-    """Whether `auto` unpacks so many quantized weights, on a CPU with a fast BLAS and the memory that is free now."""
+    """True if `auto` unpacks so many quantized weights, on a CPU with a fast BLAS and the memory that is free now."""
     return not _short_of(_BYTES["float32"] * parameters)
 
 

@@ -39,7 +39,10 @@ _MESSAGES = {
         "The hub has no model {spec}, or not for you.",
         "Check the name; `hf auth login` for a private one.",
     ),
-    "network": ("{spec} can't be downloaded now: {why}.", "Check the network; what came is kept."),
+    "network": (
+        "{spec} can't be downloaded now: {why}.",
+        "Check the network; the part that arrived is kept.",
+    ),
     "wrong": ("{spec} was not downloaded: {why}.", "Try again, or choose another model."),
     "disk": (
         "{spec} can't be kept: {why}.",
@@ -47,7 +50,7 @@ _MESSAGES = {
     ),
     "ended": (
         "{spec} was not downloaded: the process that did it was ended.",
-        "Try again; what came is kept.",
+        "Try again; the part that arrived is kept.",
     ),
     "busy": ("{spec} was not downloaded: {why}.", "Wait for that one."),
 }
@@ -70,7 +73,7 @@ class DownloadProgress:
 
 
 def is_hub_id(name: str) -> bool:
-    """Whether a name can be a hub's: owner/name, or one name."""
+    """True if a name can be a hub's: owner/name, or one name."""
     return bool(_ID.fullmatch(name)) and "--" not in name and ".." not in name
 
 

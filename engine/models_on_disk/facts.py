@@ -1,4 +1,4 @@
-"""What is known of a model that is on the disk, read from headers, and whether it fits in memory."""
+"""The facts of a model on the disk, read from headers, and whether it fits in memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WORKING_SHARE = 1.1
 
 @frozen
 class StoredWeights:
-    """What the headers of a model's files say of its weights."""
+    """The facts of a model's weights, from the headers of its files."""
 
     parameters: int
     """A quantized weight counts as the numbers that it stands for."""
@@ -94,13 +94,13 @@ class DiskModel:
     problem: str = ""
     """Why it can't be loaded, and what to do about it: a sentence or two; not yet printable. Empty where it can be."""
     incomplete: bool = False
-    """Whether files of it are missing."""
+    """True if files of it are missing."""
     notes: tuple[str, ...] = ()
     """What else there is to know, a sentence each; not yet printable."""
 
     @property
     def downloads(self) -> bool:
-        """Whether opening it downloads what is missing."""
+        """True if opening it downloads what is missing."""
         return self.incomplete and bool(self.hub_id)
 
     @property
@@ -161,7 +161,7 @@ _BYTES_OF_TWO = "_blocks"
 
 
 def stored_weights(entries: Entries, config: Mapping[str, Any]) -> StoredWeights:
-    """What the headers say of a model's weights.
+    """The facts of a model's weights, from the headers.
 
     Args:
         entries: All tensors of its files.

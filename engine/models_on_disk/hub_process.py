@@ -1,7 +1,7 @@
 """Downloads a model from a hub into the hub's cache: a script, run by `download` in a process of its own.
 
 huggingface_hub's downloader begins a file from nothing after it was stopped, since its version 2. Here what came of a
-file stays as `blobs/HASH.incomplete` and is gone on with; the cache is laid out as huggingface_hub lays it out, so that
+file stays as `blobs/HASH.incomplete` and is continued; the cache is laid out as huggingface_hub lays it out, so that
 it finds the model. Each file is held against the size and the hash that the hub's list states. Standard library alone,
 and the certificates of certifi where it is installed.
 
@@ -145,9 +145,9 @@ class Hub:
             commit, siblings = known["sha"], known["siblings"][: MOST_FILES + 1]
             found = [_file(each) for each in siblings]
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-            raise Refused("wrong", "the hub's list of its files is none") from error
+            raise Refused("wrong", "the hub's list of its files can't be used") from error
         if len(found) > MOST_FILES or not _HASH.fullmatch(str(commit)):
-            raise Refused("wrong", "the hub's list of its files is none")
+            raise Refused("wrong", "the hub's list of its files can't be used")
         return commit, found
 
 
@@ -217,7 +217,7 @@ class Download:
         return 0
 
     def _fetch(self, file: HubFile, part: Path, blob: Path) -> None:
-        """Have one file come, going on with what there is of it."""
+        """Have one file come, continuing with what there is of it."""
         with open(part, "ab+") as out:
             try:
                 fcntl.flock(out, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -251,7 +251,7 @@ class Download:
         except Refused as error:
             if error.kind != "none":
                 raise
-            raise Refused("wrong", f"the hub lists {file.name} and has it not ({error})") from error
+            raise Refused("wrong", f"the hub lists {file.name} but does not have it ({error})") from error
         with opened as answer:
             if begin and not _goes_on(answer, begin):  # a server that takes no ranges
                 begin = 0
@@ -310,7 +310,7 @@ def _point(link: Path, blob: Path) -> None:
 
 
 def kept(name: str) -> bool:
-    """Whether a name stays within the snapshot, and is one that a person could have given."""
+    """True if a name stays within the snapshot, and is one that a person could have given."""
     parts = PurePosixPath(name).parts
     return (
         bool(parts)

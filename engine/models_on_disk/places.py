@@ -68,7 +68,7 @@ def _places(
 
 
 def _is_bundled(path: Path) -> bool:
-    """Whether a directory has the bundled model's weights: that of another installation of the program."""
+    """True if a directory has the bundled model's weights: that of another installation of the program."""
     name = "model.safetensors"
     try:
         return filecmp.cmp(path / name, pocket.directory() / name, shallow=False)
@@ -152,7 +152,7 @@ def _repository(path: Path, source: Source) -> DiskModel:
     model = DiskModel(_hub_id(path.name), path, source, _hub_id(path.name))
     unfinished = _unfinished(path)
     if (snapshot := _snapshot(path)) is None:
-        return replace(model, problem=f"Nothing of it is whole{unfinished}. Download it.", incomplete=True)
+        return replace(model, problem=f"No file of it is complete{unfinished}. Download it.", incomplete=True)
     notes = (f"A download of it was not finished{unfinished}.",) if unfinished else ()
     return replace(model, path=snapshot, notes=notes)
 

@@ -154,7 +154,9 @@ def _of_config(model: DiskModel, files: _Files, config: dict[str, Any]) -> DiskM
     family = config.get("model_type")
     if not isinstance(family, str) or not family:
         return replace(
-            model, size=_size(files), problem="Its config.json names no model_type: it is no language model."
+            model,
+            size=_size(files),
+            problem="Its config.json names no model_type: it is not a language model.",
         )
     text = config.get("text_config")
     parts = (config, text) if isinstance(text, dict) else (config,)
@@ -281,6 +283,6 @@ def _unknown(model: DiskModel, config: Mapping[str, Any]) -> str:
 
 def _notes(config: Mapping[str, Any]) -> Iterable[str]:
     if config.get("model_file"):
-        yield "It brings code of its own, which runs with --trust-remote-code alone."
+        yield "It comes with code of its own, which runs only with --trust-remote-code."
     if isinstance(config.get("text_config"), dict):
-        yield "What it has for other than text is counted, and not loaded."
+        yield "Its parts for anything but text are counted, but not loaded."

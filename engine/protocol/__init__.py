@@ -1,4 +1,4 @@
-"""What goes into an engine and comes out of it: commands and records, a module for each capability.
+"""The commands that go into an engine, and the records that come out of it: a module for each capability.
 
 Both are frozen dataclasses of plain values, made once and never changed. The engine answers every command but `Cancel`
 with records; the last of them is one `Ended` with the command's id, after a `Failure` where the command failed.

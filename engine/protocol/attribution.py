@@ -50,7 +50,7 @@ class AttributedToken:
 
 @frozen
 class Contribution:
-    """What one writer adds to the logit of each token, directly."""
+    """The direct contribution of one writer to the logit of each token."""
 
     kind: WriterKind
     layer: int | None
@@ -65,7 +65,7 @@ class Contribution:
     """For each token what the attention adds without any head, such as its bias: heads and rest sum to `logits`."""
 
     def head(self, index: int) -> tuple[float, ...]:
-        """What a head adds to the logit of each token; empty where the heads can't be told apart.
+        """The contribution of a head to the logit of each token; empty where the heads can't be told apart.
 
         Args:
             index: From 0.
@@ -85,7 +85,7 @@ class AttributionRead(Record):
     depth: int
     """Layers of the model."""
     softcap: bool
-    """Whether the model bends its logits after the sum (tanh): the contributions are to the logits before that."""
+    """True if the model bends its logits after the sum (tanh): the contributions are to the logits before that."""
     notes: tuple[str, ...]
     """A sentence for each kind of thing that could not be split, with the layers."""
     facts: CaptureFacts
@@ -105,5 +105,5 @@ class AttributionRead(Record):
 
     @property
     def total(self) -> float:
-        """What they sum to; the check `parts` compares the two for each token."""
+        """Their sum; the check `parts` compares the two for each token."""
         return sum(self.bar(part.logits) for part in self.parts)

@@ -37,7 +37,7 @@ class StartBatch(Command):
     size: int = 32
     """Lanes at once; the others wait until one has ended, or all of them."""
     static: bool = False
-    """Whether lanes that ended keep their rows, and lanes that wait join only when all have ended."""
+    """True if lanes that ended keep their rows, and lanes that wait join only when all have ended."""
     steps: int | None = None
     """Steps to take, None for all."""
 
@@ -125,7 +125,7 @@ class LaneOpened:
 
 @frozen
 class LaneKV:
-    """What one lane has in the KV caches of a batch."""
+    """The part of one lane in the KV caches of a batch."""
 
     tokens: int
     """Tokens of the lane that went through the model."""
@@ -196,7 +196,7 @@ class BatchOpened(Record):
     size: int
     """Lanes at once; the others wait."""
     static: bool
-    """Whether lanes that ended keep their rows until all have ended."""
+    """True if lanes that ended keep their rows until all have ended."""
     node: int | None = None
     """The session's node that all lanes go on from, whose KV they share; None where each has a prompt of its own."""
     note: str = ""
@@ -309,13 +309,13 @@ class LaneCompared(Record):
     largest: float
     """Difference of a candidate's logprob at most, over all tokens up to the first that differs."""
     rounding: float
-    """What rounding of both runs' logits may come to in that: twice the difference of a logit that is stated."""
+    """The most that rounding of both runs' logits may change there: twice the difference of a logit that is stated."""
     ms: float
     """Alone, of all work."""
 
     @property
     def within(self) -> bool:
-        """Whether rounding explains all differences of the numbers."""
+        """True if rounding explains all differences of the numbers."""
         return self.largest <= self.rounding
 
 

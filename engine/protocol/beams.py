@@ -107,7 +107,7 @@ class BeamStep(Record):
     """Sequences that the model ran for the next step."""
     ms: float
     last: bool
-    """Whether `BeamEnded` follows."""
+    """True if `BeamEnded` follows."""
 
 
 @frozen

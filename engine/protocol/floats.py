@@ -27,7 +27,7 @@ class Floats:
 
     @property
     def fits(self) -> bool:
-        """Whether the bytes are those of the shape: a file may say otherwise."""
+        """True if the bytes are those of the shape: a file may say otherwise."""
         return self.bits in (16, 32) and len(self.packed) == math.prod(self.shape) * self.bits // 8
 
     def row(self, *index: int) -> tuple[float, ...]:

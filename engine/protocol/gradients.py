@@ -41,7 +41,7 @@ class ReadGradients(Look):
     steps: int = 32
     """On the line from baseline to text, to begin with: three times as many until the shares are complete."""
     held_experts: bool = False
-    """Whether a mixture chooses its experts everywhere as it does in the real text, which is another function."""
+    """True if a mixture chooses its experts everywhere as it does in the real text, which is another function."""
 
 
 @frozen
@@ -68,7 +68,7 @@ class GradientsRead(Record):
     """Of the token that the baseline has everywhere; empty for zeros, and for the mean."""
     held_experts: bool
     chooses: bool
-    """Whether the model chooses experts, or keys, by their scores: the function jumps where another one is chosen."""
+    """True if the model chooses experts, or keys, by their scores: the function jumps where another one is chosen."""
     first: int
     """Tokens of the path before those that have a share: they stay as they are."""
     shares: Floats
@@ -99,7 +99,7 @@ class GradientsRead(Record):
 
     @property
     def total(self) -> float:
-        """What the shares sum to."""
+        """The sum of the shares."""
         return sum(self.values)
 
     @property

@@ -32,7 +32,7 @@ class Hook:
     unit: HookUnit | None = None
     """The unit that is switched off by it; None where nothing is."""
     heads: bool = False
-    """Whether each head has its own, so that the head's number may follow: `[1]` or `.1`."""
+    """True if each head has its own, so that the head's number may follow: `[1]` or `.1`."""
 
 
 HOOKS: tuple[Hook, ...] = (
@@ -132,7 +132,7 @@ def named_part(text: str) -> NamedPart:
         return _at_path(text, *path.groups())
     if "." in text or "hook_" in text:
         raise ValueError(
-            f"{text!r} is no hook or module that is known here: write blocks.5.attn.hook_z[0], "
+            f"{text!r} is not a known hook or module: write blocks.5.attn.hook_z[0], "
             f"blocks.2.hook_mlp_out, model.layers.2.mlp, or {UNITS}"
         )
     raise ValueError(f"{text!r} is not a unit: write {UNITS}")
@@ -150,8 +150,8 @@ def _hooked(text: str, dotted: str | None, bracketed: str | None, name: str, *he
     hook = _BY_NAME.get(f"blocks.N.{name}" if layer else name)
     if hook is None:
         inside = f"blocks.N.{name}" in _BY_NAME
-        known = f"write it with its layer, blocks.0.{name}" if inside else "the help lists those that are"
-        raise ValueError(f"{text!r} is no hook that is known here: {known}")
+        known = f"write it with its layer, blocks.0.{name}" if inside else "the help lists the known ones"
+        raise ValueError(f"{text!r} is not a known hook: {known}")
     if head is not None and not hook.heads:
         raise ValueError(f"{text!r} has no heads: leave the number at its end out")
     return NamedPart(hook, int(layer) if layer else None, int(head) if head else None)

@@ -22,7 +22,7 @@ class Look(Inside):
     """Base of those that only look: at the session's model, or at the second one beside it (`OpenLockstep`)."""
 
     second: bool = field(default=False, kw_only=True)
-    """Whether the engine looks into the second model, along the session's path, in place of the session's own."""
+    """True if the engine looks into the second model, along the session's path, in place of the session's own."""
 
 
 Scope = Literal["token", "context"]
@@ -81,13 +81,13 @@ class Check:
 
     @property
     def passed(self) -> bool:
-        """Whether what was checked can be shown."""
+        """True if what was checked can be shown."""
         return self.error <= self.bound
 
 
 @frozen
 class CaptureFacts:
-    """What each view of a capture is accompanied by."""
+    """The facts that come with each view of a capture."""
 
     checks: tuple[Check, ...]
     ms: float

@@ -88,7 +88,7 @@ class CandidateChange:
 
     @property
     def logit_change(self) -> float:
-        """What the interventions add to its logit."""
+        """The change of its logit by the interventions."""
         return self.logit_after - self.logit_before
 
     @property
@@ -245,7 +245,7 @@ class ActivationsPatched(Record):
     shift: Signed = 0
     """Tokens that the source has more; below 0 fewer. After the difference it has them so many places later."""
     aligned: bool = False
-    """Whether a person said which tokens face each other."""
+    """True if a person said which tokens face each other."""
     floor: Endless | None = None
     """Where the source has more tokens or fewer: how far the logit difference moves where this text stands as many
     places later, behind its own first tokens. As much of an effect may come from the places alone. None where both are
@@ -286,7 +286,7 @@ class PatchPair:
 
 @frozen
 class PairPatched:
-    """What became of a pair."""
+    """The result for one pair."""
 
     pair: PatchPair
     token: str
@@ -353,7 +353,7 @@ class SweepHeads(Inside):
     heads: tuple[int, ...] | None = None
     """The layers whose heads are switched off; None for all layers."""
     parts: bool = True
-    """Whether parts and layers are."""
+    """True if parts and layers are."""
     scope: Scope = "token"
 
 

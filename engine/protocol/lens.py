@@ -9,7 +9,7 @@ from engine.protocol.inside import CaptureFacts, Look
 
 @frozen
 class ReadLens(Look):
-    """What each layer would predict; answered by `LensRead`."""
+    """The prediction of each layer; answered by `LensRead`."""
 
     node: int
     positions: int = 12

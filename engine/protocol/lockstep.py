@@ -98,7 +98,7 @@ are compared between the places where both have a border."""
 
 @frozen
 class LockstepMemory(Record):
-    """What a second model will need; emitted before it is loaded."""
+    """The memory that a second model will need; emitted before it is loaded."""
 
     first_bytes: int
     """Weights of the first model, as they are in memory."""
@@ -165,7 +165,7 @@ class LockstepSpan:
 
     @property
     def whole(self) -> bool:
-        """Whether all its tokens are scored by both, so that their logprobs are about the same bytes."""
+        """True if all its tokens are scored by both, so that their logprobs are about the same bytes."""
         return bool(self.tokens) and (self.scored, self.other_scored) == (self.tokens, self.other_tokens)
 
     @property

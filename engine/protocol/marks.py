@@ -41,7 +41,7 @@ class Undone(Record):
     """The last change of a person was taken back; what that changes, a mark, a deletion or settings, comes next."""
 
     redo: bool = False
-    """Whether the change that was taken back last was made again instead."""
+    """True if the change that was taken back last was made again instead."""
 
 
 @frozen
@@ -53,7 +53,7 @@ class BeatReached(Record):
     beat: int
     """From 0."""
     done: bool
-    """Whether what the learner does in it was done; before that, whether it is about to begin."""
+    """True if what the learner does in it was done; before that, whether it is about to begin."""
 
 
 @frozen

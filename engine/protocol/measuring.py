@@ -123,7 +123,7 @@ class RaceStep(Record):
 
     @property
     def equal(self) -> bool:
-        """Whether both lanes take the same token next."""
+        """True if both lanes take the same token next."""
         return self.cached_pick == self.uncached_pick
 
 
@@ -283,7 +283,7 @@ class KVCost:
     """Of the logits after the path, absolute, against the model's own type."""
     mean_change: Endless
     same_top: bool
-    """Whether the most probable token is the same."""
+    """True if the most probable token is the same."""
     ms: float
     """To compute the path."""
     refused: str = ""

@@ -59,7 +59,7 @@ class WordApart:
     ends: tuple[int, ...]
     """The character of the text behind each of these."""
     added: bool = False
-    """Whether it is a token beside the vocabulary, cut out of the text before all others."""
+    """True if it is a token beside the vocabulary, cut out of the text before all others."""
 
     def pieces(self, merges: int | None = None) -> tuple[bytes, ...]:
         """The pieces of the word.

@@ -80,12 +80,12 @@ class ModelFacts(Record):
 
     @property
     def ran(self) -> bool:
-        """Whether there is a model; False where a server's reply is shown, of which no model is known."""
+        """True if there is a model; False where a server's reply is shown, of which no model is known."""
         return self.layers > 0
 
     @property
     def room(self) -> Room | None:
-        """What memory another model may take beside it; None where that isn't known."""
+        """The memory that another model may take beside it; None where that isn't known."""
         return None if self.free_bytes is None else Room(self.free_bytes, self.memory_of)
 
     @property

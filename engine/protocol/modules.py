@@ -1,4 +1,4 @@
-"""What is inside a model: its modules in the order in which a token goes through them, and what a token chose there.
+"""The inside of a model: its modules in the order in which a token goes through them, and what a token chose there.
 
 Shapes come from the arrays, and what a part does from one observed forward of one token. Layers are counted from 0.
 """
@@ -69,7 +69,7 @@ class RopeFacts:
     slowest: float | None
     """Tokens in which the slowest pair turns once; None where one doesn't turn at all."""
     table: bool
-    """Whether the frequencies come from a table, which stretches the base's: Llama 3, YaRN and others."""
+    """True if the frequencies come from a table, which stretches the base's: Llama 3, YaRN and others."""
 
 
 @frozen
@@ -197,7 +197,7 @@ class ModelModules(Record):
 
     @property
     def tied(self) -> bool:
-        """Whether the logits are computed with the embedding's table."""
+        """True if the logits are computed with the embedding's table."""
         return any(part.path == self.head and part.role == "embedding" for part in self.before)
 
     @property

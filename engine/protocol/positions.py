@@ -64,7 +64,7 @@ class TokenShift:
 
 @frozen
 class PositionTried(Record):
-    """What the model predicts after a node with a position, or the mask, changed."""
+    """The prediction after a node with a position, or the mask, changed."""
 
     node: int
     change: PositionChange

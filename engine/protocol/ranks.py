@@ -72,7 +72,7 @@ class RankTime:
 
 @frozen
 class RanksMeasured(Record):
-    """What ranks hold now, and the time of one more token on each; the session did not change."""
+    """The contents of the ranks now, and the time of one more token on each; the session did not change."""
 
     sharding: Sharding
     ranks: tuple[RankFacts, ...]

@@ -51,7 +51,7 @@ class AheadLine:
     logprob: Endless
     """Of the candidate and all tokens after it together, float32 log-softmax of the model's own logits."""
     ended: bool
-    """Whether an end-of-sequence token was reached."""
+    """True if an end-of-sequence token was reached."""
 
 
 @frozen

@@ -65,7 +65,7 @@ class Explained(Record):
     next: Distribution
     """The distribution under the requested settings, with the same draw."""
     used: bool
-    """Whether these are the settings with which the distribution was stepped."""
+    """True if these are the settings with which the distribution was stepped."""
     model: str = ""
     """The title of the second model, where its distribution is explained; empty for the session's model."""
 
@@ -79,7 +79,7 @@ class WhatIfStep:
     picked: int
     text: str
     same: bool
-    """Whether that is the token that was taken."""
+    """True if that is the token that was taken."""
 
 
 @frozen

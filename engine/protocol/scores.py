@@ -80,7 +80,7 @@ class ScoreRead(Record):
     depth: int
     """Layers of the model."""
     softcap: bool
-    """Whether the model bends its scores (tanh) before the softmax."""
+    """True if the model bends its scores (tanh) before the softmax."""
     notes: tuple[str, ...]
     """A sentence for each kind of thing that was not told apart, with the layers."""
     facts: CaptureFacts

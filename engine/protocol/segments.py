@@ -28,7 +28,7 @@ class SegmentRun:
 
 @frozen
 class LeftOut:
-    """What a conversation has and no run of its prompt is."""
+    """A part of a conversation that its prompt lacks."""
 
     kind: SegmentKind
     message: int

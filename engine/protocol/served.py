@@ -31,7 +31,7 @@ class RepeatReply(Command):
 
 @frozen
 class ReplyRepeated(Record):
-    """What mlx_lm's generator made so far."""
+    """The tokens that mlx_lm's generator made so far."""
 
     lasting: ClassVar[bool] = False
     node: int
@@ -43,4 +43,4 @@ class ReplyRepeated(Record):
     margins: tuple[Endless, ...]
     """By how much each logprob is larger than the largest of all other tokens; negative where it is smaller."""
     last: bool
-    """Whether it is the last record of the command."""
+    """True if it is the last record of the command."""

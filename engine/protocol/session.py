@@ -23,7 +23,7 @@ class Load(Command):
 
 
 def ends_model(record: Record) -> bool:
-    """Whether the engine let go of the model that it had: another is on its way, or failed to come.
+    """True if the engine let go of the model that it had: another is on its way, or failed to come.
 
     Args:
         record: Of any command; MLX's own import, which the engine reports at its start, ends none.
@@ -96,7 +96,7 @@ class Grown:
     id: int
     origin: Origin
     has_step: bool
-    """Whether it has a `Step` record; nodes of beams may not have been stepped."""
+    """True if it has a `Step` record; nodes of beams may not have been stepped."""
     prompt_begin: int = 0
     """Of a prompt's token: tokens of the path before the prompt."""
     interventions: tuple[Intervention, ...] = ()
@@ -138,7 +138,7 @@ class Choose(Command):
     token: int
     """Its id."""
     leave_grammar: bool = False
-    """Whether it is taken where the grammar forbids it; from there on the grammar holds no more."""
+    """True if it is taken where the grammar forbids it; from there on the grammar holds no more."""
 
 
 @frozen
@@ -236,7 +236,7 @@ class Verified(Record):
     largest_difference: Endless
     """Of the logits, absolute."""
     same_order: bool
-    """Whether the ten most probable tokens have the same order."""
+    """True if the ten most probable tokens have the same order."""
     ms: float
     rounding: float = 0.0
     """The largest difference that rounding explains: the path may have run in other chunks."""

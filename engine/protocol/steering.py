@@ -120,7 +120,7 @@ class SteeredStrength:
 
     @property
     def beyond(self) -> bool:
-        """Whether the change of the difference lies outside of what most random directions do."""
+        """True if the change of the difference lies outside of what most random directions do."""
         return not self.change_low <= self.change <= self.change_high
 
 

@@ -24,7 +24,7 @@ class Message:
 
 @frozen
 class ChatOptions:
-    """What a chat template gets in addition to the messages."""
+    """The values that a chat template gets in addition to the messages."""
 
     config: str = ""
     """Variables of the template as a JSON object (`--chat-template-config` of mlx_lm.generate)."""
@@ -129,7 +129,7 @@ class StageReading:
 
 @frozen
 class GrammarReading:
-    """What a grammar allows after one node."""
+    """The tokens that a grammar allows after one node, in figures."""
 
     allowed: int
     """Tokens that it allows."""
@@ -177,7 +177,7 @@ class Distribution:
     grammar: GrammarReading | None = None
     """None without a grammar, and before it begins."""
     listed: bool = False
-    """Whether a server's reply is all that is known of it: the candidates are those that it listed, their ranks beyond
+    """True if a server's reply is all that is known of it: the candidates are those that it listed, their ranks beyond
     them aren't known and 0, nor is what its sampler did. The entropies are then lower bounds, with the rest as one
     token, and times, memory and cache of its step aren't known and 0."""
 
@@ -213,7 +213,7 @@ class PromptOpened(Record):
     tokens: tuple[PromptToken, ...]
     """Without readings, which the chunks have. Those that it shares with earlier prompts have their nodes."""
     echo: bool
-    """Whether prompt logprobs are computed."""
+    """True if prompt logprobs are computed."""
     notes: tuple[str, ...] = ()
     parent: int = 0
     """Node before its first token: the root, or the end of a completion that it follows."""
@@ -224,7 +224,7 @@ class PromptOpened(Record):
     options: ChatOptions = NO_OPTIONS
     """What else the template got."""
     new_tree: bool = True
-    """Whether it is the first of its tree. In a trace from before prompts shared a tree every prompt is."""
+    """True if it is the first of its tree. In a trace from before prompts shared a tree every prompt is."""
     starts: tuple[int, ...] = ()
     """In a trace from before `segments`, the place in `text` where each of the messages begins, -1 where that isn't
     known."""
@@ -286,7 +286,7 @@ class Prefilled(Record):
     note: str = ""
     """Why shared tokens ran through the model again, empty if none did."""
     cold: bool = False
-    """Whether `ttft_ms` holds a cold start: the model's first chunk or first single token since it was loaded."""
+    """True if `ttft_ms` holds a cold start: the model's first chunk or first single token since it was loaded."""
     unread: int = 0
     """Tokens whose `PromptReadings` follow."""
 

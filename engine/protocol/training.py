@@ -91,7 +91,7 @@ class Continuation:
 
 @frozen
 class TrainingLook:
-    """What the model knows at some step: after it."""
+    """A report on the model after some step."""
 
     held_out_loss: Endless
     """Mean over tokens that it never learns from, in nats."""

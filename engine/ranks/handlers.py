@@ -1,4 +1,4 @@
-"""What a session over ranks needs of the engine: a model loaded over several processes, and where step time goes."""
+"""The commands of a session over ranks: a model loaded over several processes, and where step time goes."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class RankHost:
 
     @property
     def local(self) -> bool:
-        """Whether it is this machine."""
+        """True if it is this machine."""
         return self.ssh in (LOOPBACK, "localhost", "::1")
 
 
@@ -173,7 +173,7 @@ def _host(place: int, entry: Any) -> RankHost:
     for ip in ips:
         ipaddress.ip_address(ip)
     if not isinstance(rdma, list):
-        raise ValueError(f"the rdma of host {place} is no list")
+        raise ValueError(f"the rdma of host {place} is not a list")
     return RankHost(ssh, tuple(ips), tuple(rdma))
 
 
@@ -304,7 +304,7 @@ class RankProcess:
             try:
                 answer = json.loads(line)
             except ValueError:
-                answer = {"error": "it wrote what is no answer"}
+                answer = {"error": "it wrote something that is not an answer"}
             self._arrived(self.rank, answer if isinstance(answer, dict) else {"error": "no object"})
         self._arrived(self.rank, None)
 

@@ -108,7 +108,7 @@ class Group(Protocol):
 
 @frozen
 class Shard:
-    """What one rank has of a model."""
+    """The part of a model that one rank has."""
 
     first_layer: int
     layers: int

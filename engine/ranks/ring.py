@@ -64,7 +64,7 @@ class Ranks:
         self.size = len(hosts.ranks)
         self.loss: Loss | None = None
         self.joined = False
-        """Whether MLX's group of them was made."""
+        """True if MLX's group of them was made."""
         self.group: Any = None
         """That group."""
         self.released: deque[tuple[str, int]] = deque()

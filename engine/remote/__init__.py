@@ -18,7 +18,7 @@ that begins its own (`"from": "end"`) gets what comes next. Among the records th
 **Commands keep their ids.** Those of the client `n` are n * 2**40 and more, so that what one client asked for is never
 taken for an answer to another.
 
-**When a connection ends** the engine cancels what escape on the screen would cancel, and goes on with what is short.
+**When a connection ends** the engine cancels what escape on the screen would cancel, and continues with what is short.
 Its session stays for whoever comes next.
 
 Standard library alone; `engine.thread` imports MLX once it is started, in the process of the server.

@@ -57,7 +57,7 @@ class Busy(OSError):
 
 @frozen
 class Welcome:
-    """What an engine says to a client that it lets in."""
+    """The greeting of an engine to a client that it lets in."""
 
     engine: str
     """Of this run of the engine; another one has another session."""
@@ -70,7 +70,7 @@ class Welcome:
     outstanding: tuple[int, ...]
     """Ids of the commands that had not ended."""
     model: bool
-    """Whether there is a session with a model."""
+    """True if there is a session with a model."""
 
 
 def shake_hands(
@@ -117,7 +117,7 @@ def _checked(said: dict[str, Any]) -> Welcome:
     if type(ids) is list and type(engine) is str and type(model) is bool and _whole(numbers) and _whole(ids):
         client, number, after = numbers
         return Welcome(engine, client, number, after, tuple(ids), model)
-    raise Gone("What answers there is no engine of this program.")
+    raise Gone("A program answers there, but it is not an engine of mlx-inspector.")
 
 
 def _whole(values: list[Any]) -> bool:
@@ -156,9 +156,9 @@ class RemoteEngine:
         """Guards all that follows; notified when the stage or what is asked for changes."""
         self.connection = Connection(link.where)
         self.joins = False
-        """Whether the first connection shows the session that is there."""
+        """True if the first connection shows the session that is there."""
         self.has_session = False
-        """Whether there was one with a model when the connection was made."""
+        """True if there was one with a model when the connection was made."""
         self._lines: Lines | None = None
         self._closing = self._hurried = self._given_up = False
         self._engine, self._client, self._number = "", 0, 0
@@ -173,7 +173,7 @@ class RemoteEngine:
 
     @property
     def far(self) -> bool:
-        """Whether the engine may be on another machine, with other files."""
+        """True if the engine may be on another machine, with other files."""
         return self._link.far
 
     # ---- the backend ------------------------------------------------------------------------

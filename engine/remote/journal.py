@@ -145,7 +145,7 @@ class Visitor:
             self._journal.changed.notify_all()
 
     def speaks_on(self, lines: Lines) -> bool:
-        """Whether a connection is this one's."""
+        """True if a connection is this one's."""
         return self._lines is lines
 
     # ---- reading ----------------------------------------------------------------------------
@@ -171,7 +171,7 @@ class Visitor:
                 continue
             command = wire.decode(line)
             if not isinstance(command, Command):
-                raise WireError("An engine takes commands, no records.")
+                raise WireError("An engine takes commands, not records.")
             return command
         return None
 

@@ -122,7 +122,7 @@ def object_of(line: bytes) -> dict[str, Any]:
     except Misfit as error:
         raise WireError(f"A line {error}.") from None
     if type(value) is not dict:
-        raise WireError("A line is no JSON object.")
+        raise WireError("A line is not a JSON object.")
     return value
 
 

@@ -41,7 +41,7 @@ class Address:
 
     @property
     def local(self) -> bool:
-        """Whether nothing that is sent there leaves this machine."""
+        """True if nothing that is sent there leaves this machine."""
         return bool(self.path) or self.host == "localhost" or _is_loopback(self.host)
 
     @property
@@ -226,9 +226,9 @@ class Link(Protocol):
     """As a person reads it."""
     token: str
     far: bool
-    """Whether the engine may be on another machine."""
+    """True if the engine may be on another machine."""
     returns: bool
-    """Whether the same engine may be there again after a connection was lost."""
+    """True if the same engine may be there again after a connection was lost."""
 
     def open(self) -> socket.socket:
         """A new connection.

@@ -79,7 +79,7 @@ class EngineServer:
         self._failed: set[int] = set()
         """Those among them that failed."""
         self._model = False
-        """Whether the journal's present part has a model."""
+        """True if the journal's present part has a model."""
         self._lost = ""
         """Why the journal lacks records of the present model; empty where it has them all."""
         self._visitor: Visitor | None = None
@@ -231,7 +231,7 @@ class EngineServer:
         """Why a client that is not made as this engine can't talk to it."""
         if theirs == self._program:
             return (
-                f"Engine and client both call themselves version {theirs!a}, and were made of different sources: "
+                f"Engine and client both call themselves version {theirs!a}, but come from different sources: "
                 "install both from the same one."
             )
         return f"The engine is of version {self._program}, the client of {theirs!a}: install the same one."

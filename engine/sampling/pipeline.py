@@ -43,7 +43,7 @@ def uniform(seed: int, position: int, reroll: int, purpose: str = "draw") -> flo
 
 @frozen
 class Sampled:
-    """What the sampler makes of one row of logits."""
+    """The result of the sampler for one row of logits."""
 
     probs: npt.NDArray[np.float64]
     """Final distribution, shape (vocabulary,); sums to 1."""

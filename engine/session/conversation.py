@@ -2,7 +2,7 @@
 
 A turn is added behind the model's own tokens, whose KV stays. What a template writes between two turns is the same for
 every conversation where the template is additive; where it isn't (one that drops the thinking of earlier answers, or
-strips them), the path is no longer what the template gives, and the person is asked which of both to go on with.
+strips them), the path is no longer what the template gives, and the person is asked which of both to continue with.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class EncodedPrompt:
     """The template filled, or the raw text."""
     ids: list[int]
     chat: bool
-    """Whether a chat template was filled."""
+    """True if a chat template was filled."""
     notes: tuple[str, ...]
     """Requests that could not be met."""
     messages: tuple[Message, ...]
@@ -54,7 +54,7 @@ class EncodedPrompt:
 
 @frozen
 class Turn:
-    """What a turn adds to a path."""
+    """The tokens that a turn adds to a path."""
 
     text: str
     ids: list[int]

@@ -20,7 +20,7 @@ class SessionCommands(Capability):
     """Handlers of the commands on the session."""
 
     _loaded_any = False
-    """Whether a model was asked for before: what is left of it is garbage."""
+    """True if a model was asked for before: what is left of it is garbage."""
 
     def handlers(self) -> Mapping[type[Command], Handler]:
         """See `Capability`."""

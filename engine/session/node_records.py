@@ -1,4 +1,4 @@
-"""What is said of a node: the record of its step, and the stop that its token reached."""
+"""The records of a node: that of its step, and the stop that its token reached."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ class PrefillRun:
         self.ms = 0.0
         """Milliseconds of the forwards so far."""
         self.cold = False
-        """Whether one of them was a cold start."""
+        """True if one of them was a cold start."""
         self._warm_tokens, self._warm_ms = 0, 0.0
         if self.echo and prompt.before is not None and (place := runner.kv.offset - self._before) >= 0:
             self._keep(mx.array(prompt.before)[None, None], None, slice(place, place + 1))

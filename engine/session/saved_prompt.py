@@ -1,4 +1,4 @@
-"""Goes on from a KV cache that mlx_lm.cache_prompt saved, with the ids that mlx_lm.generate would go on with.
+"""Goes on from a KV cache that mlx_lm.cache_prompt saved, with the ids that mlx_lm.generate would continue with.
 
 The file has no token ids. The text that it was made from must be given, too; it runs through the model in caches of
 its own, and where the file's numbers are those, the file's arrays take their place. That costs a prefill: it is the
@@ -98,7 +98,7 @@ def _loaded(path: Path, name: str) -> tuple[dict[str, mx.array], dict[str, str]]
     except OSError as error:
         raise PromptError(f"The prompt cache file {name} can't be read: {error.strerror}.", MADE) from error
     except (Damaged, RuntimeError, ValueError) as error:
-        raise _unreadable(name, "it is no safetensors file, or was cut short") from error
+        raise _unreadable(name, "it is not a safetensors file, or was cut short") from error
     arrays, metadata = loaded
     if "1.0" not in metadata:
         raise _unreadable(name, "it names no classes of caches")
@@ -152,7 +152,7 @@ def _check_form(
 
 
 def _fits(array: mx.array, value: mx.array, tokens: int) -> bool:
-    """Whether an array has the shape of another, or that of a growing cache with a few columns more or less."""
+    """True if an array has the shape of another, or that of a growing cache with a few columns more or less."""
     one, other = list(array.shape), list(value.shape)
     if len(one) == len(other) == 4 and min(one[2], other[2]) >= tokens and one[2] <= tokens + 2 * BLOCK:
         one[2] = other[2]
@@ -239,7 +239,7 @@ def _named(dtype: mx.Dtype) -> str:
 
 QUERY = "<query>"
 """Put in the prompt's place by mlx_lm.generate, to find what the template writes from there on."""
-FORGOTTEN = " It can't tell tokens apart that have left a window or faded from a recurrent state."
+FORGOTTEN = " The comparison can't see tokens that have left a window or faded from a recurrent state."
 
 
 @frozen
@@ -251,7 +251,7 @@ class PromptParts:
     text: str
     ids: list[int]
     chat: bool
-    """Whether the second went through the chat template."""
+    """True if the second went through the chat template."""
 
 
 def prompt(session: Session, command: Prefill, stopped: Stopped) -> Iterator[PromptRecord]:

@@ -169,7 +169,7 @@ class SessionState:
     """
 
     cached = True
-    """Whether a KV cache is kept between steps."""
+    """True if a KV cache is kept between steps."""
     title = ""
     """What tells its model from the session's, where it is another one."""
 
@@ -261,7 +261,7 @@ class SessionState:
 
     @property
     def can_pipeline(self) -> bool:
-        """Whether one more forward could be begun before its token is known, and taken back."""
+        """True if one more forward could be begun before its token is known, and taken back."""
         return self.kv.lazy and self.runner.stays_lazy and self.kv.can_go_ahead()
 
     def kv_reading(self) -> KVReading:

@@ -79,7 +79,7 @@ class Unread:
 
     @property
     def full(self) -> bool:
-        """Whether as much is kept as may be."""
+        """True if as much is kept as may be."""
         return sum(rows.states.nbytes for rows in self._rows) > UNREAD_BYTES
 
     @property

@@ -145,7 +145,7 @@ def _message(text: str) -> str:
 
 
 def worth_keeping(record: object) -> bool:
-    """Whether a record belongs in a journal: progress does not, nor what was asked of a prompt that was not
+    """True if a record belongs in a journal: progress does not, nor what was asked of a prompt that was not
     given, or of a grammar.
 
     Nor does a view of the model's inside of more than `INSIDE_LIMIT` bytes.

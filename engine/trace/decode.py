@@ -142,7 +142,7 @@ class Decoder:
             return self._later.take(cls, place)
         except Misfit as error:
             message = f"Line {rest.line} {error}."
-            self._report(TraceError(message, "What it should tell is left out.", rest.line))
+            self._report(TraceError(message, "Its content is left out.", rest.line))
             return () if cls is Candidate else blank(cls)
 
 
@@ -367,7 +367,7 @@ class Rest:
     decode: Callable[[Rest, type, int], Any]
     """Decodes the value in a place. It never raises, since it is called while a screen draws."""
     waits: bool = False
-    """Whether it is to be decoded later."""
+    """True if it is to be decoded later."""
 
     def __post_init__(self) -> None:
         self.waits = type(self.parts) is bytes

@@ -109,7 +109,7 @@ class TraceReader(Iterator[Entry]):
 
     @property
     def follows(self) -> bool:
-        """Whether more may come at the end: not in a file that is compressed, or has its last line."""
+        """True if more may come at the end: not in a file that is compressed, or has its last line."""
         return self._follow and not (self.compressed or self._ends or self._raw.closed)
 
     def __next__(self) -> Entry:
@@ -238,7 +238,7 @@ class TraceReader(Iterator[Entry]):
         from engine.trace.decode import Decoder  # a session that begins reads no file
 
         if not line.startswith(_BEGIN):
-            what = "is empty" if not line else "is no trace of this program"
+            what = "is empty" if not line else "is not a trace of this program"
             raise TraceError(f"{self.path} {what}.", "Give a file that inspector saved.", self.line)
         try:
             header = _header(whole(unsealed(line)[0]))

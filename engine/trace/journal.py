@@ -35,7 +35,7 @@ class Journal:
     def __init__(self, path: Path, descriptor: int, encoder: Encoder, size: int, began: float) -> None:
         self.path = path
         self.off = False
-        """Whether it discards everything."""
+        """True if it discards everything."""
         self._file = _File(path, descriptor, size)
         self._encoder = encoder
         self._began = time.monotonic() - began
@@ -254,7 +254,7 @@ class _File:
 
     @property
     def due(self) -> bool:
-        """Whether it is time for a sync."""
+        """True if it is time for a sync."""
         return self._unsynced is not None and time.monotonic() - self._unsynced >= SYNC_SECONDS
 
     def wait(self) -> float | None:
@@ -305,7 +305,7 @@ def _lock(path: Path, descriptor: int) -> None:
 
 
 def in_use(path: Path | str) -> bool:
-    """Whether a program appends to a journal now."""
+    """True if a program appends to a journal now."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:

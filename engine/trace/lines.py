@@ -49,7 +49,7 @@ class Header:
     """When, as ISO 8601 in UTC."""
     fields: Fields
     ends: bool = False
-    """Whether a last line follows, so that a file that is cut short can be detected. A journal has none."""
+    """True if a last line follows, so that a file that is cut short can be detected. A journal has none."""
 
 
 @frozen
@@ -101,7 +101,7 @@ def unsealed(line: bytes) -> tuple[bytes, bool]:
     if line[-18:-10] != _CRC:
         return line[:-1], False
     if line[-10:] != b'%08x"}' % zlib.crc32(line[:-18]):
-        raise Misfit("was damaged: its checksum is another one")
+        raise Misfit("was damaged: its checksum differs")
     return line[:-18], True
 
 
@@ -226,7 +226,7 @@ class KnownSearch:
             Misfit: It doesn't follow the one before it, or refers to a node that the search didn't reach.
         """
         if self._over or (isinstance(value, BeamStep) and value.step != self._step + 1):
-            raise Misfit("doesn't follow what the lines before it tell of its beam search")
+            raise Misfit("doesn't fit the lines before it on its beam search")
         if isinstance(value, BeamStep):
             self._step = value.step
             for beam in (*value.live, *([value.greedy] if value.greedy else ())):

@@ -90,11 +90,11 @@ def too_dense(size: int, packed: int) -> str:
     """
     if size <= max(RATIO_FREE, RATIO_LIMIT * packed):
         return ""
-    return f"is no session: its bytes stand for more than {RATIO_LIMIT} times as many"
+    return f"is not a session: its bytes expand to more than {RATIO_LIMIT} times as many"
 
 
 def too_deep(value: object) -> bool:
-    """Whether lists and objects stand in one another more than `DEPTH_LIMIT` deep."""
+    """True if lists and objects stand in one another more than `DEPTH_LIMIT` deep."""
     level: list[object] = [value]
     for _ in range(DEPTH_LIMIT + 1):
         level = [inner for each in level for inner in _within(each)]
@@ -145,7 +145,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _refused(name: str) -> NoReturn:
-    raise Misfit(f"has {name}, which is no JSON number")
+    raise Misfit(f"has {name}, which is not a JSON number")
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_refused)

@@ -58,7 +58,7 @@ def save(learner: Learner, text: TrainingText, directory: Path) -> Path:
             shutil.rmtree(target)
         elif target.exists():
             hint = "Name another directory."
-            raise PathError(f"{shorter(target)} already exists and is no checkpoint.", hint)
+            raise PathError(f"{shorter(target)} already exists and is not a checkpoint.", hint)
         aside.rename(target)
     except OSError as error:
         raise PathError(*message_and_hint(target, error, "written")) from error
@@ -144,14 +144,14 @@ def _kept(directory: Path) -> tuple[TrainingSettings, int, str]:
         values = found["settings"]
         usual = asdict(TrainingSettings())
         if set(values) != set(usual) or not all(_fits(values[name], usual[name]) for name in usual):
-            raise ValueError("its settings are others than a training has")
+            raise ValueError("its settings are not those of a training")
         settings = TrainingSettings(**values | {"texts": tuple(values["texts"])})
         step, digest = found["step"], found["text_sha256"]
         if type(step) is not int or not 0 <= step <= BOUNDS["steps"][1] or type(digest) is not str:
-            raise ValueError("its step is none")
+            raise ValueError("its step is not a number")
     except FileNotFoundError:
         hint = "Name a directory that inspector train wrote, such as NAME/step-000300."
-        raise LoadError(f"{shorter(directory)} is no checkpoint of a training.", hint) from None
+        raise LoadError(f"{shorter(directory)} is not a checkpoint of a training.", hint) from None
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise _damaged(directory, error) from error
     return check_training(settings), step, digest

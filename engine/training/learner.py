@@ -132,7 +132,7 @@ class Learner:
 
     @property
     def done(self) -> bool:
-        """Whether the last step is made."""
+        """True if the last step is made."""
         return self.step >= self.settings.steps
 
     def learn(self) -> TrainedStep:

@@ -50,7 +50,7 @@ CONFIG = {
 
 @frozen
 class TrainingText:
-    """What a model learns from."""
+    """The text that a model learns from."""
 
     name: str
     """In a few words."""

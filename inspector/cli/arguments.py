@@ -1,4 +1,4 @@
-"""What the flags of a generation ask for, once they are checked.
+"""The request that the flags of a generation make, checked.
 
 Standard library alone, so that `--help` is instant.
 """
@@ -36,7 +36,7 @@ def no_options() -> ChatOptions:
 
 @frozen
 class CliRequest:
-    """What the command line asks for."""
+    """The request of the command line."""
 
     load: LoadSettings
     settings: Settings

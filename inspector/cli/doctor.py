@@ -1,4 +1,4 @@
-"""What `inspector doctor` tries on this machine, and what came of each: the engine driven as the screen drives it.
+"""The checks of `inspector doctor` on this machine, and their results: the engine driven as the screen drives it.
 
 Each check compares two ways to the same numbers, or asks a view of the inside for its own checks, and tells how far
 they are apart and how far rounding explains. A report names no path, prompt or token.
@@ -109,7 +109,7 @@ Answer = TypeVar("Answer", bound=Record)
 
 @frozen
 class CheckResult:
-    """What came of one check."""
+    """The result of one check."""
 
     computed: str
     """The type that the model was computed in; empty for what no model takes part in."""
@@ -125,13 +125,13 @@ class CheckResult:
 
     @property
     def holds(self) -> bool:
-        """Whether nothing is wrong: what a model can't do is no fault."""
+        """True if nothing is wrong: what a model can't do is no fault."""
         return self.status in ("ok", "refused")
 
 
 @frozen
 class FoundDifference:
-    """What a check found."""
+    """The finding of a check."""
 
     said: str = ""
     difference: float | None = None
@@ -139,7 +139,7 @@ class FoundDifference:
 
     @property
     def within(self) -> bool:
-        """Whether rounding explains the difference; not that of a number that is none."""
+        """True if rounding explains the difference; not that of a number that is none."""
         return self.difference is None or self.allowed is None or self.difference <= self.allowed
 
 
@@ -152,7 +152,7 @@ class CommandFailed(Exception):
 
 
 class WrongAnswer(Exception):
-    """What came is not what a check expects: a sentence."""
+    """The answer is not what a check expects: a sentence."""
 
 
 class AskedEngine:
@@ -241,7 +241,7 @@ class ModelChecks:
 
     @property
     def stepped(self) -> bool:
-        """Whether there are tokens to compare others with."""
+        """True if there are tokens to compare others with."""
         return bool(self._steps)
 
     def run(self) -> Iterator[CheckResult]:
@@ -313,7 +313,7 @@ class ModelChecks:
         self._prefilled()
         self._steps = [self._asked.one(TakeStep(), Step) for _ in ran]
         if (at := _parted(ran, self._steps)) is not None:
-            raise WrongAnswer(f"Token {at + 1} of a run is another one than that of single steps.")
+            raise WrongAnswer(f"Token {at + 1} of a run differs from that of single steps.")
         # both run one token after another through the same arrays: not even rounding differs
         apart = max(abs(a.logprob - b.logprob) for a, b in zip(ran, self._steps, strict=True))
         return FoundDifference("as in the run", apart, 0.0)
@@ -322,7 +322,9 @@ class ModelChecks:
         verified = self._asked.one(Verify(), Verified)
         self._rounding = verified.rounding
         return FoundDifference(
-            f"{verified.tokens} tokens again from nothing", verified.largest_difference, verified.rounding
+            f"{verified.tokens} tokens recomputed from the start",
+            verified.largest_difference,
+            verified.rounding,
         )
 
     def _branched(self) -> FoundDifference:
@@ -418,7 +420,7 @@ class ModelChecks:
         verified = self._asked.one(VerifySpeculation(self._prompt_end), SpeculationVerified)
         self._asked.all(Configure(self.settings))
         if verified.differs is not None and verified.difference > self._rounding:
-            raise WrongAnswer("A token is another one than that of a plain step.")
+            raise WrongAnswer("A token differs from that of a plain step.")
         return FoundDifference(
             f"{verified.tokens} tokens as by plain steps", verified.difference, self._rounding
         )
@@ -485,8 +487,8 @@ def kept(entries: Sequence[Entry], load_settings: LoadSettings, settings: Settin
         nbytes = save_as(path, whole, program())
         read = load(path).entries
     if [each.value for each in read] != [each.value for each in whole]:
-        raise WrongAnswer("A recording read again is not what was written.")
-    return FoundDifference(f"{len(whole)} records in {nbytes / 1024:.0f} KiB, read again as they were")
+        raise WrongAnswer("A recording that was read back differs from what was written.")
+    return FoundDifference(f"{len(whole)} records in {nbytes / 1024:.0f} KiB, read back unchanged")
 
 
 # ---- the screen ---------------------------------------------------------------------------------

@@ -55,7 +55,7 @@ class Completion:
 
     @property
     def text(self) -> str:
-        """What is certain so far."""
+        """The text that is certain so far."""
         return "".join(self._pieces)
 
     def add(self, text: str) -> str:
@@ -109,7 +109,7 @@ class Summary:
     cold_ms: float | None
     """Of a first step that was a cold start: `tpot` doesn't count it."""
     pipelined: bool
-    """Whether steps overlapped while they were timed."""
+    """True if steps overlapped while they were timed."""
     facts: protocol.ModelFacts | None
     prefilled: protocol.Prefilled | None
     first_token_ms: float | None
@@ -190,7 +190,7 @@ class Tally:
         return self.completion.add(text)
 
     def _of_prompt(self, step: protocol.Step) -> bool:
-        """Whether it is a token of the prompt, run again under interventions."""
+        """True if it is a token of the prompt, run again under interventions."""
         tokens = self.prefilled.tokens if self.prefilled is not None else ()
         return step.origin == "intervened" and bool(tokens) and step.position <= tokens[-1].position
 
@@ -243,7 +243,7 @@ class Outcome:
     failure: protocol.Failure | None = None
     """What went wrong, if something did."""
     joined: bool = True
-    """Whether the engine's thread ended: if it didn't, the process must end by `os._exit`."""
+    """True if the engine's thread ended: if it didn't, the process must end by `os._exit`."""
 
 
 class Interrupted(Exception):

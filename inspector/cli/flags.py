@@ -32,7 +32,7 @@ STEER = "FILE[:STRENGTH[@LAYER]]"
 METAVARS = {"float": "X", "int": "N", "texts": "TEXT", "biases": "ID=VALUE", "order": "ORDER"}
 """What the help calls the value of a flag, by the kind of its setting."""
 OPEN_ANYWAY = (
-    "allow an address that is not this machine's: nothing on the way is encrypted, the token neither"
+    "allow an address on another machine: nothing on the way is encrypted, not even the access token"
 )
 
 
@@ -103,9 +103,9 @@ def add_jsonl(to: argparse._ActionsContainer, instead_of: str, what: str = "one 
 
 def add_trace(to: argparse._ActionsContainer) -> None:
     """The flags of a trace that is written beside the output."""
-    trace = "write a trace too, which inspector replay TRACE opens; a name in .gz or .zst compresses it"
+    trace = "also write a trace, which inspector replay TRACE opens; a name that ends in .gz or .zst compresses it"
     to.add_argument("--output", "-o", metavar="TRACE", help=trace)
-    to.add_argument("--force", action="store_true", help="replace a trace that is there")
+    to.add_argument("--force", action="store_true", help="replace the trace if it exists")
 
 
 def add_theme(to: argparse._ActionsContainer) -> None:
@@ -120,7 +120,7 @@ def add_theme(to: argparse._ActionsContainer) -> None:
 def add_prompt(group: argparse._ArgumentGroup) -> None:
     """The flags of the prompt."""
     group.add_argument(
-        "--prompt", "-p", metavar="TEXT", help=r"- reads standard input; \n and \t are escapes"
+        "--prompt", "-p", metavar="TEXT", help=r"the prompt; - reads standard input; \n and \t are escapes"
     )
     group.add_argument("--prompt-file", metavar="FILE", help="read the prompt from a UTF-8 file, as it is")
     group.add_argument("--system-prompt", metavar="TEXT", help="system message of the chat template")
@@ -134,7 +134,7 @@ def add_prompt(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--prompt-logprobs",
         action=argparse.BooleanOptionalAction,
-        help="what the model thought of the prompt's own tokens (default: up to 2048 tokens)",
+        help="compute how probable the model finds each token of the prompt (default: on up to 2048 tokens)",
     )
 
 
@@ -143,7 +143,7 @@ def add_settings(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--preset",
         metavar="NAME",
-        help="begin with greedy, precise, plain, creative, wild or a preset of your own; the other flags override it",
+        help="start from greedy, precise, plain, creative, wild or a preset of your own; other flags override it",
     )
     for field in FIELDS:
         add_setting(group, field)
@@ -241,16 +241,14 @@ def add_load(group: argparse._ArgumentGroup) -> None:
 
 def add_connect(to: argparse._ActionsContainer) -> None:
     """The flags of an engine elsewhere."""
-    there = (
-        "use an engine that inspector engine started, which has its own files: unix:PATH or 127.0.0.1:PORT"
-    )
+    there = "use an engine started by `inspector engine`; models are files of its machine: unix:PATH or 127.0.0.1:PORT"
     to.add_argument("--connect", metavar="ADDRESS", help=there)
     add_token(to)
 
 
 def add_token(to: argparse._ActionsContainer) -> None:
     """The flags that both ends of a connection have."""
-    token = "the engine's token (default: engine.token with the sessions' folder)"
+    token = "file with the engine's access token (default: engine.token, beside the folder of sessions)"
     to.add_argument("--token-file", metavar="FILE", help=token)
     to.add_argument("--unencrypted", action="store_true", default=None, help=OPEN_ANYWAY)
 
@@ -319,7 +317,7 @@ def screens_engine(args: argparse.Namespace, joins: bool) -> RemoteEngine | None
 
 
 def needs_process(load: LoadSettings) -> bool:
-    """Whether the screen has an engine in a process of its own: the loss of a rank ends what has lost it."""
+    """True if the screen has an engine in a process of its own: the loss of a rank ends what has lost it."""
     return load.ranks > 1 or bool(load.hostfile)
 
 
@@ -393,7 +391,7 @@ def _joined(parser: Parser, argv: Sequence[str]) -> list[str]:
 
 
 def _is_value(argument: str, known: Container[str]) -> bool:
-    """Whether an argument that begins with one hyphen is no flag, nor one that lacks a hyphen, as -prompt does."""
+    """True if an argument that begins with one hyphen is no flag, nor one that lacks a hyphen, as -prompt does."""
     one_hyphen = argument.startswith("-") and not argument.startswith("--")
     return one_hyphen and argument not in known and f"-{argument.partition('=')[0]}" not in known
 

@@ -111,12 +111,12 @@ GRAMMAR_FLAGS = {
 def add_grammar(group: argparse._ArgumentGroup) -> None:
     """The flags, of which one may be given."""
     add = group.add_argument
-    add("--regex", metavar="REGEX", help="the whole completion must match this regular expression")
-    schema = "... must be JSON of this schema: a file, or the schema where it begins with {"
+    add("--regex", metavar="REGEX", help="the completion, as a whole, must match this regular expression")
+    schema = "the completion must be JSON of this schema: a file, or the schema itself, which begins with {"
     add("--json-schema", metavar="FILE|TEXT", help=schema)
-    grammar = "... must match this grammar: Lark, or GBNF as llama.cpp has it"
+    grammar = "the completion must match this grammar: Lark, or llama.cpp's GBNF"
     add("--grammar", dest="grammar_file", metavar="FILE", help=grammar)
-    texts = r"... must be one of these texts; \n and \t are escapes in --regex alone"
+    texts = r"the completion must be one of these texts. Of these four flags only --regex reads \n and \t as escapes"
     add("--choices", metavar="A,B,C", help=texts)
 
 
@@ -168,7 +168,7 @@ INSTEAD = {
 
 @frozen
 class Chat:
-    """What the flags of a chat ask for."""
+    """The conversation that the flags of a chat name, and its options."""
 
     messages: tuple[Message, ...]
     """Empty where no file was given."""
@@ -187,21 +187,21 @@ def add_chat(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
     add("--messages", metavar="FILE", help="a conversation as JSON, in place of a prompt: a list of objects with role "
         'and content, or {"messages": [...], "tools": [...]}; - reads standard input')  # fmt: skip
-    add("--chat-template-config", metavar="JSON", help="an object of variables for the chat template, "
+    add("--chat-template-config", metavar="JSON", help="variables for the chat template, as a JSON object, "
         """such as '{"enable_thinking": false}'""")  # fmt: skip
-    add("--use-default-chat-template", action="store_true", default=None, help="where the model has no chat template, "
-        "the one that its tokenizer's class brings (few do)")  # fmt: skip
+    add("--use-default-chat-template", action="store_true", default=None, help="if the model has no chat template, use "
+        "that of its tokenizer's class (few have one)")  # fmt: skip
     add("--prefill-response", metavar="TEXT", help=r"begin the answer with this text; \n and \t are escapes")
 
 
 def add_cache_file(group: argparse._ArgumentGroup) -> None:
     """The flags of a KV cache that mlx_lm.cache_prompt saved."""
     add = group.add_argument
-    add("--prompt-cache-file", metavar="FILE", help="go on from a KV cache that mlx_lm.cache_prompt saved: the prompt "
-        "follows what it holds. The file has no token ids, so that --cached-prompt is needed too; it runs once more "
-        "to compare, which saves no time but lets no wrong KV pass")  # fmt: skip
-    add("--cached-prompt", metavar="TEXT", help="the prompt that the file was made from, as it was given to "
-        "mlx_lm.cache_prompt: without escapes")  # fmt: skip
+    add("--prompt-cache-file", metavar="FILE", help="continue from a KV cache that mlx_lm.cache_prompt saved; the "
+        "prompt comes after it. The file has no token ids, so --cached-prompt is needed too; that text is computed "
+        "once more and compared with the file, which saves no time but finds a wrong cache")  # fmt: skip
+    add("--cached-prompt", metavar="TEXT", help="the prompt that the file was made from, exactly as "
+        "mlx_lm.cache_prompt got it, without escapes")  # fmt: skip
     add("--cached-prompt-file", metavar="FILE", help="read that prompt from a UTF-8 file, as it is")
 
 

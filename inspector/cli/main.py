@@ -43,7 +43,7 @@ SUBCOMMANDS: Mapping[str, Subcommand] = {
 """By name, in the order of the help."""
 TAB = (
     "",
-    "Tab completes with this line in ~/.bashrc (zsh and fish: inspector completion --help):",
+    "For tab completion put this line into ~/.bashrc (zsh and fish: inspector completion --help):",
     '  eval "$(inspector completion bash)"',
 )
 
@@ -87,7 +87,7 @@ def _run(argv: Sequence[str]) -> int:
         return subcommand.run(parsed(subcommand.parser(), argv[1:], _parsers))
     parser = SCREEN.parser()
     lines = [f"  {name:<12}{listed.purpose}" for name, listed in SUBCOMMANDS.items()]
-    parser.epilog = "\n".join(["Without a terminal, each with --help of its own:", *lines, *TAB])
+    parser.epilog = "\n".join(["Subcommands; each has a --help of its own:", *lines, *TAB])
     if argv and argv[0][:1] not in ("", "-"):
         from inspector.cli.suggestions import answer
 

@@ -47,7 +47,7 @@ PURPOSE = "Step through a language model's generation, token by token."
 
 FIRST_PRESET = "plain"
 """What the screen begins with; `--temp 0` is greedy decoding."""
-_BEGINS = f"Without a sampling flag it begins with --preset {FIRST_PRESET}; --temp 0 is greedy decoding."
+_BEGINS = f"Without a sampling flag the preset is {FIRST_PRESET}; --temp 0 is greedy decoding."
 
 
 def screen_parser() -> Parser:
@@ -55,7 +55,7 @@ def screen_parser() -> Parser:
     made = command_parser("", f"{PURPOSE}\n{_BEGINS}", None)
     made.formatter_class = argparse.RawDescriptionHelpFormatter
     add_flags(made)
-    made.add_argument("--version", action=Version, nargs=0, help="print the version and leave")
+    made.add_argument("--version", action=Version, nargs=0, help="print the version and exit")
     return made
 
 
@@ -64,10 +64,10 @@ def add_flags(made: Parser) -> None:
     add_generation(made)
     add_speculation(made)
     add_steer(made)
-    instead = "where runs stop, in the place of those that are remembered"
+    instead = "conditions at which runs stop; they replace the ones remembered from last time"
     add_breakpoints(made.add_argument_group("breakpoints", instead))
     roots = (
-        f"a directory of models that {key_for('open')} lists too, two levels down; may be "
+        f"a directory of models, searched two levels deep, that {key_for('open')} also lists; may be "
         "repeated (also: INSPECTOR_MODELS)"
     )
     made.add_argument("--models", metavar="DIR", action="append", help=roots)
@@ -78,14 +78,17 @@ def add_flags(made: Parser) -> None:
     )
     second.add_argument("--against", metavar="MODEL", help=beside)
     add_against(second, "against-")
-    other = "system prompt that the second model gets in the place of the conversation's"
+    other = "system prompt for the second model, in place of the conversation's"
     second.add_argument("--against-system-prompt", metavar="TEXT", help=other)
-    other = "chat template that the second model gets in the place of its own: a jinja2 file, or the template itself"
+    other = "chat template for the second model, in place of its own: a jinja2 file, or the template itself"
     second.add_argument("--against-chat-template", metavar="FILE|TEXT", help=other)
     session = made.add_argument_group("session")
-    resume = "go on with the last session, or with FILE: a path, or a name that `inspector sessions` lists"
+    resume = "continue the last session, or FILE: a path, or a name that `inspector sessions` lists"
     session.add_argument("--resume", nargs="?", const="", metavar="FILE", help=resume)
-    no_save = "don't save the session as it goes (by default the last 50 are kept; `inspector sessions`)"
+    no_save = (
+        "do not save the session (by default each is saved as you work, and the last 50 stay: `inspector "
+        "sessions`)"
+    )
     session.add_argument("--no-save", action="store_true", help=no_save)
     add_no_plugins(session)
     add_theme(session)
@@ -94,7 +97,7 @@ def add_flags(made: Parser) -> None:
 def add_no_plugins(group: argparse._ActionsContainer) -> None:
     """The flag that leaves plug-ins out."""
     group.add_argument("--no-plugins", action="store_true",
-                       help="leave out what other packages bring (`inspector plugins`)")  # fmt: skip
+                       help="do not load plug-ins (`inspector plugins` lists them)")  # fmt: skip
 
 
 class Version(argparse.Action):
@@ -130,8 +133,8 @@ def run_screen(args: argparse.Namespace) -> int:
     against = against_from(args, request.load, args.against)
     if against is not None and trace is not None:
         raise EngineError(
-            "--resume continues with the session's own model, so --against has no first model yet.",
-            f"Leave it out; {key_for('lockstep')} compares with the same model in fewer bits.",
+            "--resume loads the session's own model, which is not known yet, so --against has nothing to compare with.",
+            f"Leave --against out; {key_for('lockstep')} compares the model with itself in fewer bits.",
         )
     steer = _steering(args)
     make = application()
@@ -173,8 +176,8 @@ def _steering(args: argparse.Namespace) -> Steering | None:
         return None
     if args.resume is not None:
         raise EngineError(
-            "--resume goes on with the session's own tokens, so --steer has no prompt to begin after.",
-            f"Leave it out; {key_for('steering')} steers from a token on.",
+            "--resume continues the session's own tokens, so there is no prompt after which --steer could begin.",
+            f"Leave --steer out; {key_for('steering')} steers from a token on.",
         )
     from inspector.config.directions import steering
 
@@ -249,7 +252,7 @@ def application() -> type[InspectorApp]:
 
 
 def _begins(args: argparse.Namespace) -> bool:
-    """Whether a flag says how a session is to begin, so that none that is there already is shown."""
+    """True if a flag says how a session is to begin, so that none that is there already is shown."""
     beside = {"connect", "token_file", "unencrypted", "theme", "no_save", "no_plugins"}
     return any(
         value not in (None, False) and name not in beside and not name.startswith("break_")
@@ -303,7 +306,7 @@ def add_breakpoints(group: argparse._ArgumentGroup) -> None:
             label += r"; \n and \t are escapes" if condition.kind == "text" else ""
             metavar = {"count": "N", "text": "TEXT", "regex": "REGEX"}.get(condition.kind, "X")
             group.add_argument(condition.flag, dest=name, type=_value(condition), metavar=metavar, help=label)
-    together = "stop only where all of them hold at once"
+    together = "stop only where all conditions hold at once"
     group.add_argument("--break-all", dest="break_all_of", action="store_true", default=None, help=together)
 
 
@@ -355,7 +358,7 @@ def _load_given(args: argparse.Namespace) -> dict[str, Any]:
     if clash:
         raise EngineError(
             f"--resume continues with the session's own prompt and settings, not with --{clash[0].replace('_', '-')}.",
-            f"Leave it out; {key_for('sampling')} changes settings, {key_for('prompt')} begins with another prompt.",
+            f"Leave it out; {key_for('sampling')} changes settings, {key_for('prompt')} starts another prompt.",
         )
     return load_values(values)
 
@@ -395,12 +398,12 @@ def run_app(app: InspectorApp) -> int:
 
 
 def _tell_saved(path: Path) -> None:
-    """Say where the session is and how to go on with it: on standard error, as all that is no output."""
+    """Say where the session is and how to continue with it: on standard error, as all that is no output."""
     from inspector.recordings import sessions  # not needed for --help
 
     name = sessions.name_of(path) if path.parent == sessions.folder() else str(path)
     note(f"Session saved: {path}")
-    note(f"Go on with it: inspector --resume {shlex.quote(name)}")
+    note(f"Continue it: inspector --resume {shlex.quote(name)}")
 
 
 def _end_by(number: int) -> None:
@@ -443,11 +446,11 @@ def check_terminal(
     if columns < LEAST_COLUMNS or rows < LEAST_ROWS:
         raise EngineError(
             f"The terminal has {columns} columns and {rows} rows; the screen needs {LEAST_COLUMNS} and {LEAST_ROWS}.",
-            "Make it larger, or use inspector generate.",
+            "Enlarge it, or use inspector generate.",
         )
 
 
 def is_terminal(name: str) -> bool:
-    """Whether a standard stream is a terminal."""
+    """True if a standard stream is a terminal."""
     stream = getattr(sys, name)
     return stream is not None and not stream.closed and bool(stream.isatty())

@@ -111,7 +111,7 @@ def _word(word: str, argv: Sequence[str], parser: ArgumentParser, subcommands: S
     if prog == "inspector" and word:
         if word in subcommands:
             return EngineError(message, f"Put {word} first: inspector {word} ...")
-        message = f"{shorter(word)!r} is no subcommand of inspector."
+        message = f"{shorter(word)!r} is not a subcommand of inspector."
         if near := _near(word, subcommands):
             return EngineError(message, f"Did you mean inspector {near}?")
     return EngineError(message, _as_value(word, parser))
@@ -140,5 +140,5 @@ def _near(word: str, subcommands: Sequence[str]) -> str:
 
 
 def _names_model(word: str) -> bool:
-    """Whether a word is the bundled model, a directory, or written as a hub id is."""
+    """True if a word is the bundled model, a directory, or written as a hub id is."""
     return word == "pocket" or os.path.isdir(word) or re.fullmatch(r"[\w.-]+/[\w.-]+", word) is not None

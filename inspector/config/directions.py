@@ -49,7 +49,7 @@ def read_direction(path: Path) -> Direction:
     try:
         return _direction(content, path.stem)
     except (Misfit, ValueError, struct.error) as error:
-        raise PathError(f"{shorter(path)} is no direction: {error}.", _HINT) from None
+        raise PathError(f"{shorter(path)} is not a direction: {error}.", _HINT) from None
 
 
 def _direction(content: bytes, stem: str) -> Direction:
@@ -65,16 +65,16 @@ def _direction(content: bytes, stem: str) -> Direction:
         raise ValueError("it doesn't begin as a safetensors file")
     header, data = parse(content[8 : 8 + length].rstrip(b" ")), content[8 + length :]
     if not isinstance(header, dict):
-        raise ValueError("its header is no object")
+        raise ValueError("its header is not an object")
     said = header.pop("__metadata__", None) or {}  # MLX writes null for none
     if len(header) != 1:
         raise ValueError(f"it has {len(header)} tensors")
     if not all(isinstance(each, dict) for each in (said, *header.values())):
-        raise ValueError("its header doesn't tell what it holds")
+        raise ValueError("its header doesn't say what it holds")
     metadata = {name: text for name, text in said.items() if isinstance(text, str)}
     layer = metadata.get("layer", "1")
     if not re.fullmatch(r"[1-9]\d{0,4}", layer):
-        raise ValueError("its layer is no number from 1")
+        raise ValueError("its layer is not a number from 1 up")
     return Direction(
         name=metadata.get("name", stem)[:LONGEST_NAME],
         layer=int(layer) - 1,
@@ -89,7 +89,7 @@ def _vector(told: Mapping[str, Any], data: bytes) -> Floats:
     if not isinstance(kind, str) or kind not in _NUMBERS:
         raise ValueError(f"its numbers are not of a type that is read ({', '.join(_NUMBERS)})")
     if not (isinstance(shape, list) and len(shape) == 1 and type(shape[0]) is int and shape[0] > 0):
-        raise ValueError("its tensor has not one axis")
+        raise ValueError("its tensor doesn't have exactly one axis")
     if place != [0, len(data)] or len(data) != shape[0] * _NUMBERS[kind]:
         raise ValueError("its header and its length don't agree")
     if kind == "BF16":  # the upper half of a float32
@@ -179,11 +179,13 @@ def read_pairs(name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
         parts = [part.strip() for part in line.split("\t" if "\t" in line else "|")]
         if line.strip() and (len(parts) != 2 or not all(parts)):
             raise PromptError(
-                f"Line {number} of {path} is no pair of texts.", "Write two, with a tab or | between them."
+                f"Line {number} of {path} is not a pair of texts.", "Write two, with a tab or | between them."
             )
         pairs += [parts] if line.strip() else []
     if not pairs:
-        raise PromptError(f"{path} has no pairs.", "Write two texts a line, with a tab or | between them.")
+        raise PromptError(
+            f"{path} has no pairs.", "Write two texts on each line, with a tab or | between them."
+        )
     return tuple(each for each, _ in pairs), tuple(each for _, each in pairs)
 
 

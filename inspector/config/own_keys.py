@@ -37,7 +37,7 @@ _ALIASES = frozenset("hijm[")
 
 @frozen
 class OwnKeys:
-    """What a file says."""
+    """The keys and faults of a file."""
 
     keys: Mapping[str, tuple[str, ...]]
     """By the id of an action its keys, as Textual names them: those that hold."""
@@ -117,7 +117,7 @@ def _entries(content: Mapping[str, object], before: str = "") -> Iterator[tuple[
 
 
 def can_be_sent(key: str) -> bool:
-    """Whether terminals send a key, as any of them does without extensions.
+    """True if terminals send a key, as any of them does without extensions.
 
     Args:
         key: As a person writes it.

@@ -23,7 +23,7 @@ SIZES = ("left", "below", "last", "candidates", "lower")
 
 @frozen
 class Preferences:
-    """What the screen begins with."""
+    """The look with which the screen begins."""
 
     theme: str = ""
     """Name of the theme; empty for the toolkit's own choice."""
@@ -32,7 +32,7 @@ class Preferences:
     pace: float | None = None
     """Steps a second of a run, None for as fast as it goes."""
     alone: bool = False
-    """Whether the text and the candidates are shown alone."""
+    """True if the text and the candidates are shown alone."""
     hidden: tuple[str, ...] = ()
     """Ids of the panels that are hidden."""
     sizes: Mapping[str, int] = field(default_factory=dict)
@@ -87,7 +87,7 @@ class SavedPreferences:
 
 
 def _valid(name: str, value: object) -> bool:
-    """Whether the file's value can be one of that name; themes and panels are looked up by whoever knows them."""
+    """True if the file's value can be one of that name; themes and panels are looked up by whoever knows them."""
     match name:
         case "theme":
             return isinstance(value, str)
@@ -130,7 +130,7 @@ class SavedBreakpoints:
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path or places.config() / "breakpoints.json"
-        mend = "Correct the file; saving sets it aside first."
+        mend = "Correct the file; otherwise the next saving renames it and begins a new one."
         self._file = TableFile(self.path, "breakpoints", "CONDITION: VALUE", "The breakpoints", mend)
 
     def read(self) -> StoredBreakpoints:

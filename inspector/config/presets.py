@@ -41,7 +41,10 @@ class Presets:
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path or places.config() / "presets.json"
-        form, mend = "NAME: {SETTING: VALUE}", "Correct the file; saving sets it aside first."
+        form, mend = (
+            "NAME: {SETTING: VALUE}",
+            "Correct the file; otherwise the next saving renames it and begins a new one.",
+        )
         self._file = TableFile(self.path, "presets", form, "The presets", mend)
         self._read()
 
@@ -68,7 +71,7 @@ class Presets:
         return (*SHIPPED, *own)
 
     def is_own(self, name: str) -> bool:
-        """Whether a preset is in the user's file, so that it can be deleted."""
+        """True if a preset is in the user's file, so that it can be deleted."""
         return name in self._own
 
     def values(self, name: str) -> Mapping[str, Any]:
@@ -131,7 +134,7 @@ class Presets:
             raise EngineError(f"{name} comes with the program.", "Only presets of your own can be deleted.")
         self._file.change(lambda presets: {key: value for key, value in presets.items() if key != name})
         self._read()
-        return f"Deleted {name}." + (" The one of the program is back." if name in SHIPPED else "")
+        return f"Deleted {name}." + (" The program's own preset is back." if name in SHIPPED else "")
 
 
 # ---- one preset -------------------------------------------------------------------------------
@@ -147,7 +150,7 @@ def checked_name(name: str) -> str:
     if not name or len(name) > LONGEST_NAME or not name.isprintable():
         raise EngineError(
             f"A preset's name has 1 to {LONGEST_NAME} printable characters, not {name[:60]!r}.",
-            "Give it another.",
+            "Give it another name.",
         )
     return name
 

@@ -43,7 +43,7 @@ class Said:
 
 @frozen
 class Scene:
-    """What is recorded."""
+    """One recording: its session and its keys."""
 
     settings: Settings
     acts: Sequence[Act | Said]

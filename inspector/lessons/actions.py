@@ -191,7 +191,7 @@ def settings_given(given: str) -> dict[str, object]:
     for word in given.split():
         name, equals, text = word.partition("=")
         if not equals or name not in BY_NAME:
-            raise ValueError(f"{name} is no setting of the sampler")
+            raise ValueError(f"{name} is not a setting of the sampler")
         try:
             values[name] = BY_NAME[name].parse(text)
         except SettingsError as error:
@@ -240,7 +240,7 @@ def _grammar(given: str) -> Grammar | None:
         return Grammar(*found)
     known = next((each for each in KINDS if each == kind), None)
     if known is None:
-        raise ValueError(f"{kind or 'Nothing'} is no kind of grammar; there are {', '.join(KINDS)}")
+        raise ValueError(f"{kind or 'Nothing'} is not a kind of grammar; there are {', '.join(KINDS)}")
     try:
         check_grammar(made := Grammar(known, text))
     except SettingsError as error:
@@ -276,7 +276,7 @@ def beam_settings(given: str) -> BeamSettings:
     for word in given.split():
         name, _, text = word.partition("=")
         if name not in kinds:
-            raise ValueError(f"{name} is no setting of a beam search")
+            raise ValueError(f"{name} is not a setting of a beam search")
         values[name] = _number(kinds[name], text)
     try:
         return check_beams(BeamSettings(**values))  # type: ignore[arg-type]
@@ -352,7 +352,7 @@ def _race_length(given: str) -> int:
 
 def _race_keys(given: str) -> str:
     """In a sentence; the race may be open already, and the length is what it was last."""
-    return f"{key_for('race')} for the race, ← → until it goes to {given} tokens, then {key_for('race.go')}"
+    return f"{key_for('race')} for the race, ← → until its end is {given} tokens, then {key_for('race.go')}"
 
 
 def _raced(given: str, controller: Controller, before: Before) -> bool:
@@ -361,7 +361,7 @@ def _raced(given: str, controller: Controller, before: Before) -> bool:
 
 VERBS: dict[str, Verb] = {
     "step": Verb(
-        "step 3", "Take steps; one without a number.",
+        "step 3", "Take steps; without a number, one.",
         lambda given, on: [protocol.TakeStep() for _ in range(_times(given))],
         lambda given, on, before: _grew(_times(given), on, before),
         lambda given: _plural(_times(given), key_for("step"), key_for("step")), _times,
@@ -373,7 +373,7 @@ VERBS: dict[str, Verb] = {
         lambda given: f"{key_for('run')}, and wait for its end",
     ),
     "back": Verb(
-        "back 3", "Take tokens back; one without a number.", _back,
+        "back 3", "Take tokens back; without a number, one.", _back,
         lambda given, on, before: len(on.timeline.completion) <= before.steps - _times(given),
         lambda given: _plural(_times(given), key_for("take_back"), key_for("take_back")), _times,
     ),
@@ -387,32 +387,32 @@ VERBS: dict[str, Verb] = {
         lambda given: f"↓ until {given} is highlighted, then ⏎", _some,
     ),
     "type": Verb(
-        "type and then", "Put a text of one's own into the completion.",
+        "type and then", "Put a text of your own into the completion.",
         lambda given, on: [protocol.Insert(on.timeline.tip, f" {given}")],
         _typed,
         lambda given: f"{key_for('own_text')}, type “{given}” after a space, then {key_for('dialog.apply')}", _some,
     ),
     "reroll": Verb(
-        "reroll 12", "Draw again; once without a number.",
+        "reroll 12", "Draw again; without a number, once.",
         lambda given, on: [protocol.Reroll() for _ in range(_times(given))],
         lambda given, on, before: sum(isinstance(each, Resampled) for each in before.since) >= _times(given),
         lambda given: _plural(_times(given), key_for("reroll"), key_for("reroll")), _times,
     ),
     "set": Verb("set temp=1.5", "Change the sampler's settings.", _configured, _holds, _set_keys, settings_given),
     "grammar": Verb(
-        "grammar regex [0-9]+", "Have the text match a grammar: its kind and text, `example JSON`, or `off`.",
+        "grammar regex [0-9]+", "Make the text match a grammar: its kind and text, `example JSON`, or `off`.",
         lambda given, on: [protocol.Configure(replace(on.setup.settings, grammar=_grammar(given)))],
         lambda given, on, before: on.queries.in_force.grammar == _grammar(given),
         _grammar_keys, _grammar, opens="grammar",
     ),
     "prompt": Verb(
-        "prompt Tom was sad.", "Read another prompt, raw.",
+        "prompt Tom was sad.", "Read another prompt, as raw text.",
         lambda given, on: [protocol.Prefill(given, chat=False)],
         lambda given, on, before: _read(before),
         lambda given: f"{key_for('prompt')}, ctrl+a, give “{given}” as raw text, then {key_for('dialog.apply')}", _some,
     ),
     "race": Verb(
-        "race 128", "Race with the KV cache against without, to so many tokens.",
+        "race 128", "Race with the KV cache against without it, up to this many tokens.",
         lambda given, on: [protocol.Race(16, _race_length(given))], _raced,
         _race_keys, _race_length,
     ),
@@ -422,21 +422,21 @@ VERBS: dict[str, Verb] = {
         _searched, _beam_keys, beam_settings,
     ),
     "attention": Verb(
-        "attention", "Look at where each head looks from the last token.",
+        "attention", "Show where each head looks from the last token.",
         lambda given, on: [protocol.ReadAttention(on.timeline.tip)], _answered(AttentionRead),
         lambda given: key_for("attention"), action="attention",
     ),
     "interventions": Verb(
-        "interventions", "Switch off each head, part and layer alone.",
+        "interventions", "Switch off each head, part and layer, one at a time.",
         lambda given, on: [protocol.SweepHeads(on.timeline.tip)], _answered(HeadsSwept),
         lambda given: key_for("interventions"), action="interventions",
     ),
     "merges": Verb(
-        "merges", "Look at how the tokenizer made the last word.", _apart, _answered(TakenApart),
+        "merges", "Show how the tokenizer made the last word.", _apart, _answered(TakenApart),
         lambda given: key_for("merges"), action="merges",
     ),
     "lockstep": Verb(
-        "lockstep 4", "Compare with the same model in so many bits.",
+        "lockstep 4", "Compare with the same model in this many bits.",
         lambda given, on: [protocol.OpenLockstep(on.setup.load, bits=_bits(given)),
                            protocol.ReadLockstep(on.timeline.tip)],
         _compared,
@@ -444,13 +444,13 @@ VERBS: dict[str, Verb] = {
         _bits, opens="lockstep",
     ),
     "ways": Verb(
-        "ways", "Let both models of the lockstep go on from here, each on its own way.",
+        "ways", "Let both models of the lockstep continue from here, each with its own tokens.",
         lambda given, on: [protocol.PartWays(on.timeline.tip)],
         lambda given, on, before: any(isinstance(each, WaysParted) for each in before.since),
         lambda given: f"{key_for('lockstep')}, then {key_for('lockstep.ways')}", opens="lockstep",
     ),
     "lens": Verb(
-        "lens", "Look at what each layer would predict after the last token.",
+        "lens", "Show what each layer would predict after the last token.",
         lambda given, on: [lens_of(on.timeline)], _answered(LensRead), lambda given: key_for("lens"),
         action="lens",
     ),

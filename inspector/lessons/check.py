@@ -26,7 +26,7 @@ MEASURED = ("probability", "bits", "number", "ms", "times")
 
 @frozen
 class Finding:
-    """What one beat came to."""
+    """The result of one beat."""
 
     beat: int
     """From 0."""
@@ -41,7 +41,7 @@ class Finding:
 
 @dataclass
 class Examination:
-    """What one run of a lesson came to."""
+    """The result of one run of a lesson."""
 
     dtype: str = ""
     """Of the computation."""
@@ -123,7 +123,10 @@ def _differences(runs: Sequence[Examination]) -> Iterable[LessonError]:
         rights = {each.right.text: run.dtype for each, run in zip(findings, runs, strict=True) if each.right}
         if len(rights) > 1:
             said = ", ".join(f"{text} in {dtype}" for text, dtype in rights.items())
-            hint = "Ask for what is the same in each, or look for another seed: inspector lesson check --find-seed."
+            hint = (
+                "Ask for a quantity that is the same in all types, or find another seed: inspector lesson "
+                "check --find-seed."
+            )
             yield LessonError(findings[0].line, f"The answer depends on the type: {said}.", hint, "fragile")
 
 
@@ -172,8 +175,8 @@ class _Walk:
         self._refuse_failure(beat)
         if play.problem is None and self._idle:
             action = play.stage.left[0]
-            hint = "Let the beat begin where it changes something."
-            raise LessonError(action.line, f"{action}: it was done, and nothing came of it.", hint, "ends")
+            hint = "Let the beat begin where it does change something."
+            raise LessonError(action.line, f"The action {action} changed nothing.", hint, "ends")
 
     @property
     def _idle(self) -> bool:
@@ -195,16 +198,16 @@ class _Walk:
         holding = [each for each in beat.question.options if each.holds(value)]
         if len(holding) != 1:
             many = "No option holds" if not holding else f"{len(holding)} options hold"
-            hint = "Write it as an option, or ask for another quantity; another seed may do, too."
+            hint = "Add an option with it, or ask for another quantity; another seed may also help."
             faults.add(line, f"{many} the answer: {value.written()}.", hint, "answer")
             return None
         if value.unit == "ms":
             hint = "Ask for a ratio with wide borders, or for a count."
-            faults.add(line, "The answer is in milliseconds: each machine has others.", hint, "timed")
+            faults.add(line, "The answer is in milliseconds, which differ between machines.", hint, "timed")
         elif why := value.fragile or self._near(beat.question.answer):
             faults.add(line, f"The answer is fragile: {why}.", SEED_HINT, "fragile")
         elif holding[0].near(value):
-            hint = "Move the border away from it."
+            hint = "Move the border further away."
             faults.add(
                 holding[0].line,
                 f"The answer is fragile: {value.written()} is near a border.",
@@ -244,8 +247,10 @@ class _Walk:
             same = value.unit == answer.unit and value.raw == answer.raw
             told = same and (value.unit in MEASURED or (isinstance(value.raw, str) and not named))
             if told:
-                message = f"{{{expression.source}}} stands in sight and is the answer: {value.written()}."
-                self._found.faults.add(expression.line, message, "Leave it out until the reveal.", "hidden")
+                message = (
+                    f"{{{expression.source}}} shows the answer before the prediction: {value.written()}."
+                )
+                self._found.faults.add(expression.line, message, "Move it to the reveal.", "hidden")
 
     def _check_look(self, beat: Beat) -> None:
         """See that what is looked at is there, and is the last token where the reveal speaks of that."""
@@ -257,7 +262,7 @@ class _Walk:
             self._found.faults.add(line, f"There is no {beat.look} to look at.", hint, "look")
         spoken = [(each, about) for text in beat.why for each in text.expressions for about in tokens(each)]
         if spoken and slot not in {self._slot(about) for _, about in spoken}:
-            message = f"The reveal speaks of {{{spoken[0][0].source}}}, and look selects {beat.look}."
+            message = f"The reveal names {{{spoken[0][0].source}}}, but look selects {beat.look}."
             slots, wanted = timeline.completion_slots, self._slot(spoken[0][1])
             look = f"step {slots.index(wanted) + 1}" if wanted in slots else "next"
             self._found.faults.add(spoken[0][0].line, message, f'Write look = "{look}".', "look")
@@ -271,7 +276,7 @@ class _Walk:
         return Beat("", 0, look=about).slot(timeline)
 
 
-SEED_HINT = "Look for a seed that is safe: inspector lesson check --find-seed."
+SEED_HINT = "Find a safe seed: inspector lesson check --find-seed."
 
 
 def find_seed(

@@ -56,13 +56,13 @@ class LessonDialogue:
         play, lesson = self._play, self._play.lesson
         self._tell_all((visible(f"{lesson.title}. {lesson.minutes:g} minutes, {len(lesson.beats)} beats."),))
         if self._first:
-            self._tell(f"It goes on at beat {self._first + 1}, where it was left.")
+            self._tell(f"It continues at beat {self._first + 1}, where you left it.")
         play.begin(self._first)
         try:
             while play.phase is not LessonPhase.ENDED:
                 self._beat()
         except Left:
-            self._tell("Left.")
+            self._tell("You left the lesson.")
             return False
         self._end()
         return True
@@ -79,7 +79,7 @@ class LessonDialogue:
                 raise Left
             if answer.strip().casefold() != "h":
                 return answer.strip()
-            self._tell(visible(self._play.beat.hint) or "There is no hint here.")
+            self._tell(visible(self._play.beat.hint) or "This beat has no hint.")
 
     # ---- a beat -----------------------------------------------------------------------------
 
@@ -132,7 +132,7 @@ class LessonDialogue:
         play = self._play
         left = play.stage.left
         for action in left:
-            self._tell(visible(f"To do; on the screen: press {action.keys}."))
+            self._tell(visible(f"To do (on the screen: press {action.keys})."))
         self._answer("Enter does it (h hint, q leaves): ")
         play.do_it()
         settle(self._session, play, LessonPhase.REVEALED)
@@ -215,7 +215,7 @@ def _picked(distribution: Distribution) -> Iterator[str]:
     picked = next(each for each in distribution.candidates if each.id == distribution.picked)
     name = token_label(picked.text, picked.raw)
     if distribution.draw is None or distribution.draw_from is None or distribution.draw_to is None:
-        yield f"Picked: {name}, the most probable of what the sampler left."
+        yield f"Picked: {name}, the most probable token that the sampler left."
     else:
         share = f"{distribution.draw_from:.3f} to {distribution.draw_to:.3f}"
         yield f"Picked: {name}. The draw {distribution.draw:.3f} fell into its share, {share}."
@@ -268,7 +268,7 @@ def _interventions(
 ) -> Iterator[str]:
     swept = next((each for each in reversed(since) if isinstance(each, HeadsSwept)), None)
     if swept is not None:
-        yield "Switched off alone, the parts that change the prediction most:"
+        yield "Parts that change the prediction most when they alone are switched off:"
         for each in sorted(swept.units, key=lambda unit: -unit.kl_bits)[:PARTS_OFF]:
             then = f"then {token_label(each.top_text)}, {percent(each.top_prob)}"
             yield f"  {visible(each.intervention.label)}, KL {bits(each.kl_bits)} bits, {then}"

@@ -1,4 +1,4 @@
-"""What is wrong with a lesson, where, and what would mend it."""
+"""The faults of a lesson: where, and how to mend them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class LessonError(EngineError):
 
 
 class Faults:
-    """What is wrong with a file, in the order in which it is read."""
+    """The faults of a file, in the order in which it is read."""
 
     def __init__(self) -> None:
         self.found: list[LessonError] = []

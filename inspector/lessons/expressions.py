@@ -92,7 +92,7 @@ class Expression:
                 return scope.kept[name]
             case ast.Name(id=name):
                 return self._called(name, scope)
-        raise self._wrong(f"{ast.unparse(node)} can't be used in an expression of a lesson.")
+        raise self._wrong(f"{ast.unparse(node)} can't be used in a lesson's expression.")
 
     def _called(
         self, name: str, scope: Scope, args: Sequence[ast.expr] = (), keywords: Sequence[ast.keyword] = ()
@@ -134,9 +134,9 @@ class Expression:
         try:
             number = op(self._number(left), self._number(right))
         except (ZeroDivisionError, OverflowError) as error:
-            raise self._wrong(f"{self.source} divides by zero here, or is too large.") from error
+            raise self._wrong(f"{self.source} divides by zero, or its value is too large.") from error
         if not math.isfinite(number):
-            raise self._wrong(f"{self.source} is too large here.")
+            raise self._wrong(f"The value of {self.source} is too large.")
         unit = left.unit if left.unit == right.unit and op in (operator.add, operator.sub) else "number"
         unit = "times" if op is operator.truediv and left.unit == right.unit else unit
         return Value(unit, number, "", left.fragile or right.fragile, left.timed or right.timed)
@@ -163,7 +163,7 @@ def _close(left: float, right: float, timed: bool) -> str:
     apart = abs(left - right)
     if apart == 0 or apart >= (NEAR_TIMED if timed else NEAR_BORDER) * max(abs(left), abs(right)):
         return ""
-    return f"{left:.4g} and {right:.4g} are too near to each other to be compared"
+    return f"{left:.4g} and {right:.4g} are too close to be compared safely"
 
 
 _ARITHMETIC: Mapping[type[ast.operator], Callable[[float, float], float]] = {
@@ -194,7 +194,7 @@ def expression(source: str, line: int) -> Expression:
     """
     if len(source) > LONGEST:
         raise LessonError(
-            line, f"An expression of {len(source):,} characters is too long.", f"{LONGEST} are allowed."
+            line, f"An expression of {len(source):,} characters is too long.", f"It may have {LONGEST}."
         )
     try:
         tree = ast.parse(source.strip(), mode="eval").body
@@ -218,7 +218,7 @@ def _check(node: ast.AST, source: str, line: int, depth: int) -> None:
         or (isinstance(node, ast.Call) and _plain(node))
     )  # fmt: skip
     if not listed or depth > DEEPEST:
-        raise LessonError(line, f"{source.strip()} can't be used in an expression of a lesson.", _EXAMPLE)
+        raise LessonError(line, f"{source.strip()} can't be used in a lesson's expression.", _EXAMPLE)
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.expr):
             _check(child, source, line, depth + 1)
@@ -274,7 +274,7 @@ def template(text: str, line: int) -> Template:
     end = 0
     for number, match in enumerate(_BRACES.finditer(text)):
         if number == MOST_VALUES:
-            raise LessonError(line, "A text has too many values.", f"{MOST_VALUES} are allowed.")
+            raise LessonError(line, "A text has too many values.", f"A text may have {MOST_VALUES}.")
         at = line + text.count("\n", 0, match.start())
         parts += [_spaced(text[end : match.start()]), _part(" ".join(match[1].split()), at)]
         end = match.end()

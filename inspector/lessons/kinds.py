@@ -134,12 +134,12 @@ DISTRIBUTION = SubjectKind("a distribution", "picked", {
     "second_prob": ("its probability", lambda of: probability(of.candidates[1].prob)),
     "entropy": ("the model's entropy, before the sampler", lambda of: bits(of.entropy_bits)),
     "sampler_entropy": ("the entropy of what is drawn from", lambda of: bits(of.sampler_entropy_bits)),
-    "draw": ("the random number that picked", lambda of: draw(of.draw)),
-    "low": ("where the picked token's share begins", lambda of: draw(of.draw_from)),
+    "draw": ("the random number that decides", lambda of: draw(of.draw)),
+    "low": ("where the picked token's part of the line begins", lambda of: draw(of.draw_from)),
     "high": ("where it ends", lambda of: draw(of.draw_to)),
-    "kept": ("tokens that the sampler left in", lambda of: count(_kept(of))),
+    "kept": ("how many tokens the sampler kept", lambda of: count(_kept(of))),
     "vocabulary": ("all tokens that get a probability", lambda of: count(len(of.candidates) + of.others)),
-    "removed": ("the probability of what its filters cut",
+    "removed": ("the probability that its filters cut",
                 lambda of: probability(max((each.removed_mass for each in of.stages), default=0.0))),
 })  # fmt: skip
 
@@ -163,8 +163,8 @@ TRIED = SubjectKind(
 )
 """Of `Explained`: its distribution's fields."""
 STAGE = SubjectKind("a stage of the sampler", "kept", {
-    "kept": ("tokens that it left in", lambda of: count(of.kept)),
-    "removed": ("the probability of what it cut", lambda of: probability(of.removed_mass)),
+    "kept": ("how many tokens it kept", lambda of: count(of.kept)),
+    "removed": ("the probability that it cut", lambda of: probability(of.removed_mass)),
 })  # fmt: skip
 
 
@@ -194,7 +194,7 @@ class Redrawn:
 
 REROLLS = SubjectKind("draws that were repeated", "most", {
     "most": ("the token that was drawn most often", lambda of: token(of.texts.most_common(1)[0][0])),
-    "times": ("how often", lambda of: count(of.texts.most_common(1)[0][1])),
+    "times": ("how often that token was drawn", lambda of: count(of.texts.most_common(1)[0][1])),
     "drawn": ("how often the token in question was drawn", lambda of: of.times),
     "count": ("how many draws", lambda of: count(len(of.draws))),
     "different": ("how many different tokens", lambda of: count(len(of.texts))),
@@ -224,9 +224,9 @@ def _certain(step: Step) -> bool:
 
 
 GRAMMAR = SubjectKind("a grammar", "mass", {
-    "mass": ("the model's probability of all that it allows", _mass),
+    "mass": ("the model's probability of all tokens that it allows", _mass),
     "allowed": ("how many tokens it allows", lambda of: count(of.allowed)),
-    "forced": ("the characters that are certain", lambda of: text(of.forced.decode("utf-8", "replace"))),
+    "forced": ("characters that the grammar makes certain", lambda of: text(of.forced.decode("utf-8", "replace"))),
 })  # fmt: skip
 
 # ---- tokens -----------------------------------------------------------------------------------
@@ -243,14 +243,14 @@ STEP = SubjectKind("a step", "text", {
     "prob": ("the model's probability", lambda of: probability(of.prob)),
     "sampler_prob": ("its probability after the sampler", lambda of: probability(of.sampler_prob)),
     "rank": ("1 for the most probable", lambda of: count(of.rank)),
-    "surprisal": ("how much it surprised", lambda of: bits(of.surprisal_bits)),
+    "surprisal": ("how unexpected it was", lambda of: bits(of.surprisal_bits)),
     "entropy": ("the model's entropy before it", lambda of: bits(of.choice.entropy_bits)),
     "number": ("its place in the completion, from 1", lambda of: count(of.index + 1)),
     "ms": ("how long it took", lambda of: ms(of.ms.total)),
-    "draw": ("the random number that picked it", lambda of: draw(of.choice.draw)),
-    "low": ("where its share begins", lambda of: draw(of.choice.draw_from)),
+    "draw": ("the random number that decided it", lambda of: draw(of.choice.draw)),
+    "low": ("where its part of the line begins", lambda of: draw(of.choice.draw_from)),
     "high": ("where it ends", lambda of: draw(of.choice.draw_to)),
-    "mass": ("the model's probability of all that a grammar allowed for it", lambda of: _mass(grammar_of(of.choice))),
+    "mass": ("the probability of all tokens that a grammar allowed there", lambda of: _mass(grammar_of(of.choice))),
 })  # fmt: skip
 
 PIECES = SubjectKind("a text in tokens", "count", {
@@ -356,7 +356,7 @@ def _setting(of: object) -> Value:
 
 SETTING = SubjectKind("a setting", "value", {"value": ("its value", _setting)})
 PREFILL = SubjectKind("the reading of a prompt", "tokens", {
-    "tokens": ("of the prompt", lambda of: count(len(of.tokens))),
+    "tokens": ("how many tokens the prompt has", lambda of: count(len(of.tokens))),
     "kept": ("tokens of it that the cache held already", lambda of: count(of.kept)),
     "ms": ("the time to the first token", lambda of: ms(of.ttft_ms)),
 })  # fmt: skip
@@ -373,7 +373,7 @@ def _growth(steps: Sequence[RaceStep], lane: str) -> Value:
 
 
 RACE = SubjectKind("a race", "equal", {
-    "equal": ("whether both lanes took the same tokens", lambda of: Value("truth", all(each.equal for each in of))),
+    "equal": ("true if both lanes took the same tokens", lambda of: Value("truth", all(each.equal for each in of))),
     "tokens": ("tokens at its end", lambda of: count(of[-1].tokens)),
     "first": ("tokens at its first step", lambda of: count(of[0].tokens)),
     "longer": ("how many times longer the text is at its end", lambda of: times(of[-1].tokens / of[0].tokens)),
@@ -440,7 +440,7 @@ BEAMS = SubjectKind("a continuation of a beam search", "text", {
     "greedy_parts": ("the token that greedy decoding takes there", lambda of: token(of.parted(of.greedy).text)),
     "greedy_parts_prob": ("the probability of that token",
                           lambda of: probability(math.exp(of.parted(of.greedy).logprob))),
-    "is_greedy": ("whether it is what greedy decoding gives",
+    "is_greedy": ("true if it is the text of greedy decoding",
                   lambda of: Value("truth", of.best.ids == of.greedy.ids)),
 })  # fmt: skip
 
@@ -492,7 +492,7 @@ LENS = SubjectKind("the lens at a layer", "top", {
     "top": ("the token that it would predict",
             lambda of: token(of.cell.top[0].text, near_top([each.prob for each in of.cell.top]))),
     "prob": ("its probability", lambda of: probability(of.cell.top[0].prob)),
-    "entropy": ("how unsure it is", lambda of: bits(of.cell.entropy_bits)),
+    "entropy": ("its entropy", lambda of: bits(of.cell.entropy_bits)),
     "layers": ("how many layers the model has", lambda of: count(len(of.column.cells) - 1)),
     "leads_from": ("the layer from which on the final token leads, from 1; 0 for the embedding",
                    lambda of: count(of.column.leads_from)),
@@ -509,18 +509,18 @@ def _most(of: HeadsSwept) -> SweptUnit:
 
 
 WITHOUT = SubjectKind("a model without some parts", "top", {
-    "top": ("the token that is the most probable then",
+    "top": ("the token that is then most probable",
             lambda of: token(written(_left(of)[0]), near_top([each.prob for each in _left(of)]))),
     "top_prob": ("its probability", lambda of: probability(_left(of)[0].prob)),
-    "prob": ("what is left to the token that was the most probable",
+    "prob": ("the probability that is left to the token that was most probable before",
              lambda of: probability(of.candidates[0].after.prob)),
-    "kl": ("how far all probabilities moved, as KL", lambda of: bits(of.kl_bits)),
+    "kl": ("how far the distribution moved, as KL", lambda of: bits(of.kl_bits)),
 })  # fmt: skip
 STRONGEST = SubjectKind("a part that was switched off", "label", {
     "label": ("its name: `L6 h1`, `L3 MLP`", lambda of: text(_most(of).intervention.label)),
     "kind": ("what it is: head, attention, mlp, recurrence, layer", lambda of: text(_most(of).intervention.kind)),
-    "kl": ("how far all probabilities moved without it, as KL", lambda of: bits(_most(of).kl_bits)),
-    "top": ("the token that is the most probable then", lambda of: token(_most(of).top_text)),
+    "kl": ("how far the distribution moved without it, as KL", lambda of: bits(_most(of).kl_bits)),
+    "top": ("the token that is then most probable", lambda of: token(_most(of).top_text)),
     "parts": ("how many parts were switched off, one at a time", lambda of: count(len(of.units))),
 })  # fmt: skip
 
@@ -553,19 +553,19 @@ def _perplexity(logprobs: Sequence[float | None]) -> Value:
 
 LOCKSTEP = SubjectKind("two models in lockstep", "kl", {
     "kl": ("the mean KL, in bits", _kl),
-    "sure_kl": (f"the same of the tokens that the first model was sure of: below {SURE:.0f} bit of entropy",
+    "sure_kl": (f"the mean KL at tokens of which the first model was sure: below {SURE:.0f} bit of entropy",
                 lambda of: _kl(of, high=SURE)),
-    "unsure_kl": (f"the same of those that it was unsure of: {UNSURE:.0f} bits or more",
+    "unsure_kl": (f"the mean KL at tokens of which it was unsure: {UNSURE:.0f} bits or more",
                   lambda of: _kl(of, low=UNSURE)),
-    "same_top": ("the share of tokens for which both have the same most probable one",
+    "same_top": ("the share of tokens at which both have the same most probable one",
                  lambda of: probability(_mean([float(bool(each.same_top)) for each in of]))),
-    "worst": ("the token for which they are furthest apart", lambda of: token(_worst(of).text)),
+    "worst": ("the token at which they are furthest apart", lambda of: token(_worst(of).text)),
     "worst_kl": ("the KL there, in bits", lambda of: bits(_worst(of).kl_bits or 0.0)),
     "worst_prob": ("its probability in the first model", lambda of: probability(math.exp(_worst(of).logprob or 0.0))),
     "worst_other_prob": ("its probability in the second one",
                          lambda of: probability(math.exp(_worst(of).other_logprob or 0.0))),
-    "perplexity": ("of the first model", lambda of: _perplexity([each.logprob for each in of])),
-    "other_perplexity": ("of the second one", lambda of: _perplexity([each.other_logprob for each in of])),
+    "perplexity": ("the first model's perplexity", lambda of: _perplexity([each.logprob for each in of])),
+    "other_perplexity": ("the second model's perplexity", lambda of: _perplexity([each.other_logprob for each in of])),
 })  # fmt: skip
 
 
@@ -575,8 +575,8 @@ def _parting(of: WaysParted) -> tuple[str, str]:
     return part.text, part.other_text
 
 
-WAYS = SubjectKind("the ways of two models", "parted", {
-    "parted": ("how many tokens come before they part", lambda of: count(of.parted)),
+WAYS = SubjectKind("the continuations of two models", "parted", {
+    "parted": ("how many tokens are equal before they part", lambda of: count(of.parted)),
     "own": ("the first passage of the first model that differs", lambda of: text(_parting(of)[0].strip())),
-    "other": ("the same of the second one", lambda of: text(_parting(of)[1].strip())),
+    "other": ("the first passage of the second model that differs", lambda of: text(_parting(of)[1].strip())),
 })  # fmt: skip

@@ -166,7 +166,7 @@ def _listed(usage: str, gives: SubjectKind, help: str) -> Callable[[Call], Call]
     return listed
 
 
-@_listed("next", kinds.DISTRIBUTION, "What follows the last token.")
+@_listed("next", kinds.DISTRIBUTION, "The distribution after the last token.")
 def _next(scope: Scope) -> Distribution:
     if scope.timeline.next is None:
         raise LookupError("no prompt was read")
@@ -193,7 +193,7 @@ def _least_sure(scope: Scope) -> Step:
     return max(steps, key=lambda each: each.choice.entropy_bits)
 
 
-@_listed("least_allowed", kinds.STEP, "The step for which a grammar allowed the least probability.")
+@_listed("least_allowed", kinds.STEP, "The step at which a grammar allowed the least probability.")
 def _least_allowed(scope: Scope) -> Step:
     if not (steps := scope.timeline.completion):
         raise LookupError("nothing was generated")
@@ -221,7 +221,9 @@ def _prompt(scope: Scope) -> tuple[PromptToken, ...]:
     return tuple(each for each in scope.timeline.items if isinstance(each, PromptToken))
 
 
-@_listed("completion('ball')", kinds.COMPLETION, "All that was generated; and how often a text occurs in it.")
+@_listed(
+    "completion('ball')", kinds.COMPLETION, "All generated tokens; with a text, how often it occurs in them."
+)
 def _completion(scope: Scope, text: str = "") -> kinds.Generated:
     steps, finished = tuple(scope.timeline.completion), scope.timeline.finished.get(scope.timeline.tip)
     occurrences = "".join(each.text for each in steps).count(text) if text else 0
@@ -229,12 +231,12 @@ def _completion(scope: Scope, text: str = "") -> kinds.Generated:
     return kinds.Generated(steps, occurrences, reason, detail)
 
 
-@_listed("added.perplexity", kinds.COMPLETION, "What was generated since this beat began.")
+@_listed("added.perplexity", kinds.COMPLETION, "The tokens generated since this beat began.")
 def _added(scope: Scope) -> kinds.Generated:
     return kinds.Generated(tuple(each for each in scope.since if isinstance(each, Step)))
 
 
-@_listed("setting('temp')", kinds.SETTING, "A setting of the sampler that is in force, by its name.")
+@_listed("setting('temp')", kinds.SETTING, "The present value of a setting of the sampler, by its name.")
 def _setting(scope: Scope, name: str) -> object:
     if name not in BY_NAME:
         raise LookupError(f"the sampler has no setting {name}")
@@ -244,7 +246,7 @@ def _setting(scope: Scope, name: str) -> object:
 @_listed("kv", kinds.KV, "The KV cache.")
 def _kv(scope: Scope) -> protocol.KVReading:
     if scope.timeline.kv is None:
-        raise LookupError("nothing is held yet")
+        raise LookupError("the cache holds nothing yet")
     return scope.timeline.kv
 
 
@@ -254,7 +256,7 @@ def _tokens(scope: Scope, text: str) -> tuple[Piece, ...]:
 
 
 @_listed("merged('strawberry', 1)", kinds.MERGED,
-         "A word after so many merges of the tokenizer; after all of them without a number.")  # fmt: skip
+         "A word after this many merges of the tokenizer; without a number, after all of them.")  # fmt: skip
 def _merged(scope: Scope, word: str, merges: int | None = None) -> kinds.Merged:
     words = scope.answer(protocol.TakeApart(word), protocol.TakenApart).words
     if len(words) != 1:
@@ -266,13 +268,13 @@ def _merged(scope: Scope, word: str, merges: int | None = None) -> kinds.Merged:
 
 
 @_listed("whatif(temp=1.5)", kinds.TRIED,
-         "The next token under other settings with the same draw; `step=3` for that of a step.")  # fmt: skip
+         "The next token under other settings with the same draw; with `step=3`, the token of that step.")  # fmt: skip
 def _whatif(scope: Scope, step: int = 0, **values: Argument) -> Explained:
     return _tried(scope, step, values)
 
 
 @_listed("stage('top-p', top_p=0.9)", kinds.STAGE,
-         "What a stage of the sampler does, under these settings or others.")  # fmt: skip
+         "The effect of a stage of the sampler, under these settings or others.")  # fmt: skip
 def _stage(scope: Scope, name: str, step: int = 0, **values: Argument) -> protocol.StageColumn:
     columns = _tried(scope, step, values).columns
     if (found := next((each for each in columns if each.name == name), None)) is None:
@@ -293,7 +295,7 @@ def _tried(scope: Scope, step: int, values: Mapping[str, Argument]) -> Explained
 
 @_listed(
     "lens(7)", kinds.LENS,
-    "What a layer would predict next, counted from 1, or 'blocks.6.hook_resid_post'; the last without a number.",
+    "The prediction of a layer, counted from 1, or 'blocks.6.hook_resid_post'; without a number, of the last one.",
 )  # fmt: skip
 def _lens(scope: Scope, layer: int | str = 0) -> kinds.LensLayer:
     columns = scope.answer(lens_of(scope.timeline), protocol.LensRead).columns
@@ -312,7 +314,7 @@ def _head(scope: Scope, layer: int | str, head: int | None = None) -> kinds.Head
     if isinstance(layer, str):
         layer, head = _named(layer, ("pattern", "scores", "head"), 2)
     if head is None:
-        raise TypeError("a layer alone is no head")
+        raise TypeError("a layer alone names no head")
     read = scope.answer(protocol.ReadAttention(scope.timeline.tip), protocol.AttentionRead)
     found = next((each for each in read.layers if each.layer == layer - 1), None)
     if found is None or not 1 <= head <= found.heads:
@@ -337,12 +339,12 @@ def _named(text: str, parts: Collection[str], count: int) -> tuple[int, ...]:
         raise LookupError(str(error)) from error
     if named.hook.part not in parts or len(named.place) != count:
         wanted = "blocks.5.attn.hook_pattern[0]" if count == 2 else "blocks.6.hook_resid_post"
-        raise LookupError(f"{text!r} is not what is meant here, as {wanted} is")
+        raise LookupError(f"{text!r} names no such part; {wanted} does")
     return named.place
 
 
 @_listed("without('L6 h1')", kinds.WITHOUT,
-         "What the model predicts with parts of it switched off: `L6 h1, L3 mlp, L4`.")  # fmt: skip
+         "The prediction with parts of the model switched off: `L6 h1, L3 mlp, L4`.")  # fmt: skip
 def _without(scope: Scope, units: str) -> protocol.Intervened:
     try:
         parts = protocol.units_from(units)
@@ -352,13 +354,13 @@ def _without(scope: Scope, units: str) -> protocol.Intervened:
 
 
 @_listed(
-    "strongest", kinds.STRONGEST, "The part that changes the prediction most where it alone is switched off."
+    "strongest", kinds.STRONGEST, "The part that changes the prediction most when it alone is switched off."
 )
 def _strongest(scope: Scope) -> protocol.HeadsSwept:
     return scope.answer(protocol.SweepHeads(scope.timeline.tip), protocol.HeadsSwept)
 
 
-@_listed("lockstep", kinds.LOCKSTEP, "The completion as both models of the lockstep read it.")
+@_listed("lockstep", kinds.LOCKSTEP, "The readings of the completion by both models of the lockstep.")
 def _lockstep(scope: Scope) -> list[protocol.LockstepSpan]:
     spans = scope.timeline.of(LockstepSoFar).spans
     read = [spans[each.node] for each in scope.timeline.completion if each.node in spans]
@@ -367,7 +369,7 @@ def _lockstep(scope: Scope) -> list[protocol.LockstepSpan]:
     return read
 
 
-@_listed("ways", kinds.WAYS, "The ways of both models of the lockstep, in this beat.")
+@_listed("ways", kinds.WAYS, "The continuations of both models of the lockstep, in this beat.")
 def _ways(scope: Scope) -> protocol.WaysParted:
     found = next((each for each in reversed(scope.since) if isinstance(each, protocol.WaysParted)), None)
     if found is None or found.parted is None:
@@ -383,7 +385,11 @@ def _race(scope: Scope) -> list[RaceStep]:
     return steps
 
 
-@_listed("beams(2)", kinds.BEAMS, "The beam search of this beat: its best, or the second, and so on.")
+@_listed(
+    "beams(2)",
+    kinds.BEAMS,
+    "A continuation of this beat's beam search: the best, or with a number the second, and so on.",
+)
 def _beams(scope: Scope, place: int = 1) -> kinds.Searched:
     ended = next((each for each in reversed(scope.since) if isinstance(each, protocol.BeamEnded)), None)
     if ended is None or not 1 <= place <= len(ended.ranking):
@@ -391,7 +397,7 @@ def _beams(scope: Scope, place: int = 1) -> kinds.Searched:
     return kinds.Searched(ended.ranking[place - 1], ended.greedy, scope.timeline.of(BeamHistory).nodes)
 
 
-@_listed("rerolls('girl')", kinds.REROLLS, "The draws of this beat; and how often one token was drawn.")
+@_listed("rerolls('girl')", kinds.REROLLS, "The draws of this beat; with a token, how often it was drawn.")
 def _rerolls(scope: Scope, text: str = "") -> kinds.Redrawn:
     drawn = [each.next for each in scope.since if isinstance(each, protocol.Resampled) and each.next.reroll]
     if not drawn:

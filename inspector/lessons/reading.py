@@ -73,7 +73,7 @@ def text_of(path: Path) -> str:
 
 
 def begins(path: Path) -> bool:
-    """Whether a file begins as a lesson does; other Markdown doesn't."""
+    """True if a file begins as a lesson does; other Markdown doesn't."""
     try:
         with path.open("rb") as file:
             return file.readline(100).strip() == FENCE.encode()
@@ -112,7 +112,7 @@ def _lesson(text: str, id: str, faults: Faults) -> Lesson | None:
         raise LessonError(offset + 1, "There is no beat.", "A beat begins with a heading: ## Its title.")
     if len(beats) > MOST_BEATS:
         raise LessonError(
-            beats[MOST_BEATS].line, f"There are {len(beats)} beats.", f"{MOST_BEATS} are allowed."
+            beats[MOST_BEATS].line, f"There are {len(beats)} beats.", f"A lesson may have {MOST_BEATS}."
         )
     return replace(made, beats=beats) if made is not None else None
 
@@ -140,7 +140,7 @@ class TomlTable:
         try:
             self._values = tomllib.loads(source)
         except (ValueError, RecursionError) as error:  # ValueError: also a number of 5,000 digits
-            message = f"This is no TOML: {str(error).partition(' (at ')[0]}."
+            message = f"This is not valid TOML: {str(error).partition(' (at ')[0]}."
             raise LessonError(self._error_line(error), message, _TOML, "toml") from error
         for unknown in sorted(self._values.keys() - set(names), key=self.line):
             hint = f"There are {', '.join(names)}."
@@ -193,7 +193,7 @@ _TOML = 'A value is written name = "text", name = 3, or name = ["text", "text"].
 
 
 def _names(line: str, name: str) -> bool:
-    """Whether a line gives a name its value, or begins its table."""
+    """True if a line gives a name its value, or begins its table."""
     return line.partition("=")[0].strip() == name or line.strip() == f"[{name}]"
 
 
@@ -309,7 +309,7 @@ def _piece(parts: list[_Part], within: Sequence[str], token: Token, line: int) -
         parts.append(_Part(" ".join(token.content.split()), line))
     elif not parts:
         raise LessonError(
-            line, "There is something before the first beat.", "A beat begins with ## and its title."
+            line, "There is text before the first beat.", "A beat begins with ## and its title."
         )
     elif token.type == "inline":
         _inline(parts[-1], within, token.content, line)
@@ -317,7 +317,7 @@ def _piece(parts: list[_Part], within: Sequence[str], token: Token, line: int) -
         raise LessonError(line, "A beat has text, a quote, a list, and one block of TOML.",
                           "The block is fenced by ```toml and ```; other text is not indented.")  # fmt: skip
     elif parts[-1].block is not None:
-        raise LessonError(line, "A beat has one block of TOML.", "Put both into one.")
+        raise LessonError(line, "A beat has one block of TOML.", "Put the two blocks together.")
     else:
         parts[-1].block = token.content, line
 
@@ -380,7 +380,7 @@ def _check_names(beat: Beat, table: TomlTable, faults: Faults) -> None:
     if LOOK.fullmatch(beat.look) is None:
         line = table.line("look")
         faults.add(
-            line, f"{beat.look} is nothing to look at.", "Write next, last, step 3 or prompt 2.", "look"
+            line, f"look = {beat.look} names no token.", "Write next, last, step 3 or prompt 2.", "look"
         )
 
 
@@ -395,9 +395,7 @@ def _actions(table: TomlTable, name: str, faults: Faults) -> tuple[LessonAction,
     found = table.texts(name)
     if len(found) > MOST_ACTIONS:
         line = table.line(name)
-        faults.add(
-            line, f"There are {len(found)} actions.", f"{MOST_ACTIONS} are allowed in a row.", "action"
-        )
+        faults.add(line, f"There are {len(found)} actions.", f"A beat may have {MOST_ACTIONS}.", "action")
         return ()
     return faults.each(lambda source: action(source, table.line(name, source)), found)
 
@@ -414,7 +412,7 @@ def _question(
         return None
     words, line = asked[0]
     if len(asked) > 1:
-        raise LessonError(asked[1][1], "A beat asks one question.", "Make two beats of it.", "question")
+        raise LessonError(asked[1][1], "A beat asks one question.", "Make two beats of this one.", "question")
     text = faults.of(lambda: template(words, line), Template((), line))
     none: tuple[Option, ...] = ()
     options = faults.of(lambda: _options(part.items, line), none)
@@ -428,7 +426,7 @@ def _question(
 def _options(items: Sequence[tuple[str, int]], line: int) -> tuple[Option, ...]:
     if not 2 <= len(items) <= MOST_OPTIONS:
         raise LessonError(
-            line, f"The question has {len(items)} options.", f"2 to {MOST_OPTIONS} are a choice.", "options"
+            line, f"The question has {len(items)} options.", f"Give it 2 to {MOST_OPTIONS}.", "options"
         )
     for text, at in items:
         if len(text) > LONGEST_OPTION:
@@ -436,6 +434,6 @@ def _options(items: Sequence[tuple[str, int]], line: int) -> tuple[Option, ...]:
     options = tuple(option(" ".join(text.split()), at) for text, at in items)
     for place, each in enumerate(options):
         if not each.text or any(each.text == other.text for other in options[:place]):
-            hint = "Give each words of its own."
-            raise LessonError(each.line, "An option is empty, or stands there twice.", hint, "options")
+            hint = "Give each option a text of its own."
+            raise LessonError(each.line, "An option is empty, or given twice.", hint, "options")
     return options

@@ -32,10 +32,8 @@ def static(lesson: Lesson) -> list[LessonError]:
     names = _Names(lesson, faults)
     for number, beat in enumerate(lesson.beats):
         if not (beat.question or beat.act or beat.text):
-            hint = "Give it text, a question or something to do, or leave its heading out."
-            faults.add(
-                beat.line, "The beat has neither text nor a question nor anything to do.", hint, "beat"
-            )
+            hint = "Give it a text, a question or an action, or remove its heading."
+            faults.add(beat.line, "The beat has no text, no question and no action.", hint, "beat")
         names.check(number)
         _check_options(beat, faults)
         _check_hidden(beat, faults)
@@ -88,8 +86,8 @@ class _Names:
         """See that what is kept is used."""
         for name, (_, line) in self._kept.items():
             if name not in self._used:
-                hint = f"Write {{{name}}} where it is to stand, or leave it out."
-                self._faults.add(line, f"{name} is kept and never used.", hint, "keep")
+                hint = f"Write {{{name}}} where the value should appear, or remove {name} from keep."
+                self._faults.add(line, f"keep stores {name}, but nothing uses it.", hint, "keep")
 
     def _check(self, node: ast.AST, within: Expression, number: int) -> None:
         if isinstance(node, ast.Attribute):
@@ -110,14 +108,14 @@ class _Names:
             names = ", ".join(sorted((*FUNCTIONS, *self._kept)))
             raise LessonError(within.line, f"There is no quantity {name}.", f"There are {names}.", "quantity")
         if self._kept[name][0] > number:
-            hint = "Keep it in this beat or in one before."
+            hint = "Add it to keep in this beat or an earlier one."
             raise LessonError(within.line, f"{name} is used before it is kept.", hint, "keep")
 
     def _check_field(self, node: ast.Attribute, within: Expression) -> None:
         name = _function(node.value)
         if name in self._kept or name is None:
             raise LessonError(within.line, f"{ast.unparse(node.value)} has no field {node.attr}.",
-                              "A value that is kept stands alone.", "field")  # fmt: skip
+                              "A kept value has no fields.", "field")  # fmt: skip
         function = FUNCTIONS.get(name)
         if function is not None and node.attr not in function.gives.fields:
             hint = f"It has {', '.join(function.gives.fields)}."
@@ -168,17 +166,17 @@ def _check_options(beat: Beat, faults: Faults) -> None:
     for each in beat.question.options:
         if ".." in each.test and each.borders is None:
             hint = "A range is written {..2}, {2..5} or {5..}."
-            faults.add(each.line, f"{each.test.strip()} is no range.", hint, "options")
+            faults.add(each.line, f"{each.test.strip()} is not a range.", hint, "options")
     for one, other in combinations(beat.question.options, 2):
         if _overlap(one, other):
-            hint = "Let one end where the other begins."
-            faults.add(other.line, f"“{one.text}” and “{other.text}” share values.", hint, "answer")
+            hint = "Let one range end where the other begins."
+            faults.add(other.line, f"The ranges of “{one.text}” and “{other.text}” overlap.", hint, "answer")
     tree = beat.question.answer.tree
     if isinstance(tree, ast.Attribute) and tree.attr == "ms":
         hint = "Ask for a ratio with wide borders, or for a count."
         faults.add(
             beat.question.answer.line,
-            "The answer is in milliseconds: each machine has others.",
+            "The answer is in milliseconds, which differ between machines.",
             hint,
             "timed",
         )
@@ -199,14 +197,14 @@ def _check_hidden(beat: Beat, faults: Faults) -> None:
             hint = "Show it in the reveal: a line that begins with >."
             faults.add(
                 expression.line,
-                f"{{{expression.source}}} is the answer, and stands in sight.",
+                f"{{{expression.source}}} is the answer, and can be seen before the prediction.",
                 hint,
                 "hidden",
             )
         for panel, names in hidden.items():
             if _quantities(expression) & names:
-                hint = "Leave it out until the reveal, or don't hide the panel."
-                message = f"{{{expression.source}}} shows what hide = {panel} hides."
+                hint = "Move it to the reveal, or don't hide the panel."
+                message = f"{{{expression.source}}} shows what hide = {panel} should hide."
                 faults.add(expression.line, message, hint, "hidden")
 
 
@@ -230,7 +228,7 @@ def _check_look(beat: Beat, faults: Faults) -> None:
         return
     expression, about = spoken[0]
     look = "step 3" if about in SOUGHT else about
-    faults.add(expression.line, f"The reveal speaks of {{{expression.source}}}, and look selects {beat.look}.",
+    faults.add(expression.line, f"The reveal names {{{expression.source}}}, but look selects {beat.look}.",
                f'Write look = "{look}"' + (", with its number." if about in SOUGHT else "."), "look")  # fmt: skip
 
 
@@ -270,7 +268,7 @@ def too_long(beat: Beat, text: Sequence[str], question: str, why: Sequence[str],
     )
     for line, what, needed, most in parts:
         if needed > most:
-            hint = f"{most} of {COLUMNS} columns fit in a terminal of 80 by 24: shorten it, or make two beats of it."
+            hint = f"A terminal of 80 by 24 has room for {most}, of {COLUMNS} columns: shorten it, or make two beats."
             faults.add(line, f"{what} takes {needed} lines.", hint, "caption")
 
 
@@ -294,7 +292,7 @@ def _check_room(lesson: Lesson, number: int, faults: Faults) -> None:
         faults.add(question.options[0].line, "The options don't fit on one line.", hint, "caption")
     for action in beat.act:
         if (needed := lines(f"▶ Press {action.keys}.")) > TO_DO:
-            faults.add(action.line, f"What is to be pressed takes {needed} lines.", hint, "caption")
+            faults.add(action.line, f"The keys to press take {needed} lines.", hint, "caption")
 
 
 def _least(text: Template) -> str:
@@ -318,7 +316,7 @@ def _check_prompt(lesson: Lesson, faults: Faults) -> None:
                 wanted = bool(needs.names() & (FUNCTIONS.keys() - NO_PROMPT))
             if wanted and not there:
                 hint = 'Write prompt = "Once upon a time" at the top, or begin = "prompt Once upon a time".'
-                faults.add(needs.line, "This needs a prompt, and there is none.", hint, "prompt")
+                faults.add(needs.line, "This needs a prompt, but there is none.", hint, "prompt")
                 return
 
 
@@ -335,8 +333,8 @@ def _check_settings(lesson: Lesson, faults: Faults) -> None:
             if action.name == "set":
                 settings = faults.of(lambda action=action, on=settings: _set(action, on), settings)  # type: ignore[misc]
             elif action.name == "run" and settings.max_tokens > MOST_STEPS:
-                message = f"This run may go on for {settings.max_tokens:,} tokens."
-                faults.add(action.line, message, f"Give max_tokens up to {MOST_STEPS:,}.", "run")
+                message = f"This run may take {settings.max_tokens:,} tokens."
+                faults.add(action.line, message, f"Set max_tokens to {MOST_STEPS:,} at most.", "run")
 
 
 def _set(action: LessonAction, settings: Settings) -> Settings:

@@ -285,7 +285,7 @@ class RecordedStage:
             self._player.go(place)
         elif not self._player.file.reading:
             beat, self._wanted = self._lesson.beats[self._wanted[0]], None
-            raise LessonError(beat.line, "The recording is of another version of this lesson.",
+            raise LessonError(beat.line, "The recording was made with another version of this lesson.",
                               "Record it anew: inspector lesson record FILE.", "recording")  # fmt: skip
 
     @property

@@ -36,7 +36,7 @@ class Value:
     fragile: str = ""
     """Why another machine might have another value, as a sentence's end; empty where it is safe."""
     timed: bool = False
-    """Whether it rests on milliseconds."""
+    """True if it rests on milliseconds."""
     margin: str = ""
     """How far a token that was picked is from another one; empty where it isn't known."""
 
@@ -47,7 +47,7 @@ class Value:
 
     @property
     def exact(self) -> bool:
-        """Whether it is counted, and so the same on each machine, unless a token differs."""
+        """True if it is counted, and so the same on each machine, unless a token differs."""
         return self.unit in ("count", "bytes", "truth", "text", "token")
 
     @property

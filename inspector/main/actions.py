@@ -94,21 +94,21 @@ TRANSPORT = Tool(
     TransportActions,
     actions=(
         Action("step", "Step",
-            "Take the token that the sampler picked; at an older token walk one forward; while running, "
+            "Take the token that the sampler picked; at an earlier token, go one forward; during a run, "
             "pause.", TransportActions.step, Needs.DISTRIBUTION, moves="on",
             synonyms="next token, generate one token, one forward, next step", hint="step", worth=12, place=10),
-        Action("run", "Run", "Step on until a stop is reached; again to pause.",
+        Action("run", "Run", "Take steps until something stops the run; again to pause.",
             lambda own: own.host.answer(own.controller.transport.run()), Needs.DISTRIBUTION, moves="on",
             synonyms="generate, play, continue, go on, start, pause, resume generation", hint="run",
             worth=11, place=20),
         Action("faster", "Faster",
-            "Run at a faster pace: 1, 2, 5, 10, 20 steps a second or as fast as it goes; in a prefill, take larger "
+            "Run at a faster pace: 1, 2, 5, 10, 20 steps a second or as fast as possible; in a prefill, take larger "
             "chunks.", lambda own: own.pace(1), Needs.SESSION,
             synonyms="speed up, pace, run speed, quicker"),
         Action("slower", "Slower", "Run at a slower pace; in a prefill, take smaller chunks.",
             lambda own: own.pace(-1), Needs.SESSION,
             synonyms="slow down, pace, run speed"),
-        Action("take_back", "Take back", "Take back the last token of the completion; its branch is kept.",
+        Action("take_back", "Take back", "Take back the last token of the completion; its branch stays in the tree.",
             lambda own: own.host.answer(own.controller.transport.back()), Needs.DISTRIBUTION, moves="back",
             synonyms="step back, go back, delete last token, remove last token, backspace, rewind", hint="take back",
             worth=2, place=80),
@@ -165,13 +165,13 @@ BRANCHING = Tool(
             BranchActions.choose, Needs.DISTRIBUTION,
             synonyms="take candidate, pick another token, force token, fork, new branch", hint="choose",
             worth=10, place=50),
-        Action("previous_branch", "Branch before", "Go to the branch before at this token.",
+        Action("previous_branch", "Previous branch", "Go to the previous branch at this token.",
             lambda own: own.host.answer(own.controller.navigation.branch(-1)), Needs.DISTRIBUTION),
         Action("next_branch", "Next branch", "Go to the next branch at this token.",
             lambda own: own.host.answer(own.controller.navigation.branch(1)), Needs.DISTRIBUTION),
         Action("reroll", "Draw again",
-            "Draw again with the next random number: the token to come, or at an older step another token in its "
-            "place.",
+            "Draw again with the next random number: for the next token, or at an earlier step for another "
+            "token in its place.",
             lambda own: own.host.answer(own.controller.navigation.reroll()), Needs.DISTRIBUTION | Needs.ENGINE,
             synonyms="resample, redraw, regenerate, draw again, roll again, another sample",
             hint="draw again", worth=4, place=60),
@@ -255,14 +255,14 @@ LOOKING = Tool(
     "Look around",
     LookActions,
     actions=(
-        Action("earlier", "Earlier", "Look at the token before.", lambda own: own.walk(-1), Needs.DISTRIBUTION,
+        Action("earlier", "Earlier", "Look at the previous token.", lambda own: own.walk(-1), Needs.DISTRIBUTION,
             looks=True, hint="walk", worth=7, place=30),
-        Action("later", "Later", "Look at the token after.", lambda own: own.walk(1), Needs.DISTRIBUTION,
+        Action("later", "Later", "Look at the next token.", lambda own: own.walk(1), Needs.DISTRIBUTION,
             looks=True, hint="walk", worth=7, place=30),
-        Action("ten_earlier", "Ten earlier", "Look ten tokens back.", lambda own: own.walk(-10), Needs.DISTRIBUTION,
-            looks=True),
-        Action("ten_later", "Ten later", "Look ten tokens ahead.", lambda own: own.walk(10), Needs.DISTRIBUTION,
-            looks=True),
+        Action("ten_earlier", "Ten earlier", "Look at the token ten places back.", lambda own: own.walk(-10),
+            Needs.DISTRIBUTION, looks=True),
+        Action("ten_later", "Ten later", "Look at the token ten places ahead.", lambda own: own.walk(10),
+            Needs.DISTRIBUTION, looks=True),
         Action("first", "First", "Look at the first token of the completion; again for the first of the prompt.",
             LookActions.first, Needs.DISTRIBUTION, looks=True),
         Action("tip", "Tip", "Go to the tip, the token to come, and follow it; when you watch another session, "
@@ -280,7 +280,7 @@ LOOKING = Tool(
             synonyms="colors, colour the text, heat map, highlight, surprisal, entropy, probability colours, rank, "
             "metric", hint="colour", worth=3,
             place=120),
-        Action("metric_back", "Colour back", "Colour the text by the metric before.", lambda own: own.metric(-1),
+        Action("metric_back", "Previous colour", "Colour the text by the previous metric.", lambda own: own.metric(-1),
             looks=True),
         Action("tokens", "Tokens",
             "Show each token's borders in the text; again for ids under the tokens, for bytes, and for plain text.",
@@ -408,7 +408,7 @@ class SetupActions(ToolActions):
                            partial(self.open, each.name), foreign=True)  # fmt: skip
 
     def open(self, name: str = "") -> None:
-        """Ask for a model; in a replay for the one to go on live with.
+        """Ask for a model; in a replay for the one to continue live with.
 
         Args:
             name: What the field begins with.
@@ -468,7 +468,7 @@ SETTING_UP = Tool(
     SetupActions,
     actions=(
         Action("prompt", "Prompt",
-            "Give another prompt, raw or through the chat template. What is there stays in the tree.",
+            "Give another prompt, raw or through the chat template. The present text stays in the tree.",
             SetupActions.prompt, Needs.ENGINE,
             synonyms="system prompt, chat template, new prompt, question, input, system message",
             hint=live("prompt"), worth=9, place=140),
@@ -518,8 +518,8 @@ class ScreenActions(ToolActions):
 
 HELP_KEYS = dialog_table(
     "In the help",
-    *both(("help.page_before", "help.next_page"), ("Page before", "Next page"), "", lambda own, by: own.other_page(by),
-          hint="other page", worth=6, priority=True),
+    *both(("help.page_before", "help.next_page"), ("Previous page", "Next page"), "",
+          lambda own, by: own.other_page(by), hint="other page", worth=6, priority=True),
     note("up down", hint="scroll", worth=5),
     note("enter", hint="open", worth=4),
     Action("help.filter", "Filter the keys", run=lambda own: own.filter_keys(), hint="filter", worth=4),
@@ -548,12 +548,12 @@ SCREEN_TOOL = Tool("screen", "Screen", ScreenActions, owners=(HELP_KEYS,), actio
     _panel("timing", "Time", "Show where the time went.", "time", "timings, tokens per second, milliseconds"),
     _panel("learn", "Start here", "Show the lessons, and what you can save and set.", "start",
            "getting started, menu, overview"),
-    *both(("next_view", "view_before"), ("Next view", "View before"),
-          "Show the next answer of this tab, or the one before; where one panel is shown at a time, the text, too.",
+    *both(("next_view", "view_before"), ("Next view", "Previous view"),
+          "Show the next answer of this tab, or the previous one; where only one panel fits, also the text.",
           lambda own, by: own.host.turn_view(by), by=(1, -1), one=True, hint="next view", worth=6, place=155),
     Action("stop", "Stop",
             "Pause the run, stop the prefill or a look ahead, leave the enlarged panel, or go back to the candidates; "
-            "notices go too.",
+            "this also closes notices.",
             lambda own: own.host.stop(), synonyms="cancel, abort, interrupt"),
     Action("alone", "Text and answer",
             "Show the text and the answer alone, as for a projector; again for all panels.",
@@ -571,7 +571,7 @@ SCREEN_TOOL = Tool("screen", "Screen", ScreenActions, owners=(HELP_KEYS,), actio
             lambda own: own.host.room.resize(0, 1)),
     Action("usual_room", "Usual layout", "Show all panels again, at their usual sizes.",
             lambda own: own.host.room.usual_layout(), synonyms="reset layout, show all panels"),
-    Action("enlarge", "Enlarge", "Give the current panel the whole screen, or back.",
+    Action("enlarge", "Enlarge", "Enlarge the current panel to the whole screen, or restore it.",
             lambda own: own.host.room.enlarge(), synonyms="full screen, zoom, maximize, bigger",
             hint="enlarge", worth=1, place=160),
     Action("theme", "Dark or light", "Switch between the dark and the light theme.",

@@ -40,7 +40,7 @@ class ImportsAhead:
 
     @property
     def done(self) -> bool:
-        """Whether there is nothing left."""
+        """True if there is nothing left."""
         return not (self._first or self._packages or self._modules or self._prepare)
 
     def tick(self, idle: bool) -> None:

@@ -80,7 +80,7 @@ class Everything:
         return FIRST.index(thing.id) if thing.id in FIRST else len(FIRST)
 
     def _possible(self, thing: Findable) -> bool:
-        """Whether it can be done now."""
+        """True if it can be done now."""
         action = thing.action
         return not action or available(self._main.table[action], self._main.controller)
 
@@ -157,7 +157,7 @@ class Everything:
         self._main.call_later(self._do, thing)
 
     def _beside(self, thing: Findable) -> bool:
-        """Whether it is about the screen around a tool's own one, which can stay."""
+        """True if it is about the screen around a tool's own one, which can stay."""
         return bool(thing.action) and self._main.table.tool(thing.action).id == SCREEN_TOOL.id
 
     def _leave(self, kinds: tuple[type[Dialog[Any] | ToolScreen[Any]], ...]) -> None:

@@ -1,4 +1,4 @@
-"""What a tool found, as it leaves with an export: its part says what there is, and makes it once it is wanted."""
+"""The parts of an export that a tool contributes: a part says what there is, and makes it when it is wanted."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Exhibit:
 
 @frozen
 class ExportPart:
-    """What one tool contributes to an export."""
+    """The contribution of one tool to an export."""
 
     name: str
     """The word next to its tick; in a lesson the panel that a beat shows."""
@@ -57,7 +57,7 @@ class ExportPart:
     beat: Callable[[Timeline, Sequence[Record], Beat], Iterable[Element]] | None = None
     """Makes tables of what it found since a beat of a lesson began."""
     looked: bool = True
-    """Whether it is of what a person looked at; False where it is of the session itself."""
+    """True if it is of what a person looked at; False where it is of the session itself."""
 
 
 def exhibits_of(parts: Iterable[ExportPart], of: Exported) -> Iterator[Exhibit]:

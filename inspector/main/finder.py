@@ -54,11 +54,11 @@ class Findable:
     run: Callable[[], Awaitable[None] | None] | None = None
     """Does it; None for the action."""
     stays: bool = False
-    """Whether it is done on the screen that is on top: nothing is left for it."""
+    """True if it is done on the screen that is on top: nothing is left for it."""
     minor: bool = False
-    """Whether it is done on another screen, or one of many alike: its label counts no more than a synonym."""
+    """True if it is done on another screen, or one of many alike: its label counts no more than a synonym."""
     foreign: bool = False
-    """Whether its words come from a file or a model: no advice is made of them."""
+    """True if its words come from a file or a model: no advice is made of them."""
 
 
 # ---- matching -----------------------------------------------------------------------------------
@@ -75,7 +75,7 @@ def _known(text: str) -> list[str]:
 
 
 def one_off(typed: str, word: str) -> bool:
-    """Whether a word is another with one letter changed, left out, put in, or two neighbours exchanged."""
+    """True if a word is another with one letter changed, left out, put in, or two neighbours exchanged."""
     if typed == word or abs(len(typed) - len(word)) > 1:
         return typed == word
     at = next((n for n, (a, b) in enumerate(zip(typed, word, strict=False)) if a != b), None)

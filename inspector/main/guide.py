@@ -33,7 +33,7 @@ class CaptionGuide:
         self._screen, self._host, self._table, self._actions = screen, host, table, actions
         self._told: Caption | None = None
         self._due = False
-        """Whether what the caption points at has not been gone to: a race may begin after it."""
+        """True if what the caption points at has not been gone to: a race may begin after it."""
         self._opened: ToolScreen[object] | None = None
         """The screen that was opened for a caption."""
         self._pictures, self._at = 0, 0

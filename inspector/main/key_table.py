@@ -268,7 +268,7 @@ def _not_yet(action: Action, timeline: Timeline) -> str:
     """The event that an action waits for, in a sentence."""
     match timeline.phase:
         case Phase.RETURNING:
-            return f"{action.shown} works once the session is live. Esc stops going live"
+            return f"{action.shown} works once the session is live. Esc stops that"
         case _ if timeline.recorded:
             return (
                 f"{action.shown} works once the recording shows a token. {key_for('step').capitalize()} "

@@ -42,7 +42,7 @@ class Narration:
     room: int = 0
     """Columns that the panels have at most, 0 for all: a projector's font may then be large."""
     blank: bool = False
-    """Whether nothing is shown for a while."""
+    """True if nothing is shown for a while."""
     clock: Callable[[], Content] | None = None
     """The time, for the frame; asked once a second."""
     situation: str = ""
@@ -120,7 +120,7 @@ class NarrationCard(VerticalScroll, can_focus=False):
 
     @property
     def overflows(self) -> bool:
-        """Whether it has more lines than a small screen has room for."""
+        """True if it has more lines than a small screen has room for."""
         return self.display and self.max_scroll_y > 0
 
     def page(self, by: int) -> None:

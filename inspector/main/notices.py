@@ -52,7 +52,7 @@ def _failure(failure: Failure) -> Notice:
         if log
         else "The traceback could not be written to a log."
     )
-    return Notice("A fault of the program", f"{text}\n{where} What was shown still holds.", "error")
+    return Notice("A fault of the program", f"{text}\n{where} What the screen shows is still valid.", "error")
 
 
 _COMMANDS = {"MoveTo": "The move", "Choose": "The choice", "Configure": "The settings", "Load": "Loading",
@@ -60,7 +60,7 @@ _COMMANDS = {"MoveTo": "The move", "Choose": "The choice", "Configure": "The set
              "Verify": "The verification", "Reroll": "The draw", "Insert": "The insertion",
              "Recall": "Computing the logits again", "OpenLockstep": "Opening the second model",
              "ReadLockstep": "Reading in both models", "FollowSecond": "The second model's pick",
-             "PartWays": "Going each its own way"}  # fmt: skip
+             "PartWays": "Continuing each model on its own"}  # fmt: skip
 
 
 def _verified(record: Verified) -> Notice:

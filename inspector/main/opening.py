@@ -29,7 +29,7 @@ MOST_SHOWN = 2000
 
 
 def no_text(timeline: Timeline) -> bool:
-    """Whether there is no text yet, so that this is shown in its place."""
+    """True if there is no text yet, so that this is shown in its place."""
     return timeline.prompts.opened is None
 
 

@@ -359,7 +359,7 @@ class PanelRoom:
         self._answer(
             f"{_listed([panel.label for panel in going])} hidden. {key_for('usual_room')} shows all panels again"
             if going
-            else "Text and answer stay: steps, KV cache and time can be hidden, once you clicked them"
+            else "Only steps, KV cache and time can be hidden: click one of them first"
             if panels
             else ""
         )

@@ -35,7 +35,7 @@ def situation(
     if controller.away:
         return controller.away
     if timeline.returning:
-        return f"Going live: {visible(timeline.returning)}. Esc stops it; you can look at the recording meanwhile"
+        return f"Continuing live: {visible(timeline.returning)}. Esc stops it; you can look at the recording meanwhile"
     if timeline.recorded and not controller.transport.recorded:
         return picture_words(timeline)
     rests = timeline.recorded and timeline.phase is Phase.READY
@@ -161,7 +161,7 @@ def _past(timeline: Timeline) -> str:
     past = (
         f"{key_for('step').capitalize()} takes {_name(picked)} past it, {key_for('run')} runs on"
         if picked
-        else f"{key_for('step').capitalize()} or {key_for('run')} goes on past it"
+        else f"{key_for('step').capitalize()} or {key_for('run')} continues past it"
     )
     talks = timeline.prompts.opened is not None and timeline.prompts.opened.messages and not timeline.recorded
     return f"{past}, {key_for('reply')} replies" if talks else past

@@ -62,7 +62,7 @@ class Recorder:
         self._made = self._worth = False
         self._resuming: threading.Thread | None = None
         self._resumed: Journal | TraceError | None = None
-        """What became of a file that is to be appended to."""
+        """The state of a file that is to be appended to."""
         self._known = 0
         """How many entries that file holds."""
         self._taking: Path | None = None

@@ -50,7 +50,7 @@ class Caller:
     peer: str
     since: float
     asked: bool = False
-    """Whether a whole request came."""
+    """True if a whole request came."""
     admitted: bool = False
 
 
@@ -227,7 +227,7 @@ class Admissions:
         return token
 
     def knows(self, cookie: str) -> bool:
-        """Whether a browser was admitted before."""
+        """True if a browser was admitted before."""
         name, _, proof = cookie.partition(".")
         return hmac.compare_digest(proof.encode("utf-8", "replace"), self._proof(name).encode())
 
@@ -235,7 +235,7 @@ class Admissions:
         return hmac.digest(self._key, name.encode("utf-8", "replace"), "sha256").hex()
 
     def admits(self, token: str) -> bool:
-        """Whether a token still admits a browser."""
+        """True if a token still admits a browser."""
         return self._uses.get(token, 0) > 0
 
     def admit(self, token: str) -> str:
@@ -283,7 +283,7 @@ def check_host(host: str, local: str, names: Collection[str]) -> None:
 
 
 def _is_local(name: str, local: str) -> bool:
-    """Whether a name is the address at which a connection came in."""
+    """True if a name is the address at which a connection came in."""
     address = _address(local)
     if name == "localhost":
         return address is not None and address.is_loopback

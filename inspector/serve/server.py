@@ -39,7 +39,7 @@ LIBRARY_ASSETS = {
 
 @frozen
 class Limits:
-    """What visitors may take together."""
+    """The limits of all visitors together."""
 
     sessions: int = 8
     memory: int = 2**32

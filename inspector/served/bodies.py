@@ -28,7 +28,7 @@ class Body:
         self.size = 0
         """Bytes that arrived, as they were encoded."""
         self.full = False
-        """Whether more came than is recorded."""
+        """True if more came than is recorded."""
         self._encoding = headers.get("content-encoding", "").strip().lower()
         self._zipped = zlib.decompressobj(wbits=47) if self._encoding in _ZIPPED else None
         self.unread = self._encoding not in (*_PLAIN, *_ZIPPED) or self.kind.startswith("multipart/")
@@ -109,7 +109,7 @@ class Events:
     def __init__(self, secrets: Secrets) -> None:
         self.written: list[str] = []
         self.done = False
-        """Whether `[DONE]` came."""
+        """True if `[DONE]` came."""
         self.usage: Any = None
         """What the last event with a `usage` says of it."""
         self.masked = 0

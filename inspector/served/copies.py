@@ -15,7 +15,7 @@ What = Literal["asked", "answered", "lost", "over"]
 
 
 class Copy(NamedTuple):
-    """What happened on a connection."""
+    """The traffic of a connection."""
 
     connection: int
     """Its number."""

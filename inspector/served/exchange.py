@@ -29,14 +29,14 @@ Headers = tuple[tuple[str, str], ...]
 
 @frozen
 class Reply:
-    """What a server answered."""
+    """The reply of a server."""
 
     status: int
     first_ms: float
     """From the end of the request to the reply's first byte."""
     last_ms: float
     cut: bool
-    """Whether it broke off."""
+    """True if it broke off."""
     body: Any
     """A JSON value, or a text where it is none; None where it was a stream."""
     events: tuple[tuple[float, Any], ...]

@@ -53,7 +53,7 @@ def asked(exchange: Exchange) -> tuple[str, str]:
 
 
 def outcome(exchange: Exchange) -> str:
-    """What came of a request, in two words."""
+    """The outcome of a request, in two words."""
     if exchange.reply is None:
         return "no reply"
     reply = read_reply(exchange.reply)
@@ -71,7 +71,7 @@ def outcome(exchange: Exchange) -> str:
 def checked_line(
     exchange: Exchange, reply: ServedReply | None, result: Rescored | None, why: str, detailed: bool
 ) -> str:
-    """What a reply came to, as lines of text.
+    """The comparison of a reply, as lines of text.
 
     Args:
         exchange: What was asked and answered.
@@ -135,7 +135,7 @@ def token_line(each: ServedStep) -> str:
 def checked_event(
     exchange: Exchange, reply: ServedReply | None, result: Rescored | None, why: str
 ) -> Mapping[str, Any]:
-    """What a reply came to, as a JSON object; arguments as for `checked_line`."""
+    """The comparison of a reply, as a JSON object; arguments as for `checked_line`."""
     event: dict[str, Any] = {"event": "checked", "number": exchange.number, "error": why or None}
     if why or result is None:
         return event
@@ -164,7 +164,7 @@ def _finite(value: float | None) -> float | None:
 
 
 def sums(results: Sequence[Rescored], count: int) -> str:
-    """What all replies of a recording came to together, as lines of text."""
+    """The sums over all replies of a recording, as lines of text."""
     known = [each for each in results if each.source is not None]
     lines = [f"{count:,} requests, {len(known):,} replies computed again"]
     for source, words in SOURCES.items():

@@ -53,7 +53,7 @@ class OpenReply:
     """Where it is a stream."""
     began: float
     framed: bool
-    """Whether its end is told by more than the end of the connection."""
+    """True if its end is told by more than the end of the connection."""
 
 
 @frozen
@@ -209,7 +209,7 @@ class Conversation:
         if reply is None or request is None:
             return
         if not request.number:
-            self._write_request(request, "answered before it was whole")
+            self._write_request(request, "answered before the request was complete")
         if self._waiting:
             self._waiting.popleft()
         before = self._secrets.masked
@@ -336,7 +336,7 @@ class Reader:
         self.given_up += 1
         if kind not in self._said:
             self._said.add(kind)
-            self._complain(f"Connection {copy.connection} passes on, and is no longer recorded. {why}")
+            self._complain(f"Connection {copy.connection} continues, but is no longer recorded. {why}")
 
 
 def _connection(role: type[h11.SERVER] | type[h11.CLIENT]) -> h11.Connection:

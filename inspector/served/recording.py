@@ -42,7 +42,7 @@ class RecordingFiles:
     def __init__(self, path: Path, head: tuple[str, str], most: int, complain: Callable[[str], None]) -> None:
         self.exchanges = 0
         self.failed = False
-        """Whether something couldn't be written: from then on nothing is."""
+        """True if something couldn't be written: from then on nothing is."""
         self._first, self._head, self._most, self._complain = path, head_line(*head), most, complain
         self._count = 1
         try:

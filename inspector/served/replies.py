@@ -43,7 +43,7 @@ class ServedToken:
 
 @frozen
 class ServedReply:
-    """What a server answered."""
+    """The reply of a server, read."""
 
     form: str
     """Whose it is: `mlx_lm`, `OpenAI chat`, ..."""
@@ -66,11 +66,11 @@ class ServedReply:
     error: str = ""
     """What the server refused, in its own words."""
     cut: bool = False
-    """Whether it broke off."""
+    """True if it broke off."""
 
     @property
     def by_mlx_lm(self) -> bool:
-        """Whether it is one of mlx_lm.server's."""
+        """True if it is one of mlx_lm.server's."""
         return self.form.startswith("mlx_lm")
 
     @property
@@ -373,7 +373,7 @@ last token, and that token; None for an unknown one."""
 def repaired(reply: ServedReply) -> tuple[ServedToken, ...]:
     """The tokens of a reply by its text and its lists, where it names others than were served.
 
-    At each place the served token is one of its list whose bytes go on with the text, or, drawn from beyond the list,
+    At each place the served token is one of its list whose bytes continue the text, or, drawn from beyond the list,
     some bytes of the text. Of all ways to spell the text the one with the fewest unknown tokens is taken, then the most
     probable one.
 

@@ -207,6 +207,6 @@ class ReplyRecording:
 
     @property
     def _timed(self) -> bool:
-        """Whether each token came with a part of its own; a last part may have none."""
+        """True if each token came with a part of its own; a last part may have none."""
         ms = self._reply.ms
         return any(ms) and len(ms) - len(self._tokens) in (0, 1)

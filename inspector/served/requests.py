@@ -35,9 +35,9 @@ class Parameter:
     setting: str
     """The setting that does the same; empty where there is none."""
     says: str = ""
-    """What is said of it where no setting does the same, or where some values differ."""
+    """A remark where no setting does the same, or where some values differ."""
     told: bool = True
-    """Whether that is said of each request that has it."""
+    """True if that is said of each request that has it."""
 
 
 _SAME = (
@@ -121,7 +121,7 @@ class ServedRequest:
     """A request as a session takes it."""
 
     chat: bool
-    """Whether it is a conversation, and not raw text."""
+    """True if it is a conversation, and not raw text."""
     prompt: str
     """The raw text, or the last user's message."""
     messages: tuple[Message, ...]
@@ -325,7 +325,7 @@ def conversation_of(source: str, fields: Mapping[str, Any]) -> tuple[tuple[Messa
 
 
 def _objects(value: Any) -> bool:
-    """Whether it is a list of objects."""
+    """True if it is a list of objects."""
     return isinstance(value, list) and all(isinstance(each, dict) for each in value)
 
 

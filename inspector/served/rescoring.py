@@ -1,4 +1,4 @@
-"""What a server answered beside what the engine computes: the tokens it must have served, and each of them judged.
+"""A server's reply beside what the engine computes: the tokens it must have served, and each of them judged.
 
 Which tokens were served is known in four ways, the surest first: the reply names them; mlx_lm's own generator, with the
 request's seed, gives the reply's text again; the reply's lists spell its text; its text is cut into tokens anew.
@@ -55,7 +55,7 @@ class ServedStep:
 
     @property
     def misnamed(self) -> bool:
-        """Whether the reply names another token in its place."""
+        """True if the reply names another token in its place."""
         return self.named is not None
 
 
@@ -70,7 +70,7 @@ class Rescored:
     """How the tokens are known; None without any."""
     steps: tuple[ServedStep, ...]
     same_text: bool
-    """Whether these tokens spell the reply's text."""
+    """True if these tokens spell the reply's text."""
     notes: tuple[str, ...]
     """What the server made of the text, and what isn't known: one sentence each."""
 
@@ -192,7 +192,7 @@ class Rescoring:
     # ---- what came of it --------------------------------------------------------------------
 
     def result(self) -> Rescored:
-        """What the reply came to."""
+        """The result of the comparison."""
         same, notes = True, list(self._request.notes)
         if self._reply is None:
             notes.append("The recording has no reply: what the engine generates is all there is.")

@@ -53,17 +53,17 @@ class EngineConnection:
 
     @property
     def far(self) -> bool:
-        """Whether the engine has other files than this process."""
+        """True if the engine has other files than this process."""
         return self._engine.far
 
     @property
     def joins(self) -> bool:
-        """Whether the session that the engine has is to be shown, rather than a new one."""
+        """True if the session that the engine has is to be shown, rather than a new one."""
         return self._engine.joins and self._engine.has_session
 
     @property
     def away(self) -> str:
-        """What is said of an engine that is away; printable, empty where it isn't."""
+        """A message while the engine is away; printable, empty where it isn't."""
         now = self.now
         if now.stage != "away":
             return ""
@@ -72,7 +72,7 @@ class EngineConnection:
 
     @property
     def words(self) -> str:
-        """What is going on while the engine is away, and the keys for it; printable, empty where it isn't."""
+        """A message on the attempts to reconnect, and the keys for it; printable, empty where it isn't."""
         if not (away := self.away):
             return ""
         return f"The engine is away: {away}. {key_for('connection')} tries now, or gives up"
@@ -120,9 +120,7 @@ class EngineConnection:
         said = visible(why)
         try:
             if self._fall_back():
-                said += (
-                    f" The session is shown as a replay: {key_for('go_live')} goes on live with a new engine."
-                )
+                said += f" The session is shown as a replay: {key_for('go_live')} continues live with a new engine."
             elif self._client.timeline.facts is not None and not self._client.timeline.recorded:
                 self._inbox.emit(Failure(Load.kind, why, f"Press {key_for('open')} to load a model again."))
                 return

@@ -45,12 +45,12 @@ class Controller:
         self.connection: EngineConnection | None = None
         """To an engine elsewhere; None where it is in this process."""
         self.opening = False
-        """Whether a recording is about to take the place of what is on show."""
+        """True if a recording is about to take the place of what is on show."""
         client.runs = lambda: self.transport.running
 
     @property
     def timeline(self) -> Timeline:
-        """What is on show."""
+        """The session's timeline."""
         return self.client.timeline
 
     @property
@@ -60,11 +60,11 @@ class Controller:
 
     @property
     def resting(self) -> bool:
-        """Whether nothing is under way that anybody waits for."""
+        """True if nothing is under way that anybody waits for."""
         settled = self.timeline.phase in (Phase.EMPTY, Phase.READY, Phase.FAILED)
         return settled and not (self.opening or self.client.outstanding or self.client.runs())
 
     @property
     def stepping(self) -> bool:
-        """Whether a distribution is on show, which stays, so that steps, moves and choices mean something."""
+        """True if a distribution is on show, which stays, so that steps, moves and choices mean something."""
         return self.timeline.phase in (Phase.READY, Phase.RUNNING) and not self.opening

@@ -64,13 +64,13 @@ class GoingLive:
 
     @property
     def under_way(self) -> bool:
-        """Whether the way is being gone."""
+        """True if the way is being gone."""
         return bool(self._client.timeline.returning)
 
     # ---- the person -------------------------------------------------------------------------
 
     def begin(self, load: LoadSettings | None = None) -> str:
-        """Set out; asked again after a refusal, go on with the other model all the same.
+        """Set out; asked again after a refusal, continue with the other model all the same.
 
         Args:
             load: Where the model is, None for where it was when it was recorded.
@@ -82,7 +82,7 @@ class GoingLive:
             return ""
         if restore_of(self._client.timeline, {}) is None:
             return (
-                f"There is nothing to go on from yet: {key_for('step')} or {key_for('run')} plays on to "
+                f"There is nothing to continue from yet: {key_for('step')} or {key_for('run')} plays on to "
                 "the first token"
             )
         self._player.pause()
@@ -179,7 +179,9 @@ class GoingLive:
     def _refuse(self, recorded: ModelFacts, facts: ModelFacts, difference: str) -> None:
         words = f"{visible(facts.name)} is not the recorded {visible(recorded.name)}: it {difference}. "
         if recorded.vocabulary != facts.vocabulary:
-            self._give_up(f"{words}Its token ids mean others. {key_for('open')} names another model")
+            self._give_up(
+                f"{words}Its token ids stand for other tokens. {key_for('open')} names another model"
+            )
         else:
             self._refused = self._load
             self._give_up(

@@ -274,10 +274,10 @@ class History:
         if isinstance(change, SettingsChange) and timeline.recorded:
             return (
                 "Recorded: the settings were changed here, and no model samples with others. "
-                f"{key_for('go_live')} goes on live"
+                f"{key_for('go_live')} continues live"
             )
         if isinstance(change, Redraw) and timeline.recorded:
-            return f"Recorded: this was drawn here, and no model draws it otherwise. {key_for('go_live')} goes on live"
+            return f"Recorded: this was drawn here, and no model draws otherwise. {key_for('go_live')} continues live"
         through = again and isinstance(change, Removal) and change.node in timeline.tree.branches
         if through and timeline.tree.branches.leads(change.node, timeline.tip):  # type: ignore[union-attr]
             return f"Not deleted again: the path runs through it now. Go to another branch first: {key_for('tree')}"
@@ -312,13 +312,13 @@ class History:
                 what = "the message" if opened.parent else "the prompt"
                 return f"giving {what} {quoted(truncate(visible(text), _LABEL))}"
             case "held":
-                return f"going on with {interventions_words(tree.interventions.get(change.first, ()))}"
+                return f"continuing with {interventions_words(tree.interventions.get(change.first, ()))}"
             case "released":
                 return "going back to the model's own"
         branches = tree.branches
         ends = change.last in branches and change.first in branches
         count = branches.depth(change.last) - branches.depth(change.first) + 1 if ends else 1
-        return f"{count:,} tokens inserted" if count > 1 else f"going on with {self._label(change.first)}"
+        return f"{count:,} tokens inserted" if count > 1 else f"continuing with {self._label(change.first)}"
 
     def _label(self, node: int) -> str:
         branches = self._client.timeline.tree.branches

@@ -95,7 +95,7 @@ class Navigation:
         selected = self._timeline.selected
         if selected is not None and selected.id == token:
             return (
-                "This token already stands here. Highlight another with ↑ ↓ to branch, or press end to go on."
+                "This token is here already. Highlight another with ↑ ↓ to branch, or press end to continue."
             )
         node = self._timeline.before
         cut = next(

@@ -1,4 +1,4 @@
-"""A recording in the place of the engine: opened, played and stepped through, gone on with live. Without Textual."""
+"""A recording in the place of the engine: opened, played and stepped through, continued live. Without Textual."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from inspector.session.going_live import GoingLive, LoadedModel
     from inspector.session.player import Player
 
-LIVE = "{go_live} goes on live"
+LIVE = "{go_live} continues live"
 BOUND = "You only watch here: whoever leads the session can do that"
 _SHOWN_BY: dict[type, str] = {record: shown for state in STATES for record, shown in state.SHOWN_BY.items()}
 """What the main screen doesn't show of an entry, and the key that does."""
@@ -36,7 +36,7 @@ _SHOWN_BY: dict[type, str] = {record: shown for state in STATES for record, show
 
 
 class ReplayTransport(Transport):
-    """Plays one recording, until it is gone on with live.
+    """Plays one recording, until it is continued live.
 
     Args:
         client: Shows it.
@@ -54,7 +54,7 @@ class ReplayTransport(Transport):
 
     @property
     def running(self) -> bool:
-        """Whether it plays."""
+        """True if it plays."""
         return self._player.playing
 
     @property
@@ -99,7 +99,7 @@ class ReplayTransport(Transport):
 
     @property
     def _at_caption(self) -> bool:
-        """Whether the selected token is the one that a caption speaks of now."""
+        """True if the selected token is the one that a caption speaks of now."""
         caption, selected = self._player.telling, self._client.timeline.selected
         return caption is not None and selected is not None and selected.node == caption.node
 
@@ -125,7 +125,7 @@ class ReplayTransport(Transport):
         return "" if self._player.playing else f"Plays {speed_text(self._player.speed)}"
 
     def _do(self, what: Callable[[], None]) -> str:
-        """Do something with the recording, unless it is about to be gone on with live."""
+        """Do something with the recording, unless it is about to be continued live."""
         if not self.going.under_way:
             what()
             self._client.note_running()
@@ -181,7 +181,7 @@ class ReplayTransport(Transport):
                 f"goes back{self._live}"
             )
         if (elsewhere := _SHOWN_BY.get(type(player.last))) is not None:
-            return f"Recorded, {shown:,} of {there:,}. {with_keys(elsewhere)}, {key_for('step')} goes on"
+            return f"Recorded, {shown:,} of {there:,}. {with_keys(elsewhere)}, {key_for('step')} continues"
         if player.file.following:
             many = f"{player.behind:,} changes" if player.behind > 1 else "One change"
             return (
@@ -215,7 +215,7 @@ class ReplayTransport(Transport):
 
     @property
     def captioned(self) -> bool:
-        """Whether the recording has captions at all."""
+        """True if the recording has captions at all."""
         return self._player.file.captions.any
 
 
@@ -242,7 +242,7 @@ class Opening:
     own: LoadSettings | None = None
     """How it was loaded while it was live, until a moment ago: the engine that had it is gone."""
     load: dict[str, Any] = field(default_factory=dict)
-    """Fields of the recorded `LoadSettings` that are replaced when it goes on live."""
+    """Fields of the recorded `LoadSettings` that are replaced when it continues live."""
 
 
 class Playback:
@@ -325,7 +325,7 @@ class Playback:
         backend = ReplayBackend(controller, self._emit, self._host.say)
 
         def from_the_start() -> None:
-            """Show the recording anew, as a lesson's card goes back in it: it is not gone on with from elsewhere."""
+            """Show the recording anew, as a lesson's card goes back in it: it is not continued from elsewhere."""
             if self.going is not None:
                 self.going.leave()
             backend.begin()

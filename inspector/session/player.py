@@ -47,11 +47,11 @@ class RecordedEntries:
         self.entries: list[Entry] = []
         """Those that were read."""
         self.reading = True
-        """Whether there is more of the file to come; what a program appends later aside."""
+        """True if there is more of the file to come; what a program appends later aside."""
         self.failure: TraceError | None = None
         """Why the rest can't be read, if so; what was read before it stands."""
         self.stopped = False
-        """Whether a person had the rest left unread."""
+        """True if a person had the rest left unread."""
         self.stops = Stops(self.entries)
         """Where steps through it end."""
         self.opened: list[int] = []
@@ -74,12 +74,12 @@ class RecordedEntries:
 
     @property
     def following(self) -> bool:
-        """Whether more may come at the end."""
+        """True if more may come at the end."""
         return self._reader.follows
 
     @property
     def left(self) -> bool:
-        """Whether no program appends to a file that is followed, as far as was seen a moment ago."""
+        """True if no program appends to a file that is followed, as far as was seen a moment ago."""
         if (now := time.monotonic()) - self._looked >= LOOK_SECONDS:
             self._looked, self._left = now, self.following and not in_use(self.path)
         return self._left
@@ -169,7 +169,7 @@ class Player:
         """How often was drawn again after the nodes of the tree on show."""
         self._show, self._begin, self._clock = show, begin, clock
         self._speaks = False
-        """Whether the captions of the place are shown: where it was stepped or played to."""
+        """True if the captions of the place are shown: where it was stepped or played to."""
         self._nth = 0
         """Which of them is shown: two may speak at one place."""
         self._seen: tuple[object, ...] = ()
@@ -183,7 +183,7 @@ class Player:
 
     @property
     def at_end(self) -> bool:
-        """Whether all is on show."""
+        """True if all is on show."""
         return not self.file.reading and self.position == len(self.file.entries)
 
     @property
@@ -193,7 +193,7 @@ class Player:
 
     @property
     def settled(self) -> bool:
-        """Whether nothing is being read or caught up with."""
+        """True if nothing is being read or caught up with."""
         return not self.file.reading and self.position == self._wanted
 
     @property
@@ -328,7 +328,7 @@ class Player:
 
     @property
     def _played(self) -> bool:
-        """Whether all that was read is on show, the last caption too."""
+        """True if all that was read is on show, the last caption too."""
         captions = self.file.captions.speaking(self.position)
         return self.position == len(self.file.entries) and self._nth + 1 >= len(captions)
 

@@ -13,7 +13,7 @@ from inspector.state.timeline import Timeline
 
 
 def is_conversation(messages: Sequence[Message]) -> bool:
-    """Whether there is more than a system prompt and one message."""
+    """True if there is more than a system prompt and one message."""
     return sum(message.role != "system" for message in messages) > 1
 
 
@@ -59,7 +59,7 @@ def transcript(messages: Sequence[Message]) -> str:
 
 @frozen
 class Draft:
-    """What was typed, and whether it is to be prefilled."""
+    """The typed text, and whether it is to be prefilled."""
 
     prompt: Prefill
     submitted: bool

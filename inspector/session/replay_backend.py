@@ -142,7 +142,7 @@ class ReplayBackend:
 
     def _visit(self, node: int) -> bool:
         if node not in self._controller.timeline.tree.nodes:
-            self._answer(f"Recorded: nobody stepped here.{self._way}")
+            self._answer(f"Recorded: no step was taken here.{self._way}")
             return False
         self._controller.timeline.visit(node)
         return True
@@ -154,7 +154,7 @@ class ReplayBackend:
                 timeline.select(len(timeline.tree.path(child)) - 1)
                 timeline.visit(timeline.tree.leaf(child))
                 return True
-        self._answer(f"Recorded: this way was not taken.{self._way}")
+        self._answer(f"Recorded: this token was not taken.{self._way}")
         return False
 
     @property
@@ -162,7 +162,7 @@ class ReplayBackend:
         return (
             ""
             if self._controller.transport.bound
-            else f" {key_for('go_live')} goes on live, then you can take any token"
+            else f" {key_for('go_live')} continues live, then you can take any token"
         )
 
     def _explain(self, command: protocol.Explain) -> Explained | Failure:
@@ -187,7 +187,7 @@ class ReplayBackend:
 
 
 def _failure(command: Command, message: str) -> Failure:
-    return Failure(command.kind, message, f"{key_for('go_live')} goes on live.")
+    return Failure(command.kind, message, f"{key_for('go_live')} continues live.")
 
 
 def _matches(candidate: Candidate, query: TokenQuery) -> bool:
@@ -202,7 +202,7 @@ def _matches(candidate: Candidate, query: TokenQuery) -> bool:
 
 
 def _whole(explained: Explained) -> bool:
-    """Whether an explanation has a value for each candidate, as one that an engine made does."""
+    """True if an explanation has a value for each candidate, as one that an engine made does."""
     count = len(explained.next.candidates)
     parts = (explained.logits, explained.earlier, *(column.values for column in explained.columns))
     return all(len(part) == count for part in parts)

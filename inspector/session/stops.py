@@ -84,7 +84,7 @@ class Captions:
 
     @property
     def any(self) -> bool:
-        """Whether there are any at all."""
+        """True if there are any at all."""
         return bool(self.at)
 
     def note(self, place: int, entry: Entry) -> int | None:
@@ -127,7 +127,7 @@ class Captions:
         return None
 
     def alone(self, place: int, stop: int) -> bool:
-        """Whether at a place there is nothing else to be seen than at a stop before it, but for the caption there."""
+        """True if at a place there is nothing else to be seen than at a stop before it, but for the caption there."""
         return self._changed <= stop < place and stop not in self.at
 
     def _opened(self, place: int, opened: PromptOpened, at: float) -> None:
@@ -220,7 +220,7 @@ class Stops:
             self._places.append(len(self._entries))
 
     def _belongs_to_last(self, value: Kept | Unknown) -> bool:
-        """Whether an entry is shown with the step before it: what was drafted behind its token, a prompt's logprobs."""
+        """True if an entry is shown with the step before it: what was drafted behind its token, a prompt's logprobs."""
         if not self._places or self._places[-1] == self._spoken:
             return False
         return isinstance(value, PromptReadings) or (

@@ -20,7 +20,7 @@ from inspector.state.timeline import Phase
 MAX_QUEUED_STEPS = 8
 """A held space bar queues no more than this, so that it doesn't step on long after it is let go."""
 
-REFUSED = "Recorded: no model is loaded. {go_live} goes on live from here"
+REFUSED = "Recorded: no model is loaded. {go_live} continues live from here"
 
 
 class Transport(Protocol):
@@ -33,7 +33,7 @@ class Transport(Protocol):
 
     @property
     def running(self) -> bool:
-        """Whether something goes on by itself."""
+        """True if something goes on by itself."""
 
     @property
     def ready(self) -> frozenset[str]:
@@ -91,7 +91,7 @@ class Transport(Protocol):
 
     @property
     def captioned(self) -> bool:
-        """Whether room for captions is kept."""
+        """True if room for captions is kept."""
         return False
 
 
@@ -100,7 +100,7 @@ class LiveTransport(Transport):
 
     Args:
         client: Takes the commands.
-        prefill: May wait to be gone on with.
+        prefill: May wait to be continued.
         runs: Begin and go on.
         setup: Opens models.
     """
@@ -112,12 +112,12 @@ class LiveTransport(Transport):
 
     @property
     def running(self) -> bool:
-        """Whether a run is outstanding."""
+        """True if a run is outstanding."""
         return bool(self._client.of(Run))
 
     @property
     def ready(self) -> frozenset[str]:
-        """On, where a prefill waits to be gone on with."""
+        """On, where a prefill waits to be continued."""
         return frozenset({"on"} if self._prefill.waits else ())
 
     @property
@@ -127,7 +127,7 @@ class LiveTransport(Transport):
         return f"pace {pace_text(self._runs.pace)}" if slowed else ""
 
     def step(self, telling: Telling = ()) -> str:
-        """Pause a run, go on with a prefill, walk forward at an older token, or take one step at the tip."""
+        """Pause a run, continue with a prefill, walk forward at an older token, or take one step at the tip."""
         timeline = self._client.timeline
         if timeline.running:
             self._client.pause()
@@ -200,7 +200,7 @@ class LiveTransport(Transport):
         where = f"{timeline.held:,} of {len(timeline.items):,} tokens"
         if self._prefill.waits:
             return (
-                f"Prefill stopped at {where}. Press {key_for('step')} to go on, {key_for('prompt')} for "
+                f"Prefill stopped at {where}. Press {key_for('step')} to continue, {key_for('prompt')} for "
                 "another prompt"
             )
         chunks = f" in chunks of {size:,}" if size else ""

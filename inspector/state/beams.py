@@ -1,4 +1,4 @@
-"""What is known of beam search: every token that a beam ever reached, and how far the last search has come."""
+"""The state of beam search: every token that a beam ever reached, and how far the last search has come."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ class BeamNode:
     rank: int | None = None
     """In the final ranking, 1 the best; at the last node of a hypothesis."""
     greedy: bool = False
-    """Whether greedy decoding takes it."""
+    """True if greedy decoding takes it."""
     ends: bool = False
-    """Whether it is an end-of-sequence token that ended a hypothesis."""
+    """True if it is an end-of-sequence token that ended a hypothesis."""
 
 
 @slotted
@@ -67,7 +67,7 @@ class BeamSearch:
 
     @property
     def over(self) -> bool:
-        """Whether the search can't continue."""
+        """True if the search can't continue."""
         return self.ended is not None or self.failure is not None
 
     @property
@@ -101,7 +101,7 @@ class BeamHistory(CapabilityState):
         """Last nodes of the beams and hypotheses of the last search that fell out, in the order in which they did."""
         self._children: dict[int, list[int]] = {}
         self._opening = False
-        """Whether the command that began the search is still under way."""
+        """True if the command that began the search is still under way."""
 
     def apply(self, record: Record) -> None:
         """Take in one record; those of other matters change nothing."""
@@ -137,7 +137,7 @@ class BeamHistory(CapabilityState):
                 yield Token(node.node, node.parent, node.text, b"", node.logprob, "beam")
 
     def children(self, node: int) -> list[int]:
-        """What grew from a node in the last search."""
+        """The nodes that grew from a node in the last search."""
         return self._children.get(node, [])
 
     def path(self, node: int) -> list[BeamNode]:

@@ -24,7 +24,7 @@ _WORDS = {"inserted": "typed"}
 
 @frozen
 class Token:
-    """What a fold needs to know of one node, wherever it comes from."""
+    """The facts of one node that a fold needs, wherever they come from."""
 
     node: int
     parent: int
@@ -39,7 +39,7 @@ class Token:
 
 
 def token(item: PromptToken | Step, parent: int) -> Token:
-    """What a fold needs to know of a token or a step.
+    """The facts of a token or a step that a fold needs.
 
     Args:
         item: From the engine.
@@ -134,7 +134,7 @@ class Partition:
         self._tokens = tokens
 
     def alike(self, above: int, node: int) -> bool:
-        """Whether both are prompt or both are completion."""
+        """True if both are prompt or both are completion."""
         if above == ROOT:
             return False
         return (self._tokens[above].made == PROMPT) == (self._tokens[node].made == PROMPT)
@@ -312,7 +312,7 @@ class Branches:
         return self._tokens[branch.first].made
 
     def leads(self, node: int, to: int) -> bool:
-        """Whether the path to a node goes through another, or ends there; costs the branches above it."""
+        """True if the path to a node goes through another, or ends there; costs the branches above it."""
         branch, end = self._branch[node], self._branch[to]
         if branch is end:
             return self.place(node) <= self.place(to)

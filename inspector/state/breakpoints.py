@@ -56,7 +56,7 @@ class BreakpointState:
             return ""
         held = "; ".join(map(visible, self.hit.conditions))
         if not self.skipping:
-            return f"Stopped: {held}. {key_for('run')} goes on, {key_for('breakpoints')} changes it"
+            return f"Stopped: {held}. {key_for('run')} continues, {key_for('breakpoints')} changes it"
         return self._skipped(coming, held)
 
     def _skipped(self, coming: protocol.Distribution, held: str) -> str:

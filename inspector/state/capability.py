@@ -1,4 +1,4 @@
-"""What the state of a capability is: the base of what its records come to, live or recorded."""
+"""The base class of the states of capabilities, made from their records, live or recorded."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ReplayStop(Enum):
 
 
 class CapabilityState:
-    """What the records of one capability come to. `STATES` lists all of them; a `Timeline` has one of each."""
+    """The state that the records of one capability make. `STATES` lists all of them; a `Timeline` has one of each."""
 
     TAKES: ClassVar[tuple[type[Record], ...]] = ()
     """The records that change it."""

@@ -58,7 +58,7 @@ class Made:
 
 
 def conditions(tree: SessionTree, item: Item) -> tuple[TextCondition, ...]:
-    """What one token was made with.
+    """The conditions under which one token was made.
 
     Args:
         tree: Whose token it is.
@@ -114,7 +114,7 @@ def order(settings: Settings | None) -> TextCondition | None:
 
 
 def requested(settings: Settings, load: LoadSettings) -> list[TextCondition]:
-    """What all of a text is made with that is generated with some settings.
+    """The conditions of a text that is generated with some settings.
 
     Args:
         settings: Of the sampler.
@@ -125,7 +125,7 @@ def requested(settings: Settings, load: LoadSettings) -> list[TextCondition]:
 
 
 def by_token(tree: SessionTree, items: Sequence[Item]) -> list[tuple[TextCondition, ...]]:
-    """What each of some tokens was made with: settings too, where not all tokens have the same.
+    """The conditions under which each of some tokens was made: settings too, where not all tokens have the same.
 
     Args:
         tree: Whose tokens they are.
@@ -136,7 +136,7 @@ def by_token(tree: SessionTree, items: Sequence[Item]) -> list[tuple[TextConditi
 
 
 def made_with(tree: SessionTree, items: Sequence[Item]) -> list[Made]:
-    """What the tokens of a path were made with, each with the tokens that it is true of.
+    """The conditions of a path's tokens, each with the tokens that it is true of.
 
     Args:
         tree: Whose path it is.
@@ -192,5 +192,5 @@ def _listed(noun: str, ranges: Sequence[tuple[int, int]]) -> str:
 
 
 def in_short(made: Sequence[Made]) -> str:
-    """What a path was made with, in one phrase; empty where it was the model and its sampler alone."""
+    """The conditions of a path, in one phrase; empty where it was the model and its sampler alone."""
     return " · ".join(dict.fromkeys(each.condition.short for each in made))

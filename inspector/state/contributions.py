@@ -57,7 +57,7 @@ class TokenChoices:
     against: int | None = None
     """The one that it is compared with; None for the best other candidate."""
     alone: bool = False
-    """Whether one token is looked at by itself."""
+    """True if one token is looked at by itself."""
 
     def at(self, node: int) -> Self:
         """These choices, the tokens forgotten where they were chosen at another node."""
@@ -125,7 +125,7 @@ class ContributionRow:
     after: float | None = None
     """Where the logit, or the difference, is once this part has written; None for heads."""
     last: bool = False
-    """Whether it is the last head of its attention."""
+    """True if it is the last head of its attention."""
 
     @property
     def key(self) -> tuple[int, int | None]:
@@ -134,7 +134,7 @@ class ContributionRow:
 
     @property
     def within(self) -> bool:
-        """Whether it is a share of an attention."""
+        """True if it is a share of an attention."""
         return self.kind in ("head", "rest")
 
 

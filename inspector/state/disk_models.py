@@ -116,7 +116,7 @@ def _fitting(model: DiskModel, room: Room) -> str:
 
 
 def matches(model: DiskModel, query: str) -> bool:
-    """Whether each word of a query is in a model's name, family, bits or source, in any case.
+    """True if each word of a query is in a model's name, family, bits or source, in any case.
 
     Args:
         model: The model.

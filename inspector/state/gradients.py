@@ -32,7 +32,7 @@ BASELINES = {
 
 @frozen
 class TokenShare:
-    """What one token of the context has."""
+    """The share of one token of the context."""
 
     place: int
     """In the path, from 0."""
@@ -112,6 +112,6 @@ def percent_off(error: float) -> str:
 
 
 def notes_of(read: GradientsRead) -> list[str]:
-    """What one has to know besides; printable."""
+    """Remarks on the shares; printable."""
     free = read.chooses and not read.held_experts and read.method == "integrated"
     return [*([JUMPS] if free else []), *map(visible, read.notes)]

@@ -1,4 +1,4 @@
-"""What a grammar does after a token, in sentences. Pure; all of it is printable."""
+"""The effect of a grammar after a token, in sentences. Pure; all of it is printable."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FIGHTS = 0.01
 
 
 def outside(reading: GrammarReading | None) -> bool:
-    """Whether the text left the grammar."""
+    """True if the text left the grammar."""
     return reading is not None and reading.state == "left"
 
 
@@ -32,7 +32,7 @@ def warning(reading: GrammarReading) -> str:
     """That the grammar fights the model; empty where it doesn't."""
     if reading.state in ("left", "ended") or not reading.allowed or reading.mass >= FIGHTS:
         return ""
-    return f"The grammar fights the model: it allows {share(reading.mass)} of what the model believes."
+    return f"The grammar fights the model: it allows {share(reading.mass)} of the model's probability."
 
 
 def share(mass: float) -> str:

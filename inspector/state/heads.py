@@ -1,4 +1,4 @@
-"""What heads do, in words, for screen, command line and exports: which are named by it, or that none is."""
+"""The roles of heads in words, for screen, command line and exports: which heads have one, or that none has."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def measured_on(scored: HeadsScored) -> str:
     if (texts := scored.texts) is None:
         return f"{count(scored.tokens)} tokens of this path"
     return (
-        f"{count(texts.count)} text{'s' * (texts.count != 1)} of {count(texts.length)} random tokens and the same "
-        f"again (seed {texts.seed})"
+        f"{count(texts.count)} text{'s' * (texts.count != 1)} of {count(texts.length)} random tokens, each "
+        f"repeated once (seed {texts.seed})"
     )
 
 

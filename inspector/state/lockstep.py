@@ -42,7 +42,7 @@ class LockstepSoFar(CapabilityState):
     ahead: dict[int, LockstepSpan] = field(default_factory=dict)
     """Both distributions after a node."""
     looking: bool = False
-    """Whether the views of a token are to be those of the second model: a person's choice, while there is one."""
+    """True if the views of a token are to be those of the second model: a person's choice, while there is one."""
     ways: dict[int, WaysParted] = field(default_factory=dict)
     """By the node from which both went on."""
     _sent: list[LockstepSpan] = field(default_factory=list)
@@ -288,7 +288,7 @@ class Divergences:
 
     @property
     def by_ids(self) -> bool:
-        """Whether the spans are single tokens of both, so that perplexities are over the same tokens."""
+        """True if the spans are single tokens of both, so that perplexities are over the same tokens."""
         return bool(self.changes)
 
     # ---- perplexity -------------------------------------------------------------------------

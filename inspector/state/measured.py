@@ -1,4 +1,4 @@
-"""What was measured of the model, from the records as they come, live or recorded. Pure."""
+"""The measurements of the model, from the records as they come, live or recorded. Pure."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def word_label(word: WordApart) -> str:
 
 
 def head(algorithm: TokenizerKind) -> str:
-    """What stands over the first column of a ladder."""
+    """The head of a ladder's first column."""
     return {"bpe": "rank", "unigram": "logprob", "wordpiece": "step"}[algorithm]
 
 

@@ -86,15 +86,15 @@ def _pair_of(line: str, where: str) -> PatchPair:
     try:
         value: Any = json.loads(line)
     except (ValueError, RecursionError):
-        raise PromptError(f"{where} is no JSON.", _SHAPE) from None
+        raise PromptError(f"{where} is not JSON.", _SHAPE) from None
     if not isinstance(value, dict) or not value.keys() <= FIELDS.keys():
-        raise PromptError(f"{where} is no pair of texts.", _SHAPE)
+        raise PromptError(f"{where} is not a pair of texts.", _SHAPE)
     for name, needed in FIELDS.items():
         given = value.get(name, "")
         if not isinstance(given, str) or (needed and not given):
-            raise PromptError(f"{where}: {name} is no text.", _SHAPE)
+            raise PromptError(f"{where}: {name} is not a text.", _SHAPE)
     if bool(value.get("token")) != bool(value.get("other")):
-        raise PromptError(f"{where} has one answer.", "Give both, or none.")
+        raise PromptError(f"{where} has only one of the two answers.", "Give both, or none.")
     return PatchPair(**value)
 
 
@@ -111,13 +111,13 @@ def facing_from(text: str) -> Facing:
     for part in text.split(","):
         named = _STRETCH.fullmatch(part.strip())
         if named is None:
-            raise ValueError(f"{part.strip()!r} faces nothing: write 5:7 or 6-8:8-10")
+            raise ValueError(f"{part.strip()!r} names no partner: write 5:7 or 6-8:8-10")
         first, last, partner, end = (None if each is None else int(each) for each in named.groups())
         assert first is not None
         assert partner is not None
         length = (last if last is not None else first) - first
         if length < 0 or length != (end if end is not None else partner) - partner or length > MOST_FACING:
-            raise ValueError(f"{part.strip()!r}: both stretches must be as long")
+            raise ValueError(f"{part.strip()!r}: both stretches must have the same length")
         pairs += [(first + at, partner + at) for at in range(length + 1)]
     return tuple(pairs)
 

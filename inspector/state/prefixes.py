@@ -25,7 +25,7 @@ SENTENCES: dict[Cause, str] = {
     "order of tools": "the same tools stand in another order",
     "tool call": "the template writes the call of a tool in another way than the model did",
     "white space": "the same text follows after other white space",
-    "other text": "the text is another one",
+    "other text": "the text differs",
 }
 THINKING = (
     "<think",

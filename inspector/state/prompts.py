@@ -43,7 +43,7 @@ class Prompts:
     current: PromptRead | None = None
     """The path's last prompt; where the path leaves inside one, the prompt on show before."""
     reading: bool = False
-    """Whether a prompt's prefill is under way, or was stopped on its way."""
+    """True if a prompt's prefill is under way, or was stopped on its way."""
     failure: Failure | None = None
     """Why the last prompt was refused, until one is taken."""
     kv: dict[int, KVReading] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class Prompts:
 
     @property
     def readings_ms(self) -> float:
-        """What its prompt logprobs took so far; 0 without any."""
+        """The milliseconds that its prompt logprobs took so far; 0 without any."""
         if self.current is None:
             return 0.0
         recorded = self.prefilled.echo_ms if self.prefilled else 0.0
@@ -86,7 +86,7 @@ class Prompts:
 
     @property
     def lost_words(self) -> str:
-        """What the prompt that was just read lost of the KV cache, why, and what that cost; empty for nothing."""
+        """The tokens of the KV cache that the last prompt lost, with cause and cost; empty for nothing."""
         read = self.current
         if read is None or (broken := read.broken) is None or (end := read.prefilled) is None:
             return ""

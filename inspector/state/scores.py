@@ -87,12 +87,12 @@ def _shares(
 
 
 def key_shares(read: ScoreRead, key: int, against: int | None = None) -> list[ScoreShare]:
-    """What each writer of the keys makes of the difference, the largest first."""
+    """The shares of the keys' writers in the difference, the largest first."""
     return _shares(read, [score_writer_name(each) for each in read.writers], read.by_key, key, against)
 
 
 def query_shares(read: ScoreRead, key: int, against: int | None = None) -> list[ScoreShare]:
-    """What each writer of the query makes of the difference, the largest first."""
+    """The shares of the query's writers in the difference, the largest first."""
     return _shares(read, [score_writer_name(each) for each in read.writers], read.by_query, key, against)
 
 

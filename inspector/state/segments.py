@@ -57,17 +57,17 @@ class PathRun:
 
     @property
     def blank(self) -> bool:
-        """Whether it has nothing but white space."""
+        """True if it has nothing but white space."""
         return self.word == self.end
 
     @property
     def told(self) -> bool:
-        """Whether it is worth a line: markup and white space are none."""
+        """True if it is worth a line: markup and white space are none."""
         return self.kind is not None and self.kind != MARKUP and not self.blank
 
 
 class Figures(NamedTuple):
-    """What is known of some tokens together."""
+    """Figures of some tokens together."""
 
     tokens: int = 0
     ms: float = 0.0
@@ -110,7 +110,7 @@ class PathSegments:
     provisional: int = 0
     """Tokens at the end whose kinds the next ones decide."""
     over: bool = False
-    """Whether the reply at its end has ended."""
+    """True if the reply at its end has ended."""
     _blank: list[bool] = field(default_factory=list)
     """Whether each token is white space."""
     _sums: list[Figures] = field(default_factory=lambda: [NOTHING])
@@ -123,7 +123,7 @@ class PathSegments:
 
     @property
     def several(self) -> bool:
-        """Whether there is more than one: else there is nothing to tell apart."""
+        """True if there is more than one: else there is nothing to tell apart."""
         return len(list(islice((run for run in self.runs if run.told), 2))) > 1
 
     def at(self, slot: int) -> PathRun | None:
@@ -132,7 +132,7 @@ class PathSegments:
         return self.runs[place] if place < len(self.runs) else None
 
     def figures(self, runs: Iterable[PathRun]) -> Figures:
-        """What is known of the tokens of some runs together."""
+        """Figures of the tokens of some runs together."""
         for item in self.items[len(self._sums) - 1 : len(self.kinds)]:
             surprisal = METRIC["surprisal"].value(item)
             ms, steps = (item.ms.total, 1) if isinstance(item, Step) else (0.0, 0)
@@ -188,7 +188,7 @@ class PathSegments:
 
 
 class Segments(CapabilityState):
-    """What the records say of whose each token is."""
+    """The segments of all tokens, from the records."""
 
     TAKES: ClassVar[tuple[type[Record], ...]] = (ModelFacts, PromptOpened, Step, ToolCallChecked)
 
@@ -354,7 +354,7 @@ def labels(segments: PromptSegments, tokens: int) -> list[tuple[SegmentKind | No
 
 
 def left_out_words(left_out: LeftOut) -> str:
-    """What a template left out, a sentence."""
+    """A sentence on what a template left out."""
     of = f" of message {left_out.message + 1}" if left_out.message >= 0 else ""
     if left_out.written:
         return f"Where the template wrote {left_out.kind}{of} isn't known; it counts as markup"

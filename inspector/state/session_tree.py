@@ -23,7 +23,7 @@ BOOKMARKED = f"{STAR} bookmarked"  # a bookmark alone, in words
 
 @dataclass(slots=True, eq=False)
 class Deletion:
-    """What one deletion hid."""
+    """The nodes that one deletion hid."""
 
     node: int
     tokens: dict[int, Token]
@@ -66,7 +66,7 @@ class Marks:
         return next((deletion for deletion in reversed(self._deletions) if deletion.tokens), None)
 
     def hides(self, node: int) -> bool:
-        """Whether the deletion of a node hides anything still."""
+        """True if the deletion of a node hides anything still."""
         return any(deletion.node == node and deletion.tokens for deletion in self._deletions)
 
     # ---- records as they come ---------------------------------------------------------------
@@ -87,7 +87,7 @@ class Marks:
                 pass
 
     def _is_shown(self, node: int, tree: SessionTree) -> bool:
-        """Whether it is a token of the prompt on show, which stays."""
+        """True if it is a token of the prompt on show, which stays."""
         known = tree.branches.of(tree.tip) is not None
         return tree.branches[node].made == PROMPT and known and tree.branches.leads(node, tree.tip)
 
@@ -292,7 +292,7 @@ class SessionTree:
         self.visit(node)
 
     def known(self, item: PromptToken) -> Item:
-        """What is known of a prompt's token: of one that was stepped, or read in an earlier prompt, that."""
+        """The readings of a prompt's token: of one that was stepped, or read in an earlier prompt, those."""
         before = self.nodes.get(item.node)
         return item if before is None or before.logprob is None else before
 

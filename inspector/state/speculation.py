@@ -34,7 +34,7 @@ RECENT = 64
 
 @frozen
 class SpeculationTotals:
-    """What some rounds came to; milliseconds are measured."""
+    """The sums over some rounds; milliseconds are measured."""
 
     rounds: int
     taken: int
@@ -72,7 +72,7 @@ class SpeculationTotals:
 
     @property
     def saved_ms(self) -> float | None:
-        """What the rounds saved against plain steps; below 0 where they lost."""
+        """The milliseconds that the rounds saved against plain steps; below 0 where they lost."""
         return (self.plain_ms - self.token_ms) * self.taken if self.plain_ms and self.taken else None
 
 
@@ -161,7 +161,7 @@ class Speculation(CapabilityState):
 
     @property
     def totals(self) -> SpeculationTotals:
-        """What the rounds so far came to."""
+        """The sums over the rounds so far."""
         rounds = self.rounds
         taken = sum(each.taken for each in rounds)
         most = max((len(each.drafts) for each in rounds), default=0)
@@ -241,7 +241,7 @@ def _why(totals: SpeculationTotals, plain_ms: float) -> str:
 
 
 def figures(totals: SpeculationTotals) -> list[tuple[str, str]]:
-    """What the rounds came to, as names and values."""
+    """Figures of the rounds, as names and values."""
     places = [f"{accepted}/{looked}" for accepted, looked in zip(totals.accepted, totals.looked, strict=True)]
     rates = totals.acceptance
     plain = (
@@ -273,7 +273,7 @@ def rules(totals: SpeculationTotals) -> list[tuple[str, str, str]]:
 
 
 def proof(found: SpeculationVerified) -> str:
-    """What the comparison with plain steps came to, in a sentence."""
+    """The result of the comparison with plain steps, in a sentence."""
     tokens = f"{found.tokens} token" + "s" * (found.tokens != 1)
     logits = f"logits differ by {found.difference:.2g} at most"
     if found.differs is None:

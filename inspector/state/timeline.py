@@ -1,4 +1,4 @@
-"""What is shown: the tokens of the current path, the selected slot, and what follows from them.
+"""The state of the session on show: the tokens of the current path, the selected slot, and what follows from them.
 
 A path of n tokens has n + 1 slots: slot i < n is token i, slot n is the token to come. Every panel shows the
 selected slot, from records that were handed out already: looking never asks the engine.
@@ -90,7 +90,7 @@ TO_PREDICT = "hidden until you predict"
 
 
 class Phase(Enum):
-    """What the engine is doing, for the header."""
+    """The engine's activity, for the header."""
 
     LOADING = "loading"
     EMPTY = "empty"
@@ -151,7 +151,7 @@ class Timeline:
     states: dict[type[CapabilityState], CapabilityState] = field(
         default_factory=lambda: {kind: kind() for kind in STATES}
     )
-    """What the records of each capability came to: see `of`."""
+    """The state of each capability: see `of`."""
 
     tree: SessionTree = field(default_factory=SessionTree)
     """All tokens, of which the path is one way through."""
@@ -226,7 +226,7 @@ class Timeline:
 
     @property
     def distribution(self) -> protocol.Distribution | None:
-        """What the selected slot was, or will be, taken from; None in the prompt."""
+        """The distribution from which the selected slot was, or will be, taken; None in the prompt."""
         if self.following:
             return self.next
         item = self.selected
@@ -241,7 +241,7 @@ class Timeline:
         return item.candidates if isinstance(item, PromptToken) else ()
 
     def conceals(self, *what: str) -> bool:
-        """Whether any of some things is not to be seen for now: each panel asks before it shows it."""
+        """True if any of some things is not to be seen for now: each panel asks before it shows it."""
         return not self.concealed.isdisjoint(what)
 
     @property
@@ -310,7 +310,7 @@ class Timeline:
         return bisect_left(self.step_slots, slot)
 
     def explanation(self) -> StageExplanation | None:
-        """What is known of the sampler's work at the selected slot, under the settings tried if there are any."""
+        """The explanation of the sampler's work at the selected slot, under the settings tried if there are any."""
         explanation = self.trial.last_explanation if self.trial else self.last_explanation
         return explanation if explanation is not None and explanation.of is self.distribution else None
 

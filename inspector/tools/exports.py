@@ -1,4 +1,4 @@
-"""What all tools of the program contribute to an export, as in the registry: for where there is no screen."""
+"""The parts that all tools contribute to an export, as in the registry: for where there is no screen."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What several panels and screens are drawn with."""
+"""Widgets that several panels and screens use."""

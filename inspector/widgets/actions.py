@@ -274,8 +274,8 @@ FINDER = Action(
     worth=3, place=91, listed=False,
 )  # fmt: skip
 HELP = Action(
-    "help", "Help", "Show the keys and what is shown.", lambda own: own.host.help(own.TOOL), hint="help", worth=2,
-    place=92, listed=False,
+    "help", "Help", "Show the keys, and explain what is shown.", lambda own: own.host.help(own.TOOL), hint="help",
+    worth=2, place=92, listed=False,
 )  # fmt: skip
 
 

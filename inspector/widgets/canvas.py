@@ -1,4 +1,4 @@
-"""What the panels draw with: rows of segments, and a widget that paints only rows that differ."""
+"""The base of the panels: rows of segments, and a widget that paints only rows that differ."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def rgb_style(ink: scales.Rgb | None = None, ground: scales.Rgb | None = None) -
 
 
 def colourful(app: App[object]) -> bool:
-    """Whether the terminal shows enough colours for a scale; where not, glyphs and underlines carry it."""
+    """True if the terminal shows enough colours for a scale; where not, glyphs and underlines carry it."""
     return not app.no_color and app.console.color_system in ("256", "truecolor")
 
 
 def is_dark(app: App[object]) -> bool:
-    """Whether the theme is a dark one."""
+    """True if the theme is a dark one."""
     return app.current_theme.dark
 
 
@@ -68,7 +68,7 @@ def why_empty(timeline: Timeline | None, empty: str) -> tuple[str, str]:
         case Phase.LOADING:
             return "The model is loading.", empty
         case Phase.FAILED:
-            return "No model could be loaded.", "Why, and what to press, is said in the place of the text."
+            return "No model could be loaded.", "The text panel says why, and what to press."
         case Phase.EMPTY if timeline is not None and timeline.prompts.failure is not None:
             return visible(
                 timeline.prompts.failure.message
@@ -186,7 +186,7 @@ class Canvas(Inked):
 
     @property
     def frameless(self) -> bool:
-        """Whether it has a row or a few and no frame, by the class `-line`: the first row tells its name then."""
+        """True if it has a row or a few and no frame, by the class `-line`: the first row tells its name then."""
         return self.has_class("-line")
 
     def draw(self, width: int, height: int) -> list[Row]:
@@ -285,7 +285,7 @@ class Canvas(Inked):
 
 
 def looks_same(one: Content | None, other: Content | None) -> bool:
-    """Whether two titles look the same: `==` on `Content` compares the text alone."""
+    """True if two titles look the same: `==` on `Content` compares the text alone."""
     return one is other or (one is not None and other is not None and one.is_same(other))
 
 

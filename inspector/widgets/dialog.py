@@ -1,4 +1,4 @@
-"""What all dialogs share: a framed box over the screen, a body that scrolls, buttons, Escape and ctrl+s."""
+"""The base of all dialogs: a framed box over the screen, a body that scrolls, buttons, Escape and ctrl+s."""
 
 from __future__ import annotations
 

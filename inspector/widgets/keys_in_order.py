@@ -53,7 +53,7 @@ class KeysInOrder:
 
     @property
     def busy(self) -> bool:
-        """Whether a key is under way, or waits for one that is."""
+        """True if a key is under way, or waits for one that is."""
         return self._since is not None
 
     async def take(self, event: events.Event) -> None:

@@ -67,11 +67,11 @@ class Overlay(KeyedScreen[Result]):
     """When it was shown again: what its widgets sent before is of no concern any more."""
     _dismissed: bool = False
     _settled: bool = False
-    """Whether it was laid out with its widgets at their sizes: what is painted before that is painted twice."""
+    """True if it was laid out with its widgets at their sizes: what is painted before that is painted twice."""
     painted: bool = False
-    """Whether it was painted since it was shown."""
+    """True if it was painted since it was shown."""
     takes_keys: bool = False
-    """Whether its widgets are there and the first one has the focus: keys that come before that wait."""
+    """True if its widgets are there and the first one has the focus: keys that come before that wait."""
     _styled: str = ""
     """The theme that its widgets were styled in."""
     _held: tuple[Result | None] | None = None
@@ -104,7 +104,7 @@ class Overlay(KeyedScreen[Result]):
         """Fill the widgets with what an opening set: called once they are there, and whenever this is shown again."""
 
     def serves(self, made: Overlay[Result]) -> bool:
-        """Whether this one's widgets are those that a new one of the same class would build.
+        """True if this one's widgets are those that a new one of the same class would build.
 
         Args:
             made: The new one.
@@ -145,7 +145,7 @@ class Overlay(KeyedScreen[Result]):
 
     @property
     def left(self) -> bool:
-        """Whether it was dismissed, or the program ends: its widgets are going, and nothing may be asked of them."""
+        """True if it was dismissed, or the program ends: its widgets are going, and nothing may be asked of them."""
         return self._dismissed or self._pruning or self.app._exit or not self.app.is_running
 
     def dismiss(self, result: Result | None = None) -> AwaitComplete:
@@ -232,7 +232,7 @@ class Overlay(KeyedScreen[Result]):
         return self.is_mounted and not self.left and super().check_action(action, parameters)
 
     def offers(self, action: Action) -> bool:
-        """Whether an action is offered now, in the line of keys and in the finder."""
+        """True if an action is offered now, in the line of keys and in the finder."""
         return True
 
     def hints(self) -> Sequence[Hint]:

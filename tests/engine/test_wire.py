@@ -174,7 +174,7 @@ def changed(**members: Any) -> bytes:
         (changed(fields=chosen(node=True)), "has a Choose.node that must be a whole number"),
         (changed(fields=chosen(node=3.0)), "has a Choose.node that must be a whole number"),
         (changed(fields=chosen(node=None)), "has a Choose.node that must be a whole number"),
-        (changed(fields={"id": 7, "node": 3, "token": math.nan}), "has NaN, which is no JSON number"),
+        (changed(fields={"id": 7, "node": 3, "token": math.nan}), "has NaN, which is not a JSON number"),
         (b'{"wire":1,"wire":1,"command":"Step","fields":{"id":7}}', "has the name 'wire' twice"),
         (b'{"wire":1,"command":"Run","fields":{"pace":1e999,"id":7}}', "has no Run"),
         (changed(fields=chosen(id=10**400)), "has a Choose.id that must be a whole number"),

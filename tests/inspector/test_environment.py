@@ -75,7 +75,7 @@ def test_a_session_that_cant_be_saved_is_told_once_and_goes_on(broken: Path) -> 
     async def test(rig: Rig) -> None:
         await rig.ready(3)
         await rig.push(rig.session.steps(2))
-        assert [note.title for note in rig.app._notifications].count("Not saved any more") == 1
+        assert [note.title for note in rig.app._notifications].count("No longer saved") == 1
         await rig.press("space")
         assert rig.engine.names == ["Step"]
 
@@ -95,7 +95,7 @@ def test_a_disk_that_is_full_is_told_once_by_each(
             await rig.push(rig.session.steps(1))
             while rig.app.recorder.journal is not None and not rig.app.recorder.journal._failure:
                 await rig.pilot.pause(0.01)
-        assert [note.title for note in rig.app._notifications].count("Not saved any more") == 1
+        assert [note.title for note in rig.app._notifications].count("No longer saved") == 1
         await rig.press("space")
         assert "Step" in rig.engine.names
 

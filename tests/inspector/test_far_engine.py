@@ -188,7 +188,7 @@ def test_an_engine_whose_process_dies_leaves_a_replay_and_a_fresh_one_goes_on(tm
         told = [each.message for each in rig.app._notifications]
         assert told == [
             "The engine's process has ended: it was ended by SIGKILL. "
-            "The session is shown as a replay: G goes on live with a new engine."
+            "The session is shown as a replay: G continues live with a new engine."
         ]
         await rig.until(lambda: rig.app.playback.player is not None and rig.app.playback.player.settled)
         await rig.press("G")

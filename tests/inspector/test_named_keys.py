@@ -103,8 +103,8 @@ def test_no_sentence_names_a_key_as_a_literal() -> None:
 @pytest.mark.parametrize(
     "sentence",
     ["P is shown: J shows both models at each token.", "No model. Press o to open another, q to quit",
-     "A beam search is here: B shows it", "Space or r goes on past it", "esc, then G", "Draws: # shows them",
-     "Go on live with G.",
+     "A beam search is here: B shows it", "Space or r continues past it", "esc, then G", "Draws: # shows them",
+     "Continue live with G.",
      "Loading. Meanwhile: p another prompt, s sampling", "`w` shows why it came", "Undone. U redoes it"],
 )  # fmt: skip
 def test_such_a_sentence_is_found(tmp_path: Path, sentence: str) -> None:

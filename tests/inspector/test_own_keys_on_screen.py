@@ -108,7 +108,7 @@ async def test_what_is_wrong_is_told_at_the_start_and_the_rest_holds(rig: Rig) -
 async def test_many_problems_are_a_few_lines(rig: Rig) -> None:
     [told] = notices(rig)
     assert len(told.splitlines()) == 9
-    assert told.endswith("32 more: `inspector keys` tells all")
+    assert told.endswith("32 more: `inspector keys` lists all")
 
 
 @own('step = "f5"\n')
@@ -148,4 +148,4 @@ def test_the_subcommand_lists_all_with_the_person_s_own(capsys: pytest.CaptureFi
 async def test_in_a_low_terminal_they_are_fewer_and_the_notice_is_whole(rig: Rig) -> None:
     [told] = notices(rig)
     assert len(told.splitlines()) == 5
-    assert told.endswith("2 more: `inspector keys` tells all")
+    assert told.endswith("2 more: `inspector keys` lists all")

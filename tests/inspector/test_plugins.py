@@ -227,7 +227,7 @@ def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_list_of_nothing(install: Install, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plugins"]) == 0
-    assert capsys.readouterr().out.startswith("No installed package brings anything.")
+    assert capsys.readouterr().out.startswith("No plug-in is installed.")
 
 
 # ---- what is left out ---------------------------------------------------------------------------
@@ -240,7 +240,7 @@ def test_the_list_of_nothing(install: Install, capsys: pytest.CaptureFixture[str
         ("1 / 0", "ZeroDivisionError: division by zero"),
         ("raise SystemExit(3)", "SystemExit: 3"),
         ("raise KeyboardInterrupt", "KeyboardInterrupt"),
-        ("PANEL = 5", "bad:PANEL is no PanelPlugin, but of type int"),
+        ("PANEL = 5", "bad:PANEL must be a PanelPlugin, not a value of type int"),
         ("", "AttributeError: module 'bad' has no attribute 'PANEL'"),
         (panel(DRAWS, "space bar"), "no terminal sends its key"),
         (panel(DRAWS, "enter"), "its key enter means the same everywhere"),

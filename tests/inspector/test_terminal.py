@@ -89,7 +89,7 @@ def test_bytes_that_are_no_text_are_dropped(opened) -> None:
     terminal.until("step 1")
     terminal.press(b"\x80q")
     assert terminal.leave() == 0
-    assert re.fullmatch(r"Session saved: \S+\.jsonl\s+Go on with it: inspector --resume \S+", plain(terminal))
+    assert re.fullmatch(r"Session saved: \S+\.jsonl\s+Continue it: inspector --resume \S+", plain(terminal))
 
 
 @pytest.mark.wide(1)
@@ -134,7 +134,7 @@ def test_a_process_that_is_continued_while_it_ends_leaves_the_terminal_restored(
 def test_no_thread_to_be_had_is_told_in_one_line(opened, name: str) -> None:
     terminal = opened(sys.executable, "-c", WITHOUT_THREAD.format(name=name))
     assert terminal.leave() == 2
-    assert plain(terminal).startswith("The system gives the program no further thread. End other programs")
+    assert plain(terminal).startswith("The system allows the program no more threads. Close other programs")
     assert len(plain(terminal).splitlines()) <= 2  # as wide as the terminal
     assert termios.tcgetattr(terminal.follower) == terminal.before
 

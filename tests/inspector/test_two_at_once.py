@@ -80,13 +80,13 @@ def test_a_session_that_another_program_goes_on_with_is_not_appended_to(state: P
     async def test(rig: Rig) -> None:
         await go(rig)
         await rig.push([Ended("Configure"), restored(rig), Ended("Restore")])
-        while not (told := [note for note in rig.app._notifications if note.title == "Not saved any more"]):
+        while not (told := [note for note in rig.app._notifications if note.title == "No longer saved"]):
             await rig.pilot.pause(0.02)
         assert "in use" in told[0].message
         assert "you can save it elsewhere" in told[0].message
         await rig.press("space")
         assert rig.engine.names[-1] == "Step"
-        assert len([note for note in rig.app._notifications if note.title == "Not saved any more"]) == 1
+        assert len([note for note in rig.app._notifications if note.title == "No longer saved"]) == 1
 
     replayed(test, path, save=state)
     assert path.read_bytes() == before

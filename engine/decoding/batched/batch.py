@@ -46,7 +46,7 @@ LANE_CANDIDATES = 5
 class Batched:
     """What lanes that go on from one text share: the model's tokens, and a tree of all that they say.
 
-    Lanes of several prompts have a tree each: where one prompt begins with another, what the shorter one goes on with
+    Lanes of several prompts have a tree each: where one prompt begins with another, what the shorter one continues with
     may be tokens of the longer one, which would count as a prompt in one lane and as a completion in the other.
 
     Args:
@@ -282,7 +282,7 @@ class BatchRun:
 
     @property
     def over(self) -> bool:
-        """Whether no lane is live and none waits."""
+        """True if no lane is live and none waits."""
         return not self._waiting and all(lane.ended for lane in (*self._joining, *self._live))
 
     @property
@@ -327,7 +327,7 @@ class BatchRun:
             self._live = [self._live[place] for place in places]
 
     def _admits(self) -> bool:
-        """Whether a lane that waits can begin now."""
+        """True if a lane that waits can begin now."""
         together = self._static or not self._rows.joins
         return bool(self._waiting) and (not self._live if together else len(self._live) < self._size)
 

@@ -34,14 +34,14 @@ Begin = Generator[PromptChunk, None, list[Row]]
 
 
 class LaneRows(Protocol):
-    """What runs the lanes. Each row is the path of one of them, in the order in which they began."""
+    """The rows in which the lanes run. Each row is the path of one of them, in the order in which they began."""
 
     note: str
     """Why they go through the model one after another, if they do."""
     joins: bool
-    """Whether lanes can begin while others are live."""
+    """True if lanes can begin while others are live."""
     at_once: bool
-    """Whether one forward runs all rows: then a lane that ended costs as much as the others while it keeps its row."""
+    """True if one forward runs all rows: then a lane that ended costs as much as the others while it keeps its row."""
 
     def begin(self, prompts: Sequence[Sequence[int]]) -> Begin:
         """Read some prompts, whose rows follow those that are there."""

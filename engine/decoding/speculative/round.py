@@ -101,7 +101,7 @@ class Round:
 
     @property
     def over(self) -> bool:
-        """Whether the session is not where the round left it, or the round was taken."""
+        """True if the session is not where the round left it, or the round was taken."""
         return self.stage == "taken" or self._session.position is not self._position
 
     def advance(self, stopped: Stopped, taken: Taken) -> DraftRound:

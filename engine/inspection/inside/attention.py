@@ -168,7 +168,7 @@ def _missing(own: Sequence[Any], taken: Capture, ran: set[int], there: set[int])
     """Why some layers have no weights to show."""
     if not taken.taps[-1].layers:
         return (
-            "This architecture runs the parts of its layers itself, so no attention can be told from another.",
+            "This architecture runs the parts of its layers itself, so its attentions can't be read one by one.",
         )
     without = [index for index in range(len(own)) if index not in ran]
     states = [index for index in without if _recurs(own[index])]

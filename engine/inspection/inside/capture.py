@@ -247,7 +247,7 @@ def refuse(check: Check, family: str) -> StepError:
     return StepError(
         f"The check `{check.name}` of this view failed for the architecture {family}: "
         f"off by {check.error:.2g} where {check.bound:.2g} is allowed{f' ({check.where})' if check.where else ''}.",
-        "Nothing is shown that the model did not compute. Other views may still be there.",
+        "A view that fails its check is not shown. Others may still work.",
     )
 
 

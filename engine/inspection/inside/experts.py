@@ -213,17 +213,17 @@ def _missing(
     lacking = [layer for layer in layers if not layer.weights]
     if lacking:
         off = max((layer.error for layer in lacking if layer.error is not None), default=None)
-        why = "their outputs under the weights read are off by" if off is not None else ""
+        why = "their outputs under the weights that were read are off by" if off is not None else ""
         reason = (
-            f": {why} {off:.2g}" if off is not None else ": the mixture is no sum that could be run once more"
+            f": {why} {off:.2g}" if off is not None else ": the mixture is not a plain sum of its experts"
         )
         sentences.append(f"The weights of {_count(len(lacking), 'layer')} are not known{reason}.")
     if switches._known and not layers:
-        sentences.append("Which experts were chosen is not known: this model calls them in a way of its own.")
+        sentences.append("The chosen experts are not known: this model calls them in its own way.")
     if states:
         sentences.append(
-            "A recurrent layer has no weights over earlier tokens: what it keeps of them is mixed in its state, and "
-            "which token a number came from can't be read from it."
+            "A recurrent layer has no weights over earlier tokens: its state mixes them all, and does "
+            "not show which token a number came from."
         )
     if not (switches._known or states):
         sentences.append("This model has neither experts nor recurrent layers.")

@@ -253,7 +253,7 @@ class _Embedded:
 
     @property
     def jumps(self) -> bool:
-        """Whether experts change where they aren't held."""
+        """True if experts change where they aren't held."""
         return self.chooses and not self.held
 
     @property

@@ -165,7 +165,7 @@ class Survey(Edits):
         self._calls: Counter[tuple[int, str]] = Counter()
         self._layers: set[int] = set()
         self.rows = True
-        """Whether all that was seen has its rows along the first axis, so that each can be changed in its own way."""
+        """True if all that was seen has its rows along the first axis, so that each can be changed in its own way."""
         self.width = 0
         """Of the residual stream."""
 
@@ -198,7 +198,7 @@ class Survey(Edits):
         return counts.pop() if len(counts) == 1 else 0
 
     def has(self, layer: int, role: str) -> bool:
-        """Whether a layer has parts of a role, each of which ran once: one that layers share can't be told apart."""
+        """True if a layer has parts of a role, each of which ran once: one that layers share can't be told apart."""
         found = [name for (index, name), each in self._roles.items() if (index, each) == (layer, role)]
         return bool(found) and all(self._calls[layer, name] == 1 for name in found)
 
@@ -304,11 +304,11 @@ def check_direction(direction: Direction, fingerprint: str = "") -> None:
     """
     vector = direction.vector
     if len(vector.shape) != 1 or not 1 <= vector.shape[0] <= WIDEST or not vector.fits:
-        raise StepError("The direction is no vector.", "Make it anew, or give another file.")
+        raise StepError("The direction is not a vector.", "Make it anew, or give another file.")
     numbers = vector_of(direction)
     most = float(np.abs(numbers).max())
     if not 0 < most < np.finfo(np.float32).max / (LARGEST * len(numbers)):  # NaN isn't, either
-        what = "has numbers that are none, or too large" if most else "is 0 everywhere"
+        what = "has numbers that are NaN, or too large" if most else "is 0 everywhere"
         raise StepError(f"The direction {direction.label} {what}.", "Make it of texts that differ.")
     if fingerprint and direction.fingerprint not in ("", fingerprint):
         of = "".join(each for each in direction.model[:LONGEST_NAME] if each.isprintable())

@@ -457,7 +457,7 @@ class Observed:
 
 
 def _callable(module: Any) -> bool:
-    """Whether its class has a call of its own: a patch of another would be one of `type`."""
+    """True if its class has a call of its own: a patch of another would be one of `type`."""
     return any("__call__" in vars(cls) for cls in type(module).__mro__)
 
 

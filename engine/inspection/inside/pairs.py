@@ -88,7 +88,7 @@ def _patched(
     node, own, tokens = _read(session, pair.text, stopped)
     source, given, source_tokens = _read(session, pair.source, stopped)
     if bool(pair.token) != bool(pair.other):
-        raise PromptError("One answer was given.", "Give both, or none.")
+        raise PromptError("Only one of the two answers was given.", "Give both, or none.")
     token, other = (
         (_single(session, pair.token), _single(session, pair.other)) if pair.token else _telling(own, given)
     )

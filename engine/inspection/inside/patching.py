@@ -121,7 +121,7 @@ def forward_rows(
     except (RuntimeError, MemoryError) as error:
         if "alloc" not in str(error).lower():
             raise
-        raise StepError("The memory doesn't suffice for the batch.", "Use a shorter context.") from error
+        raise StepError("There is not enough memory for the batch.", "Use a shorter context.") from error
     found = np.array(logits)
     mx.clear_cache()
     return found
@@ -435,7 +435,7 @@ def _check_alignment(pairs: Sequence[tuple[int, int]], own: int, source: int) ->
             raise StepError(
                 f"Token {place + 1} faces token {partner + 1} of the source, and token {last[0] + 1} before it faces "
                 f"token {last[1] + 1}.",
-                "Each token faces one at most, and both sides go on in their order.",
+                "Each token faces at most one, and both sides keep their order.",
             )
         last = place, partner
 
@@ -580,7 +580,7 @@ def sweep_heads(
 
 
 def _wanted(unit: Intervention, heads: Collection[int] | None, parts: bool) -> bool:
-    """Whether a unit is one of those that are switched off."""
+    """True if a unit is one of those that are switched off."""
     return (heads is None or unit.layer in heads) if unit.kind == "head" else parts
 
 

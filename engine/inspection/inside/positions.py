@@ -87,7 +87,7 @@ def try_position(
     after = _row(start, pieces, by, changed, stopped, later)
     if change == "mask" and changed.computed_itself:
         raise StepError(
-            f"{session.facts.family} computes its attention itself: its mask can't be taken away from outside.",
+            f"{session.facts.family} computes its attention itself: its mask can't be removed from outside.",
             "Wrong positions can still be tried.",
         )
     bound = 0.0 if exact else max(rounding_of(plain, session.facts.dtype), tolerance(session) * _top(plain))
@@ -259,7 +259,7 @@ class PositionWatch:
     def __init__(self, model: Any, position: int = 0, unmasked: bool = False) -> None:
         self._model, self._position, self._unmasked = model, position, unmasked
         self.asked = False
-        """Whether the model asked for an offset."""
+        """True if the model asked for an offset."""
         self.keys: dict[int, int] = {}
         """By layer, the most keys that its attention saw."""
         self.computed_itself: set[int] = set()

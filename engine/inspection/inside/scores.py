@@ -254,7 +254,7 @@ class _Notes:
         notes = [f"{layers_in_words(layers)}: {text}" for layers, text in said if layers]
         if not look.pairs:
             notes.append(
-                "A part of these scores is no q·k: pairs and the token's own key can't be told here."
+                "A part of these scores is not a product q·k: pairs, and the token's own key, can't be told apart here."
             )
         return tuple(notes)
 

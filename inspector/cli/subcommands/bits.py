@@ -38,38 +38,43 @@ def bits_parser() -> Parser:
     default = MeasureLayerBits(())
     made = command_parser(
         "bits",
-        "Quantize each layer of a model alone, and measure what that changes over a text: KL divergence from the model "
-        "as it is. Then quantize all, with the layers that cost most in more bits, chosen by that and by mlx_lm's own "
-        "sensitivities, and measure the KL of each of these mixes.",
-        "It takes as many readings of the text as the model has layers, and a few more; how long they take is told "
-        f"after the first. KL is in bits, as in `inspector diff`. {EXIT_STATUS}",
+        "Quantize one layer of a model at a time, and measure over a text how far the predictions move from the "
+        "model's "
+        "own: the KL divergence. Then quantize all layers, those that cost most in more bits, as chosen by this figure "
+        "and by mlx_lm's own sensitivities, and measure the KL of each of these mixes.",
+        "The model reads the text once for each of its layers, and a few times more; after the first time the command "
+        f"prints how long that will take. KL is in bits, as in `inspector diff`. {EXIT_STATUS}",
     )
     made.intermixed = True
-    made.add_argument("named", metavar="MODEL", help="pocket, a directory, or a hub id; of plain weights")
+    made.add_argument(
+        "named", metavar="MODEL", help="pocket, a directory, or a hub id; its weights must not be quantized"
+    )
     group = made.add_argument_group("bits")
     add = group.add_argument
-    bits = f"of each layer alone, and of the rest of a mix: 2, 3, 4, 5, 6 or 8 (default: {default.bits})"
+    bits = (
+        f"bits of the single layer, and of most layers of a mix: 2, 3, 4, 5, 6 or 8 (default: {default.bits})"
+    )
     add("--bits", type=whole, metavar="N", default=default.bits, help=bits)
-    high = f"of the layers of a mix that cost most (default: {default.high_bits})"
+    high = f"bits of those layers of a mix that cost most (default: {default.high_bits})"
     add("--high-bits", type=whole, metavar="N", default=default.high_bits, help=high)
     size = f"weights that share a scale: 32, 64 or 128 (default: {default.group_size})"
     add("--group-size", type=whole, metavar="N", default=default.group_size, help=size)
     raised = (
-        "share of the parameters that are raised in the mix that is written, 0 to 1 (default: 0.25); beside "
-        f"{', '.join(f'{each:g}' for each in SHARES)}, which are measured in any case"
+        "share of the parameters, 0 to 1, that get the high bits in the mix that --output writes (default: 0.25); "
+        f"{', '.join(f'{each:g}' for each in SHARES)} are measured in any case"
     )
     add("--share", type=between(1.0), metavar="X", default=0.25, help=raised)
     text = made.add_argument_group("text")
     file = "a UTF-8 text; - reads standard input; may be repeated"
     text.add_argument("--text", "-t", metavar="FILE", action="append", help=file)
     text.add_argument("--prompt", "-p", metavar="TEXT", help=r"the text itself; \n and \t are escapes")
-    window = "tokens of a window (default: as many as fit the model)"
+    window = "tokens in a window (default: as many as fit the model)"
     text.add_argument("--window", type=whole, metavar="N", help=window)
     out = made.add_argument_group("output")
     add_jsonl(out, "tables")
-    plan = 'write the mix with the lower KL as JSON: the "quantization" of an mlx_lm config.json'
+    plan = 'write the mix with the lower KL as JSON, the "quantization" of an mlx_lm config.json'
     out.add_argument("--output", "-o", metavar="FILE", help=plan)
-    out.add_argument("--force", action="store_true", help="replace a file that is there")
+    out.add_argument("--force", action="store_true", help="replace the file if it exists")
     add_load(made.add_argument_group("model and cache"))
     return made
 
@@ -121,5 +126,5 @@ def _plan(reading: BitsReading, raised: float) -> dict[str, object]:
 
 
 BITS = Subcommand(
-    "bits", bits_parser, run_bits, "what each layer costs in fewer bits, and which to keep in more"
+    "bits", bits_parser, run_bits, "measure what each layer loses in fewer bits, and which ones need more"
 )

@@ -25,10 +25,11 @@ def completion_parser() -> Parser:
     ways = "; ".join(f"{shell}: {way}" for shell, way in SHELLS.items())
     made = command_parser(
         "completion",
-        "Have tab complete subcommands, flags, the names of sessions and presets, and other values. Put one line into "
-        f"your shell's start-up file. {ways}.",
+        "Print the code that makes a shell complete subcommands, flags, names of sessions and presets, and other "
+        "values "
+        f"with tab. Put one line into your shell's start-up file. {ways}.",
     )
-    made.add_argument("shell", choices=SHELLS, help="whose code to print")
+    made.add_argument("shell", choices=SHELLS, help="the shell whose code to print")
     return made
 
 
@@ -41,7 +42,7 @@ def run_completion(args: Namespace) -> int:
 
 
 COMPLETION = Subcommand(
-    "completion", completion_parser, run_completion, "what makes tab complete in bash, zsh or fish"
+    "completion", completion_parser, run_completion, "print the code for tab completion in bash, zsh or fish"
 )
 
 

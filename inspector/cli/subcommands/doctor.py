@@ -28,16 +28,17 @@ def doctor_parser() -> Parser:
     """The parser of `inspector doctor`."""
     made = command_parser(
         "doctor",
-        "Try on this machine what the program does, each in the type of the model's files and in float32: runs against "
+        "Check what the program does on this machine, in the type of the model's files and in float32: runs against "
         "single steps, branches, every view of the inside, a batch, a race with and without a KV cache, a grammar, "
-        "speculation, two ranks, a recording read again and the screen. A line each: ok, or what differs, by how "
-        "much of what rounding explains. The report names no path, prompt or token: attach it to an issue.",
-        f"{EXIT_STATUS} 3 where something does not hold.",
+        "speculative decoding, two ranks, a recording read back, and the screen. Each check has a line: ok, or the "
+        "difference beside the one that rounding explains. The report has no path, prompt or token, so that you can "
+        "attach it to an issue.",
+        f"{EXIT_STATUS} 3 if a check fails.",
     )
     group = made.add_argument_group("report")
     add_jsonl(made, "lines", "one JSON object")
-    group.add_argument("--output", "-o", metavar="FILE", help="write the JSON object to a file, too")
-    group.add_argument("--force", action="store_true", help="replace a file that is there")
+    group.add_argument("--output", "-o", metavar="FILE", help="also write the JSON object to a file")
+    group.add_argument("--force", action="store_true", help="replace the file if it exists")
     add_load(made.add_argument_group("model"))
     return made
 
@@ -66,7 +67,7 @@ def run_doctor(args: Namespace) -> int:
 
 
 def findings(load: LoadSettings, report: Report) -> Iterator[CheckResult]:
-    """What comes of one check after another.
+    """The results of the checks, one after another.
 
     Args:
         load: The model.
@@ -144,7 +145,7 @@ class Report:
 
     @property
     def holds(self) -> bool:
-        """Whether nothing is wrong."""
+        """True if nothing is wrong."""
         return all(found.holds for found in self._findings)
 
     def tell(self, machine: MachineRead) -> None:
@@ -248,5 +249,5 @@ def _machine_object(read: MachineRead) -> dict[str, Any]:
     return record_json(replace(read, machine=machine))
 
 
-PURPOSE = "whether everything holds on this machine, a line each, for a report"
+PURPOSE = "check that everything works on this machine; the output is for a report"
 DOCTOR = Subcommand("doctor", doctor_parser, run_doctor, PURPOSE)

@@ -72,7 +72,8 @@ def run_generate(args: Namespace) -> int:
     if request.settings.grammar is not None:
         hint = "Leave out the grammar, or --steer."
         raise EngineError(
-            "--steer runs the prompt's last token again, which a grammar would have to allow.", hint
+            "--steer computes the prompt's last token again, so a grammar would have to allow it.",
+            hint,
         )
     steered = SteeredWriter(writer, steering(args.steer).intervention)
     return run(args, request, steered, [], lambda: [steered.hold(), *commands], path)
@@ -87,7 +88,9 @@ def _generation(speculation: SpeculationSettings | None) -> list[Command]:
     return [LoadDraft(speculation), RunRounds(speculation, plain=PLAIN_STEPS)]
 
 
-GENERATE = Subcommand("generate", generate_parser, run_generate, "one completion: its text or JSON lines")
+GENERATE = Subcommand(
+    "generate", generate_parser, run_generate, "write one completion, as text or JSON lines"
+)
 
 
 # ---- steering --------------------------------------------------------------------------------
@@ -95,9 +98,9 @@ GENERATE = Subcommand("generate", generate_parser, run_generate, "one completion
 
 def add_steer(parser: Parser) -> None:
     """The flag of a direction that is added from the prompt's last token on."""
-    text = "add a direction from a file to the residual stream, from the prompt's last token on, whose forward " \
-           "predicts the first of the text, and which counts as one of --max-tokens; the tokens before it keep the " \
-           "model's own KV"  # fmt: skip
+    text = "add a direction from a file to the residual stream, from the prompt's last token on: its forward " \
+           "predicts the first token of the text. It runs again, and counts as one of --max-tokens; the KV of the " \
+           "tokens before it stays as it was"  # fmt: skip
     parser.add_argument_group("steering").add_argument("--steer", metavar=STEER, help=text)
 
 
@@ -110,19 +113,19 @@ against."""
 
 def add_speculation(parser: Parser) -> None:
     """The flags of a draft."""
-    text = "the text is the same with and without; what changes is the time"
+    text = "the text is the same with a draft and without one; only the time differs"
     add = parser.add_argument_group("speculative decoding", text).add_argument
-    model = "a smaller model with the same tokens, which drafts the next ones"
+    model = "a smaller model with the same vocabulary, which drafts the next tokens"
     add("--draft-model", metavar="MODEL", help=model)
-    kinds = "draft without another model: lookup copies what followed the last tokens before, self-4bit is the " \
-            "model itself, quantized when it is loaded"  # fmt: skip
+    kinds = "draft without another model: lookup copies what followed an earlier occurrence of the last tokens, " \
+            "self-4bit is the model itself, quantized on loading"  # fmt: skip
     add("--draft", choices=[kind for kind in DRAFT_KINDS if kind != "model"], help=kinds)
-    number = f"tokens to draft for a round (default: {SpeculationSettings().num_draft_tokens})"
+    number = f"tokens to draft in each round (default: {SpeculationSettings().num_draft_tokens})"
     add("--num-draft-tokens", type=whole, metavar="N", help=number)
 
 
 def speculation_from(args: Namespace) -> SpeculationSettings | None:
-    """What the flags ask for; None without a draft.
+    """The settings of the flags; None without a draft.
 
     Raises:
         EngineError: Both kinds of draft were given, a number without a draft, or one that is out of range.
@@ -146,18 +149,20 @@ def speculation_from(args: Namespace) -> SpeculationSettings | None:
 def beam_parser() -> Parser:
     """The parser of `inspector beam`."""
     made = command_parser(
-        "beam", "Beam search from the prompt: the ranking to standard output, greedy decoding beside it."
+        "beam",
+        "Search for the most probable continuations of a prompt with beams, and print their ranking beside greedy "
+        "decoding.",
     )
     prompt = made.add_argument_group("prompt")
     add_prompt(prompt)
     add_cache_file(prompt)
     group, default = made.add_argument_group("beam search"), BeamSettings()
     add = group.add_argument
-    add("--width", type=whole, metavar="N", help=f"beams at once, 1 to {WIDEST} (default: {default.width})")
-    penalty = "score = logprob / length ** X: 0 ranks by the sum, 1 by the mean of a token; only above 1 does length " \
-              "itself help"  # fmt: skip
+    add("--width", type=whole, metavar="N", help=f"number of beams, 1 to {WIDEST} (default: {default.width})")
+    penalty = "score = logprob / length ** X: 0 ranks by the sum, 1 by the mean per token; above 1 favours length " \
+              "itself"  # fmt: skip
     add("--length-penalty", type=float, metavar="X", help=f"{penalty} (default: {default.length_penalty})")
-    early = "end at as many finished hypotheses as there are beams, though a live beam could still be better"
+    early = "end once as many beams are finished as --width, even if a live beam could still become better"
     add("--early-stopping", action="store_true", default=None, help=early)
     for name in ("max_tokens", "min_tokens"):
         add_setting(group, BY_NAME[name])
@@ -188,7 +193,7 @@ def beam_settings(args: Namespace) -> BeamSettings:
         return check_beams(BeamSettings(**known(BeamSettings, given(args))))
 
 
-BEAM = Subcommand("beam", beam_parser, run_beam, "beam search: the ranking or JSON lines")
+BEAM = Subcommand("beam", beam_parser, run_beam, "search with beams; write the ranking or JSON lines")
 
 
 # ---- inspector batch -------------------------------------------------------------------------
@@ -203,31 +208,32 @@ def batch_parser() -> Parser:
     """The parser of `inspector batch`."""
     made = command_parser(
         "batch",
-        "Several prompts through the model at once, a lane for each, one forward for all; or many draws of one prompt.",
+        "Generate from several prompts at once, with one forward for all of them, or draw many continuations of one "
+        "prompt.",
     )
     prompt = made.add_argument_group("prompts")
     add = prompt.add_argument
     text = r"a prompt; may be repeated; - reads standard input; \n and \t are escapes"
     add("--prompt", "-p", metavar="TEXT", action="append", help=text)
     add("--prompt-file", metavar="FILE", help="read a prompt from a UTF-8 file, as it is")
-    lines = f"the file, or standard input, has a prompt on each line; one with settings of its own is {FORM}"
+    lines = f"read a prompt from each line of the file or of standard input; a line with settings of its own is {FORM}"
     add("--lines", action="store_true", help=lines)
     add("--system-prompt", metavar="TEXT", help="system message of the chat template")
     raw = "give the model the prompts as raw text"
     add("--ignore-chat-template", action="store_true", default=None, help=raw)
-    add("--chat-template-config", metavar="JSON", help="an object of variables for the chat template")
+    add("--chat-template-config", metavar="JSON", help="variables for the chat template, as a JSON object")
     made.set_defaults(
         messages=None, use_default_chat_template=None, prefill_response=None, prompt_logprobs=False
     )
     add = made.add_argument_group("batch").add_argument
-    size = f"lanes at once; the others wait (default: {SIZE})"
+    size = f"prompts at once; the others wait for a free lane (default: {SIZE})"
     add("--batch-size", type=whole, metavar="N", default=SIZE, help=size)
-    static = "lanes that ended keep their rows until all have: what a batch without a queue wastes"
+    static = "keep the rows of lanes that have ended until all have: this shows what a batch without a queue wastes"
     add("--static", action="store_true", help=static)
-    compare = "run each prompt alone too: whether the ids are equal, and the time of all against one after the other"
+    compare = "also run each prompt alone, and compare the token ids and the time"
     add("--compare", action="store_true", help=compare)
-    draws = "draw N continuations of one prompt over one copy of its KV; draw k is the one that k re-rolls of each " \
-            "token give; frequencies of the first token against the stated probabilities"  # fmt: skip
+    draws = "draw N continuations of one prompt over one copy of its KV, and compare the frequencies of the first " \
+            "token with its probabilities; draw k is what k re-rolls of each token give"  # fmt: skip
     add("--draws", "-n", type=whole, metavar="N", help=draws)
     add_settings(made.add_argument_group("sampling and stops"))
     add_load(made.add_argument_group("model and cache"))

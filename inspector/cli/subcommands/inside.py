@@ -42,32 +42,35 @@ def inside_parser() -> Parser:
     """The parser of `inspector inside`."""
     made = command_parser(
         "inside",
-        "What the layers of a model compute for one token of a prompt: where each head looks and why, what each "
-        "layer would predict, what each part adds to a logit, what changes without it or at a wrong position, which "
-        "experts it took, and what the model is made of. The token runs again under "
-        "taps, and each view is compared with what the model itself computes: one whose check fails is not shown.",
-        f"{EXIT_STATUS} 3 where the check of a view failed.",
+        "Show what the layers of a model compute for one token of a prompt: where each head looks and why, what each "
+        "layer would predict, what each part adds to a logit, what changes without a part or at a wrong position, "
+        "which experts a mixture took, and what the model is made of. The model computes the token again and each view "
+        "is compared with the model's own numbers: a view whose check fails is not shown.",
+        f"{EXIT_STATUS} 3 if the check of a view failed.",
     )
     group = made.add_argument_group("inside")
-    shown = f"of {', '.join(VIEWS)} (default: {', '.join(USUAL)})"
+    shown = f"some of {', '.join(VIEWS)} (default: {', '.join(USUAL)})"
     group.add_argument("--show", type=_views, metavar="VIEW,...", help=shown)
     off = (
-        "switch off parts of the model together: L6 h1, L3 mlp, L4 attention, L2, or by names that count from 0, "
-        "blocks.5.attn.hook_z[0], model.layers.2.mlp; scale one with L6 h1 x0.5"
+        "switch off these parts of the model together: L6 h1, L3 mlp, L4 attention, L2, or with names that count "
+        "from 0: blocks.5.attn.hook_z[0], model.layers.2.mlp. L6 h1 x0.5 scales one instead"
     )
     group.add_argument("--off", type=_units, metavar="UNIT,...", default=(), help=off)
     _add_steering(group)
-    scope = "change that token's forward alone, or the whole context (default: token)"
+    scope = (
+        "where parts are switched off or steered: in that token's forward alone, or in the whole context "
+        "(default: token)"
+    )
     group.add_argument("--scope", choices=("token", "context"), default="token", help=scope)
-    place = "the token, counted from 0; negative from the end (default: -1, the last one)"
+    place = "the token to look at, counted from 0; negative counts from the end (default: -1, the last one)"
     group.add_argument("--at", type=_place, metavar="N", default=-1, help=place)
-    after = "generate so many tokens first (default: 0)"
+    after = "generate this many tokens first (default: 0)"
     group.add_argument("--steps", type=whole, metavar="N", default=0, help=after)
-    positions = f"columns of the lens: the last positions up to the token (default: {LENS})"
+    positions = f"positions that the lens shows, up to the token (default: {LENS})"
     group.add_argument("--positions", type=_columns, metavar="N", default=LENS, help=positions)
     texts = (
-        "heads are scored on the path, and on COUNT texts of LENGTH random tokens and the same again, drawn from SEED "
-        "(default: 50,10,0)"
+        "for --show heads: score the heads also on COUNT texts of LENGTH random tokens, each repeated once, drawn "
+        "with SEED (default: 50,10,0)"
     )
     group.add_argument("--texts", type=_texts, metavar="LENGTH,COUNT,SEED", default=(), help=texts)
     _add_tokens(group)
@@ -87,56 +90,61 @@ def inside_parser() -> Parser:
 def _add_steering(group: argparse._ArgumentGroup) -> None:
     """The flags of a direction that is added to the residual stream."""
     given = group.add_mutually_exclusive_group()
-    file = "steer by a direction from a file: --show steering; with a strength the candidates with it, too"
-    given.add_argument("--steer", metavar=STEER, help=file)
-    pairs = "steer by a direction that is made of pairs of texts, two on a line with a tab or | between them"
-    given.add_argument("--pairs", metavar="FILE", help=pairs)
-    layer = (
-        "make it of the stream after this layer, from 1, and add it there (default: the one in the middle)"
+    file = (
+        "steer by a direction from a file (as --show steering); with a STRENGTH also show the candidates "
+        "that come of it"
     )
+    given.add_argument("--steer", metavar=STEER, help=file)
+    pairs = "steer by a direction made from pairs of texts; each line of FILE has two, with a tab or | between them"
+    given.add_argument("--pairs", metavar="FILE", help=pairs)
+    layer = "make the direction from the residual stream after this layer, and add it there (default: the middle layer)"
     group.add_argument("--layer", type=_columns, metavar="N", help=layer)
-    group.add_argument("--save-direction", metavar="FILE", help="save the direction that is made of pairs")
-    begin = "in the whole context: change from this token on, counted from 0 (default: 0)"
+    group.add_argument("--save-direction", metavar="FILE", help="save the direction made from --pairs")
+    begin = "with --scope context: change the model from this token on, counted from 0 (default: 0)"
     group.add_argument("--from", dest="begin", type=whole, metavar="N", default=0, help=begin)
 
 
 def _add_tokens(group: argparse._ArgumentGroup) -> None:
     """The flags of the tokens whose logits are taken apart."""
-    token = "contributions to the logit of this token, gradients of it, or steering towards it, by its id or text " \
-            "(default: the one taken next)"  # fmt: skip
+    token = "explain the logit of this token by contributions, gradients or steering; give its id or text (default: " \
+            "the token taken next)"  # fmt: skip
     group.add_argument("--token", metavar="TOKEN", help=token)
-    against = "contributions to the difference from this token's logit, its gradients, or steering's (default: the " \
-              "best other candidate)"  # fmt: skip
+    against = "explain the difference between that logit and this token's (default: that of the best other " \
+              "candidate)"  # fmt: skip
     other = group.add_mutually_exclusive_group()
     other.add_argument("--against", metavar="TOKEN", help=against)
-    alone = "the same of the one logit, not of a difference"
+    alone = "explain the one logit, not a difference"
     other.add_argument("--alone", action="store_true", help=alone)
 
 
 def _add_gradients(group: argparse._ArgumentGroup) -> None:
     """The flags of how gradients are taken."""
-    method = "gradient x input, or integrated gradients (default: integrated)"
+    method = "take gradient x input, or integrated gradients (default: integrated)"
     group.add_argument("--method", choices=("input", "integrated"), default="integrated", help=method)
     baseline = (
-        "where the line of integrated gradients begins: mean, first or zero (the mean embedding, the first token's, "
+        "where the path of integrated gradients begins: mean, first or zero (the mean embedding, the first token's, "
         "zeros), or the text of one token (default: mean)"
     )
     group.add_argument("--baseline", metavar="BASELINE", default="mean", help=baseline)
-    steps = (
-        "steps on that line to begin with; three times as many until the shares are complete (default: 32)"
-    )
+    steps = "steps of the path at first; they are tripled until the shares are complete (default: 32)"
     group.add_argument("--gradient-steps", type=_columns, metavar="N", default=32, help=steps)
-    held = "in a mixture, the same experts all along the line as in the text, which is another question"
+    held = "in a mixture of experts, keep the text's own experts along the whole path, which asks another question"
     group.add_argument("--hold-experts", action="store_true", help=held)
 
 
 def _add_head(group: argparse._ArgumentGroup) -> None:
     """The flags of the scores of a head."""
-    head = "scores of this head, as L6 h1 (default: the one that looks most at one token)"
+    head = "for --show scores: the head, such as L6 h1 (default: the one that looks most at a single token)"
     group.add_argument("--head", type=_head, metavar="HEAD", help=head)
-    key = "scores of this token that the head looks at, counted as for --at (default: the heaviest)"
+    key = (
+        "for --show scores: the token that the head looks at, counted as in --at (default: the one with the "
+        "most weight)"
+    )
     group.add_argument("--key", type=_place, metavar="N", help=key)
-    versus = "compare them with those of another token, counted so (default: the mean over the keys)"
+    versus = (
+        "for --show scores: compare with the scores of this token, counted as in --at (default: the mean "
+        "over all keys)"
+    )
     group.add_argument("--versus", type=_place, metavar="N", help=versus)
 
 
@@ -144,22 +152,27 @@ def _head(text: str) -> Intervention:
     """The head that a label names."""
     units = _units(text)
     if len(units) != 1 or units[0].kind != "head" or units[0].scale:
-        raise argparse.ArgumentTypeError(f"{text!r} is no head: write L6 h1")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a head: write L6 h1")
     return units[0]
 
 
 def _add_patching(group: argparse._ArgumentGroup) -> None:
     """The flags of activation patching."""
     source = (
-        "put what this text computes into the prompt; the logit of --token less that of --against is followed, of the "
-        "two that tell both texts apart most unless they are given"
+        "patch what the model computes for this text into the prompt, and follow the logit of --token less that of "
+        "--against (default: the two tokens whose logits differ most between the texts)"
     )
     group.add_argument("--source", metavar="TEXT", help=source)
-    pairs = 'patch each of a file of pairs and take the means: JSON lines with "text", "source", and "token", "other"'
+    pairs = (
+        'patch each pair of a file, and show the means: JSON lines with "text", "source", "token" and "other"'
+    )
     group.add_argument("--patch-pairs", metavar="FILE", help=pairs)
-    part = "put in whole layers, or what their attention or MLP returns (default: layer)"
+    part = "patch whole layers, or the outputs of their attention or MLP (default: layer)"
     group.add_argument("--part", choices=("layer", "attention", "mlp"), default="layer", help=part)
-    facing = "which tokens face each other, counted from 0, as 0-4:0-4,5:7,6-8:8-10 (default: common blocks)"
+    facing = (
+        "which tokens of the two texts correspond, counted from 0, such as 0-4:0-4,5:7,6-8:8-10 (default: "
+        "the blocks that both have)"
+    )
     group.add_argument("--facing", type=_facing, metavar="PLACE:PLACE,...", help=facing)
 
 
@@ -177,7 +190,7 @@ def _views(text: str) -> tuple[str, ...]:
     named = tuple(part.strip() for part in text.split(","))
     unknown = [name for name in named if name not in VIEWS]
     if unknown:
-        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(VIEWS)}")
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is not one of {', '.join(VIEWS)}")
     return named
 
 
@@ -302,9 +315,11 @@ def _node_at(nodes: Sequence[int], place: int) -> int:
     """
     if not -len(nodes) <= place < len(nodes):
         hint = f"Give one from {-len(nodes)} to {len(nodes) - 1}."
-        raise PromptError(f"--at {place} is no token of the path, which has {len(nodes)}.", hint)
+        raise PromptError(f"--at {place} is not a token of the path, which has {len(nodes)}.", hint)
     return nodes[place]
 
 
-PURPOSE = "attention and its reasons, logit lens, contributions, gradients, switched-off parts, steering of one token"
+PURPOSE = (
+    "look inside the model at one token: attention, logit lens, contributions, gradients, patching, steering"
+)
 INSIDE = Subcommand("inside", inside_parser, run_inside, PURPOSE)

@@ -23,10 +23,10 @@ def keys_parser() -> Parser:
 
     made = command_parser(
         "keys",
-        "List all actions of the screen: their ids, their keys, where they hold and what they do.",
-        f'Other keys for them go into {places.config() / own_keys.NAME}: step = "n", or run = ["r", "f5"], or '
-        'as "race.again" = "ctrl+n" those of a tool\'s own screen. What is wrong there is told when the screen begins, '
-        "and here; the rest holds.",
+        "List all actions of the screen: their ids, their keys, where the keys work and what they do.",
+        f'Keys of your own go into {places.config() / own_keys.NAME}: step = "n", or run = ["r", "f5"]; for an action '
+        'of a tool\'s own screen "race.again" = "ctrl+n". Faulty lines are reported here and when the screen opens; '
+        "the others take effect.",
     )
     made.add_argument(
         "--jsonl", "--json", action="store_true", help="one JSON object a line instead of the tables"
@@ -64,7 +64,7 @@ def _tab(action: Action) -> str:
     return f"{action.tabs[0]} {TABS[action.tabs[0]]}" if action.tabs else "In every tab"
 
 
-KEYS = Subcommand("keys", keys_parser, run_keys, "all keys of the screen, and what they do")
+KEYS = Subcommand("keys", keys_parser, run_keys, "list all keys of the screen, and what they do")
 
 
 @frozen
@@ -75,7 +75,7 @@ class ListedAction:
     """Group of the main screen, or where else it holds."""
     action: Action
     own: bool
-    """Whether its keys are a person's own."""
+    """True if its keys are a person's own."""
 
 
 def _objects(listed: list[ListedAction], problems: tuple[str, ...]) -> Iterator[str]:

@@ -34,19 +34,21 @@ def learn_parser() -> Parser:
     """The parser of `inspector learn`."""
     made = command_parser(
         "learn",
-        "Learn how a language model generates text: predict, do it, and see, in the real program. "
-        "Without a lesson, the list.",
+        "Learn how a language model generates text, in lessons inside the program: predict, try it, and see. Without a "
+        "LESSON they are listed.",
         EXIT_STATUS,
     )
     add = made.add_argument
-    add("lesson", metavar="LESSON", nargs="?", help="its number, its name, or a file of your own")
-    add("--recorded", action="store_true", help="from its recording, without a model")
-    add("--plain", action="store_true", help="as a dialogue of lines on standard input and output, for screen readers; "
-        "without a model from the recording")  # fmt: skip
-    add("--present", action="store_true", help="before a class: one panel of 60 columns; inspector notes in a second "
-        "terminal shows the notes")  # fmt: skip
-    add("--from", dest="beat", metavar="N", type=whole, help="begin with beat N; without it where the lesson was left, "
-        "and with --present at its first beat")  # fmt: skip
+    add("lesson", metavar="LESSON", nargs="?", help="number or name of a lesson, or a file of your own")
+    add("--recorded", action="store_true", help="play the lesson from its recording, without a model")
+    add("--plain", action="store_true", help="hold the lesson as a dialogue of lines on standard input and output, "
+                                             "for screen "
+        "readers; where its model can't be loaded, from its recording")  # fmt: skip
+    add("--present", action="store_true", help="present to a class: one panel, 60 columns wide; run `inspector "
+                                               "notes` in a "
+        "second terminal for the speaker's notes")  # fmt: skip
+    add("--from", dest="beat", metavar="N", type=whole, help="begin with beat N (default: where you left the lesson; "
+        "with --present, the first beat)")  # fmt: skip
     add_theme(made)
     return made
 
@@ -149,7 +151,7 @@ def _begun(listed: Listed, recorded: bool, stack: ExitStack) -> tuple[HeadlessSe
         except EngineError as error:
             if not listed.trace.exists():
                 raise
-            note(f"{error} The lesson goes on from its recording.")
+            note(f"{error} The lesson continues from its recording.")
     session, player = stack.enter_context(recorded_session(listed.trace, lesson))
     return session, recorded_play(session, player, lesson)
 
@@ -161,7 +163,7 @@ def _has_mlx() -> bool:
     return find_spec("mlx") is not None and find_spec("mlx_lm") is not None
 
 
-LEARN = Subcommand("learn", learn_parser, run_learn, "lessons: predict, do it, and see")
+LEARN = Subcommand("learn", learn_parser, run_learn, "take a lesson: predict, try it, and see")
 
 
 # ---- inspector lesson ------------------------------------------------------------------------
@@ -175,25 +177,26 @@ def lesson_parser() -> Parser:
     """The parser of `inspector lesson`."""
     made = command_parser(
         "lesson",
-        "Write a lesson: `new` writes one to begin with, `check` names all that is wrong with it, each as "
-        "FILE:LINE: what is wrong, and what would mend it; `record` writes the recording that it runs from without a "
-        "model, FILE.trace.zst beside it; `run` opens it, as inspector learn FILE does, which also takes --plain and "
+        "Write a lesson. `new` writes a first one for you to change. `check` lists all that is wrong with it: "
+        "FILE:LINE, "
+        "the fault, and how to mend it. `record` writes the recording from which the lesson runs without a model, "
+        "FILE.trace.zst beside it. `run` opens it, as does inspector learn FILE, which also takes --plain and "
         "--present.",
-        f"The format: inspector/help/lessons.md. {EXIT_STATUS} check: 2 where something is wrong.",
+        f"The format: inspector/help/lessons.md. {EXIT_STATUS} check: 2 if anything is wrong.",
     )
     made.add_argument("verb", choices=tuple(VERBS), metavar="VERB", help="new, check, record or run")
     made.add_argument("file", metavar="FILE", help="the lesson: a Markdown file, NAME.md")
     made.add_argument("--force", action="store_true",
-                      help="new: replace a file that is there; record: also where the check fails")  # fmt: skip
+                      help="new: replace the file if it exists; record: write it even if the check fails")  # fmt: skip
     check = made.add_argument_group("check").add_argument
-    check("--verbose", "-v", action="store_true", help="list each beat, its answer and how safe that is")
-    check("--static", action="store_true", help="what can be seen without the model alone")
+    check("--verbose", "-v", action="store_true", help="list each beat, its answer and how stable that is")
+    check("--static", action="store_true", help="check only what can be seen without the model")
     check("--dtype", metavar="TYPE", help="compute in this type (default: auto, as everywhere)")
     check("--all-dtypes", action="store_true",
-          help="in each type that the program may choose by itself: the file's, and float32")  # fmt: skip
-    seed = "look for a seed with which nothing is wrong; ctrl+c ends it"
+          help="check in each type that the program may choose by itself: the file's, and float32")  # fmt: skip
+    seed = "look for a seed with which nothing is wrong; ctrl+c ends the search"
     check("--find-seed", action="store_true", help=seed)
-    check("--seeds", type=whole, metavar="N", help=f"try so many seeds (default: {SEEDS})")
+    check("--seeds", type=whole, metavar="N", help=f"try at most this many seeds (default: {SEEDS})")
     add_theme(made.add_argument_group("run"))
     return made
 
@@ -205,7 +208,9 @@ def run_lesson(args: Namespace) -> int:
         EngineError: The file can't be read or written, or a flag is of another verb.
     """
     if args.verb != "check" and (given := next((each for each in OF_CHECK if getattr(args, each)), None)):
-        raise EngineError(f"--{given.replace('_', '-')} is a flag of check.", "Leave it out.")
+        raise EngineError(
+            f"--{given.replace('_', '-')} is a flag of `inspector lesson check` only.", "Leave it out."
+        )
     return VERBS[args.verb](args)
 
 
@@ -215,7 +220,9 @@ def run_lesson(args: Namespace) -> int:
 def _lesson_path(args: Namespace) -> Path:
     path = typed(args.file)
     if path.suffix != ".md":
-        raise EngineError(f"{args.file} doesn't end in .md, as a lesson does.", f"Call it {path.stem}.md.")
+        raise EngineError(
+            f"The name of a lesson ends in .md, unlike {args.file}.", f"Call it {path.stem}.md."
+        )
     return path
 
 
@@ -334,7 +341,9 @@ def _record(args: Namespace) -> int:
 
 VERBS: dict[str, Callable[[Namespace], int]]
 VERBS = {"new": _new, "check": _check, "record": _record, "run": _learn}
-LESSON = Subcommand("lesson", lesson_parser, run_lesson, "for authors of lessons: new, check, record, run")
+LESSON = Subcommand(
+    "lesson", lesson_parser, run_lesson, "write a lesson of your own: new, check, record, run"
+)
 
 
 # ---- inspector notes -------------------------------------------------------------------------
@@ -344,7 +353,8 @@ def notes_parser() -> Parser:
     """The parser of `inspector notes`."""
     return command_parser(
         "notes",
-        "Show the notes of the lesson that is presented on this machine, with time, votes and what comes next.",
+        "Show the speaker's notes of the lesson that is being presented on this machine, with the time, the votes "
+        "and the next beat.",
         EXIT_STATUS,
     )
 
@@ -361,5 +371,5 @@ def run_notes(args: Namespace) -> int:
     return NotesApp(lambda: follow(presenting())).run() or 0
 
 
-PURPOSE = "the notes of the lesson that is presented, in a second terminal"
+PURPOSE = "show the speaker's notes of a presented lesson, in a second terminal"
 NOTES = Subcommand("notes", notes_parser, run_notes, PURPOSE)

@@ -28,18 +28,19 @@ def bench_parser() -> Parser:
 
     made = command_parser(
         "bench",
-        "Measure a model: TTFT over prompt length, TPOT over context length, throughput and KV bytes over "
-        "batch size, what inspection costs, and what another BLAS or dtype would make of it. Figures to standard "
-        "output, progress to standard error.",
+        "Measure a model: time to the first token over prompt length (ttft), time per token over context length "
+        "(tpot), "
+        "throughput and KV bytes over batch size (batch), the cost of inspection, and the speed with another BLAS or "
+        "dtype (blas). Figures go to standard output, progress to standard error.",
     )
     group, default = made.add_argument_group("sweeps"), SweepSettings()
-    names = f"some of {', '.join(SWEEPS)}, or comma-separated (default: all but blas)"
+    names = f"some of {', '.join(SWEEPS)}, with spaces or commas between them (default: all but blas)"
     group.add_argument("--sweeps", metavar="NAME", nargs="+", help=names)
     for name, help_text in {
-        "rounds": f"counted measurements of every point (default: {default.rounds})",
-        "steps": f"tokens decoded for a figure (default: {default.steps})",
+        "rounds": f"measurements of every point, beside a first one that is not counted (default: {default.rounds})",
+        "steps": f"tokens to decode for each measurement (default: {default.steps})",
         "longest": f"tokens of the longest prompt and context (default: {default.longest})",
-        "largest_batch": f"sequences at once (default: {default.largest_batch})",
+        "largest_batch": f"most sequences at once (default: {default.largest_batch})",
     }.items():
         group.add_argument(f"--{name.replace('_', '-')}", type=whole, metavar="N", help=help_text)
     add_load(made.add_argument_group("model and cache"))
@@ -80,13 +81,13 @@ def race_parser() -> Parser:
     default = Race()
     made = command_parser(
         "race",
-        "The same tokens with a KV cache and without one, step by step in turn, both measured: ms a step,"
-        " their sums, and whether both lanes take the same tokens.",
+        "Generate the same tokens with a KV cache and without one, step by step in turn, and show the ms of each step,"
+        " their sums, and whether both take the same tokens.",
     )
     group = made.add_argument_group("race")
-    first = f"tokens before the first step that is measured (default: {default.first})"
+    first = f"tokens of context at the first measured step (default: {default.first})"
     group.add_argument("--from", dest="first", type=whole, metavar="N", default=default.first, help=first)
-    last = f"tokens after the last, at most the context window (default: {default.last})"
+    last = f"tokens of context after the last step, at most the context window (default: {default.last})"
     group.add_argument("--to", dest="last", type=whole, metavar="N", default=default.last, help=last)
     add_prompt(made.add_argument_group("prompt"))
     sampling = made.add_argument_group("sampling")
@@ -109,7 +110,7 @@ def run_race(args: Namespace) -> int:
     return run(args, request, out, [race])
 
 
-RACE = Subcommand("race", race_parser, run_race, "what a KV cache saves: raced with and without one")
+RACE = Subcommand("race", race_parser, run_race, "measure what a KV cache saves: a race with and without one")
 
 
 # ---- inspector profile -----------------------------------------------------------------------
@@ -124,17 +125,17 @@ def profile_parser() -> Parser:
 
     made = command_parser(
         "profile",
-        "Measure the next step: each part of the model with fences around it, prefill and decode under the"
-        " machine's roofline, and the same sequence with a quantized KV cache.",
+        "Measure one step: each part of the model, evaluated on its own; prefill and decode against the machine's"
+        " roofline; and the same text with a quantized KV cache.",
     )
     group, default = made.add_argument_group("profile"), Profile()
-    repeats = f"counted repeats of the step (default: {default.repeats})"
+    repeats = f"how often to measure the step (default: {default.repeats})"
     group.add_argument("--repeats", type=whole, metavar="N", default=default.repeats, help=repeats)
-    trace = "on a Mac: have Metal record one step, for Xcode; the name ends with .gputrace"
+    trace = "on a Mac: record one step with Metal, for Xcode; the name must end in .gputrace"
     group.add_argument("--metal-trace", metavar="FILE", help=trace)
     add_prompt(made.add_argument_group("prompt"))
-    sampling = made.add_argument_group("before it")
-    tokens = f"tokens decoded before the step that is measured (default: {BEFORE})"
+    sampling = made.add_argument_group("before that step")
+    tokens = f"tokens to decode before the measured step (default: {BEFORE})"
     sampling.add_argument(
         "--max-tokens", "-m", type=BY_NAME["max_tokens"].parse, metavar="N", default=BEFORE, help=tokens
     )
@@ -160,5 +161,5 @@ def run_profile(args: Namespace) -> int:
     return run(args, request, profile_writer(request, output(), sys.stderr), then)
 
 
-PURPOSE = "one step taken apart, the roofline, quantized KV"
+PURPOSE = "measure one step part by part, the roofline, quantized KV"
 PROFILE = Subcommand("profile", profile_parser, run_profile, PURPOSE)

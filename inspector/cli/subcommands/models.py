@@ -25,22 +25,22 @@ def models_parser() -> Parser:
     """The parser of `inspector models`."""
     made = command_parser(
         "models",
-        "List the models that are on the disk, from config.json and the headers of the weights alone: the bundled "
-        "one, those of recent sessions, the hub's cache (HF_HUB_CACHE, HF_HOME), LM Studio's folders, and the "
-        "directories in INSPECTOR_MODELS, which are separated as in PATH.",
-        "bits: of most weights, by their arrays. KV/token: what one more token adds to the cache, in the type of the "
-        "files. fits: the context for which weights x 1.1 + KV are within the memory that is free now; on a Mac "
-        "within all that is installed. Open one: inspector --model NAME, or its path. A download that was stopped or "
-        "cut is gone on with by the same command; every file is held against the hash that the hub states.",
+        "List the models on the disk: the bundled one, those of recent sessions, and those in the hub's cache "
+        "(HF_HUB_CACHE, HF_HOME), in LM Studio's folders and in the directories of INSPECTOR_MODELS, which are "
+        "separated as in PATH. Only config.json and the headers of the weights are read.",
+        "bits: those of most weights. KV/token: the memory that one more token takes in the cache, in the type of the "
+        "files. fits: the longest context for which weights x 1.1 + KV fit into the memory that is free now; on a Mac, "
+        "into the installed memory. To open one: inspector --model NAME, or its path. The same command continues an "
+        "interrupted download; every file is checked against the hash that the hub states.",
     )
     made.add_argument(
         "directories",
         metavar="DIR",
         nargs="*",
-        help="list the models in these, two levels down, and no others",
+        help="list only the models in these directories, two levels deep",
     )
     made.add_argument(
-        "--get", metavar="ID", help="download this model of the hub (HF_ENDPOINT) into the hub's cache"
+        "--get", metavar="ID", help="download this model from the hub (HF_ENDPOINT) into the hub's cache"
     )
     add_jsonl(made, "table")
     return made
@@ -74,9 +74,7 @@ def run_models(args: Namespace) -> int:
     return OK
 
 
-MODELS = Subcommand(
-    "models", models_parser, run_models, "the models that are on the disk; --get downloads one"
-)
+MODELS = Subcommand("models", models_parser, run_models, "list the models on the disk; --get downloads one")
 
 
 def _get(spec: str, directories: Sequence[str], jsonl: bool) -> int:

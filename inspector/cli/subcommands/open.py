@@ -38,26 +38,26 @@ def open_parser() -> Parser:
     """The parser of `inspector open`."""
     made = command_parser(
         "open",
-        "Open a request that a server was sent as a session: its conversation, tools, settings and seed. What the "
-        "server answered becomes a branch, token by token, beside what is computed here.",
-        "FILE is a recording of `inspector record`, the body of a request to an API of OpenAI's form, or an object "
+        "Open a request to a server as a session with its conversation, tools, settings and seed. The server's reply "
+        "becomes a branch, token by token, beside the tokens that are computed here.",
+        "FILE is a recording of `inspector record`, the body of a request to an API like OpenAI's, or an object "
         f'{{"request": ..., "response": ...}}. {EXIT_STATUS}',
     )
     made.add_argument("file", metavar="FILE", help="what to open")
-    made.add_argument("number", metavar="N", nargs="?", type=whole, help="which request of a recording; without it "
-        "they are listed, unless there is one alone")  # fmt: skip
-    no_model = (
-        "show the reply alone, by the logprobs in it, as a recording; a reply without its request always is"
-    )
+    made.add_argument("number", metavar="N", nargs="?", type=whole, help="number of the request in a recording; "
+        "without it the requests are listed, if there are several")  # fmt: skip
+    no_model = "show only the reply, as a recording made from its logprobs; a reply without a request always opens so"
     made.add_argument("--no-model", action="store_true", help=no_model)
-    made.add_argument("--output", "-o", metavar="TRACE", help="write that recording, and open no screen")
-    made.add_argument("--force", action="store_true", help="replace a file that is there")
-    check = "without the screen: compare each reply, or that of N, with what is computed here"
+    made.add_argument(
+        "--output", "-o", metavar="TRACE", help="write that recording instead of opening the screen"
+    )
+    made.add_argument("--force", action="store_true", help="replace the file if it exists")
+    check = "without the screen, compare each reply, or that of request N, with the tokens computed here"
     made.add_argument("--check", action="store_true", help=check)
     add_jsonl(made, "table")
     add_load(made.add_argument_group("model and cache"))
     session = made.add_argument_group("session")
-    session.add_argument("--no-save", action="store_true", help="don't save the session as it goes")
+    session.add_argument("--no-save", action="store_true", help="do not save the session")
     add_no_plugins(session)
     add_theme(session)
     return made
@@ -184,7 +184,7 @@ class Checks:
             self._rescoring.take(record)
 
     def forgives(self, failure: Failure) -> bool:
-        """Note the failure of one of them; go on with the next, unless the program is at fault."""
+        """Note the failure of one of them; continue with the next, unless the program is at fault."""
         self._failure = failure
         return failure.expected and self._rescoring is not None
 
@@ -236,4 +236,6 @@ class Checks:
             self._err.write(sums(self._results, len(self._file.exchanges)))
 
 
-OPEN = Subcommand("open", open_parser, run_open, "a request to a server as a session, its reply compared")
+OPEN = Subcommand(
+    "open", open_parser, run_open, "open a recorded request as a session, and compare its reply"
+)

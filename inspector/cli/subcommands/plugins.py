@@ -18,9 +18,10 @@ def plugins_parser() -> Parser:
     """The parser of `inspector plugins`."""
     made = command_parser(
         "plugins",
-        "List what other installed packages bring: panels of the screen, lessons, and kinds of documents for "
-        "`inspector export`; and what is left out of it, with the reason.",
-        "How to write one: inspector/help/python.md. `inspector --no-plugins` begins without them.",
+        "List the plug-ins that other installed packages provide: panels of the screen, lessons, and kinds of "
+        "documents "
+        "for `inspector export`; and those that could not be used, with the reason.",
+        "How to write one: inspector/help/python.md. `inspector --no-plugins` starts without them.",
     )
     made.add_argument(
         "--jsonl", "--json", action="store_true", help="one JSON object a line instead of the table"
@@ -63,7 +64,7 @@ def _table(found: Sequence[tuple[Plugin, str]]) -> Iterator[str]:
     from inspector.display import pad, visible
 
     if not found:
-        yield "No installed package brings anything. How to write one: inspector/help/python.md."
+        yield "No plug-in is installed. How to write one: inspector/help/python.md."
         return
     names = max(len("name"), *(len(visible(each.name)) for each, _ in found))
     packages = max(len("package"), *(len(each.package) for each, _ in found))
@@ -74,5 +75,5 @@ def _table(found: Sequence[tuple[Plugin, str]]) -> Iterator[str]:
 
 
 PLUGINS = Subcommand(
-    "plugins", plugins_parser, run_plugins, "what other packages bring: panels, lessons, documents"
+    "plugins", plugins_parser, run_plugins, "list plug-ins: panels, lessons and documents of other packages"
 )

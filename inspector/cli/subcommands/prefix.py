@@ -23,26 +23,29 @@ def prefix_parser() -> Parser:
     """The parser of `inspector prefix`."""
     made = command_parser(
         "prefix",
-        "Find the first token in which the prompts of two requests differ, and why: a server's KV cache of the first "
-        "serves the second up to there. Only the model's tokenizer and its chat template are read, unless --measure is "
-        "given.",
+        "Find the first token at which the prompts of two requests differ, and why they do: up to that token a "
+        "server can "
+        "use its KV cache of the first request for the second. Only the model's tokenizer and chat template are read, "
+        "unless --measure is given.",
         'A and B are bodies of chat requests, {"messages": [...], "tools": [...]}, or lists of messages; - is '
         f"standard input. {EXIT_STATUS}",
     )
     made.add_argument("first", metavar="A", help="the earlier request")
     made.add_argument("second", metavar="B", help="the later one")
     answer = (
-        "what the model generated for A, which a cache holds behind it: a text as it came, thinking, marks and the "
-        "end of the turn included, or a JSON list of token ids"
+        "what the model generated for A, which a server's cache also holds: the raw text, with thinking, special "
+        "tokens "
+        "and the end of the turn, or a JSON list of token ids"
     )
     made.add_argument("--answer", metavar="FILE", help=answer)
-    how_long = "load the model, and measure how long the second prompt takes behind the first"
+    how_long = "load the model, and measure how long the second prompt takes after the first"
     made.add_argument("--measure", action="store_true", help=how_long)
     model = made.add_argument_group("model")
     model.add_argument("--model", metavar="MODEL", help="pocket, a directory, or a hub id (default: pocket)")
     own_code = "run code that comes with the tokenizer"
     model.add_argument("--trust-remote-code", action="store_true", default=None, help=own_code)
-    model.add_argument("--chat-template-config", metavar="JSON", help="an object of variables for the chat template, "
+    model.add_argument("--chat-template-config", metavar="JSON", help="variables for the chat template, as a JSON "
+                                                                      "object, "
         """such as '{"enable_thinking": false}'""")  # fmt: skip
     add_jsonl(made.add_argument_group("output"), "table", "one JSON object")
     return made
@@ -109,4 +112,6 @@ def _answer(name: str) -> tuple[str, tuple[int, ...]]:
     return ("", tuple(value)) if ids else (text, ())
 
 
-PREFIX = Subcommand("prefix", prefix_parser, run_prefix, "where two requests stop sharing a prefix, and why")
+PREFIX = Subcommand(
+    "prefix", prefix_parser, run_prefix, "find where two requests stop sharing a prefix, and why"
+)

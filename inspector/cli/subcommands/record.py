@@ -47,25 +47,38 @@ def record_parser() -> Parser:
     """The parser of `inspector record`."""
     made = command_parser(
         "record",
-        "Record what a server of models is asked and what it answers, in a file that inspector open reads. Every byte "
-        "passes as it is. Give the command that starts the server, behind --: it gets a port of its own, and the "
-        "recorder listens where the server would have. Or give the URL of a server that runs.",
-        "The file is for you alone (mode 0600) and holds prompts and replies; keys in headers, in the path and in the "
-        "fields that are for them are never stored. Example: inspector record -- mlx_lm.server --model MODEL. "
+        "Record the requests to a model server and its replies, in a file that `inspector open` reads. Every byte is "
+        "passed "
+        "on unchanged. Give the command that starts the server after --: the server gets another port, and the "
+        "recorder listens at the server's. Or give the URL of a server that is running.",
+        "Only you can read the file (mode 0600), which holds prompts and replies; API keys in headers, in the path "
+        "and in "
+        "their usual fields are never stored. Example: inspector record -- mlx_lm.server --model MODEL. "
         "Ctrl+c ends the recorder, and the server that it started.",
     )
     made.add_argument(
-        "command", nargs="*", metavar="-- COMMAND", help="starts the server; its --port is replaced"
+        "command",
+        nargs="*",
+        metavar="-- COMMAND",
+        help="command that starts the server; the recorder replaces its --port",
     )
-    made.add_argument("--upstream", metavar="URL", help="a server that runs already: http://127.0.0.1:8000")
-    listen = f"port of this machine (127.0.0.1) for clients, 0 for a free one (default: COMMAND's --port, else {PORT})"
+    made.add_argument(
+        "--upstream", metavar="URL", help="a server that is running, such as http://127.0.0.1:8000"
+    )
+    listen = (
+        "port for clients on this machine (127.0.0.1); 0 takes a free one (default: COMMAND's --port, else "
+        f"{PORT})"
+    )
     made.add_argument("--listen", type=whole, metavar="PORT", help=listen)
     made.add_argument(
-        "--output", "-o", metavar="FILE", help="a new file (default: one in the user's state directory)"
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="a new file to write (default: one in the program's own folder)",
     )
-    size = f"after which another file is begun, NAME-2 and so on (default: {MAX_SIZE})"
+    size = f"size at which the next file begins, NAME-2 and so on (default: {MAX_SIZE})"
     made.add_argument("--max-size", type=whole, default=MAX_SIZE, metavar="MIB", help=size)
-    made.add_argument("--quiet", action="store_true", help="no line for each exchange")
+    made.add_argument("--quiet", action="store_true", help="print no line for each request")
     return made
 
 
@@ -77,7 +90,7 @@ def run_record(args: Namespace) -> int:
     """
     if bool(args.command) == (args.upstream is not None):
         raise EngineError(
-            "Give the command of a server behind --, or the --upstream URL of one that runs.",
+            "Give the command of a server after --, or the --upstream URL of one that is running.",
             "Example: inspector record -- mlx_lm.server --model MODEL.",
         )
     if args.max_size < 1:
@@ -138,7 +151,7 @@ def _record(
                 f"Recording {_url(upstream)}. Point clients at {clients}; ctrl+c ends it. File: {recording.path}."
             )
             if not Address(host=upstream[0], port=upstream[1]).local:
-                note(f"Nothing is encrypted on the way to {upstream[0]}, keys neither.")
+                note(f"Nothing is encrypted on the way to {upstream[0]}, not even API keys.")
             received = ended.get()
     failure = server.failure if server is not None and not received else None
     if server is not None:
@@ -233,15 +246,15 @@ def _tell(told: Told) -> None:
 def _sum_up(recording: RecordingFiles, given_up: int, lost: int, late: bool) -> None:
     """Say what was recorded, and how it is opened."""
     if given_up:
-        note(f"{given_up:,} connection{'s' * (given_up > 1)} passed that could not be recorded to the end.")
+        note(f"{given_up:,} connection{'s' * (given_up > 1)} could not be recorded to the end.")
     if lost or late:
         more = f"{lost:,} bytes passed" if lost else "The last requests and replies passed"
-        note(f"{more} that are not recorded: the disk took too long.")
+        note(f"{more} without being recorded: the disk was too slow.")
     if not recording.exchanges:
-        note("Nothing was asked, and no file is left.")
+        note("There was no request, so no file was written.")
         return
     if recording.failed:
-        note("Not all that was asked is in the file.")
+        note("Some requests are missing in the file.")
     count = f"{recording.exchanges} exchange{'s' * (recording.exchanges > 1)}"
     note(f"{count}, in {recording.path}. Open it: inspector open {shlex.quote(str(recording.path))}")
 
@@ -280,11 +293,11 @@ class StartedServer:
 
     @property
     def failure(self) -> EngineError | None:
-        """What is said where it has ended by itself, with an error."""
+        """The error to raise where it has ended by itself, with one."""
         status = self._process.returncode
         if not status:
             return None
-        alone = f"What it wrote stands above; alone it is started by {shlex.join(self._command)}"
+        alone = f"Its output is above. To start it without the recorder: {shlex.join(self._command)}"
         return EngineError(f"{self.name} {ending_of(status)}.", alone)
 
     def listens(self) -> bool:
@@ -360,4 +373,6 @@ def _value(command: Sequence[str], flag: str) -> str:
     return found
 
 
-RECORD = Subcommand("record", record_parser, run_record, "what a server is asked and answers, in a file")
+RECORD = Subcommand(
+    "record", record_parser, run_record, "record the requests to a model server and its replies"
+)

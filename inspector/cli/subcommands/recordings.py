@@ -34,18 +34,18 @@ def replay_parser() -> Parser:
     made = command_parser(
         "replay",
         "Show a recorded session on the same screen, without a model: walk, compare, search, play. "
-        f"{key_for('go_live')} loads the model, if it is the recorded one, and goes on live.",
-        f"Keys: {key_for('step')} the next step, {key_for('run')} plays, {key_for('faster')} "
-        f"and {key_for('slower')} the speed, backspace goes back. {EXIT_STATUS}",
+        f"{key_for('go_live')} loads the recorded model and continues live.",
+        f"Keys: {key_for('step')} shows the next step, {key_for('run')} plays, {key_for('faster')} "
+        f"and {key_for('slower')} change the speed, backspace goes back. {EXIT_STATUS}",
     )
     add = made.add_argument
-    add("trace", metavar="FILE", nargs="?", help="a trace, or a name that `inspector sessions` lists; batch and "
-        "lockstep come with the program; without one the demonstration is played")  # fmt: skip
-    add("--play", action="store_true", help="play it from its start at once, rather than stand at its end")
-    add("--speed", type=speed, default=1.0, metavar="X", help=f"times the recorded pace: {_NAMES}")
-    follow = "show what a program appends to it, as a session that runs does; nothing but looking around is possible"
+    add("trace", metavar="FILE", nargs="?", help="a trace, a name that `inspector sessions` lists, or batch or "
+        "lockstep, which come with the program (default: the demonstration)")  # fmt: skip
+    add("--play", action="store_true", help="play it from its beginning; otherwise it opens at its end")
+    add("--speed", type=speed, default=1.0, metavar="X", help=f"multiple of the recorded pace: {_NAMES}")
+    follow = "follow a trace that another program is writing; you can look around, and change nothing"
     add("--follow", action="store_true", help=follow)
-    add("--no-save", action="store_true", help="save nothing when it is gone on with live")
+    add("--no-save", action="store_true", help="do not save what you add when you continue live")
     screen.add_no_plugins(made)
     add_theme(made)
     return made
@@ -136,7 +136,9 @@ def _follow(args: Namespace) -> int:
     return screen.run_app(app)
 
 
-REPLAY = Subcommand("replay", replay_parser, run_replay, "a recorded session on the screen, without a model")
+REPLAY = Subcommand(
+    "replay", replay_parser, run_replay, "show a recorded session on the screen, without a model"
+)
 
 
 # ---- inspector sessions ----------------------------------------------------------------------
@@ -151,11 +153,10 @@ def sessions_parser() -> Parser:
 
     made = command_parser(
         "sessions",
-        "List the sessions that were saved as they went, the one last written to first.",
+        "List the saved sessions, the most recently written one first.",
         f"The last {sessions.MOST} are kept, within {sessions.MOST_BYTES // 2**20} MiB; the oldest go first, "
-        "but never one in which something was marked (a name, a bookmark, a note, a caption), nor one whose file "
-        "you renamed. Go on with one: inspector --resume NAME. Look at one: inspector replay NAME. Put one away: "
-        "delete its file.",
+        "but never one with a mark of yours (a name, a bookmark, a note, a caption), nor one whose file you renamed. "
+        "Continue one: inspector --resume NAME. Look at one: inspector replay NAME. Remove one: delete its file.",
     )
     add_jsonl(made, "table")
     return made
@@ -171,7 +172,7 @@ def run_sessions(args: Namespace) -> int:
     return OK
 
 
-SESSIONS = Subcommand("sessions", sessions_parser, run_sessions, "the sessions that were saved as they went")
+SESSIONS = Subcommand("sessions", sessions_parser, run_sessions, "list the saved sessions")
 
 
 def _session_objects(listed: Sequence[SavedSession]) -> Iterator[str]:
@@ -232,33 +233,36 @@ def export_parser() -> Parser:
     """The parser of `inspector export`."""
     made = command_parser(
         "export",
-        "Write a trace as a document: a web page to share, Markdown, a CSV table of the tokens, the plain "
-        "text, or a picture of the screen. Everything foreign in it stays text. Of a lesson the web page asks, "
-        "waits and reveals, with no network and no model.",
+        "Write a trace as a document: a web page to share, Markdown, a CSV table of the tokens, the plain text, or a "
+        "picture of the screen. Markup in the recorded texts is escaped. The web page of a lesson asks, waits and "
+        "reveals, without a network or a model.",
         "In the CSV, a cell of text that begins with = + - @ or an apostrophe gets an apostrophe in front, so "
-        "that no spreadsheet runs it. Notes, captions and bookmarks are told; the model's directory is not. "
+        "that no spreadsheet runs it. Documents contain notes, captions and bookmarks, but not the model's directory. "
         f"{EXIT_STATUS}",
     )
     add = made.add_argument
-    add("traces", metavar="FILE", nargs="*", help="a trace, or a name that `inspector sessions` lists; or a lesson by "
-        "number, name or .md file, with its recording beside it; without one the demonstration")  # fmt: skip
-    to = "what to write (default: what the end of OUT says)"
+    add("traces", metavar="FILE", nargs="*", help="a trace, a name that `inspector sessions` lists, or a lesson by "
+        "its number, name or .md file with its recording beside it (default: the demonstration)")  # fmt: skip
+    to = "the kind of document (default: by the ending of OUT)"
     add(
-        "--to", type=format_name, metavar="FORMAT", help=f"{', '.join(NAMES)}, or what a plug-in brings: {to}"
+        "--to", type=format_name, metavar="FORMAT", help=f"{', '.join(NAMES)}, or one of a plug-in: {to}"
     ).completer = lambda **_: NAMES  # type: ignore[attr-defined]
-    out = "where; - is standard output (default: FILE's name in this directory)"
+    out = "file to write; - is standard output (default: FILE's name, in this directory)"
     add("--output", "-o", metavar="OUT", help=out)
-    node = "look at this node, or where this named branch begins, on a path through it"
+    node = "select this node, or the first one of this named branch, and show a path through it"
     add("--node", metavar="N|NAME", help=node)
-    of = "the lesson that the trace is a recording of, for its web page: number, name or .md file"
+    of = "for a web page: the lesson that was recorded in the trace, by its number, name or .md file"
     add("--lesson", metavar="LESSON", help=of)
-    add("--force", action="store_true", help="replace a file that is there")
-    site = "a folder of pages with an index, for any static host: lessons, each FILE (or the demonstration), help"
+    add("--force", action="store_true", help="replace the file if it exists")
+    site = (
+        "write a folder of pages with an index, for any static host: the lessons, each FILE (or the "
+        "demonstration), the help"
+    )
     add("--site", metavar="DIR", help=site)
     add = made.add_argument_group("picture of the screen").add_argument
-    size = "of the terminal (default: 120x40)"
+    size = "size of the terminal (default: 120x40)"
     add("--size", type=dimensions, default=SIZE, metavar="COLUMNSxROWS", help=size)
-    add("--light", action="store_true", help="in the light theme")
+    add("--light", action="store_true", help="use the light theme")
     return made
 
 

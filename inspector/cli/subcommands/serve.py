@@ -55,12 +55,12 @@ def serve_parser() -> Parser:
     """The parser of `inspector serve`."""
     made = ServeParser(
         prog="inspector serve",
-        description="Serve the program to browsers, a process of its own for each visitor: "
-        f"{SESSION_MIB} MiB with the bundled model. It takes the flags of `inspector`, too, for each of them. "
-        "A visitor sees and writes the files of a folder of their own, and opens the models that you name, no others. "
-        "With --watch visitors look at a session of yours as it goes, and can change nothing.",
-        epilog="An address admits one browser, with --watch all who have it, up to the seats. "
-        "Enter prints another one, ctrl+c ends all sessions. "
+        description="Serve the program to browsers, with a process for each visitor, which takes "
+        f"{SESSION_MIB} MiB with the bundled model. The flags of `inspector` hold for each of them. "
+        "Visitors read and write files only in a folder of their own, and open only the models that you name. "
+        "With --watch they follow a session of yours, and can change nothing.",
+        epilog="Each address admits one browser; with --watch it admits everybody who has it, while there are seats. "
+        "Enter prints another address, ctrl+c ends all sessions. "
         "From another machine: ssh -L 8000:127.0.0.1:8000 HOST, and open the address here.",
         allow_abbrev=False,
     )
@@ -73,25 +73,41 @@ def add_own(to: Parser) -> None:
     """The flags of the server."""
     add = to.add_argument_group("server").add_argument
     add(
-        "--host", default="127.0.0.1", metavar="ADDRESS", help="where to listen (default: this machine alone)"
+        "--host",
+        default="127.0.0.1",
+        metavar="ADDRESS",
+        help="address to listen at (default: this machine only)",
     )
-    add("--port", type=whole, default=0, metavar="N", help="(default: any that is free)")
+    add("--port", type=whole, default=0, metavar="N", help="port to listen at (default: any free one)")
     add("--open", action="store_true", help="open the address in this machine's browser")
-    add("--watch", nargs="?", const="", metavar="FILE", help="follow a session as it goes: a path, or a name that "
-        "`inspector sessions` lists (default: one that runs)")  # fmt: skip
-    offer = "a model on this machine that visitors may open beside --model, by its name or directory; may be " \
-            "repeated. Those of --models DIR are offered, too"  # fmt: skip
+    add("--watch", nargs="?", const="", metavar="FILE", help="let visitors follow a session: a path, or a name "
+        "that `inspector sessions` lists (default: one that is running)")  # fmt: skip
+    offer = "another model of this machine that visitors may open, by its name or directory; may be repeated. They " \
+            "may also open those of --models DIR"  # fmt: skip
     add("--offer", action="append", default=[], metavar="MODEL", help=offer)
-    add("--unconfined", action="store_true", help="give visitors your own rights: they open any model, and read and "
-        "write files as you")  # fmt: skip
-    add("--sessions", type=whole, default=8, metavar="N", help=f"seats, at most {MOST_SESSIONS} (default: 8)")
-    memory = "for all sessions together (default: half of the machine's)"
+    add("--unconfined", action="store_true", help="give visitors your own rights: they can open any model, and read "
+        "and write all files that you can")  # fmt: skip
+    add(
+        "--sessions",
+        type=whole,
+        default=8,
+        metavar="N",
+        help=f"most visitors at once, up to {MOST_SESSIONS} (default: 8)",
+    )
+    memory = "memory for all sessions together (default: half of the machine's)"
     add("--memory", type=whole, metavar="MIB", help=memory)
-    add("--idle", type=whole, metavar="MINUTES", help="without a key or a move of the mouse, after which a session "
-        f"ends (default: {IDLE_MINUTES}; {WATCHED_IDLE_MINUTES} with --watch)")  # fmt: skip
-    add("--addresses", type=whole, default=1, metavar="N", help="how many to print at once (default: 1)")
-    add("--name", action="append", default=[], metavar="NAME", help="by which browsers reach this machine, beside its "
-        "address; may be repeated")  # fmt: skip
+    add("--idle", type=whole, metavar="MINUTES", help="end a session after this time without a key or a move of the "
+        f"mouse (default: {IDLE_MINUTES}; {WATCHED_IDLE_MINUTES} with --watch)")  # fmt: skip
+    add(
+        "--addresses",
+        type=whole,
+        default=1,
+        metavar="N",
+        help="how many addresses to print at the start (default: 1)",
+    )
+    add("--name", action="append", default=[], metavar="NAME", help="a name by which browsers reach this machine; "
+                                                                    "may be "
+        "repeated")  # fmt: skip
 
 
 def run_serve(args: Namespace) -> int:
@@ -140,7 +156,7 @@ def _homes(args: Namespace, arguments: list[str], empty: Path) -> Callable[[int]
         return home.as_host
     parent = places.state() / "visitors" / f"{datetime.now():%Y%m%d-%H%M%S}-{os.getpid()}"
     made = home.in_folders(parent, home.confinement_of(args))
-    note(f"Visitors read and write their own folders alone, which are made in {parent}.")
+    note(f"Visitors read and write files only in folders of their own, in {parent}.")
     return made
 
 
@@ -230,7 +246,7 @@ def _introduce(args: Namespace, memory: int) -> None:
         note(
             "It is not encrypted: others in the network can read what is typed. ssh -L keeps it to this machine."
         )
-    many = "one browser, once" if args.watch is None else "whoever has it, while there is a seat"
+    many = "one browser, once" if args.watch is None else "everybody who has it, while there are seats"
     note(f"Open this address; it admits {many}:")
 
 
@@ -258,7 +274,9 @@ def _own_address() -> str:
     return "127.0.0.1"
 
 
-SERVE = Subcommand("serve", serve_parser, run_serve, "the program in a browser, a process for each visitor")
+SERVE = Subcommand(
+    "serve", serve_parser, run_serve, "serve the program to browsers, with a process for each visitor"
+)
 
 
 # ---- inspector engine ------------------------------------------------------------------------
@@ -271,14 +289,18 @@ def engine_parser() -> Parser:
     """The parser of `inspector engine`."""
     made = command_parser(
         "engine",
-        "Run an engine that inspector --connect uses: here, or through ssh's forwarding from another machine. One "
-        "client at a time; its session stays when it leaves, and whoever comes next sees it.",
-        "It prints how to connect. A lost connection pauses what runs. Whoever has the token can have the engine load "
-        "any model that it can read, and with --trust-remote-code run a model's code.",
+        "Run an engine for `inspector --connect`, on this machine or, through ssh's forwarding, from another one. It "
+        "serves "
+        "one client at a time; the session stays when a client leaves, and the next one finds it.",
+        "It prints how to connect. A lost connection pauses a run. Whoever has the access token can load any model "
+        "that "
+        "the engine can read, and with --trust-remote-code run that model's code.",
     )
-    listen = "unix:PATH or 127.0.0.1:PORT (default: engine.sock in a folder of the user's state)"
+    listen = (
+        "address to listen at, unix:PATH or 127.0.0.1:PORT (default: engine.sock in the program's own folder)"
+    )
     made.add_argument("--listen", metavar="ADDRESS", help=listen)
-    idle = "end after so long without a client (default: never)"
+    idle = "end after this time without a client (default: never)"
     made.add_argument("--idle", type=_minutes, metavar="MINUTES", help=idle)
     add_token(made)
     return made
@@ -323,7 +345,7 @@ def run_engine(args: Namespace) -> int:
         out.write(f"{how_to_connect(address, file, args.token_file is not None)}\n")
         out.flush()
         if server.serve(listener, args.idle and args.idle * 60):
-            note(f"Nobody was connected for {args.idle:g} minutes: the engine ends.")
+            note(f"The engine ends: no client was connected for {args.idle:g} minutes.")
     finally:
         listener.close()
         address.remove()
@@ -354,4 +376,4 @@ def how_to_connect(address: Address, file: Path, named: bool) -> str:
     return f"Engine at {address}. Here: {here}. On another machine: {forwarded}"
 
 
-ENGINE = Subcommand("engine", engine_parser, run_engine, "an engine for inspector --connect")
+ENGINE = Subcommand("engine", engine_parser, run_engine, "run an engine for inspector --connect")

@@ -49,8 +49,8 @@ def score_parser() -> Parser:
     """The parser of `inspector score`."""
     made = command_parser(
         "score",
-        "What a model makes of a text: every token's logprob, rank and surprisal, the text's perplexity, "
-        "and its bits per byte and per character. The text is raw, as it stands in the file, and is not continued.",
+        "Score a text with a model: every token's logprob, rank and surprisal, the text's perplexity, and its bits per "
+        "byte and per character. The model reads the text exactly as the file has it, and does not continue it.",
         "The first token has nothing before it, so it is not scored. The text must fit into the model's context "
         f"window. {EXIT_STATUS}",
     )
@@ -64,11 +64,11 @@ def score_parser() -> Parser:
     add_chat(text)
     out = made.add_argument_group("output")
     add_jsonl(out, "table")
-    out.add_argument("--summary", action="store_true", help="the text's figures alone, without its tokens")
-    add_trace(out)
-    likely = (
-        f"most probable tokens at each place in the JSON lines or the trace, at most {MOST} (default: {MOST})"
+    out.add_argument(
+        "--summary", action="store_true", help="print the figures of the whole text only, not its tokens"
     )
+    add_trace(out)
+    likely = f"candidates at each place in the JSON lines or the trace, at most {MOST} (default: {MOST})"
     out.add_argument("--candidates", type=BY_NAME["candidates"].parse, metavar="N", help=likely)
     add_load(made.add_argument_group("model and cache"))
     return made
@@ -134,7 +134,9 @@ def _request(args: Namespace, chat: bool, flag: str, text: Callable[[], str]) ->
     )
 
 
-SCORE = Subcommand("score", score_parser, run_score, "a text's logprobs, ranks, perplexity and bits per byte")
+SCORE = Subcommand(
+    "score", score_parser, run_score, "score a text: logprobs, ranks, perplexity and bits per byte"
+)
 
 
 # ---- inspector diff --------------------------------------------------------------------------
@@ -147,37 +149,47 @@ def diff_parser() -> Parser:
     """The parser of `inspector diff`."""
     made = command_parser(
         "diff",
-        "Two models over one text, token by token: KL divergence of the second's distribution from the first's, "
-        "perplexity of both, equal top tokens and changes of probability, named as llama.cpp's KL tool prints them.",
-        "KL is KL(first||second), in bits (llama.cpp prints nats, 0.693 of them a bit). Models with different "
-        "tokenizers are compared between common borders of "
-        "the text, by logprob. A text longer than a context window is read in windows that overlap by half. "
-        f"{EXIT_STATUS} With a gate: 3 a bound is broken, 4 within two standard errors of a bound, 2 a figure is not "
-        "there.",
+        "Compare two models over one text, token by token: the KL divergence of the second's distribution from the "
+        "first's, the perplexity of both, equal top tokens and changes of probability, named as in llama.cpp's KL "
+        "tool.",
+        "KL is KL(first||second), in bits (llama.cpp prints nats; a bit is 0.693 nats). Models with different "
+        "tokenizers are compared by logprob, over the stretches of text between places where tokens of both end. A "
+        "text longer than a context window is read in windows that overlap by half. "
+        f"{EXIT_STATUS} With a gate: 3 a bound is broken, 4 a figure is within two standard errors of a bound, 2 a "
+        "figure could not be computed.",
     )
     made.intermixed = True  # B may come after flags
     made.add_argument("first", metavar="A", help="the first model: pocket, a directory, or a hub id")
-    made.add_argument("second", metavar="B", nargs="?", help="the second; without one, A with what follows")
+    made.add_argument(
+        "second",
+        metavar="B",
+        nargs="?",
+        help="the second model (default: A, changed by the flags of the second model)",
+    )
     add_against(made.add_argument_group("second model"), "")
     text = made.add_argument_group("text")
-    file = "a UTF-8 text; - reads standard input; may be repeated: the figures are of all texts together"
+    file = "a UTF-8 text; - reads standard input; may be repeated, for the figures of all texts together"
     text.add_argument("--text", "-t", metavar="FILE", action="append", help=file)
     text.add_argument("--prompt", "-p", metavar="TEXT", help=r"the text itself; \n and \t are escapes")
-    window = "tokens of a window (default: as many as fit both models)"
+    window = "tokens in a window (default: as many as fit both models)"
     text.add_argument("--window", type=whole, metavar="N", help=window)
     gate = made.add_argument_group(
-        "gate", "what the second model must hold; the exit status says whether it does"
+        "gate", "bounds that the second model must keep; the exit status says whether it does"
     )
     gate.add_argument(
-        "--max-kld", type=between(math.inf), metavar="BITS", help="mean KL divergence a token at most"
+        "--max-kld",
+        type=between(math.inf),
+        metavar="BITS",
+        help="upper bound of the mean KL divergence per token",
     )
     gate.add_argument("--min-same-top", type=between(1.0), metavar="SHARE",
-                      help="share of places with the same most probable token at least, 0 to 1")  # fmt: skip
-    ratio = "PPL(Q)/PPL(base) at most, and at least its inverse; from 1"
+                      help="lower bound of the share of places at which both have the same most probable token, 0 to "
+                           "1")  # fmt: skip
+    ratio = "upper bound of the second perplexity over the first, and its inverse the lower bound; 1 or more"
     gate.add_argument("--max-ppl-ratio", type=between(math.inf, 1.0), metavar="X", help=ratio)
     out = made.add_argument_group("output")
-    add_jsonl(out, "figures, which come last", "one JSON object a token")
-    both = "both models and their caches; --adapter-path is of the first alone, --adapter of the second"
+    add_jsonl(out, "figures, which come last", "one JSON object per token")
+    both = "both models and their caches (--adapter-path is for the first model, --adapter for the second)"
     add_load(made.add_argument_group(both))
     return made
 
@@ -215,7 +227,9 @@ def run_diff(args: Namespace) -> int:
     return run(args, request, writer, [against, *reads], told=_of_text) or reading.status
 
 
-DIFF = Subcommand("diff", diff_parser, run_diff, "two models over one text: KL, perplexity, equal top tokens")
+DIFF = Subcommand(
+    "diff", diff_parser, run_diff, "compare two models over one text: KL, perplexity, equal top tokens"
+)
 
 
 # ---- the flags of a second model, for the screen too -----------------------------------------
@@ -235,8 +249,8 @@ def add_against(group: argparse._ArgumentGroup, prefix: str) -> None:
     add(f"--{prefix}bits", dest="against_bits", type=whole, metavar="N",
         help="quantize the second model to 2, 3, 4, 5, 6 or 8 bits on loading, as mlx_lm.convert does")  # fmt: skip
     add(f"--{prefix}group-size", dest="against_group_size", type=whole, metavar="N",
-        help=f"weights that share a scale then: 32, 64 or 128 (default: {GROUP_SIZE})")  # fmt: skip
-    adapter = "adapter to load with the second model"
+        help=f"weights that share a scale in it: 32, 64 or 128 (default: {GROUP_SIZE})")  # fmt: skip
+    adapter = "directory of an adapter to load with the second model"
     add(f"--{prefix}adapter", dest="against_adapter", metavar="DIR", help=adapter)
 
 
@@ -280,16 +294,17 @@ def tokens_parser() -> Parser:
     """The parser of `inspector tokens`."""
     made = command_parser(
         "tokens",
-        "Cut a text into tokens: the id, the text and the bytes of each, and bytes per token. Only the model's "
-        "tokenizer is read, or downloaded. A text without --chat is cut as a raw prompt is: special tokens written out "
-        "in it become these tokens, and a beginning-of-sequence token comes first where the tokenizer puts one there.",
-        f"`‹E2 82›` are bytes of a character that a later token ends. {EXIT_STATUS}",
+        "Cut a text into tokens: the id, the text and the bytes of each, and the bytes per token. Only the model's "
+        "tokenizer is read, or downloaded. Without --chat the text is cut as a raw prompt: special tokens that are "
+        "spelled out in it become those tokens, and a beginning-of-sequence token comes first if the tokenizer adds "
+        "one.",
+        f"`‹E2 82›` are the first bytes of a character that a later token completes. {EXIT_STATUS}",
     )
     text = made.add_argument_group("text")
-    file = "a UTF-8 text; - reads standard input, as no text does"
+    file = "a UTF-8 text (default: -, standard input)"
     text.add_argument("file", nargs="?", metavar="FILE", help=file)
     text.add_argument("--prompt", "-p", metavar="TEXT", help=r"the text itself; \n and \t are escapes")
-    template = "as a user's message in the model's chat template"
+    template = "cut it as a user's message in the model's chat template"
     text.add_argument("--chat", "--chat-template", dest="chat", action="store_true", help=template)
     text.add_argument("--system-prompt", metavar="TEXT", help="system message of the chat template")
     add_chat(text)
@@ -298,13 +313,13 @@ def tokens_parser() -> Parser:
     own_code = "run code that comes with the tokenizer"
     model.add_argument("--trust-remote-code", action="store_true", default=None, help=own_code)
     apart = made.add_argument_group("taken apart; a MODEL may be a tokenizer.json, too")
-    merges = "how each word came to its tokens: merge by merge with ranks, a unigram's best ways, WordPiece's steps"
+    merges = "show how each word became its tokens: BPE's merges with ranks, a unigram's best cuts, WordPiece's steps"
     apart.add_argument("--merges", action="store_true", help=merges)
-    beside = "the tokens of another tokenizer below those of the first"
+    beside = "also show the tokens of another tokenizer, below the first one's"
     apart.add_argument("--beside", metavar="MODEL", help=beside)
     out = made.add_argument_group("output")
     add_jsonl(out, "table")
-    out.add_argument("--summary", action="store_true", help="the counts alone, without the tokens")
+    out.add_argument("--summary", action="store_true", help="print the counts only, not the tokens")
     return made
 
 
@@ -365,5 +380,5 @@ def _piped(asked: bool) -> str:
     return decoded(read_stdin("Give the text as a file, or with -p."), "Standard input")
 
 
-PURPOSE = "a text's tokens with ids and bytes, by a model's tokenizer alone"
+PURPOSE = "cut a text into tokens with ids and bytes; loads only the tokenizer"
 TOKENS = Subcommand("tokens", tokens_parser, run_tokens, PURPOSE)

@@ -33,44 +33,47 @@ def train_parser() -> Parser:
     default = TrainingSettings()
     made = command_parser(
         "train",
-        "Train a small llama from nothing, on a text of your own or on stories that come with the program, and watch "
-        "what it knows: its loss on what it learns from and on what it never sees, how it goes on after a prompt, and "
-        "the text it writes. Its tokenizer is trained a moment before. Ctrl-C saves what it has learned; each "
-        "checkpoint is a model that mlx_lm loads: inspector --model DIR/step-000300.",
+        "Train a small llama from random weights, on a text of your own or on stories that come with the program, and "
+        "watch what it learns: its loss on the training text and on held-out text, its candidates after a prompt, and "
+        "the text it writes. Its tokenizer is trained first. Ctrl+c saves a checkpoint; each checkpoint is a model "
+        "that mlx_lm loads: inspector --model DIR/step-000300.",
         EXIT_STATUS,
     )
     text = made.add_argument_group("text")
-    file = "a UTF-8 text, or a folder of .txt and .md files; may be repeated (default: stories)"
+    file = "a UTF-8 text, or a folder of .txt and .md files; may be repeated (default: the stories)"
     text.add_argument("--text", "-t", metavar="FILE", action="append", dest="texts", help=file)
-    shown = f'whose continuations are shown (default: "{default.prompt}")'
+    shown = f'the prompt whose candidates and continuation are shown (default: "{default.prompt}")'
     text.add_argument("--prompt", "-p", metavar="TEXT", help=shown)
     model = made.add_argument_group("model")
     for name, help_text in {
-        "layers": f"of the llama (default: {default.layers})",
-        "width": f"of its residual stream, a multiple of 8 (default: {default.width})",
-        "vocabulary": f"tokens of its own tokenizer at most (default: {default.vocabulary})",
+        "layers": f"layers of the llama (default: {default.layers})",
+        "width": f"width of its residual stream, a multiple of 8 (default: {default.width})",
+        "vocabulary": f"most tokens of its tokenizer (default: {default.vocabulary})",
     }.items():
         model.add_argument(f"--{name}", type=whole, metavar="N", help=help_text)
     training = made.add_argument_group("training")
-    batch = f"rows x tokens of a step (default: {default.rows}x{default.row_tokens})"
+    batch = f"rows and tokens per row of a training step (default: {default.rows}x{default.row_tokens})"
     training.add_argument("--batch", type=_batch, metavar="ROWSxTOKENS", help=batch)
-    steps = f"of the whole training; the learning rate falls until then (default: {default.steps})"
+    steps = f"steps of the whole training; the learning rate falls until the last (default: {default.steps})"
     training.add_argument("--steps", type=whole, metavar="N", help=steps)
     training.add_argument(
         "--rate", type=_number, metavar="X", help=f"highest learning rate (default: {default.rate})"
     )
     training.add_argument(
-        "--seed", type=whole, metavar="N", help=f"of weights and batches (default: {default.seed})"
+        "--seed", type=whole, metavar="N", help=f"seed of the weights and batches (default: {default.seed})"
     )
     training.add_argument(
-        "--every", type=whole, metavar="N", help=f"steps between two looks (default: {default.every})"
+        "--every",
+        type=whole,
+        metavar="N",
+        help=f"steps between two reports of loss, candidates and text (default: {default.every})",
     )
     out = made.add_argument_group("output")
-    where = "directory of the checkpoints (default: a new one in the program's own folder)"
+    where = "directory for the checkpoints (default: a new one in the program's own folder)"
     out.add_argument("--output", "-o", metavar="DIR", help=where)
     saved = f"steps between two checkpoints (default: {SAVE_EVERY})"
     out.add_argument("--save-every", type=whole, metavar="N", default=SAVE_EVERY, help=saved)
-    resume = "go on from a checkpoint, or from the last one of a training"
+    resume = "continue from a checkpoint, or from the last one in the directory of a training"
     out.add_argument("--resume", metavar="DIR", help=resume)
     add_jsonl(out, "lines")
     return made
@@ -142,7 +145,9 @@ def _resumed(args: Namespace) -> ResumeTraining:
     begun = ("texts", "prompt", "layers", "width", "vocabulary", "batch", "rate", "seed", "every", "output")
     if clash := [name for name in begun if getattr(args, name) is not None]:
         flag = {"texts": "text"}.get(clash[0], clash[0])
-        message = f"--{flag} has no effect with --resume: a training goes on as it was begun."
+        message = (
+            f"--{flag} has no effect with --resume: a training continues with the settings it began with."
+        )
         raise EngineError(message, f"Leave --{flag} out, or begin a new one without --resume.")
     named = typed(args.resume)
     newest = max(checkpoints(named), default=named)
@@ -169,7 +174,7 @@ def _new_directory(name: str | None) -> Path:
     if checkpoints(directory):
         message = f"{shorter(directory)} has the checkpoints of another training."
         raise EngineError(
-            message, f"Go on with that by --resume {shorter(directory)}, or name another directory."
+            message, f"Continue it with --resume {shorter(directory)}, or name another directory."
         )
     return _made(directory.absolute())
 
@@ -183,4 +188,6 @@ def _made(directory: Path) -> Path:
     return directory
 
 
-TRAIN = Subcommand("train", train_parser, run_train, "watch a small model learn, from a text of your own")
+TRAIN = Subcommand(
+    "train", train_parser, run_train, "train a small model on a text of yours, and watch it learn"
+)

@@ -29,7 +29,7 @@ def writer(request: CliRequest, out: TextIO, err: TextIO | None, reading: BitsRe
 
 
 class BitsReading:
-    """What was measured so far.
+    """The measurements so far.
 
     Args:
         command: The bits.
@@ -170,7 +170,7 @@ class BitsTables(PlainText):
         tables = [*layer_table(reading), *mix_table(reading)]
         self._out.write("".join(f"{line}\n" for line in tables))
         self._out.flush()
-        stopped = [] if reading.ended else [("stopped", "the tables have what was measured before")]
+        stopped = [] if reading.ended else [("stopped", "the tables have what was measured until then")]
         tokens = [("tokens", count(reading.ended.tokens))] if reading.ended else []
         self._sum_up([*figures(summary, self._request, FIGURES), *tokens, *stopped])
 
@@ -180,7 +180,7 @@ def layer_table(reading: BitsReading) -> Iterator[str]:
     if not reading.layers:
         return
     command, ranks = reading.command, reading.ranks
-    yield f"Each layer alone in {command.bits} bits, those first that cost most for each parameter"
+    yield f"Each layer alone in {command.bits} bits, those that cost most per parameter first"
     width = max(len(layer.path) for layer in reading.layers)
     more = "  mlx_lm's rank" if ranks else ""
     yield f"{pad('layer', width)}  {'parameters':>10}  {'KL, bits':>21}  {'same top':>8}{more}"
@@ -193,7 +193,7 @@ def layer_table(reading: BitsReading) -> Iterator[str]:
     if (left := len(reading.layers) - LISTED) > 0:
         yield f"and {left} more, which --jsonl has"
     if reading.ended is not None and (fixed := len(reading.ended.fixed)):
-        yield f"{fixed} layers are left to what the model's family, or the size of their rows, decides"
+        yield f"{fixed} layers keep the bits that the model's family, or the size of their rows, requires"
     if (found := reading.correlation) is not None:
         yield f"Spearman's correlation with mlx_lm's sensitivities: {found:.2f}"
 

@@ -213,7 +213,7 @@ def _line(name: str, value: str, width: int) -> str:
 
 
 def needs(memory: LockstepMemory) -> str:
-    """What both models need against what there is, before the second is loaded."""
+    """The memory that both models need, and that there is, before the second is loaded."""
     second = f"about {size(memory.second_bytes)}" if memory.second_bytes else "the same weights"
     free = "" if memory.free_bytes is None else f"; {size(memory.free_bytes)} are free"
     return f"memory: the first model has {size(memory.first_bytes)}, the second needs {second}{free}"
@@ -259,7 +259,7 @@ def _verdict(judged: Judged) -> Line:
     bound = {"same top": "at least"}.get(judged.name, "at most")
     either = " or its inverse" if judged.name == "PPL ratio" else ""
     words = {
-        "holds": "holds", "broken": "BROKEN", "unknown": "can't be told",
+        "holds": "holds", "broken": "BROKEN", "unknown": "can't be decided",
         "undecided": "within two standard errors: a longer text decides",
     }  # fmt: skip
     return f"{judged.name}, {bound} {judged.bound:g}{either}", f"{known}: {words[judged.verdict]}"

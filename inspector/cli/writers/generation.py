@@ -170,7 +170,7 @@ def figures(summary: Summary, request: CliRequest, only: Collection[str] = ()) -
 
 
 def _speculation(speculation: Speculation) -> list[tuple[str, str]]:
-    """What the rounds came to, and whether they paid."""
+    """Figures of the rounds, and whether they paid."""
     totals, last = speculation.totals, speculation.rounds[-1]
     begin = f"{last.settings.name}, {last.settings.num_draft_tokens} tokens a draft"
     notes = [(name, line) for name, line in (("speed", verdict(totals)), ("why", last.note)) if line]
@@ -286,7 +286,7 @@ class JsonLines:
 
 
 def model(facts: protocol.ModelFacts, request: CliRequest) -> Json:
-    """What is known of the model, and the settings it runs with."""
+    """The facts of the model, and the settings it runs with."""
     notes = {"notes": [*facts.notes, *request.notes]}
     known = record_json(
         facts, notes=notes, special={}, chat_template={}
@@ -317,7 +317,7 @@ def prompt(
 
 
 def made_with(summary: Summary, request: CliRequest) -> list[str]:
-    """What the text was made with, beside the model and its sampler."""
+    """The conditions of the text, beside the model and its sampler."""
     drafts = dict.fromkeys(draft(each.settings.name) for each in summary.speculation.rounds)
     return [each.short for each in (*requested(request.settings, request.load), *drafts)]
 
@@ -345,7 +345,7 @@ def step(record: protocol.Step) -> Json:
 
 
 def chosen(choice: protocol.Distribution, surprisal_bits: float) -> Json:
-    """What a token was drawn from.
+    """The distribution from which a token was drawn.
 
     Args:
         choice: The distribution.
@@ -365,7 +365,7 @@ def chosen(choice: protocol.Distribution, surprisal_bits: float) -> Json:
 
 
 def speculation(summary: Summary) -> Json:
-    """What the rounds came to."""
+    """Figures of the rounds."""
     totals = summary.speculation.totals
     return {
         **record_json(totals),

@@ -134,7 +134,7 @@ Part = TypeVar("Part")
 
 @dataclass
 class Known:
-    """What was told so far, for the commands that depend on it."""
+    """The answers so far, for the commands that depend on them."""
 
     timeline: Timeline = field(default_factory=Timeline)
     pieces: Sequence[Piece] = ()
@@ -226,7 +226,7 @@ def _key(flag: str, place: int | None, tokens: int) -> int | None:
     if place is None or -tokens <= place < tokens:
         return place if place is None else place % tokens
     raise PromptError(
-        f"--{flag} {place} is no token of the path, which has {tokens}.",
+        f"--{flag} {place} is not a token of the path, which has {tokens}.",
         f"Give one from {-tokens} to {tokens - 1}.",
     )
 
@@ -263,7 +263,9 @@ def _patching(
     source = out.nodes[-1]
     telling = pair(own, after(timeline, source))
     if None in (token, against) and telling is None:
-        raise PromptError("Nothing tells what both texts predict apart.", "Give --token and --against.")
+        raise PromptError(
+            "Both texts predict the same: no two tokens tell them apart.", "Give --token and --against."
+        )
     first, last = telling or (0, 0)
     answers = first if token is None else token, last if against is None else against
     yield PatchActivations(node, source, *answers, args.part, args.facing)
@@ -429,7 +431,7 @@ def heads(scored: HeadsScored) -> Json:
 
 
 def lens(read: LensRead) -> Json:
-    """What each layer would predict; the first cell of a column is the embedding's."""
+    """The predictions of the layers; the first cell of a column is the embedding's."""
     columns = [
         {
             **pick(column, "node", "leads_from"),
@@ -551,7 +553,7 @@ def patched(read: ActivationsPatched) -> Json:
 
 
 def pairs_patched(read: PairsPatched) -> Json:
-    """What became of each pair, and the means and spreads of each class of positions, layer by layer."""
+    """The outcome of each pair, and the means and spreads of each class of positions, layer by layer."""
     return {
         "part": read.part,
         "pairs": [record_json(each) for each in read.pairs],
@@ -561,7 +563,7 @@ def pairs_patched(read: PairsPatched) -> Json:
 
 
 def intervened(read: Intervened) -> Json:
-    """What several units together change; no candidates where a check failed."""
+    """The effect of several units together; no candidates where a check failed."""
     whole = {
         **pick(read, "node", "scope", "begin"),
         "interventions": [unit_json(each) for each in read.interventions],

@@ -95,7 +95,7 @@ def _lines(found: Parting, requests: list[SentPrompt], timed: SecondRead | None)
     one, other = (len(each.pieces) for each in requests)
     answer = " with its answer" if requests[0].answer else ""
     yield f"tokens   {one:,} in A{answer}, {other:,} in B, {found.shared:,} in common"
-    yield f"cost     B computes {found.anew:,} anew; of a KV cache of A {found.lost:,} are of no use to it"
+    yield f"cost     B computes {found.anew:,} anew; it can't use {found.lost:,} of A's cached tokens"
     if timed is not None:
         lost = f", of which the lost ones about {milliseconds(timed.lost_ms)}" if found.lost else ""
         yield f"time     {count(timed.ran)} tokens of B after A's prompt took {milliseconds(timed.ms)}{lost}"
@@ -112,4 +112,4 @@ def _lines(found: Parting, requests: list[SentPrompt], timed: SecondRead | None)
         yield "request  the messages that both have are equal: the template or the encoding makes the difference"
     else:
         role = visible(requests[1].messages[found.message].role)
-        yield f"request  message {found.message + 1} ({role}) is another one in B"
+        yield f"request  message {found.message + 1} ({role}) differs in B"

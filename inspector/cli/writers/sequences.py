@@ -158,7 +158,7 @@ class BatchTable(PlainText):
             case protocol.LanesPrefilled():
                 self._show(f"prefill of {len(record.lanes)} prompts {record.done}/{record.columns}")
             case protocol.BatchStep() if batch is not None:
-                self._show(f"step {record.step}: {len(batch.live)} of {len(batch.lanes)} lanes go on")
+                self._show(f"step {record.step}: {len(batch.live)} of {len(batch.lanes)} lanes run")
             case protocol.Measuring():
                 self._show(f"{record.detail}, {record.done} of {record.total}")
             case _:
@@ -202,7 +202,7 @@ def lanes_table(batch: BatchSoFar, request: CliRequest) -> str:
 
 
 class SearchResult:
-    """What a search came to, or where it was broken off."""
+    """The result of a search, or where it was broken off."""
 
     def __init__(self) -> None:
         self.opened: protocol.BeamOpened | None = None
@@ -234,7 +234,7 @@ class SearchResult:
         return self.end.reason if self.end is not None else "cancelled"
 
     def is_greedy(self, hypothesis: protocol.Hypothesis) -> bool:
-        """Whether greedy decoding comes to the same hypothesis."""
+        """True if greedy decoding comes to the same hypothesis."""
         return self.end is not None and hypothesis.node == self.end.greedy.node
 
 

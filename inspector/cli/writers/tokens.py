@@ -109,7 +109,7 @@ class Score:
 
     @property
     def complete(self) -> bool:
-        """Whether all tokens but the first are scored."""
+        """True if all tokens but the first are scored."""
         return self.total > 0 and self.scored == self.total - 1
 
     @property
@@ -198,7 +198,7 @@ class ScoreTable(PlainText):
 
     @property
     def _streams(self) -> bool:
-        """Whether the terminal shows the tokens as they come, which is progress enough."""
+        """True if the terminal shows the tokens as they come, which is progress enough."""
         return self._tokens and self._out.isatty()
 
     def _write(self, tokens: Iterable[PromptToken], heading: bool) -> None:

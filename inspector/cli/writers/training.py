@@ -89,7 +89,7 @@ class TrainingLooks(PlainText):
         path = PurePath(self._saved.directory)
         self._say(
             f"{'saved':<12}{visible(str(path))}\n{'open it':<12}inspector --model {_typed(path)}\n"
-            f"{'go on':<12}inspector train --resume {_typed(path.parent)}\n"
+            f"{'continue':<12}inspector train --resume {_typed(path.parent)}\n"
         )
 
     def _put(self, lines: Sequence[str]) -> None:
@@ -98,7 +98,7 @@ class TrainingLooks(PlainText):
 
 
 def opening_lines(begun: TrainingBegun) -> list[str]:
-    """What is trained, and on what."""
+    """Lines on the model that is trained, and its text."""
     settings = begun.settings
     made = (
         f"learned from it in {milliseconds(begun.tokenizer_ms)}"

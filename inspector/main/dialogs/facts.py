@@ -116,7 +116,7 @@ class FactsDialog(Dialog[None]):
         self.facts, self.ranks = facts, ranks
 
     def serves(self, made: Overlay[None]) -> bool:
-        """Whether it is the same model."""
+        """True if it is the same model."""
         return isinstance(made, FactsDialog) and (made.facts, made.ranks) == (self.facts, self.ranks)
 
     def body(self) -> Iterable[Widget]:
@@ -176,7 +176,7 @@ class TemplatePart:
 
     text: str
     marks: bool
-    """Whether it is a special token, or the name of one."""
+    """True if it is a special token, or the name of one."""
 
 
 @frozen

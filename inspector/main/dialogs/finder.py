@@ -170,7 +170,7 @@ class FinderDialog(PickDialog[Findable]):
 
 
 class FoundList(PickList):
-    """What was found, one of it highlighted."""
+    """The list of what was found, with one highlighted."""
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)

@@ -79,7 +79,7 @@ class KeysPage(Static):
     def _wrap(self, width: int) -> Iterator[Content]:
         lines = list(_with_all(self._markdown, self._wanted.casefold().split()))
         if not lines:
-            nothing = f"Nothing here has “{visible(self._wanted)}”. `ctrl+p` finds everything in words."
+            nothing = f"Nothing here has “{visible(self._wanted)}”. `ctrl+p` searches everything by words."
             yield from _inline(nothing).wrap(width)
         for line in lines:
             if line.startswith("## "):

@@ -99,7 +99,7 @@ class ModelDialog(PickDialog[LoadSettings]):
         self._room = room or Room(memory_for_models(), memory_of())
         self._stop = Event()
         self._read = False
-        """Whether the whole list was read."""
+        """True if the whole list was read."""
 
     def body(self) -> Iterable[Widget]:
         asked = "pocket, a hub id, or a path there" if self._elsewhere else "filter, directory or hub id"

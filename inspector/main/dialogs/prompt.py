@@ -126,7 +126,7 @@ class PromptDialog(Dialog[Draft]):
 
     @property
     def templated(self) -> bool:
-        """Whether there is a chat template, as far as it is known."""
+        """True if there is a chat template, as far as it is known."""
         facts = self.facts()
         return facts is None or facts.has_chat_template
 
@@ -331,7 +331,7 @@ class PathSuggester(Suggester):
         super().__init__(use_cache=False, case_sensitive=True)
 
     async def get_suggestion(self, value: str) -> str | None:
-        """The first name in the alphabet that goes on with what was typed; a directory ends with a slash."""
+        """The first name in the alphabet that continues with what was typed; a directory ends with a slash."""
         return await asyncio.to_thread(completed, value)
 
 
@@ -363,7 +363,7 @@ class PromptFileDialog(Dialog[str]):
     ACTIONS: ClassVar[ActionTable] = dialog_table(
         "Among files",
         note("enter", hint="read", worth=6),
-        note("right", hint="take what is proposed", worth=5),
+        note("right", hint="accept the proposal", worth=5),
         told=False,
     )
     HEADING: ClassVar[str] = "Prompt from a file"

@@ -16,7 +16,7 @@ def walking(help: str = "Look at another token.") -> tuple[Action, ...]:
         help: The sentence about them.
     """
     return (
-        *both(("earlier", "later"), ("Token before", "Next token"), help, lambda own, by: own.walk(by), hint="token",
+        *both(("earlier", "later"), ("Previous token", "Next token"), help, lambda own, by: own.walk(by), hint="token",
               worth=8, place=81),
         Action("first", "First token", help, lambda own: own.look_at(1)),
         Action("tip", "Last token", help, lambda own: own.look_at(None)),
@@ -27,7 +27,7 @@ def inside_table(
     title: str,
     *actions: Action,
     text: str = "",
-    leave: str = "Go back; what is computed stops.",
+    leave: str = "Go back; a computation stops.",
     shared: bool = True,
     told: bool = True,
 ) -> ActionTable:

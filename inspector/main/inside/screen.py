@@ -132,11 +132,11 @@ def waiting(on: Canvas, recorded: bool) -> Notice:
         return [
             ("This view of this token was not recorded.", on.rich_style),
             (
-                f"Press esc, then {key_for('go_live')}: the session goes on live, and can be looked into.",
+                f"Press esc, then {key_for('go_live')}: the session continues live, and you can look into the model.",
                 on.ink("muted"),
             ),
         ]
-    return [("The token runs again, on a copy of the KV cache.", on.rich_style)]
+    return [("The model computes the token again, on a copy of the KV cache.", on.rich_style)]
 
 
 # ---- the text up to a token ---------------------------------------------------------------------

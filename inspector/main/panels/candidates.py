@@ -235,7 +235,7 @@ def why_no_candidates(timeline: Timeline | None) -> tuple[str, str]:
     if timeline.slot < timeline.held:
         return (
             "The logprob of this token of the prompt is not computed yet.",
-            "It is computed once nothing else is to be done.",
+            "It is computed as soon as the engine is idle.",
         )
     return (
         "This token of the prompt has not gone through the model yet.",

@@ -56,9 +56,7 @@ def _strongest(read: AttentionRead, tree: SessionTree, node: int) -> Iterator[El
         row(f"L{layer + 1} h{head + 1}", token_span(path[at]), f"token {at + 1}", percent(weight))
         for weight, layer, head, at in found[:STRONGEST]
     ]
-    says = (
-        "The strongest weights, the first token aside. Where a head looks does not tell what it does with it."
-    )
+    says = "The strongest weights, the first token aside. Where a head looks does not show what it takes from there."
     head_names = ("head", "looks at", "", "weight")
     yield explained(says, read.facts, table("", head_names, rows, class_="figured"))
 

@@ -297,7 +297,7 @@ class Triangle:
         self._by = 1
         """Tokens of a row and of a column."""
         self.fits = True
-        """Whether there was room for all tokens, each in a row and a column of its own."""
+        """True if there was room for all tokens, each in a row and a column of its own."""
 
     def rows(self, width: int, height: int) -> list[Row]:
         """The part around the cursor that there is room for, or all of it."""

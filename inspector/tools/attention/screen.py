@@ -74,9 +74,9 @@ class AttentionScreen(InsideScreen[AttentionRead]):
         super().__init__(host, control.rows)
         self.control = control
         self._sorted = True
-        """Whether the choice followed the last change of the order."""
+        """True if the choice followed the last change of the order."""
         self._fits = True
-        """Whether the triangle on show has room."""
+        """True if the triangle on show has room."""
 
     # ---- what is asked --------------------------------------------------------------------------
 
@@ -262,7 +262,7 @@ class AttentionScreen(InsideScreen[AttentionRead]):
         elif self.host.controller.transport.recorded:
             texts = [
                 ("This was not recorded.", on.rich_style),
-                (f"Press esc, then {key_for('go_live')} to go on live.", on.ink("muted")),
+                (f"Press esc, then {key_for('go_live')} to continue live.", on.ink("muted")),
             ]
         return centred(texts, width, height)
 
@@ -270,7 +270,7 @@ class AttentionScreen(InsideScreen[AttentionRead]):
     def _runs(self) -> str:
         """What runs for an answer that isn't there yet."""
         if self.control.texts is not None and not self.control.triangle:
-            return "Random tokens, repeated, go through the model."
+            return "Repeated random tokens go through the model."
         return "The whole path goes through the model again."
 
     def _score(self, chosen: Head) -> HeadScore | None:
@@ -343,7 +343,7 @@ LOW = 16
 """Lines below which there is no room for everything."""
 LEAST = 0.001
 """The least weight of a token in the list."""
-QUIET = "Attention is not explanation: it tells where a head looks, not what decides."
+QUIET = "Attention is not an explanation: it shows where a head looks, not what decides."
 
 
 class HeadDetails:
@@ -429,7 +429,7 @@ class HeadDetails:
             text = f"Rests on the first token ({first}): an attention sink, it has little to do here."
             found.append((text, on.ink("warn")))
         if self._layer.sinks:
-            text = f"Its sink takes {percent(sink)}: a share that no token has."
+            text = f"Its sink takes {percent(sink)}: a share that goes to no token."
             found.append((text, on.ink("warn" if sink >= RESTS else "muted")))
         if (hidden := len(self._path) - self._layer.weights.shape[-1]) > 0:
             text = f"It can't see {hidden:,} earlier tokens: they are outside its window."

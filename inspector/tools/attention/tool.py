@@ -161,9 +161,9 @@ class AttentionControl:
         self.texts: RepeatedTexts | None = None
         """What heads are scored over; None for the path."""
         self.triangle = False
-        """Whether the whole triangle of the head is on show."""
+        """True if the whole triangle of the head is on show."""
         self.squeezed = False
-        """Whether it is squeezed into the panel, where it is larger."""
+        """True if it is squeezed into the panel, where it is larger."""
         self._chosen: Head | None = None
         self._heat: tuple[AttentionRead, Head, OfferedHeat] | None = None
         """What was offered last, and what it was made of."""
@@ -287,26 +287,26 @@ ATTENTION_SCREEN = inside_table(
     "While attention is looked at",
     *walking("Look from another token; the head stays."),
     *both(("attention.later_layer", "attention.earlier_layer"), ("Later layer", "Earlier layer"),
-          "Choose a later layer, or an earlier one. In a ranking: the head before, or the next.",
+          "Choose a later layer, or an earlier one. In a ranking: the previous or the next head.",
           lambda own, by: own.turn_layer(by), by=(1, -1), worth=8,
           hint=lambda own: "rank" if own.control.order and not own.control.triangle else "layer"),
-    *both(("attention.head_before", "attention.next_head"), ("Head before", "Next head"),
-          "Choose the head before, or the next. After the last head come mean and maximum.",
+    *both(("attention.head_before", "attention.next_head"), ("Previous head", "Next head"),
+          "Choose the previous or the next head. After the last head come mean and maximum.",
           lambda own, by: own.turn_head(by), hint="head", worth=8),
     Action("attention.sort", "Sort",
            "Sort the heads: by place, previous token, same token again (induction), duplicate token, first token, "
            "widest.",
            lambda own: own.sort(), hint="sort", worth=5),
     Action("attention.texts", "Standard texts",
-           "Score heads over random tokens that are repeated, the same for all models, or over this text again.",
+           "Score heads over repeated random tokens, the same for all models; again for this text.",
            lambda own: own.turn_texts(), hint=lambda own: own.other_texts, worth=5),
     Action("attention.triangle", "All tokens",
-           "Show where the head looks from each token; where that is too large, again shows all at once.",
+           "Show where the head looks from each token; if not all fit, press again to see them at once.",
            lambda own: own.turn_triangle(), hint=lambda own: own.next_view, worth=6),
     SCROLLS,
     text="The numbers under the text and the colours are shares of the head's attention, in percent. The view begins "
-    "with the head that looks most at a single token, neither the first nor the last two. Where a head looks is no "
-    "explanation of what the model says.",
+    "with the head that looks most at a single token, neither the first nor the last two. Where a head looks does "
+    "not explain what the model says.",
 )  # fmt: skip
 
 

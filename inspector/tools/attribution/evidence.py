@@ -1,4 +1,4 @@
-"""What made a token, as it leaves with an export."""
+"""The contributions to a token's logit, for an export."""
 
 from __future__ import annotations
 

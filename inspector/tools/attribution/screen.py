@@ -120,7 +120,7 @@ class AttributionScreen(InsideScreen[AttributionRead]):
 
     @property
     def has_heads(self) -> bool:
-        """Whether what is looked at is an attention whose heads are known, or one of them."""
+        """True if what is looked at is an attention whose heads are known, or one of them."""
         answer = self.answer
         rows = self._rows(answer) if answer is not None else []
         return bool(answer and rows and heads_of(answer, answer.parts[rows[self._at(rows)].part]))

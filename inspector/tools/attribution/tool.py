@@ -56,7 +56,7 @@ class AttributionActions(ToolActions):
 _PART = "Look at another part: the line under the bars says it in words."
 ATTRIBUTION_SCREEN = inside_table(
     "In the contributions",
-    *both(("attribution.part_before", "attribution.next_part"), ("Part before", "Next part"), _PART,
+    *both(("attribution.part_before", "attribution.next_part"), ("Previous part", "Next part"), _PART,
           lambda own, by: own.turn_row(by), hint="part", worth=4),
     *both(("attribution.ten_before", "attribution.ten_after"), ("Ten before", "Ten after"), _PART,
           lambda own, by: own.turn_row(by), by=(-10, 10)),
@@ -68,7 +68,7 @@ ATTRIBUTION_SCREEN = inside_table(
            lambda own: own.unfold_all(), hint="all heads", worth=2, place=1, listed=False),
     Action("attribution.sort", "Sort", "Sort by size, heads in their attention's place, or in the order of the layers.",
            lambda own: own.sort(), hint=lambda own: "by layer" if own.choices.by_size else "by size", worth=5),
-    *both(("attribution.next_token", "attribution.token_before"), ("Next token", "Token before"),
+    *both(("attribution.next_token", "attribution.token_before"), ("Next token", "Previous token"),
           "Take another candidate's logit apart.", lambda own, by: own.choices.follow_other(own.timeline, by),
           by=(1, -1), hint="other", worth=5, one=True),
     *both(("attribution.compare", "attribution.compare_back"), ("Compare", "Compare back"),

@@ -15,7 +15,7 @@ Facts = list[tuple[str, str]]
 def ending(lane: LaneSoFar) -> str:
     """The end of a lane, or its state while it has none."""
     if lane.ended is None:
-        return {"waiting": "waits", "prefill": "prefill"}.get(lane.state, "goes on")
+        return {"waiting": "waits", "prefill": "prefill"}.get(lane.state, "running")
     if lane.ended.reason in ("eos", "stop"):
         return f"{lane.ended.reason} {visible(lane.ended.detail)}".rstrip()
     return lane.ended.reason

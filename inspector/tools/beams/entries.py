@@ -30,7 +30,7 @@ class BeamEntry:
     path: tuple[BeamNode, ...]
     """Its tokens, at least one."""
     greedy: bool = False
-    """Whether greedy decoding gives exactly this."""
+    """True if greedy decoding gives exactly this."""
     ended: str = ""
     """`eos` or `length` where it is finished, with the end-of-sequence token where the texts are equal;
     printable."""
@@ -264,8 +264,8 @@ def _alike(entry: BeamEntry, name: str, against: GreedyComparison) -> str:
     if against.longer == 0:
         return f"{name} is what greedy decoding says, token for token"
     if against.longer < 0:
-        return f"{name} is how greedy decoding begins; that goes on for {_tokens(-against.longer)}"
-    return f"{name} begins with all that greedy decoding says, and goes on for {_tokens(against.longer)}"
+        return f"{name} is how greedy decoding begins; that continues for {_tokens(-against.longer)}"
+    return f"{name} begins with all that greedy decoding says, and continues for {_tokens(against.longer)}"
 
 
 def _parting(against: GreedyComparison) -> str:

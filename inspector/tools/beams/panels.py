@@ -39,7 +39,7 @@ class _Columns:
     tokens: int
     standing: int
     short: bool = False
-    """Whether the state is given in one or two words."""
+    """True if the state is given in one or two words."""
 
 
 _WIDE = _Columns(4, 9, _BAR + 2, 10, 8, 32)

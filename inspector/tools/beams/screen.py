@@ -91,7 +91,7 @@ class Switch(Choice):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("left", "turn(-1)", "Before", show=False),
         Binding("right,space", "turn(1)", "Next", show=False),
-        Binding("up", "app.focus_previous", "Field before", show=False),
+        Binding("up", "app.focus_previous", "Previous field", show=False),
         Binding("down", "app.focus_next", "Next field", show=False),
         Binding("enter", "submit", "Start", show=False),
     ]
@@ -201,7 +201,7 @@ ABOUT = (
     "",
     "At each step every beam grows by every token.",
     "The search keeps as many as the width says, and prunes the others.",
-    "What comes of it is ranked beside greedy decoding.",
+    "The results are ranked beside greedy decoding.",
     "",
 )
 GO = next(each for each in BEAM_SCREEN.actions if each.id == "beams.go")
@@ -243,7 +243,7 @@ class BeamScreen(ToolScreen[int]):
         self._view = 0
         self._rows = 0
         self._setting = False
-        """Whether the form was asked for; without a search it is there anyway."""
+        """True if the form was asked for; without a search it is there anyway."""
 
     def body(self) -> ComposeResult:
         yield BeamForm(id="beam-form")
@@ -270,7 +270,7 @@ class BeamScreen(ToolScreen[int]):
 
     @property
     def setting(self) -> bool:
-        """Whether the form is shown: never in a replay, where nothing can be begun."""
+        """True if the form is shown: never in a replay, where nothing can be begun."""
         return (self._setting or self.control.search is None) and not self.recorded
 
     @property
@@ -366,7 +366,7 @@ class BeamScreen(ToolScreen[int]):
             return self._under_way(search)
         why = "max tokens" if search.ended.reason == "length" else "what finished is good enough"
         over = f"Over after {search.ended.steps} steps, {milliseconds(search.ended.ms)}: {why}"
-        goes = "⏎ goes to the highlighted beam, " if self.keeps(GO) else ""  # or goes on with a lesson
+        goes = "⏎ goes to the highlighted beam, " if self.keeps(GO) else ""  # or continues with a lesson
         return f"{over}. {goes}{key_for('beams.new')} sets up another search"
 
     def _failure(self) -> str:
@@ -393,7 +393,7 @@ class BeamScreen(ToolScreen[int]):
             return f"Searching: step {step} of at most {most}. {key_for('beams.step')} pauses"
         if search.step is None:
             return "Beginning"
-        alone = "" if search.step.live else " Only greedy decoding goes on."
+        alone = "" if search.step.live else " Only greedy decoding continues."
         note = f" {visible(search.opened.note)}" if search.opened.note else ""
         cost = milliseconds(search.step.ms)
         keys = f"{key_for('beams.step')} steps, {key_for('beams.run')} runs to the end"

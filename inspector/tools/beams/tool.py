@@ -21,7 +21,7 @@ from inspector.widgets.actions import HELP, Action, ActionTable, Needs, back, bo
 
 
 class BeamControl:
-    """Begins beam searches and goes on with the one that waits.
+    """Begins beam searches and continues with the one that waits.
 
     Args:
         controller: Sends the commands.
@@ -47,12 +47,12 @@ class BeamControl:
 
     @property
     def running(self) -> bool:
-        """Whether a search goes on by itself."""
+        """True if a search goes on by itself."""
         return any(each.command.steps is None for each in self._out())
 
     @property
     def busy(self) -> bool:
-        """Whether the engine has beams to see to."""
+        """True if the engine has beams to see to."""
         return bool(self._out())
 
     def _out(self) -> list[Request[SearchBeams | GoOnBeams]]:
@@ -146,13 +146,14 @@ BEAM_SCREEN = screen_table(
           lambda own, by: own.highlight(by), hint=_viewing("beam"), worth=6),
     Action("beams.go", "Go there", "Go to the highlighted beam: it is a branch of the tree.", lambda own: own.go(),
            hint=_viewing("go there"), worth=7),
-    *both(("beams.step_before", "beams.next_step"), ("Step before", "Next step"), _LOOK_BACK, lambda own,
+    *both(("beams.step_before", "beams.next_step"), ("Previous step", "Next step"), _LOOK_BACK, lambda own,
           by: own.look(by), hint=_viewing("steps"), worth=5),
     *both(("beams.ten_before", "beams.ten_after"), ("Ten before", "Ten after"), _LOOK_BACK, lambda own,
           by: own.look(by), by=(-10, 10)),
     Action("beams.first", "First step", _LOOK_ENDS, lambda own: own.look(-own.step)),
     Action("beams.last", "Last step", _LOOK_ENDS, lambda own: own.to_last()),
-    *both(("beams.next_view", "beams.view_before"), ("Next view", "View before"), "Change between list, tree and text.",
+    *both(("beams.next_view", "beams.view_before"), ("Next view", "Previous view"), "Change between list, tree and "
+                                                                                    "text.",
           lambda own, by: own.turn(by), by=(1, -1), hint=_viewing("view"), worth=7, place=2, one=True),
     Action("beams.new", "New search", "Set up another search; `{beams.go}` starts it.", lambda own: own.set_up(),
            Needs.ENGINE, hint=_viewing("new"), worth=6, place=1),

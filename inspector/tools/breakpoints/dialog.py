@@ -29,8 +29,8 @@ GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
 NARROW = 80
 """Columns below which there is no room next to a field."""
 HELP = "An empty field is off. What is set is remembered for the next start."
-ALL_HELP = "text and tokens then hold from when they came"
-TEXT_HELP = "; \\n is a line"
+ALL_HELP = "text and tokens then stay true once they were"
+TEXT_HELP = "; \\n is a newline"
 
 
 class ConditionRow(Container):

@@ -56,13 +56,13 @@ def surprisal(item: Item) -> float | None:
 
 
 def _is_surprise(timeline: Timeline, slot: int) -> bool:
-    """Whether the model hardly expected a token."""
+    """True if the model hardly expected a token."""
     bits = surprisal(timeline.items[slot])
     return bits is not None and bits >= SURPRISE_BITS
 
 
 def _is_fork(timeline: Timeline, slot: int) -> bool:
-    """Whether another token was nearly as probable as the first in its place, or was taken there too."""
+    """True if another token was nearly as probable as the first in its place, or was taken there too."""
     if len(timeline.siblings(slot)) > 1:
         return True
     two = _best_two(timeline.items[slot])
@@ -218,13 +218,13 @@ BREAKPOINTS = Tool(
             BreakpointActions.open, Needs.ENGINE,
             hint="breakpoints", worth=5, place=62,
             synonyms="stop condition, conditional breakpoint, stop at, pause at, run until"),
-        Action("previous_surprise", "Surprise before",
-            "Look at the surprise before: a token of 4 bits of surprisal or more, a probability of 6.25 % or less.",
+        Action("previous_surprise", "Previous surprise",
+            "Look at the previous surprise: a token of 4 bits of surprisal or more, a probability of 6.25 % or less.",
             lambda own: own.go(SURPRISE, -1), Needs.DISTRIBUTION, looks=True),
         Action("next_surprise", "Next surprise", "Look at the next surprise.", lambda own: own.go(SURPRISE, 1),
             Needs.DISTRIBUTION, looks=True),
-        Action("previous_fork", "Fork point before",
-            "Look at the fork point before: less than 10 % between the first two candidates, or branches.",
+        Action("previous_fork", "Previous fork point",
+            "Look at the previous fork point: less than 10 % between the first two candidates, or branches.",
             lambda own: own.go(FORK, -1), Needs.DISTRIBUTION, looks=True),
         Action("next_fork", "Next fork point", "Look at the next fork point.", lambda own: own.go(FORK, 1),
             Needs.DISTRIBUTION, looks=True),

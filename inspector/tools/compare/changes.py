@@ -137,7 +137,9 @@ def lead(comparison: Comparison, found: Sequence[TokenChange], made: tuple[str, 
     count = tokens_words(comparison.same)
     same = f"Same {count}" if min(tokens) == comparison.same else f"The first {count} are the same"
     longer = [side for side, own in zip(("left", "right"), tokens, strict=True) if own > comparison.same]
-    more = f", then the {longer[0]} one goes on" if len(longer) == 1 else ", then they part" if longer else ""
+    more = (
+        f", then the {longer[0]} one continues" if len(longer) == 1 else ", then they part" if longer else ""
+    )
     if not sides and whole and len(found) == comparison.same and not any(each.prob for each in found):
         return f"{same}, made in the same way, with the same probabilities: nothing differs."
     way = differently or "Made in the same way. "

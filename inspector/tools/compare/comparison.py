@@ -57,7 +57,7 @@ class Pair:
     left: int | None
     right: int | None
     joined: bool = False
-    """Whether it is part of what both share, before they part or where they meet again."""
+    """True if it is part of what both share, before they part or where they meet again."""
 
 
 def meetings(left: Sequence[int], right: Sequence[int]) -> tuple[Meeting, ...]:
@@ -225,7 +225,7 @@ class Comparison:
 
     @property
     def searched(self) -> bool:
-        """Whether all tokens were searched for meetings, and not the first `MOST` alone."""
+        """True if all tokens were searched for meetings, and not the first `MOST` alone."""
         return max(side.tokens for side in self.totals) <= MOST
 
 
@@ -335,7 +335,7 @@ class Rule:
 
     words: str
     joins: bool = False
-    """Whether both are the same from here on."""
+    """True if both are the same from here on."""
 
 
 Line = Pair | Rule

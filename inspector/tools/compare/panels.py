@@ -160,7 +160,7 @@ class _Inks:
     numbers: Style
     ground: Style
     heat: bool
-    """Whether its surprisal is coloured."""
+    """True if its surprisal is coloured."""
 
 
 class CompareTable(ScrollView, Inked, can_focus=True):
@@ -470,7 +470,7 @@ class GapChart(Canvas):
         self.title(Content("Logprob gap" + (": ▲ left, ▼ right is ahead" if roomy else "")),
                    Content(self._words(comparison, roomy)))  # fmt: skip
         if not gap or height < 2:
-            reason = "Only one of them goes on after the parting."
+            reason = "Only one of them continues after the parting."
             return centred([(reason, self.ink("muted"))], width, height)
         shown = columns(len(gap), max(1, width - _AXIS))
         marked = next((place for place in shown if place >= self.step - 1), -1) if self.step else -1

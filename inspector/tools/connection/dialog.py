@@ -21,7 +21,7 @@ _STAGES = {
     "starting": "is being made",
     "connected": "holds{}",
     "away": "is lost{}; the screen reconnects by itself. What ran is paused; the session stays with the engine",
-    "gone": "is lost for good. The session is shown as a replay; {go_live} goes on live with a new engine",
+    "gone": "is lost for good. The session is shown as a replay; {go_live} continues live with a new engine",
 }
 
 

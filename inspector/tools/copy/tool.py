@@ -46,7 +46,7 @@ class Copyable:
     """Its beginning, printable."""
     text: Callable[[], str]
     complete: bool = False
-    """Whether it says what the tokens were made with."""
+    """True if it says what the tokens were made with."""
 
 
 def copyables(timeline: Timeline, candidate: Candidate | None, settings: Settings) -> list[Copyable]:

@@ -1,1 +1,1 @@
-"""What one step costs, taken apart."""
+"""The costs of one step, part by part."""

@@ -1,4 +1,4 @@
-"""What a step costs, in words and as tables of characters: for the command line, and in part for the pages."""
+"""The costs of a step, in words and as tables of characters: for the command line, and in part for the pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a step costs, as a tool: its keys, and what they ask of the engine."""
+"""The costs of a step, as a tool: its keys, and what they ask of the engine."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class CostControl:
 
     @property
     def recorded(self) -> bool:
-        """Whether there is nobody to ask."""
+        """True if there is nobody to ask."""
         return self.controller.transport.recorded
 
     def enter(self) -> None:
@@ -75,7 +75,7 @@ class CostControl:
                 self.job.start(kind())
 
     def known(self, kind: type[Measure]) -> bool:
-        """Whether a measurement is there in full."""
+        """True if a measurement is there in full."""
         compared = self.compared is not None and self.compared.last
         found = {Profile: self.profiled is not None, MeasureRoofline: self.roofline is not None}
         return found.get(kind, compared)
@@ -114,14 +114,14 @@ class CostActions(ToolActions):
 
 COST_SCREEN = screen_table(
     "While a step is taken apart",
-    Action("costs.next_page", "Next page", "Show the next page, or the one before.", lambda own: own.turn(1),
+    Action("costs.next_page", "Next page", "Show the next page, or the previous one.", lambda own: own.turn(1),
            hint="page", worth=9, place=-2),
-    Action("costs.page_before", "Page before", "Show the next page, or the one before.", lambda own: own.turn(-1)),
+    Action("costs.page_before", "Previous page", "Show the next page, or the previous one.", lambda own: own.turn(-1)),
     Action("costs.again", "Again", "Measure again; while it is measured, stop.", lambda own: own.measure_again(),
            Needs.ENGINE, hint=lambda own: "stop" if own.control.job.running else "again", worth=6),
     note("up down", "Scroll the page.", "scroll", 5, place=-1),
     note("pageup pagedown", "Scroll the page."),
-    back("costs.leave", "Go back; what is measured stops."),
+    back("costs.leave", "Go back; a measurement stops."),
 )  # fmt: skip
 COSTS = Tool(
     "costs",

@@ -78,7 +78,7 @@ def with_others(drawn: DrawsCounted, most: int) -> DrawsCounted:
 
 
 def outlying(outcome: DrawnToken, draws: int) -> bool:
-    """Whether the stated probability lies outside the interval, where five or more draws were expected.
+    """True if the stated probability lies outside the interval, where five or more draws were expected.
 
     Of rarer tokens only those that came are seen: their frequency is always above what is stated.
     """

@@ -23,7 +23,7 @@ from inspector.widgets.canvas import Canvas, Row, centred, wrapped
 from inspector.widgets.inks import panel_css
 
 ABOUT = (
-    "The sampler states a probability for each token. How often does it come?",
+    "The sampler states a probability for each token. How often is the token really drawn?",
     "",
     "Draw k is the one that k re-rolls give: the same draws come again.",
     "",
@@ -87,7 +87,7 @@ class DrawsScreen(ToolScreen[None]):
 
     @property
     def turns(self) -> bool:
-        """Whether there are two panels, and room for one."""
+        """True if there are two panels, and room for one."""
         return self.control.continued is not None and self.room < LOW
 
     def show(self) -> None:

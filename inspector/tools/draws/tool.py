@@ -82,7 +82,7 @@ DRAWS_SCREEN = screen_table(
     *both(("draws.fewer", "draws.more"), ("Fewer", "More"), "Fewer draws, or more.",
           lambda own, by: own.control.count(by), needs=Needs.ENGINE, hint="number", worth=6),
     *both(("draws.longer", "draws.shorter"), ("Longer", "Shorter"),
-          "Longer continuations, or shorter ones: from two tokens on a tree of what came.",
+          "Longer continuations, or shorter ones; from two tokens on they are shown as a tree.",
           lambda own, by: own.control.lengthen(by), by=(1, -1), needs=Needs.ENGINE, hint="length", worth=6),
     Action("draws.turn", "Next panel", "Where there is room for one panel, show the other.", lambda own: own.turn(),
            hint=lambda own: "panel" if own.turns else "", worth=3),

@@ -265,7 +265,7 @@ def _branches(paths: Sequence[TreePath]) -> list[str]:
     if len(paths) < 2:
         return []
     table = [(path.title, str(path.fork), path.text, count(path.tokens), path.perplexity) for path in paths]
-    heading = ("branch", "from step", "how it goes on", "tokens", "perplexity")
+    heading = ("branch", "from step", "how it continues", "tokens", "perplexity")
     return ["## Branches", "", *_markdown_table(heading, table, "lrlrr")]
 
 
@@ -612,7 +612,9 @@ def _by_plugin(name: str, write: Callable[[Passage], str], recording: Recording)
     try:
         made = bounded(lambda: write(Passage(tuple(recording.items))), WRITE_SECONDS, "writing")
     except EngineError as error:
-        raise EngineError(f"{what} made no document: {error}", "Ask whoever wrote it.") from error
+        raise EngineError(f"{what} made no document: {error}", "Ask the author of the plug-in.") from error
     if not isinstance(made, str):
-        raise EngineError(f"{what} made no text, but {type(made).__name__}.", "Ask whoever wrote it.")
+        raise EngineError(
+            f"{what} made no text, but {type(made).__name__}.", "Ask the author of the plug-in."
+        )
     return made

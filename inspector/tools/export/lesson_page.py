@@ -193,7 +193,7 @@ _WORDS: Mapping[str, Callable[[str], str]] = {
     "interventions": lambda _: "switch off each head, part and layer alone",
     "merges": lambda _: "take the last word's tokens apart",
     "lockstep": lambda given: f"read the text in {given} bits, too",
-    "ways": lambda _: "let both models go their own way",
+    "ways": lambda _: "let each model continue on its own",
 }
 """By the action's name; one that isn't here is written as the lesson's file has it."""
 

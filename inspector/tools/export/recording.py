@@ -252,7 +252,7 @@ def paths(recording: Recording) -> list[TreePath]:
 
 
 def left_out(timeline: Timeline) -> bool:
-    """Whether branches are left out."""
+    """True if branches are left out."""
     forks = any(len(nodes) > 1 for nodes in timeline.tree.children.values())
     return len(timeline.tree.nodes) > TREE and forks
 
@@ -318,7 +318,7 @@ def model_figures(recording: Recording) -> Iterator[Figure]:
     if load.kv_bits is not None:
         yield "KV cache", f"{load.kv_bits} bits from token {count(load.quantized_kv_start)} on"
     if load.max_kv_size is not None:
-        yield "KV cache", f"{count(load.max_kv_size)} tokens at most, the oldest go"
+        yield "KV cache", f"{count(load.max_kv_size)} tokens at most; the oldest are dropped"
     if load.no_kv_cache:
         yield "KV cache", "off"
     yield "computed on", visible(facts.backend) + (f", by {load.ranks} processes" if load.ranks > 1 else "")

@@ -34,7 +34,7 @@ LIMIT = 100
 """Matches that are shown at most."""
 HELP = (
     "Type part of a token with its spaces (␣ and ↵ will do), #339 for an id, 0x e2 9c for bytes. "
-    "A capital letter makes case matter."
+    "With a capital letter, case matters."
 )
 FRAME = 0.1
 """Seconds between two checks whether the selected slot is still the one searched for."""
@@ -72,9 +72,9 @@ class FindDialog(PickDialog[VocabularySearch]):
         self._place, self._recall = place, recall
         self._pending: FindTokens | None = None
         self._waiting = self._hasty = False
-        """Whether the answer is still to come, and whether its first match is to be chosen when it does."""
+        """True if the answer is still to come, and whether its first match is to be chosen when it does."""
         self._dropped = False
-        """Whether there is no answer since logits are not kept."""
+        """True if there is no answer since logits are not kept."""
         self._recalled: int | None = None
         """Node whose logits were computed again last."""
         self._following: Timer | None = None

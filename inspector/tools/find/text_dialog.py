@@ -29,7 +29,7 @@ from inspector.widgets.fields import Choice, SafeInput
 from inspector.widgets.lists import PickDialog, PickList
 
 SCOPES = ("this path", "all branches")
-HELP = "What stands in the text: #339 finds an id, 0x e2 9c bytes. A capital letter makes case matter."
+HELP = "Searches the text; #339 finds an id, 0x e2 9c bytes. With a capital letter, case matters."
 
 
 class TextSearchDialog(PickDialog[TextSearch]):
@@ -126,13 +126,13 @@ def answer_sentence(found: TextPlaces, typed: TextSearch) -> str:
     if not found.total:
         more = "" if typed.everywhere else f" {key_for('find.scope')} searches all branches."
         return (
-            f"{part} stands nowhere {where}.{more} To look up what could stand at a token, leave and press "
+            f"{part} occurs nowhere {where}.{more} To search all tokens that could come at a place, leave and press "
             f"{key_for('find')}."
         )
     many = f"{found.total:,} places" if found.total > 1 else "1 place"
     shown = len(found.shown)
     more = f", of which the first {shown} are shown" if shown < found.total else ""
-    return f"{part} stands at {many} {'in all branches' if typed.everywhere else where}{more}."
+    return f"{part} occurs at {many} {'in all branches' if typed.everywhere else where}{more}."
 
 
 # ---- the list of places, each in its text -------------------------------------------------------

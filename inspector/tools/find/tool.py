@@ -33,7 +33,7 @@ class VocabularySearch:
     chosen: int | None
     """Token id, None where the dialog was left."""
     in_text: bool = False
-    """Whether it was left to look for the same in the text."""
+    """True if it was left to look for the same in the text."""
 
 
 @frozen
@@ -157,7 +157,7 @@ FIND = Tool(
             hint="token", worth=3, place=60,
             synonyms="search vocabulary, search token, find token id, look up a token", view="find…"),
         Action("find_in_text", "Find in the text",
-            "Find a text, an id or bytes in what is there, on this path or in all branches; {find} searches the "
+            "Find a text, an id or bytes among the tokens of this path or of all branches; {find} searches the "
             "vocabulary.", FindActions.find_in_text, Needs.DISTRIBUTION, looks=True,
             synonyms="find text, search text, search in the output"),
     ),

@@ -78,12 +78,12 @@ class GradientsScreen(InsideScreen[GradientsRead]):
 
     @property
     def integrated(self) -> bool:
-        """Whether the method has a baseline and steps."""
+        """True if the method has a baseline and steps."""
         return self.choices.method == "integrated"
 
     @property
     def chooses(self) -> bool:
-        """Whether the model is known to choose experts that could be held."""
+        """True if the model is known to choose experts that could be held."""
         return self.integrated and self.answer is not None and self.answer.chooses
 
     @property

@@ -85,7 +85,7 @@ GRADIENTS_SCREEN = inside_table(
     "In the gradients",
     *both(("gradients.token_above", "gradients.token_below"), ("Row above", "Row below"),
           "Look at another token of the list.", lambda own, by: own.turn_row(by), hint="row", worth=4),
-    *both(("gradients.next_token", "gradients.token_before"), ("Next token", "Token before"),
+    *both(("gradients.next_token", "gradients.token_before"), ("Next token", "Previous token"),
           "Look at another candidate's logit.", lambda own, by: own.choices.follow_other(own.timeline, by),
           by=(1, -1), hint="other", worth=5, one=True),
     *both(("gradients.compare", "gradients.compare_back"), ("Compare", "Compare back"),
@@ -104,8 +104,8 @@ GRADIENTS_SCREEN = inside_table(
           "Begin with fewer or more steps on the line; there are three times as many until the shares are complete.",
           lambda own, by: own.turn_steps(by), hint=lambda own: "steps" if own.integrated else "", worth=4),
     Action("gradients.experts", "Experts held",
-           "In a mixture of experts, have the same ones chosen all along the line as in the text: then shares become "
-           "complete, of another question.",
+           "In a mixture, keep the experts of the text along the whole line: the shares then become complete, but "
+           "answer another question.",
            lambda own: own.turn_experts(),
            hint=lambda own: ("experts free" if own.choices.held_experts else "hold experts") if own.chooses else "",
            worth=5),

@@ -41,7 +41,7 @@ class GrammarPlace:
     here: int
     """Tokens of the path before the place that is looked at."""
     begun: bool = False
-    """Whether the answer has tokens before that place: a new grammar begins behind them."""
+    """True if the answer has tokens before that place: a new grammar begins behind them."""
 
 
 class GrammarActions(ToolActions):
@@ -142,7 +142,7 @@ class GrammarPanel(Canvas, can_focus=True):
         if timeline is None or timeline.distribution is None:
             reason, advice = why_empty(timeline, "What a grammar allows appears here.")
             if timeline is not None and timeline.items:
-                reason, advice = "This token was given by the prompt.", "Press end for the token to come."
+                reason, advice = "This token is part of the prompt.", "Press end for the token to come."
             return centred([(reason, self.rich_style), (advice, self.ink("muted"))], width, height)
         reading = timeline.distribution.grammar
         if self._grammar is None or reading is None:

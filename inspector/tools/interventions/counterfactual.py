@@ -101,7 +101,9 @@ class CounterfactualDialog(Dialog[str]):
         if self.typed and self.typed != self._text:
             self.dismiss(self.typed)
         else:
-            words = "It is the text of the path still. Change a word of it." if self.typed else "It is empty."
+            words = (
+                "The text is still that of the path. Change a word of it." if self.typed else "It is empty."
+            )
             self.query_one("#counterfactual-remark", Remark).say(words, wrong=True)
 
 
@@ -159,5 +161,5 @@ def text_of(timeline: Timeline, path: Sequence[Item]) -> str:
 
 
 def typable(text: str) -> bool:
-    """Whether a text is short enough to be edited."""
+    """True if a text is short enough to be edited."""
     return len(text) <= MOST_TYPED

@@ -185,7 +185,7 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
                 return [
                     ("Activations come from another prompt or branch.", on.rich_style),
                     (
-                        f"There is none yet: {key_for('patching.edit')} edits this text; change a word of it.",
+                        f"There is no other one yet: {key_for('patching.edit')} edits this text; change a word of it.",
                         on.ink("muted"),
                     ),
                 ]

@@ -75,7 +75,7 @@ class InterventionsScreen(InsideScreen[HeadsSwept]):
 
     @property
     def _large(self) -> bool:
-        """Whether heads are switched off a layer at a time, when they are asked for."""
+        """True if heads are switched off a layer at a time, when they are asked for."""
         facts = self.timeline.facts
         return facts is not None and facts.layers * ((facts.heads or 0) + 3) > AT_ONCE
 
@@ -172,8 +172,8 @@ class InterventionsScreen(InsideScreen[HeadsSwept]):
                 (f"This token was computed under {interventions_words(self.timeline.under)}.", on.rich_style),
                 ("Views of the inside are for the model's own tokens: ← goes to those before this branch.",
                  on.ink("muted")),
-                (f"{key_for('interventions.release')} releases: it goes back to the model's own token that the branch "
-                 "was made from.", on.ink("muted")),
+                (f"{key_for('interventions.release')} releases them: it goes back to the model's own token, where "
+                 "the branch begins.", on.ink("muted")),
             ]  # fmt: skip
         return super()._instead(on, answer)
 
@@ -191,7 +191,7 @@ class InterventionsScreen(InsideScreen[HeadsSwept]):
         else:
             recorded = self.host.controller.transport.recorded
             what = (
-                f"was not recorded. {key_for('go_live')} on the main screen goes on live"
+                f"was not recorded. {key_for('go_live')} on the main screen continues live"
                 if recorded
                 else "is being computed"
             )
@@ -272,7 +272,7 @@ class InterventionsScreen(InsideScreen[HeadsSwept]):
         self.leave()
         if recorded:
             host.answer(
-                f"A recording computes nothing: {key_for('go_live')} goes on live, then "
+                f"A recording computes nothing: {key_for('go_live')} continues live, then "
                 f"{key_for('interventions')} and {key_for('interventions.hold')} hold it"
             )
             return

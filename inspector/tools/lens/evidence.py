@@ -1,4 +1,4 @@
-"""What each layer would predict, as it leaves with an export."""
+"""The predictions of the layers, for an export."""
 
 from __future__ import annotations
 

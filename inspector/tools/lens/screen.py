@@ -262,7 +262,7 @@ def ground(on: Canvas, step: int) -> Style:
 
 
 def is_rough(layer: int, depth: int) -> bool:
-    """Whether a cell is in the first half of the layers, by convention: nothing measures how far it can be trusted."""
+    """True if a cell is in the first half of the layers, by convention: nothing measures how far it can be trusted."""
     return layer < (depth - 1) / 2
 
 
@@ -273,7 +273,7 @@ ENTRY = 15
 WORDS = (
     "Each cell: the token that the model's own end (last norm and head) would pick if the layers stopped there. "
     f"{LEADS} from here on the final token leads. "
-    f"{ROUGH} rough: that end was never trained to read early layers, so what they seem to say is a hint at most."
+    f"{ROUGH} rough: that end was never trained to read early layers, so their tokens are a hint at most."
 )
 SHORT = (
     f"{LEADS} the answer leads from here on  {ROUGH} rough: the end isn't trained for these",

@@ -67,7 +67,7 @@ class LensActions(ToolActions):
             self.choices.followed = highlighted.id
 
 
-_LAYER = "Look at another layer: its list of tokens stands under the table."
+_LAYER = "Look at another layer: its list of tokens is under the table."
 LENS_SCREEN = inside_table(
     "In the logit lens",
     *both(("lens.layer_above", "lens.layer_below"), ("Layer above", "Layer below"), _LAYER,
@@ -95,7 +95,7 @@ LENS = Tool(
     LensActions,
     screen=True,
     actions=(
-        Action("lens", "Lens", "Show what each layer would predict, read through the model's own end.",
+        Action("lens", "Lens", "Show what each layer would predict, read by the model's last norm and output matrix.",
             LensActions.open, Needs.DISTRIBUTION | Needs.ENGINE, recorded=lambda own: own.answers.any, looks=True,
             synonyms="logit lens, early exit, intermediate layers, layer predictions, unembed", view="lens"),
     ),

@@ -203,7 +203,7 @@ def follow(path: Path) -> Iterator[NotesPage]:
                     yield page(line)
         except OSError as error:
             raise EngineError(
-                f"The presenting program can't be followed: {error.strerror or error}."
+                f"The notes can't follow the presenting program: {error.strerror or error}."
             ) from error
 
 
@@ -228,7 +228,7 @@ def page(line: bytes) -> NotesPage:
 
 # ---- the screen of the second terminal: inspector notes --------------------------------------
 
-ENDED = "The presenting program has ended. q leaves; it is followed again when it presents."
+ENDED = "The presenting program has ended. q leaves; the notes appear again when it presents."
 
 
 class NotesApp(App[int]):
@@ -343,9 +343,9 @@ def _option(page: NotesPage, place: int) -> Content:
 
 def _doing(page: NotesPage) -> str:
     said = {
-        "asking": "The class predicts. v takes the votes, pgdn goes on.",
+        "asking": "The class predicts. v takes the votes, pgdn continues.",
         "acting": "pgdn does it.",
-        "revealed": "It is revealed. pgdn goes to the next beat.",
+        "revealed": "The answer is shown. pgdn goes to the next beat.",
         "ended": "The lesson is over.",
     }
     return said.get(page.phase, "Getting ready")

@@ -46,9 +46,9 @@ END = Action(
 PRESENTING_KEYS = ActionTable(
     "While presenting",
     (
-        Action("presenting.on", "On", "Go on: end the votes, do the step, show the next beat.", worth=9, place=1,
+        Action("presenting.on", "On", "Continue: end the votes, do the step, show the next beat.", worth=9, place=1,
                hint=lambda play: _ON.get(play.phase, "") if play is not None else ""),
-        Action("presenting.back", "Beat before", "Go a beat back."),
+        Action("presenting.back", "Previous beat", "Go to the previous beat."),
         Action("presenting.votes", "Votes", "Type how many of the class chose each option.", worth=6, place=2,
                hint=lambda play: "votes" if play is not None and play.options else ""),
         Action("presenting.hide", "Hide", "Hide the probabilities, then the candidates, then nothing.", hint="hide",

@@ -126,7 +126,7 @@ class LessonActions(ToolActions):
         begin = known.beat if beat is None else beat
         if beat is None and begin:
             self.play.know(known, begin)
-            self.host.answer(f"The lesson goes on at beat {begin + 1}; {key_for('lesson.back')} goes back")
+            self.host.answer(f"The lesson continues at beat {begin + 1}; {key_for('lesson.back')} goes back")
         self.exploring = False
         self._changed()
         self.play.begin(begin)
@@ -152,7 +152,7 @@ class LessonActions(ToolActions):
         self._draw_borders(False)
         self._changed()
         self._return()
-        self.host.answer(f"The lesson is left; {key_for('all_lessons')} lists all of them")
+        self.host.answer(f"You left the lesson; {key_for('all_lessons')} lists all of them")
 
     def _return(self) -> None:
         if self._recorded or self._before is None:
@@ -268,7 +268,7 @@ class LessonActions(ToolActions):
         """A sentence on what to do before a key that would show the answer."""
         explore = f"{EXPLORE.shown} explores freely"
         if self.presenting.on:
-            return f"The class predicts first: {key_for('presenting.on')} goes on, {key} waits. {explore}"
+            return f"The class predicts first: {key_for('presenting.on')} continues, {key} waits. {explore}"
         return f"Predict with {numbers(play)} first: {key} waits until then. {explore}"
 
     def _keys(self) -> Keys:
@@ -331,7 +331,7 @@ class LessonActions(ToolActions):
         """The hint; and after it, have it done. Before and after that time, say what to press."""
         if play.phase is not LessonPhase.ACTING:
             asks = play.phase in UNTIL and play.options
-            idle = f"Nothing is to be done here: {key_for('lesson.go_on')} goes on"
+            idle = f"There is nothing to do here: {key_for('lesson.go_on')} continues"
             self.host.answer(self._waits(key_for("lesson.help"), play) if asks else idle)
             return
         if play.beat.hint and not self._hint:
@@ -415,7 +415,7 @@ def _explores(own: CardState) -> str:
     return "back to the lesson" if own.exploring else "" if own.over else "explore"
 
 
-_BEATS, _READ = "Go a beat back, or on.", "Scroll a card that is longer than the screen."
+_BEATS, _READ = "Go to the previous or the next beat.", "Scroll a card that is longer than the screen."
 
 
 def _predicts(place: int) -> Action:
@@ -435,10 +435,11 @@ LESSON_KEYS = ActionTable(
     "In a lesson",
     (
         *PREDICTS,
-        Action("lesson.go_on", "Go on", "Go on, once it is revealed.", worth=9,
+        Action("lesson.go_on", "Continue", "Continue, once the answer is shown.", worth=9,
                hint=lambda own: {LessonPhase.REVEALED: "next", LessonPhase.ENDED: "end"}.get(own.phase, "")),
-        Action("lesson.help", "Hint", "Show a hint; press it again to have the step done.", hint=_helps, worth=6),
-        Action("lesson.back", "Beat before", _BEATS, hint=lambda own: "" if own.over or own.exploring else "back",
+        Action("lesson.help", "Hint", "Show a hint; press it again to have the step done for you.",
+               hint=_helps, worth=6),
+        Action("lesson.back", "Previous beat", _BEATS, hint=lambda own: "" if own.over or own.exploring else "back",
                worth=2),
         Action("lesson.on", "Next beat", _BEATS, worth=3,
                hint=lambda own: "next beat" if own.over and own.play.problem is not None else ""),
@@ -585,7 +586,7 @@ def lessons(first: Listed | None = None, present: bool = False, beat: int | None
         lambda host: LessonActions(host, first, present, beat),
         actions=(
             Action("lessons", "Learn",
-            "Lessons: predict, do it, and see. In a lesson: leave it to explore, and come back.",
+            "Lessons: predict, do it, and see. In a lesson: explore freely, and come back.",
             LessonActions.explore,
             synonyms="tutorial, course, learning, lesson, how does it work, explain", view="lessons…"),
             Action("all_lessons", "All lessons", "Show all lessons; begin another one.", LessonActions.list,

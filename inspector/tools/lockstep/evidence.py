@@ -1,4 +1,4 @@
-"""What a second model makes of the text, as it leaves with an export."""
+"""The reading of a second model, for an export."""
 
 from __future__ import annotations
 

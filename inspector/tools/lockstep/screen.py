@@ -405,7 +405,7 @@ class LockstepScreen(ToolScreen[WaysParted]):
         self.control = control
         self._measure = 0
         self._ways = False
-        """Whether the two ways are shown, where they are known."""
+        """True if the two ways are shown, where they are known."""
 
     def body(self) -> ComposeResult:
         yield LockstepText(id="lockstep-text")
@@ -534,7 +534,7 @@ class LockstepScreen(ToolScreen[WaysParted]):
 
     def _why(self) -> str:
         if self.timeline.slot == 0:
-            return "Nothing is before the first token."
+            return "There is nothing before the first token."
         return "Not read yet." if self.control.live else "Not recorded here."
 
     def situation(self) -> str:
@@ -619,7 +619,8 @@ class LockstepScreen(ToolScreen[WaysParted]):
         if self.opened is not None and self.opened.aligned == "bytes":
             ways = key_for("lockstep.ways")
             self.say(
-                f"The second model has other tokens: its pick is none of the first one's. {ways} shows its own way"
+                f"The second model has other tokens: its pick is no token of the first one. "
+                f"{ways} shows its own continuation"
             )
             return
         self.timeline.select(None)
@@ -642,13 +643,17 @@ class LockstepScreen(ToolScreen[WaysParted]):
         """Leave, and have the two ways on show compared as branches of the tree."""
         way, ways = self.way, key_for("lockstep.ways")
         if way is None:
-            self.say(f"Press {ways} first: each goes its own way from here, and ⏎ makes both branches")
+            self.say(
+                f"Press {ways} first: each model continues on its own from here, and ⏎ makes both branches"
+            )
         elif self._lacks():
             return
         elif self.opened is not None and self.opened.aligned == "bytes":
-            self.say("The second model has other tokens: its way is no branch of the first one's tree")
+            self.say(
+                "The second model has other tokens: its continuation can't be a branch of the first one's tree"
+            )
         elif way.parted is None:
-            self.say("Both go the same way: there is nothing to compare")
+            self.say("Both continue alike: there is nothing to compare")
         else:
             self.dismiss(way)
 
@@ -739,13 +744,13 @@ def span_words(span: LockstepSpan) -> str:
         )
     if span.tokens > 1 or span.other_tokens > 1:
         parts.append(f"{span.tokens} tokens of P, {span.other_tokens} of Q: no KL")
-    return " · ".join(parts) or "Nothing is before the first token."
+    return " · ".join(parts) or "There is nothing before the first token."
 
 
 def ways_words(way: WaysParted) -> str:
     """A sentence on where two ways part and meet."""
     if way.parted is None:
-        return f"Both go the same way for {len(way.ids)} tokens"
+        return f"Both continue alike for {len(way.ids)} tokens"
     first = "at the first token" if way.parted == 0 else f"after {way.parted} tokens"
     times = {0: "and don't meet again", 1: "and meet again once"}.get(
         way.meetings, f"and meet again {way.meetings} times"

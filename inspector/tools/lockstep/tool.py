@@ -61,7 +61,7 @@ class LockstepActions(ToolActions):
             self.host.press("compare")
 
         self.control.branch(ways, compare)
-        self.host.answer("Both ways become branches of the tree")
+        self.host.answer("Both continuations become branches of the tree")
 
 
 # ---- the second model ---------------------------------------------------------------------------
@@ -195,30 +195,31 @@ LOCKSTEP_SCREEN = screen_table(
            "session stays as it is.",
            lambda own: own.ask_model(), Needs.ENGINE, worth=7, place=9,
            hint=lambda own: "another Q" if own.opened else "open a second model"),
-    Action("lockstep.stop", "Stop loading", "While a second model is loading: stop that.",
+    Action("lockstep.stop", "Stop loading", "Stop loading the second model.",
            lambda own: own.stop_loading(), Needs.ENGINE, worth=10,
            hint=lambda own: "stop" if own.control.loading else ""),
     Action("lockstep.follow_first", "Follow P",
-           "Follow P: step by the first model's pick; at an older token walk one forward.",
+           "Follow P: step by the first model's pick; at an earlier token, go one forward.",
            lambda own: own.follow_first(), Needs.ENGINE, hint=_compared("follow P"), worth=8, place=3),
     Action("lockstep.follow_second", "Follow Q", "Follow Q: step by the second model's pick.",
            lambda own: own.follow_second(), Needs.ENGINE, hint=_compared("follow Q"), worth=7, place=4),
     Action("lockstep.ways", "Own ways",
-           "Let each go its own way from the cursor: where they part and meet; then the candidates.",
+           "Let each model continue on its own from the cursor, and show where they part and meet; again for the "
+           "candidates.",
            lambda own: own.part(), worth=7, place=5,
            hint=lambda own: "" if own.recorded or not own.opened else "candidates" if own.way else "own ways"),
     Action("lockstep.branch", "Branches",
-           "While the two ways are shown: take both as branches of the tree, and compare them.",
+           "While the two continuations are shown: make both branches of the tree, and compare them.",
            lambda own: own.branch(), Needs.ENGINE, worth=9, place=1,
            hint=lambda own: "branches, compared" if own.way else ""),
-    *both(("earlier", "later"), ("Token before", "Next token"), "Look at another token.", lambda own, by: own.walk(by),
-          hint=_looking("token"), worth=7, place=6),
+    *both(("earlier", "later"), ("Previous token", "Next token"), "Look at another token.",
+          lambda own, by: own.walk(by), hint=_looking("token"), worth=7, place=6),
     Action("first", "First token", "Look at another token.", lambda own: own.look_at(0)),
     Action("tip", "Last token", "Look at another token.", lambda own: own.look_at(None)),
     Action("lockstep.measure", "Measure", "Colour by KL(P||Q), by the change of logprob or by the change of rank.",
            lambda own: own.change_measure(), hint=_looking("measure"), worth=5, place=6),
-    *both(("lockstep.next_flip", "lockstep.flip_before"), ("Next flip", "Flip before"),
-          "Go to the next token with another top token (`≠`), or to the one before.",
+    *both(("lockstep.next_flip", "lockstep.flip_before"), ("Next flip", "Previous flip"),
+          "Go to the next token with another top token (`≠`), or to the previous one.",
           lambda own, by: own.go_to_flip(by), by=(1, -1), hint=_looking("flip ≠"), worth=6, place=7, one=True),
     Action("lockstep.largest", "Largest", "Go to the largest; again, to the next largest.",
            lambda own: own.go_to_largest(), hint=_looking("largest"), worth=6, place=7),

@@ -106,7 +106,7 @@ class LookAheadActions(ToolActions):
             self._client.do(Take(node, (id, *line.ids)))
             return ""
         return (
-            "Nothing is known ahead of this candidate yet. Wait a moment, or press ⏎ to take it alone"
+            "Nothing is known yet of what follows this candidate. Wait a moment, or press ⏎ to take it alone"
             if self.lines.on
             else (
                 f"Look-ahead is off. Press {key_for('look_ahead')} for it, then {key_for('take_ahead')} "

@@ -179,8 +179,8 @@ MARKS = Tool(
     "Marks",
     MarkActions,
     actions=(
-        Action("previous_mark", "Mark before",
-            "Look at the mark before: a branch point of the path, a bookmark, a note or a caption.",
+        Action("previous_mark", "Previous mark",
+            "Look at the previous mark: a branch point of the path, a bookmark, a note or a caption.",
             lambda own: own.walk(-1), Needs.DISTRIBUTION, looks=True),
         Action("next_mark", "Next mark", "Look at the next mark.", lambda own: own.walk(1), Needs.DISTRIBUTION,
             looks=True),

@@ -160,7 +160,9 @@ class MergesPanel(Canvas):
             said = f"{left} + {right} = {labels(made.pieces)[made.new]}, {of}: {_counted(pieces)}."
         elif taken.algorithm == "unigram":
             said = (
-                "The likeliest way: the tokens." if not at else f"The {at + 1}. best way, which is not taken."
+                "The most probable way: the tokens."
+                if not at
+                else f"The {at + 1}. best way, which is not taken."
             )
         elif taken.algorithm == "wordpiece":
             said = f"{quoted(labels(made.pieces)[at])} is the longest piece that the rest begins with."
@@ -243,7 +245,7 @@ class MergesPanel(Canvas):
 
 
 ABOUT = {
-    "bpe": "Of all pairs beside each other the one of the lowest rank is merged; then again, until none is in the "
+    "bpe": "Of all neighbouring pairs the one with the lowest rank is merged; then again, until no pair is in the "
     "list. Ranks are the order in which training found them: the most frequent first.",
     "unigram": "Each piece has a probability of its own. The way to cut the word whose product is largest is taken; "
     "the next best ones are below it.",
@@ -323,7 +325,7 @@ class MergesScreen(ToolScreen[None]):
                 return f"{words} · {count(characters)} characters" if characters else words
 
     def situation(self) -> str:
-        """What is looked at, and what to do."""
+        """A line on what is shown, and the keys for it."""
         turn = key_for("merges.turn")
         match self.view:
             case "ladder":
@@ -333,14 +335,14 @@ class MergesScreen(ToolScreen[None]):
             case _:
                 if self._short:
                     other = key_for("merges.open")
-                    return f"In a short text soon nothing is left to merge: {other} names a longer one"
+                    return f"In a short text there is soon nothing left to merge: {other} names a longer one"
                 return (
                     f"← → change the vocabulary, {key_for('merges.open')} names a text; {turn} for the ladder"
                 )
 
     @property
     def _short(self) -> bool:
-        """Whether the session's text gives a small vocabulary alone."""
+        """True if the session's text gives a small vocabulary alone."""
         trained = self.control.trained
         return trained is not None and not self.control.source and trained.sizes[-1].vocabulary < SMALL
 
@@ -348,12 +350,12 @@ class MergesScreen(ToolScreen[None]):
 
     @property
     def steps(self) -> str:
-        """What up and down do."""
+        """The effect of up and down, in a word."""
         return "merge" if self.view == "ladder" else "line"
 
     @property
     def sides(self) -> str:
-        """What left and right do."""
+        """The effect of left and right, in a word."""
         return {"ladder": "word", "beside": "", "trained": "size"}[self.view]
 
     @property

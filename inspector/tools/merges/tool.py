@@ -27,7 +27,7 @@ SHOWN = 4_000
 
 
 class MergesControl:
-    """What is looked at, and what is known of it.
+    """The words on show, and the answers on them.
 
     Args:
         host: The main screen.
@@ -209,21 +209,21 @@ class MergesActions(ToolActions):
 
 MERGES_SCREEN = screen_table(
     "In the tokenizer",
-    *both(("merges.above", "merges.below"), ("Merge before", "Next merge"),
-          "Look at the word before a merge, or behind the next one; of two tokenizers and of one's own the lines above "
-          "and below.", lambda own, by: own.climb(by), hint=lambda own: own.steps, worth=8),
-    *both(("merges.word_before", "merges.next_word"), ("Word before", "Next word"),
-          "Look at the word before, or at the next one; of a tokenizer of one's own a smaller vocabulary, or a larger "
-          "one.", lambda own, by: own.go(by), hint=lambda own: own.sides, worth=8),
+    *both(("merges.above", "merges.below"), ("Previous merge", "Next merge"),
+          "Go to the previous or the next merge; with two tokenizers, or one of your own, scroll the "
+          "lines.", lambda own, by: own.climb(by), hint=lambda own: own.steps, worth=8),
+    *both(("merges.word_before", "merges.next_word"), ("Previous word", "Next word"),
+          "Look at the previous or the next word; with a tokenizer of your own, make its vocabulary smaller or "
+          "larger.", lambda own, by: own.go(by), hint=lambda own: own.sides, worth=8),
     Action("merges.turn", "Next view", "Show the ladder of a word, two tokenizers over the text, or a tokenizer that "
            "is trained now.", lambda own: own.turn(), hint="view", worth=7),
     Action("merges.open", "Another", "Name the second tokenizer, a model or a tokenizer.json; or a text to train on.",
            lambda own: own.open(), hint=lambda own: own.opens, worth=7),
     back("merges.leave", "Go back."),
     text="The library's own normalizer and pre-tokenizer cut the text into words. In BPE the pair of the lowest rank "
-    "is merged first, again and again; a unigram model takes the likeliest of all ways to cut a word, WordPiece the "
-    "longest piece from the left. Each word's tokens are checked against the tokenizer's own. A tokenizer that is "
-    "trained here is byte-level BPE: training adds the pair that is there most often, so that a smaller vocabulary is "
+    "is merged first, again and again; a unigram model takes the most probable of all ways to cut a word, WordPiece "
+    "the longest piece from the left. Each word's tokens are checked against the tokenizer's own. A tokenizer that is "
+    "trained here is byte-level BPE: training adds the most frequent pair, so that a smaller vocabulary is "
     "the beginning of a larger one.",
 )  # fmt: skip
 
@@ -242,9 +242,9 @@ MERGES = Tool(
     MergesActions,
     screen=True,
     actions=(
-        Action("merges", "Taken apart",
-            "Show how a word came to its tokens, merge by merge; two tokenizers over the text; and one that is trained "
-            "now on a text of your own.",
+        Action("merges", "Merges",
+            "Show how a word became its tokens, merge by merge; compare two tokenizers over the text; or train one on "
+            "a text of your own.",
             MergesActions.open, Needs.DISTRIBUTION, looks=True,
             synonyms="merges, merge ladder, byte pair encoding, bpe, unigram, wordpiece, sentencepiece, subwords, "
             "train a tokenizer, compare tokenizers, vocabulary size", view="pieces"),

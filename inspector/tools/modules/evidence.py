@@ -1,4 +1,4 @@
-"""What the model is made of, and what a token chose of it, as they leave with an export."""
+"""The modules of the model, and the experts of a token, for an export."""
 
 from __future__ import annotations
 

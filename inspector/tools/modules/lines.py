@@ -412,7 +412,7 @@ EXPLAINED = {
     "mlp": "Works on each token by itself: to more numbers, through an activation, and back to the stream's size.",
     "experts": "Several MLPs, of which a router picks a few for each token: all are held in memory, few are computed.",
     "recurrence": "Keeps a state of fixed size, in which all tokens so far are mixed, and no keys and values of each.",
-    "added": "The residual stream goes on past this: what the part computed is added to it, number by number.",
+    "added": "The residual stream continues past this: what the part computed is added to it, number by number.",
     "head": "Compares the stream with a row of numbers for each token: the products are the logits.",
     "logits": "Their softmax gives the probabilities that the main screen shows.",
 }

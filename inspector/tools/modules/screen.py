@@ -197,7 +197,7 @@ class ModulesScreen(InsideScreen[ModelModules]):
 
     @property
     def folds(self) -> bool:
-        """Whether the selected line is of layers that fold."""
+        """True if the selected line is of layers that fold."""
         return self.line is not None and self._foldable(self.line)
 
     def unfold(self, by: int) -> None:
@@ -257,7 +257,7 @@ class ModulesScreen(InsideScreen[ModelModules]):
 
     @property
     def has_experts(self) -> bool:
-        """Whether the model has experts or recurrent layers."""
+        """True if the model has experts or recurrent layers."""
         return self.answer is not None and any(
             part.experts is not None or part.role == "recurrence"
             for block in self.answer.blocks
@@ -402,7 +402,7 @@ def _legend(layers: Sequence[ExpertLayer], width: int) -> str:
 
 
 def _fits(layers: Sequence[ExpertLayer], width: int) -> bool:
-    """Whether there is a column for each expert."""
+    """True if there is a column for each expert."""
     return NAME + max((layer.experts for layer in layers), default=0) * CELL <= width
 
 

@@ -1,4 +1,4 @@
-"""What was tried of a token's position, as it leaves with an export."""
+"""The trials of a token's position, for an export."""
 
 from __future__ import annotations
 

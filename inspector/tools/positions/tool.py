@@ -45,9 +45,9 @@ class PositionsActions(ToolActions):
 POSITIONS_SCREEN = inside_table(
     "In the positions",
     *both(("positions.above", "positions.below"), ("Row above", "Row below"),
-          "Look at another what-if: its candidates before and after stand under the table.",
+          "Look at another what-if: its candidates before and after are under the table.",
           lambda own, by: own.turn_row(by), hint="what if", worth=7),
-    *both(("positions.less", "positions.more"), ("Less", "More"), "Tell it a position less or more.",
+    *both(("positions.less", "positions.more"), ("Less", "More"), "Give the token a lower or a higher position.",
           lambda own, by: own.shift(by), hint="another offset", worth=4),
     *walking(),
     replace(SCROLLS, help="Scroll the page."),

@@ -1,4 +1,4 @@
-"""What is tried of the position of a token: each a question to the engine, with its words and those of its answer."""
+"""The trials of a token's position: each a question to the engine, with its words and those of its answer."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ class PositionTrial:
         match self.change:
             case "mask" if self.later:
                 return (
-                    "Without the mask the answer leaks: the token sees what comes after it. Training would be "
-                    "cheating, and in generation nothing is there to see."
+                    "Without the mask the answer leaks: the token sees what comes after it. In training that "
+                    "would be cheating; in generation there is nothing to see."
                 )
             case "mask":
                 return (
@@ -74,7 +74,9 @@ class PositionTrial:
                     "Press ← for a token that sees its own answer."
                 )
             case "path" if use.way == "learned":
-                return "Each position has a vector of its own, learned by itself: moved on, all of them are others."
+                return (
+                    "Each position has a vector of its own, learned by itself: at other positions all differ."
+                )
             case "path":
                 return (
                     "Queries and keys are turned alike, and only the angle between them counts: the distance. "
@@ -145,7 +147,7 @@ def facts_line(use: PositionUse, short: bool) -> str:
             row = f"Row {count(use.position)} of a learned table of {count(use.table)} positions"
             return f"{start}{row} is added to its vector."
         case _:
-            return f"{start}The model uses it in a way of its own."
+            return f"{start}The model uses it in its own way."
 
 
 def _rotation(one: Rotation, several: bool) -> str:

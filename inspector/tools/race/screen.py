@@ -309,10 +309,10 @@ class RaceScreen(ToolScreen[None]):
         if not control.steps:
             return f"Press {go} to race to {control.last} tokens, ← → for another length"
         if control.over:
-            longer = f", → and {go} goes on to more" if control.last < control.lengths[-1] else ""
+            longer = f", → and {go} continues to more" if control.last < control.lengths[-1] else ""
             return f"{control.tokens} tokens reached. Press {go} to race again{longer}"
         paused = f"Paused at {control.tokens} of {control.last} tokens"
-        return f"{paused}. Press {go} to go on, {key_for('race.again')} to begin anew"
+        return f"{paused}. Press {go} to continue, {key_for('race.again')} to start again"
 
     @property
     def doing(self) -> str:

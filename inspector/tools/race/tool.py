@@ -65,7 +65,7 @@ class RaceControl:
 
     @property
     def over(self) -> bool:
-        """Whether it reached its length."""
+        """True if it reached its length."""
         return bool(self.steps) and self.tokens >= self.last
 
     @property
@@ -132,7 +132,7 @@ class RaceActions(ToolActions):
 
 RACE_SCREEN = screen_table(
     "In a race",
-    Action("race.go", "Start", "Start, pause, or go on.", lambda own: own.control.toggle(), Needs.ENGINE,
+    Action("race.go", "Start", "Start, pause or continue.", lambda own: own.control.toggle(), Needs.ENGINE,
            hint=lambda own: own.doing, worth=9),
     *both(("race.shorter", "race.longer"), ("Shorter", "Longer"), "Race to fewer tokens, or to more.",
           lambda own, by: own.lengthen(by), needs=Needs.ENGINE, worth=6,
@@ -155,7 +155,7 @@ RACE = Tool(
     RaceActions,
     screen=True,
     actions=(
-        Action("race", "Race", "Race with the KV cache against without: the same tokens side by side, both measured.",
+        Action("race", "Race", "Race with a KV cache against without: the same tokens side by side, both measured.",
             RaceActions.open, Needs.DISTRIBUTION | Needs.ENGINE, recorded=lambda own: bool(own.control.steps),
             looks=True, synonyms="with and without kv cache, no kv cache, speed of the kv cache, why a cache",
             view="race"),

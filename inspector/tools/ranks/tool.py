@@ -24,7 +24,7 @@ class RanksActions(ToolActions):
 
     @property
     def recorded(self) -> bool:
-        """Whether a recording has anything of ranks."""
+        """True if a recording has anything of ranks."""
         measured = self.timeline.of(Measured)
         return measured.ranks is not None or measured.loaded is not None
 
@@ -35,7 +35,7 @@ RANKS_SCREEN = screen_table(
            lambda own: own.measure(), Needs.ENGINE, worth=6,
            hint=lambda own: "stop" if own.measuring.running else "measure"),
     note("up down", "Scroll.", "scroll", 3, place=-1),
-    back("ranks.leave", "Go back; what is measured stops."),
+    back("ranks.leave", "Go back; a measurement stops."),
     text="Rank 0 has the screen, samples and decides; the others run the same forwards. `--ranks 2` begins so.",
 )  # fmt: skip
 RANKS = Tool(

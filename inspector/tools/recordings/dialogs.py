@@ -157,7 +157,7 @@ class SaveAsDialog(Dialog[str]):
             if stop.is_set():
                 raise _Stopped
             if number % _REPORT_EVERY == _REPORT_EVERY - 1:
-                self.from_thread(self._say, f"Writing: {number / whole:.0%}. Esc gives it up.")
+                self.from_thread(self._say, f"Writing: {number / whole:.0%}. Esc stops it.")
             yield entries[number]
 
     def _failed(self, why: str) -> None:

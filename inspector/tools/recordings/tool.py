@@ -1,4 +1,4 @@
-"""Recordings as a tool: the keys that go on live, save, and list recent sessions."""
+"""Recordings as a tool: the keys that continue live, save, and list recent sessions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ class RecordingActions(ToolActions):
         if playback is None or playback.going is None:
             self.host.answer(f"This session is live already: {key_for('step')} takes the next token")
         elif self.timeline.facts is not None and not self.timeline.facts.ran:
-            self.host.answer("A reply alone has no model to go on with: open its request with --model MODEL")
+            self.host.answer(
+                "A reply alone has no model to continue with: open its request with --model MODEL"
+            )
         else:
             self.host.answer(playback.going.begin())
 
@@ -89,7 +91,7 @@ class RecordingActions(ToolActions):
         if path is None or playback is None:
             return
         if path == playback.recorder.path:
-            self.host.answer("That is the session which runs now")
+            self.host.answer("That is the session that is open now")
         else:
             playback.open(Opening(path))
 
@@ -104,9 +106,9 @@ RECORDINGS = Tool(
     "Recordings",
     RecordingActions,
     actions=(
-        Action("go_live", "Go on live",
+        Action("go_live", "Continue live",
             "In a replay: load the model, if it is the recorded one, and continue live from the selected token.",
-            RecordingActions.go_live, Needs.SESSION, hint=replayed("go live"), worth=10, place=140,
+            RecordingActions.go_live, Needs.SESSION, hint=replayed("continue live"), worth=10, place=140,
             synonyms="replay, resume a recording, continue live"),
         Action("save_as", "Save as",
             "Save the session, with its kept logits if you like, or the shown part of a recording, to a file.",

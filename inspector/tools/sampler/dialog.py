@@ -25,7 +25,7 @@ from inspector.widgets.fields import Choice, SafeInput, escaped, unescaped
 
 GREEDY = "Temperature 0 is greedy: top-p, min-p, top-k, XTC and seed change nothing until it is above 0."
 AS_SET = "as set"
-PRESETS_HELP = "← → goes through the presets; delete takes one of your own away"
+PRESETS_HELP = "← → goes through the presets; delete removes one of your own"
 SAVE_HELP = "⏎ keeps the values under this name, for every model"
 
 
@@ -286,7 +286,7 @@ class SamplingDialog(Dialog[Settings]):
         event.prevent_default()  # which would apply the settings
         settings = self.read()
         if settings is None:
-            self._say("A field is wrong: mend it first.", wrong=True)
+            self._say("A field is wrong: correct it first.", wrong=True)
             return
         try:
             saved = self.presets.save(event.value, settings)

@@ -45,7 +45,7 @@ LISTED = (
     "With the model it is computed again.",
 )
 """In the place of the stages, where a server's reply is all there is."""
-REPLAY_ADVICE = "{go_live} goes on live."
+REPLAY_ADVICE = "{go_live} continues live."
 
 
 # ---- what is shown ------------------------------------------------------------------------------
@@ -79,7 +79,7 @@ class SamplerView:
 
 @frozen
 class OfSecond:
-    """What the sampler makes of the second model's distribution at the slot."""
+    """The sampler's work on the second model's distribution at the slot."""
 
     title: str
     """Of the second model; not yet printable."""
@@ -129,7 +129,7 @@ class SettingsStrip:
     """What the row under the table says of the settings, and of what turning the temperature would change."""
 
     in_force: Settings
-    """What the sampler goes on with."""
+    """What the sampler continues with."""
     turned: Settings | None = None
     """With the temperature as it is turned; None where it is not."""
     at: int | None = None
@@ -137,7 +137,7 @@ class SettingsStrip:
     lacking: str = ""
     """Why the token on show has no answer; printable."""
     recorded: bool = False
-    """Whether nothing can be applied, since no model is loaded."""
+    """True if nothing can be applied, since no model is loaded."""
 
     def parts(self, used: Settings | None) -> list[StripPart]:
         """Its parts, the most important first.
@@ -154,7 +154,7 @@ class SettingsStrip:
             StripPart("base", f"{key_for(id)} {word}", id, key_for(id))
             for id, word in (("sampler.apply", f"applies{where}"), ("stop", "discards"))
         )
-        live = StripPart("base", f"{key_for('go_live')} goes on live", "go_live")
+        live = StripPart("base", f"{key_for('go_live')} continues live", "go_live")
         lacking = [StripPart("warn", self.lacking)] * bool(self.lacking)
         ends = [discards, live] if self.recorded else [applies, discards]
         return [StripPart("accent", turn), *lacking, *ends]
@@ -619,7 +619,7 @@ def _why_empty(timeline: Timeline | None) -> tuple[str, str]:
         return why_empty(timeline, "How the sampler chooses appears here.")
     if timeline.following:
         return why_empty(timeline, "How the sampler chooses the first token appears here.")
-    return "This token was given by the prompt: nothing was drawn.", "Press end for the token to come."
+    return "This token is part of the prompt: nothing was drawn.", "Press end for the token to come."
 
 
 # ---- settings that are tried --------------------------------------------------------------------

@@ -217,7 +217,7 @@ def xtc(distribution: Distribution, settings: Settings | None) -> str:
 def _fired(stage: StageReading, cut: int) -> str:
     if not cut:
         return "XTC fired, but fewer than two tokens are above its threshold: it cut none."
-    which = "the likeliest token" if cut == 1 else f"the {cut} likeliest tokens"
+    which = "the likeliest token" if cut == 1 else f"the {cut} most probable tokens"
     return f"XTC fired: it cut {which}, {_percent(stage.removed_mass)} of what was left."
 
 
@@ -233,7 +233,7 @@ def penalised(
     on = [name for name in PENALTIES if settings is not None and getattr(settings, f"{name}_penalty")]
     by = f" by {_list(on)}" if on else ""
     where = ", ".join(_place(position, items) for position in earlier)
-    return f"{_label(candidate)} is penalised{by}: it stands {where}."
+    return f"{_label(candidate)} is penalised{by}: it occurs {where}."
 
 
 def _place(position: int, items: Sequence[Item]) -> str:

@@ -46,16 +46,19 @@ SYNONYMS = {
 """What else settings are called, with commas between."""
 GRID, COARSE, FROM = 0.05, 0.1, 2.0
 """How far a press turns the temperature, and how far from where on."""
-NOT_HERE = "This token was given by the prompt: nothing was drawn, and no temperature changes it"
-NO_ROW = "The logits of this token were not recorded: no other temperature can be tried on it. {go_live} goes on live"
+NOT_HERE = "This token is part of the prompt: nothing was drawn, and no temperature changes it"
+NO_ROW = "The logits of this token were not recorded: no other temperature can be tried on it. {go_live} continues live"
 TAKEN = "{sampler.apply} belongs to the lesson now. {sampling} opens all settings"
 STAYS = "The temperature stays as it is"
 NOT_RECORDED = (
-    "How the sampler would choose from the second model was not recorded. {go_live} goes on live from here."
+    "How the sampler would choose from the second model was not recorded. {go_live} continues live from here."
 )
 AWAITED = "The second model runs."
-BUSY = "The second model is explained once no steps are taken: {stop} pauses them."
-TRIED = "Recorded: the settings were tried, and can't be gone on with. {go_live} goes on live from here"
+BUSY = "The second model can be explained when the run stops: {stop} pauses it."
+TRIED = (
+    "Recorded: the settings were only tried, and a recording can't continue with them. "
+    "{go_live} continues live from here"
+)
 
 
 def turned(temp: float, by: int) -> float:
@@ -276,7 +279,7 @@ SAMPLING_KEYS = dialog_table(
     Action("sampling.delete_preset", "Delete preset", "On a preset of your own: delete it, when pressed twice.",
            lambda own: own.delete_preset()),
     *both(("sampling.token_before", "sampling.next_token"), ("Earlier token", "Later token"),
-          "Look at the token before or after.", lambda own, by: own.look("walk", by), hint="token", worth=3,
+          "Look at the previous or the next token.", lambda own, by: own.look("walk", by), hint="token", worth=3,
           priority=True),
     *both(("sampling.difference_before", "sampling.next_difference"), ("Earlier difference", "Next difference"),
           "Go to the previous or next step that would differ.", lambda own, by: own.look("differing", by),
@@ -288,7 +291,7 @@ SAMPLING_KEYS = dialog_table(
     leaves("Discard them; nothing has changed."),
 )  # fmt: skip
 TURNING = ActionTable(
-    "While it is shown why a token was chosen",
+    "While the sampler's stages are shown",
     (
         *both(("sampler.cooler", "sampler.warmer"), ("Cooler", "Warmer"),
               "Try another temperature and see at once which token it would pick here; nothing is applied. During a "

@@ -25,8 +25,8 @@ from inspector.state.scores import (
 MOST = 10
 """Rows of a table."""
 SAYS = (
-    "What each writer makes of the head's score against the mean over its keys, with the norms held. It is the direct "
-    "way: who wrote what, not why."
+    "What each writer makes of the head's score against the mean over its keys, with the norms held. These are direct "
+    "effects: who wrote what, not why."
 )
 
 

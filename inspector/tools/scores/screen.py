@@ -47,7 +47,7 @@ NAMED = 24
 """Cells of a writer's name at most; a pair's has both."""
 PAIRS = "Query × key"
 """The heading of the pairs."""
-FROZEN = "Norms are held as they are, so that parts sum to the score. It tells the direct way: who wrote what, not why."
+FROZEN = "Norms are held as they are, so that parts sum to the score. It shows direct effects: who wrote what, not why."
 
 
 class ScoresScreen(InsideScreen[ScoreRead]):
@@ -183,7 +183,7 @@ class ScoresScreen(InsideScreen[ScoreRead]):
         if (answer := self.answer) is not None and place in answer.keys:
             self.choices.key = place
         else:
-            self.say("The head's weight on that token is not among those that are kept")
+            self.say("The head's weight on that token is not among those recorded")
 
     def goes_to(self, action: str) -> None:
         """The view of attention opens on the head."""

@@ -71,19 +71,19 @@ class ScoresActions(ToolActions):
         self.choices.layer, self.choices.head = layer - 1, head[0] - 1 if head else None
 
 
-_KEY = "Look at a lighter key, or a heavier one: a token that the head looks at."
+_KEY = "Look at a key with less or with more of the head's attention."
 SCORES_SCREEN = inside_table(
-    "While it is asked why a head looks there",
+    "While a head's scores are shown",
     *walking("Look from another token; the head stays."),
     *both(("scores.later_layer", "scores.earlier_layer"), ("Later layer", "Earlier layer"),
           "Choose a head of a later layer, or of an earlier one.", lambda own, by: own.turn_layer(by), by=(1, -1),
           hint="layer", worth=8),
-    *both(("scores.head_before", "scores.next_head"), ("Head before", "Next head"),
-          "Choose the head before, or the next.", lambda own, by: own.turn_head(by), hint="head", worth=8),
+    *both(("scores.head_before", "scores.next_head"), ("Previous head", "Next head"),
+          "Choose the previous or the next head.", lambda own, by: own.turn_head(by), hint="head", worth=8),
     *both(("scores.lighter", "scores.heavier"), ("Lighter key", "Heavier key"), _KEY,
           lambda own, by: own.turn_key(by), by=(1, -1), hint="key", worth=8),
     *both(("scores.compare", "scores.compare_back"), ("Compare", "Compare back"),
-          "Compare the key with another one, instead of the mean of all.",
+          "Compare the key with another one instead of the mean.",
           lambda own, by: own.compare_with(by), by=(1, -1), hint="against", worth=6, one=True),
     Action("scores.mean", "Against the mean", "Compare the key with the mean of all keys again.",
            lambda own: own.against_mean(), hint=lambda own: "mean" if own.against is not None else "", worth=5),

@@ -36,7 +36,7 @@ def bits_of(figures: Figures) -> str:
 
 
 def call_words(checked: ToolCallChecked | None, path: PathSegments) -> str:
-    """What came of the check of a tool call, a phrase; empty while there is nothing to tell."""
+    """The result of the check of a tool call, a phrase; empty while there is none."""
     if checked is None or not checked.parser:
         return ""
     if not checked.error:
@@ -53,7 +53,7 @@ def left_out(timeline: Timeline) -> Sequence[LeftOut]:
 
 
 def checks(segments: Segments, path: PathSegments) -> dict[int, ToolCallChecked]:
-    """What came of the checks of a path's tool calls, by the slot at which each begins."""
+    """The result of the checks of a path's tool calls, by the slot at which each begins."""
     found = ((run.begin, segments.checked.get(node)) for run, node in segments.calls(path))
     return {begin: checked for begin, checked in found if checked is not None}
 

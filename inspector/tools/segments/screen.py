@@ -53,8 +53,8 @@ class SegmentList(Canvas):
         path = timeline.segments
         told = path.told
         if not path.several:
-            texts = ("Nothing here tells whose the tokens are.",
-                     f"A prompt through the chat template does: {key_for('prompt')}.")  # fmt: skip
+            texts = ("There is no conversation here, so the tokens have no segments.",
+                     f"Press {key_for('prompt')} for a prompt through the chat template.")  # fmt: skip
             return centred([(text, self.ink("muted")) for text in texts], width, height)
         checked = checks(timeline.of(Segments), path)
         wrong = [words for each in checked.values() if (words := call_words(each, path)).startswith(WRONG)]
@@ -122,7 +122,7 @@ class SegmentsScreen(ToolScreen[None]):
 
     @property
     def timeline(self) -> Timeline:
-        """What is on show."""
+        """The session's timeline."""
         return self.host.controller.timeline
 
     def show(self) -> None:
@@ -137,13 +137,13 @@ class SegmentsScreen(ToolScreen[None]):
         self.write()
 
     def situation(self) -> str:
-        """What is looked at, and what to do."""
+        """A line on what is shown, and the keys for it."""
         timeline = self.timeline
         run = timeline.segments.at(timeline.slot)
         if run is None or run.kind is None:
             return "Walk with ↑ ↓ from segment to segment"
         place = f"token {timeline.slot - run.begin + 1:,} of {run.end - run.begin:,}"
-        return f"{run.kind.capitalize()}, {place}. ↑ ↓ go on, {key_for('segments.fold')} folds it in the text"
+        return f"{run.kind.capitalize()}, {place}. ↑ ↓ go to others, {key_for('segments.fold')} folds it in the text"
 
     # ---- keys -------------------------------------------------------------------------------
 
@@ -167,7 +167,7 @@ class SegmentsScreen(ToolScreen[None]):
         segments = timeline.of(Segments)
         run = timeline.segments.at(timeline.slot)
         if run is None or not run.told:
-            self.say("This token is of no segment. ↑ ↓ go to one")
+            self.say("This token is in no segment. ↑ ↓ go to one")
             return
         segments.folded ^= {timeline.items[run.begin].node}
         self.host.changed()
@@ -182,6 +182,6 @@ class SegmentsScreen(ToolScreen[None]):
         """Look at the token where a tool call went wrong: the first after this one, or of all."""
         wrong = self.wrong
         if not wrong:
-            self.say("No tool call here went wrong")
+            self.say("No tool call here failed to parse")
             return
         self.look_at(next((slot for slot in wrong if slot > self.timeline.slot), wrong[0]))

@@ -43,12 +43,12 @@ class SegmentActions(ToolActions):
 
 SEGMENTS_SCREEN = screen_table(
     "In the segments",
-    *both(("segments.above", "segments.below"), ("Segment before", "Next segment"),
-          "Look at the first word of the segment before, or of the next one.",
+    *both(("segments.above", "segments.below"), ("Previous segment", "Next segment"),
+          "Look at the first token of the previous or the next segment.",
           lambda own, by: own.go(by), hint="segment", worth=8),
     Action("segments.fold", "Fold", "Fold the segment in the text, or unfold it; copying leaves out folded segments.",
            lambda own: own.fold(), hint="fold", worth=7),
-    Action("segments.wrong", "Where it went wrong",
+    Action("segments.wrong", "Where parsing failed",
            "Look at the token where parsing a tool call failed: the first one after this token.",
            lambda own: own.go_wrong(), hint=lambda own: "wrong token" if own.wrong else "", worth=6),
     back("segments.leave", "Go back; folded segments stay folded."),

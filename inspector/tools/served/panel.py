@@ -37,7 +37,7 @@ class ServedView:
 
 
 class ServedPanel(Canvas, can_focus=True):
-    """What a server answered, beside what is computed here."""
+    """A server's reply, beside what is computed here."""
 
     DEFAULT_CSS = panel_css("ServedPanel")
     NAME = "Recorded reply"
@@ -50,7 +50,7 @@ class ServedPanel(Canvas, can_focus=True):
         self._places: dict[int, int] = {}
         """Of the served tokens, by node."""
         self._figures = False
-        """Whether the server named logprobs."""
+        """True if the server named logprobs."""
 
     def reads(self, timeline: Timeline) -> tuple[object, ...]:
         """The place in the path, and what is known of the reply."""
@@ -90,7 +90,7 @@ class ServedPanel(Canvas, can_focus=True):
         return [*rows, [], *self._table(view.result, width, height - len(rows) - 1)]
 
     def _facts(self, result: Rescored, reply: ServedReply | None) -> list[tuple[str, str]]:
-        """What the reply came to, as names and sentences."""
+        """The facts of the comparison, as names and sentences."""
         facts = []
         if result.source is not None:
             facts.append(("here", f"{len(result.steps):,} tokens, {told(result)}"))
@@ -111,7 +111,7 @@ class ServedPanel(Canvas, can_focus=True):
             same = "as many as" if served == result.prompt_tokens else f"{served:,}"
             facts.append(("prompt", f"{result.prompt_tokens:,} tokens, {same} at the server"))
         if not result.same_text:
-            facts.append(("text", "the served text is another one than that of these tokens"))
+            facts.append(("text", "the served text differs from that of these tokens"))
         return [*facts, *(("note", each) for each in result.notes)]
 
     def _table(self, result: Rescored, width: int, height: int) -> list[Row]:

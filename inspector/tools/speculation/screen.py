@@ -103,7 +103,7 @@ class RoundPicture(Canvas):
 
     def _head(self, width: int) -> Row:
         label = _label_cells(width)
-        words = "what became of it" if width >= label + 40 else "outcome" if width >= label + 33 else ""
+        words = "its fate" if width >= label + 40 else "outcome" if width >= label + 33 else ""
         return [Segment(f"  {'token':<{label}} {'draft':>8} {'model':>8}  {words}", self.ink("muted"))]
 
     def _row(self, line: _Line, width: int) -> Row:
@@ -159,7 +159,7 @@ def _lines(latest: DraftRound) -> list[_Line]:
 
 def _nothing(latest: DraftRound) -> str:
     if latest.settings.draft == "lookup":
-        return "no draft: the last tokens stood nowhere before. A plain step"
+        return "no draft: the last tokens did not occur before. A plain step"
     return "no draft: nothing can follow here. A plain step"
 
 
@@ -309,7 +309,7 @@ class SpeculationScreen(ToolScreen[None]):
         if finished is not None:
             why = f"{finished.reason} {visible(finished.detail)}".strip()
             run = key_for("speculation.run")
-            return f"Ended: {why}. Press {key_for('speculation.verify')} to compare with plain steps, {run} to go on"
+            return f"Ended: {why}. Press {key_for('speculation.verify')} to compare with plain steps, {run} to continue"
         verify = f"Press {key_for('speculation.verify')} to compare with plain steps"
         return verify if state.rounds else self._idle()
 

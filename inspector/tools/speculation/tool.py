@@ -111,7 +111,7 @@ class SpeculationActions(ToolActions):
 
 SPECULATION_SCREEN = screen_table(
     "In speculation",
-    Action("speculation.round", "Round", "Take a round, or the rest of one; while a run goes on, pause.",
+    Action("speculation.round", "Round", "Take a round, or the rest of one; during a run, pause.",
            lambda own: own.take(inside=False), Needs.ENGINE, hint="round", worth=11, place=1),
     Action("speculation.inside", "Inside", "The next stage of a round: propose, verify, take.",
            lambda own: own.take(inside=True), Needs.ENGINE, hint="inside", worth=9, place=2),

@@ -32,7 +32,7 @@ EXAMPLE = Contrast(
 )
 """What the fields begin with, so that a stranger sees what they are for."""
 KINDS = ("texts", "a branch", "a file")
-_TEXTS = "A text on each line. What the streams at their ends have in common above, and lack below, is the direction."
+_TEXTS = "A text on each line. The direction is the mean stream at the ends of the upper texts, less the lower ones'."
 _BRANCHES = "The stream at this token, less that at the end of the other one."
 _FILE = "One that was saved here, or a safetensors file with one tensor `direction` of one axis."
 

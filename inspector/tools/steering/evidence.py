@@ -1,4 +1,4 @@
-"""What a direction did with each strength, as it leaves with an export."""
+"""The effect of a direction with each strength, for an export."""
 
 from __future__ import annotations
 

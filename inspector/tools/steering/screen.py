@@ -191,8 +191,8 @@ class SteeringScreen(InsideScreen[StrengthsSwept]):
             return [
                 (f"This token was computed under {interventions_words(self.timeline.under)}.", on.rich_style),
                 ("Steering is tried at the model's own tokens: ← goes to those before this branch.", on.ink("muted")),
-                (f"{key_for('steering.release')} releases: it goes back to the model's own token that the branch was "
-                 "made from.", on.ink("muted")),
+                (f"{key_for('steering.release')} releases it: it goes back to the model's own token, where the "
+                 "branch begins.", on.ink("muted")),
             ]  # fmt: skip
         if self._failure is None and self.path and self.direction is None:
             if self.host.controller.transport.recorded:
@@ -227,7 +227,7 @@ class SteeringScreen(InsideScreen[StrengthsSwept]):
         from inspector.tools.steering.dialog import DirectionDialog
 
         if self.host.controller.transport.recorded:
-            self.say(f"A recording computes nothing: {key_for('go_live')} goes on live")
+            self.say(f"A recording computes nothing: {key_for('go_live')} continues live")
             return
         tree = self.timeline.tree
         ends = list(other_ends(self.timeline, self._path))[-MOST_ENDS:]
@@ -259,7 +259,7 @@ class SteeringScreen(InsideScreen[StrengthsSwept]):
         self.leave()
         if recorded:
             host.answer(
-                f"A recording computes nothing: {key_for('go_live')} goes on live, then {key_for('steering')} and "
+                f"A recording computes nothing: {key_for('go_live')} continues live, then {key_for('steering')} and "
                 f"{key_for('steering.hold')} hold it"
             )
             return
@@ -402,7 +402,7 @@ class SteeringPage:
     def _legend(self, on: Canvas, width: int, swept: StrengthsSwept) -> list[Row]:
         forms = (
             f"{DOT} this direction   {BAND * 2} 90 % of {swept.random} random ones of the same length: "
-            "outside of it, it is no chance",
+            "outside of it, the effect is no chance",
             f"{DOT} this direction   {BAND * 2} 90 % of {swept.random} random ones as long",
             f"{DOT} this   {BAND * 2} random ones",
         )

@@ -264,7 +264,7 @@ STEERING_SCREEN = inside_table(
           "streams there.",
           lambda own, by: own.turn_layer(by), by=(1, -1), hint="layer", worth=7),
     *both(("steering.less", "steering.more"), ("Weaker", "Stronger"),
-          "Add it with another strength; below 0 it is taken off.", lambda own, by: own.turn_strength(by),
+          "Add it with another strength; below 0 it is subtracted.", lambda own, by: own.turn_strength(by),
           hint=lambda own: "strength" if own.direction else "", worth=8),
     Action("steering.make", "Direction",
            "Make a direction: of texts that say one thing and texts that say another, of two branches, or from a file.",
@@ -276,19 +276,19 @@ STEERING_SCREEN = inside_table(
            lambda own: own.control.turn_reach(), hint=lambda own: own.reach, worth=6),
     Action("steering.follow", "Follow", "Follow the logit of another candidate.",
            lambda own: own.control.follow(0), hint=lambda own: "follow" if own.direction else "", worth=5),
-    Action("steering.against", "Against", "Take the logit of another candidate off.",
+    Action("steering.against", "Against", "Subtract the logit of another candidate.",
            lambda own: own.control.follow(1), hint=lambda own: "against" if own.direction else "", worth=5),
-    Action("steering.hold", "Hold", "Hold: go on generating with it, in a branch that begins with this token.",
+    Action("steering.hold", "Hold", "Continue with it, in a branch that begins with this token.",
            lambda own: own.hold(), hint=lambda own: "hold" if own.direction else "", worth=7),
     Action("steering.release", "Release",
-           "Release: leave such a branch for the model's own token that it was made from.", lambda own: own.release(),
+           "Leave such a branch, for the model's own token where it begins.", lambda own: own.release(),
            hint=lambda own: "release" if own.timeline.under else "", worth=7),
     Action("steering.save", "Save", "Save the direction to a file, for `--steer FILE` and for another session.",
            lambda own: own.save(), hint=lambda own: "save" if own.direction else "", worth=4),
     *walking(),
     replace(SCROLLS, help="Scroll the page."),
     text="Any vector of that length changes what the model predicts. So every strength is tried with 32 random "
-    "directions of the same length, too: only what lies outside of their band is the direction's own doing.",
+    "directions of the same length, too: only what lies outside of their band is due to the direction.",
 )  # fmt: skip
 DIRECTION_DIALOG = dialog_table(
     "While a direction is made",
@@ -318,7 +318,8 @@ def steered(begin: Steering | None) -> Tool:
         screen=True,
         actions=(
             Action("steering", "Steering",
-                "Add a direction to the residual stream at this token, beside random ones: what is then predicted.",
+                "Add a direction to the residual stream at this token, and compare what the model then predicts with "
+                "random directions.",
                 SteeringActions.open, Needs.DISTRIBUTION | Needs.ENGINE, recorded=lambda own: own.control.swept.any,
                 looks=True,
                 synonyms="steer, activation addition, steering vector, control vector, concept direction, contrast "

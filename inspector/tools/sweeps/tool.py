@@ -104,11 +104,11 @@ SWEEP_SCREEN = screen_table(
            hint=lambda own: "stop" if own.control.job.running else "start", worth=9),
     *map(_sweep, range(len(SWEEPS))),
     *both(("sweeps.shorter", "sweeps.longer"), ("Shorter", "Longer"),
-          "Go to shorter prompts and contexts, or to longer ones.", lambda own, by: own.lengthen(by),
+          "Measure up to shorter prompts and contexts, or longer ones.", lambda own, by: own.lengthen(by),
           needs=Needs.ENGINE, hint=_idle("length"), worth=6),
     note("up down", "Scroll the tables.", "scroll", 4),
     note("pageup pagedown", "Scroll the tables."),
-    back("sweeps.leave", "Go back; what is measured stops."),
+    back("sweeps.leave", "Go back; a measurement stops."),
 )  # fmt: skip
 SWEEP = Tool(
     "sweeps",

@@ -31,10 +31,11 @@ class Stop:
 
 STOPS = (
     Stop("text", "The prompt is grey, with a bar at its left; what the model wrote comes after it, and coloured tokens "
-         "surprised the model. ← → walk from token to token, and the six tabs answer questions about the selected one.",
+         "are those that the model did not expect. ← → walk from token to token, and the six tabs answer questions "
+         "about the selected one.",
          title="What has been said?"),
-    Stop("candidates", "The likeliest tokens, as the model has them and as the sampler does: the model entropy and the "
-         "sampler entropy tell how open each is, and {step} takes the one at ▶. Also here: {look_ahead} looks ahead, "
+    Stop("candidates", "The most probable tokens, by the model and after the sampler: model entropy and sampler "
+         "entropy say how undecided each is, and {step} takes the one at ▶. Also here: {look_ahead} looks ahead, "
          "{draws} draws many times, {find} finds any token, {grammar} constrains the text.", "1"),
     Stop("sampler", "The sampler stage by stage: what each kept and cut, and where the draw fell, which is why this "
          "token came. Also here: {sampling} tries other settings, {sampler.cooler} and {sampler.warmer} another "
@@ -58,8 +59,8 @@ TOUR_KEYS = dialog_table(
     "On the tour",
     Action("tour.next", "Next", "Go to the next stop.", lambda own: own.go(1), hint="next", worth=7, priority=True),
     Action("tour.right", "Next", "Go to the next stop.", lambda own: own.go(1), hint="next", worth=7, priority=True),
-    Action("tour.back", "Back", "Go to the one before.", lambda own: own.go(-1), hint="back", worth=5, priority=True),
-    leaves("End it; everything is as it was before."),
+    Action("tour.back", "Back", "Go to the previous one.", lambda own: own.go(-1), hint="back", worth=5, priority=True),
+    leaves("End the tour; everything is as it was before."),
 )  # fmt: skip
 
 

@@ -167,7 +167,10 @@ def _gradients(on: Canvas, so_far: TrainingSoFar, begun: TrainingBegun, width: i
     norms = [fmean(each.norms[place] for each in recent) for place in range(len(begun.parts))]
     top = max((each for each in norms if math.isfinite(each)), default=0.0)
     room = max(4, width - NAME_CELLS - FIGURE_CELLS)
-    rows: list[Row] = [[], [Segment("How hard each part is pulled: norm of its gradient", on.ink("primary"))]]
+    rows: list[Row] = [
+        [],
+        [Segment("How strongly training changes each part: the norm of its gradient", on.ink("primary"))],
+    ]
     for name, norm in zip(begun.parts, norms, strict=True):
         share = norm / top if top and math.isfinite(norm) else 0.0
         rows.append([
@@ -264,7 +267,7 @@ class TrainingScreen(ToolScreen[None]):
         run, step, recorded = map(bare_key_for, ("training.run", "training.step", "training.recorded"))
         settings = self.control.settings
         texts = (
-            ("A model learns from nothing, here, before your eyes.", on.ink("primary")),
+            ("Watch a model learn, from random weights.", on.ink("primary")),
             ("", on.rich_style),
             (
                 f"{run} trains a llama of {settings.layers} layers on stories that come with the program: "
@@ -275,9 +278,9 @@ class TrainingScreen(ToolScreen[None]):
             (f"{recorded} plays a longer training that was recorded.", on.rich_style),
             ("", on.rich_style),
             (
-                "Loss is surprise: how many nats the model is off by, on average, for each token. It falls first for "
+                "Loss is surprise: the mean surprisal of a token, in nats. It falls first for "
                 "what is frequent, commas and the ends of words, then for names and phrases. Where it falls on the "
-                "text that the model learns from and no longer on text that it never sees, it learns by heart.",
+                "text that the model learns from and no longer on held-out text, it memorises.",
                 on.ink("muted"),
             ),
             ("", on.rich_style),
@@ -303,9 +306,9 @@ class TrainingScreen(ToolScreen[None]):
             return f"Training: {where}{pace}"
         if so_far.over:
             return (
-                f"Trained: {where}. {bare_key_for('training.open')} opens it as a session, {run} begins anew"
+                f"Trained: {where}. {bare_key_for('training.open')} opens it as a session, {run} starts again"
             )
-        return f"Paused at {where}. {run} goes on, {bare_key_for('training.open')} opens it as a session"
+        return f"Paused at {where}. {run} continues, {bare_key_for('training.open')} opens it as a session"
 
     @property
     def doing(self) -> str:

@@ -149,7 +149,7 @@ class TrainingControl:
     def go_back(self) -> str:
         """Go back to the checkpoint before; returns why it can't, if so."""
         if self.recording is not None:
-            return f"A recorded training is played on: {bare_key_for('training.anew')} begins it again"
+            return f"A recorded training only plays forward: {bare_key_for('training.anew')} begins it again"
         if (checkpoint := self.earlier) is None:
             return f"There is no earlier checkpoint: a run saves one every {SAVE_EVERY} steps, and where it pauses"
         self.job.stop()
@@ -192,15 +192,15 @@ class TrainingActions(ToolActions):
 
 TRAINING_SCREEN = screen_table(
     "While a model learns",
-    Action("training.step", "Step", "Make one step; of the recorded training show the next look.",
+    Action("training.step", "Step", "Make one step; in the recorded training show the next report.",
            lambda own: own.step(), worth=9, hint=lambda own: "" if own.control.running else "step"),
-    Action("training.run", "Run", "Train on, or pause.", lambda own: own.run(), worth=10,
+    Action("training.run", "Run", "Train, or pause.", lambda own: own.run(), worth=10,
            hint=lambda own: own.doing),
-    Action("training.back", "Checkpoint before", "Go back to the checkpoint before.", lambda own: own.go_back(),
+    Action("training.back", "Previous checkpoint", "Go back to the previous checkpoint.", lambda own: own.go_back(),
            worth=5, hint=lambda own: "back to a checkpoint" if own.control.earlier else ""),
     Action("training.open", "Open", "Save the model as it is and open it as a session, with all tools.",
            lambda own: own.open_model(), worth=7, hint=lambda own: "open" if own.control.live.steps else ""),
-    Action("training.anew", "Anew", "Begin anew with another seed.", lambda own: own.anew(), worth=4,
+    Action("training.anew", "Start anew", "Begin again with another seed.", lambda own: own.anew(), worth=4,
            hint=lambda own: "anew" if own.control.shown.steps else ""),
     Action("training.recorded", "Recorded", "Play a longer training that was recorded, or show your own again.",
            lambda own: own.turn(), worth=6, hint=lambda own: "your own" if own.control.recording else "recorded"),
@@ -214,7 +214,7 @@ TRAINING = Tool(
     TrainingActions,
     actions=(
         Action("training", "Watch a model learn",
-            "Train a small model from nothing and watch what it knows: loss, gradients, what it says next, its texts.",
+            "Train a small model from random weights and watch what it learns: loss, gradients, candidates, its texts.",
             TrainingActions.open, looks=True, view="train",
             synonyms="train, learn, learning, loss, gradient, optimizer, backpropagation, fine-tune, checkpoint, "
             "overfitting, held out"),

@@ -60,7 +60,7 @@ class FilterDialog(Dialog[TreeFilter]):
             remark, fit = "No filter: all branches are shown.", 1
         else:
             fit = self._fit(wanted)
-            remark = f"{fit:,} branch{'es fit' if fit != 1 else ' fits'}; those above stay in sight."
+            remark = f"{fit:,} branch{'es fit' if fit != 1 else ' fits'}; those above them are shown, too."
         self.query_one("#filter-remark", Remark).say(remark, wrong=not fit)
 
     def apply(self) -> None:

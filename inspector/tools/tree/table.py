@@ -165,7 +165,7 @@ class TreeRowState:
     beam: str
     """The outcome of the beam that ends here, if one does."""
     grey: bool
-    """Whether it fell out."""
+    """True if it fell out."""
 
 
 class TreeTable(ScrollView, Inked, can_focus=False):

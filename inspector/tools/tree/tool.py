@@ -39,7 +39,7 @@ class TreeActions(ToolActions):
 
     @property
     def is_current(self) -> bool:
-        """Whether the panel is the current one."""
+        """True if the panel is the current one."""
         return self.host.arrangement.current == TREE.id
 
     def show(self) -> None:
@@ -75,7 +75,7 @@ class TreeActions(ToolActions):
         at_tip = node == self.timeline.tip and not client.outstanding
         self.timeline.select(None)
         if at_tip:
-            return f"The path ends here already: {key_for('step')} steps on"
+            return f"The path already ends here: {key_for('step')} takes a step"
         client.do(MoveTo(node))
         return ""
 
@@ -182,7 +182,7 @@ class Marking:
         self.write(replace(mark, bookmarked=not mark.bookmarked))
         if mark.bookmarked:
             return f"The bookmark at {quoted(self.label(node))} is gone."
-        return f"Bookmarked {quoted(self.label(node))}. {key_for('bookmark')} takes it off again"
+        return f"Bookmarked {quoted(self.label(node))}. {key_for('bookmark')} removes it again"
 
     def write(self, mark: Marked) -> None:
         """Let these be the marks of their node."""
@@ -215,7 +215,7 @@ class Marking:
         return ""
 
     def _is_on_path(self, node: int) -> bool:
-        """Whether the path runs through a node, or will once what is out is done."""
+        """True if the path runs through a node, or will once what is out is done."""
         branches = self._controller.timeline.tree.branches
         targets = [getattr(command, "node", None) for command in self._controller.client.outstanding]
         return any(
@@ -248,7 +248,7 @@ class Marking:
 # ---- keys ---------------------------------------------------------------------------------------
 
 _BRANCH = "Go from branch to branch."
-_ENDS = "Go to the first branch, to the one that the path ends in."
+_ENDS = "Go to the first branch, or to the one in which the path ends."
 _FOLD = "Fold a branch, or go to the one above; unfold it, or go to the first below."
 _FILTER = "Show only branches with a text or a bookmark; show all again."
 TREE_PANEL = ActionTable(

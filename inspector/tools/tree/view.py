@@ -137,7 +137,7 @@ def _rebuilt(timeline: Timeline, out: Callable[[Branch], bool], hits: set[int]) 
 
 
 def _joins(branches: Branches, upper: Branch, below: list[Branch]) -> bool:
-    """Whether only what is left out parts a branch from the one that goes on from it: no prompt's or beam's end."""
+    """True if only what is left out parts a branch from the one that goes on from it: no prompt's or beam's end."""
     if len(below) != 1 or len(upper.children) < 2:
         return False
     ends = {branches[upper.last].made, branches[below[0].first].made}
@@ -160,7 +160,7 @@ class TreeView:
         self.tree = PrunedTree([], 0, 0)
         self.filter = TreeFilter()
         self.show_fallen = False
-        """Whether beams that fell out have rows of their own."""
+        """True if beams that fell out have rows of their own."""
         self.path: frozenset[int] = frozenset()
         """First nodes of the branches that the current path goes through."""
         self.tip: Branch | None = None
@@ -172,7 +172,7 @@ class TreeView:
         self._cursor: int | None = None
         """Node in whose branch the cursor is; None at the tip's, wherever that goes."""
         self._at_fallen = False
-        """Whether the cursor is on the row of the beams that fell out."""
+        """True if the cursor is on the row of the beams that fell out."""
         self._seen: tuple[object, ...] = ()
         self._trod: tuple[object, ...] = ()
 

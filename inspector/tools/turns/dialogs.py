@@ -79,7 +79,7 @@ class TurnDialog(Dialog[Typed]):
 
 
 class DiffersDialog(Dialog[Literal["path", "template"]]):
-    """Shows where the template's text parts from the path, and why, and asks which of both to go on with.
+    """Shows where the template's text parts from the path, and why, and asks which of both to continue with.
 
     Args:
         differs: Both texts.
@@ -87,7 +87,7 @@ class DiffersDialog(Dialog[Literal["path", "template"]]):
     """
 
     HEADING: ClassVar[str] = "The template writes this conversation otherwise"
-    APPLY: ClassVar[str] = "Go on"
+    APPLY: ClassVar[str] = "Continue"
 
     def __init__(self, differs: TurnDiffers, timeline: Timeline) -> None:
         super().__init__()
@@ -95,7 +95,7 @@ class DiffersDialog(Dialog[Literal["path", "template"]]):
 
     def body(self) -> Iterable[Widget]:
         differs = self.differs
-        yield Remark("Both begin alike; then the path goes on with")
+        yield Remark("Both begin alike; then the path continues with")
         yield Static(Content(_excerpt(differs.path)), id="differs-path")
         yield Remark("and the template, given the whole conversation, with")
         yield Static(Content(_excerpt(differs.template)), id="differs-template")

@@ -1,4 +1,4 @@
-"""Turns as a tool: the key that goes on with a conversation behind the model's answer."""
+"""Turns as a tool: the key that continues with a conversation behind the model's answer."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class TypedTextActions(ToolActions):
         where = spot(self.timeline)
         if not where.taken:
             self.host.answer(
-                "Nothing can go before the first token. Press → for a later one, or "
+                "Nothing can be typed before the first token. Press → for a later one, or "
                 f"{key_for('prompt')} for another prompt"
             )
             return
@@ -84,7 +84,7 @@ def typed_summary(steps: Sequence[Step], stopped: bool = False) -> str:
         stopped: Whether the user stopped it before its end.
     """
     if not steps:
-        kept = f"Stopped: none of it was taken. What was typed is kept: press {key_for('own_text')}"
+        kept = f"Stopped: none of it was taken. Your text is kept: press {key_for('own_text')}"
         return kept if stopped else ""
     lead = "Stopped: " if stopped else ""
     bits = scales.bits(sum(step.surprisal_bits for step in steps))

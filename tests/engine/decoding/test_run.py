@@ -204,7 +204,7 @@ def test_a_text_is_found_however_tokens_cut_it_and_only_when_it_is_new(zoo: Zoo,
     session = story(zoo)
     breaking = BreakpointEvaluator(session, [Breakpoints(text=wanted)])
     assert len(list(run(session, never, breaking))) == count
-    assert breaking.hits == (f"the text came to contain “{wanted}”",)
+    assert breaking.hits == (f"the text now contains “{wanted}”",)
     again = BreakpointEvaluator(session, [Breakpoints(text=wanted, tokens=2)])
     list(run(session, never, again))
     assert again.hits == ("2 tokens were taken",)
@@ -223,14 +223,14 @@ def test_a_regular_expression_stops_where_it_comes_to_match(zoo: Zoo) -> None:
     steps = list(run(session, never, breaking))
     name = steps[-1].text.strip()
     assert steps[-2].text == " named"
-    assert breaking.hits == (rf"the text came to match /\bnamed\s+([A-Z]\w+)/ with “named {name}”",)
+    assert breaking.hits == (rf"the text now matches /\bnamed\s+([A-Z]\w+)/ with “named {name}”",)
 
 
 def test_texts_hold_from_when_they_came_where_all_must_hold(zoo: Zoo) -> None:
     session = story(zoo)
     breaking = BreakpointEvaluator(session, [Breakpoints(text="named", tokens=30, all_of=True)])
     assert len(list(run(session, never, breaking))) == 30
-    assert breaking.hits == ("30 tokens were taken", "the text came to contain “named”")
+    assert breaking.hits == ("30 tokens were taken", "the text now contains “named”")
 
 
 def test_the_end_of_the_sequence_stops_before_it_is_taken(zoo: Zoo) -> None:

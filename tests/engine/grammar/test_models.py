@@ -136,7 +136,7 @@ def test_pieces_of_sentencepiece_are_spaces_and_bytes(sentencepiece: Tokens) -> 
 
 def test_what_no_token_spells_is_said_and_leaves_everything_as_it_was(loaded: Loaded) -> None:
     words = PlainVocabulary([b"a", b"b", b"<end>"], special=(2,), eos_ids=(2,))
-    with pytest.raises(StepError, match="no token of the model goes on with it"):
+    with pytest.raises(StepError, match="no token of the model continues it"):
         Matcher.begin(Grammar("regex", "c"), GrammarVocabulary(words)).mask()
     session = begun(loaded, grammar=None)
     before = session.settings, session.next

@@ -160,8 +160,8 @@ LIES = {
     "longer": ({"stated": {"model.safetensors": 1000}}, "is larger than the hub states"),
     "another": ({"hashes": {"model.safetensors": "0" * 64}}, "has another hash than the hub states"),
     "config": ({"hashes": {"config.json": "0" * 40}}, "has another hash than the hub states"),
-    "hash": ({"hashes": {"config.json": "../../../evil"}}, "list of its files is none"),
-    "size": ({"stated": {"config.json": -1}}, "list of its files is none"),
+    "hash": ({"hashes": {"config.json": "../../../evil"}}, "list of its files can't be used"),
+    "size": ({"stated": {"config.json": -1}}, "list of its files can't be used"),
     "large": ({"stated": {"model.safetensors": 2**60}}, "bytes are to come, and the disk has"),
 }
 
@@ -236,7 +236,7 @@ def test_an_odd_list_is_blamed_on_the_hub_and_not_on_the_network(
     hub.answer = answer
     with pytest.raises(LoadError) as raised:
         fetched(hub, tmp_path)
-    assert "the hub's list of its files is none" in str(raised.value)
+    assert "the hub's list of its files can't be used" in str(raised.value)
     assert "network" not in str(raised.value)
 
 
@@ -252,7 +252,7 @@ def test_a_file_that_the_hub_lists_and_has_not_is_named(hub: FakeHub, tmp_path: 
     with pytest.raises(LoadError) as raised:
         fetched(hub, tmp_path)
     assert str(raised.value).startswith(
-        "some/tiny was not downloaded: the hub lists config.json and has it not (status 404)."
+        "some/tiny was not downloaded: the hub lists config.json but does not have it (status 404)."
     )
 
 

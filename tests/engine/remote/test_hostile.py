@@ -182,7 +182,7 @@ STEP = protocol.TakeStep()
         (wire.encode(STEP) + b"\n", "A command has an id that is not the client's."),
         (own(STEP) + own(STEP), "Two commands have the same id."),
         (b"".join(own(protocol.TakeStep()) for _ in range(300)), "More than 256 commands wait."),
-        (wire.encode(protocol.Ended("Step")) + b"\n", "An engine takes commands, no records."),
+        (wire.encode(protocol.Ended("Step")) + b"\n", "An engine takes commands, not records."),
         (b'{"ping":"x"}\n', "A ping has no number."),
         (b"x" * 3000, "A line is longer than 2,000 bytes."),
     ],

@@ -288,7 +288,7 @@ def test_settings_out_of_range_are_refused(written: list[dict[str, Any]], tmp_pa
         ({MAGIC: "1"}, "has no format number but '1'"),
         ({MAGIC: 1}, "must have the fields of each class"),
         ({MAGIC: 1, "fields": {"Step": ["a", "a"]}}, "must have the fields of each class"),
-        ({"other": 1}, "is no trace of this program"),
+        ({"other": 1}, "is not a trace of this program"),
     ],
 )
 def test_another_format_is_refused(tmp_path: Path, head: dict[str, Any], words: str) -> None:

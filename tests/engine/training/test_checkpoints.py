@@ -110,7 +110,7 @@ def test_a_checkpoint_takes_the_place_of_its_own_kind_alone(tmp_path: Path) -> N
     (other / "mine.txt").write_text("kept")
     failure, _ = engine.do(SaveCheckpoint(str(tmp_path / "other")))
     assert isinstance(failure, Failure)
-    assert failure.message.endswith("already exists and is no checkpoint.")
+    assert failure.message.endswith("already exists and is not a checkpoint.")
     assert [each.name for each in (tmp_path / "other").iterdir()] == ["step-000001"]
     assert (other / "mine.txt").read_text() == "kept"
     failure, _ = engine.do(SaveCheckpoint(str(tmp_path / "text.txt")))
@@ -165,7 +165,7 @@ def cut(name: str) -> Any:
 @pytest.mark.parametrize(
     ("damage", "told"),
     [
-        (lambda folder: (folder / "training.json").unlink(), "is no checkpoint of a training"),
+        (lambda folder: (folder / "training.json").unlink(), "is not a checkpoint of a training"),
         (lambda folder: (folder / "training.json").write_text("[]"), "is damaged"),
         (lambda folder: (folder / "training.json").write_text("[" * 100_000), "is damaged"),
         (lambda folder: (folder / "training.json").write_bytes(b"\xff"), "is damaged"),

@@ -58,7 +58,7 @@ def test_the_tables(tiny: str, capsys: pytest.CaptureFixture[str]) -> None:
     out, err = capsys.readouterr()
     layers, mixes = out.split("\n\n")
     head, names, *rows, more, correlation = layers.splitlines()
-    assert head == "Each layer alone in 4 bits, those first that cost most for each parameter"
+    assert head == "Each layer alone in 4 bits, those that cost most per parameter first"
     assert names.split() == ["layer", "parameters", "KL,", "bits", "same", "top", "mlx_lm's", "rank"]
     assert len(rows) == 12
     assert len({line.index("±") for line in rows}) == 1
@@ -73,7 +73,7 @@ def test_what_a_family_decides_is_part_of_the_mix(tmp_path: Path, capsys: pytest
     """The routers of gpt-oss have 8 bits."""
     folder = str(Zoo(tmp_path).path("gpt-oss"))
     assert main(["bits", folder, "-p", TEXT, "-o", str(tmp_path / "plan.json")]) == 0
-    assert "2 layers are left to what the model's family" in capsys.readouterr().out
+    assert "2 layers keep the bits that the model's family" in capsys.readouterr().out
     plan = json.loads((tmp_path / "plan.json").read_text())
     routers = {path: each for path, each in plan.items() if path.endswith("router")}
     assert list(routers.values()) == [{"group_size": 64, "bits": 8}] * 2

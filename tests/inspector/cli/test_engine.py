@@ -82,5 +82,7 @@ def test_an_engine_serves_commands_and_leaves_nothing_behind(
 
 def test_an_engine_that_nobody_uses_ends_by_itself(short: Path) -> None:
     engine, _ = started("--idle", "0.001")
-    assert engine.communicate(timeout=60)[1] == "Nobody was connected for 0.001 minutes: the engine ends.\n"
+    assert (
+        engine.communicate(timeout=60)[1] == "The engine ends: no client was connected for 0.001 minutes.\n"
+    )
     assert engine.returncode == 0

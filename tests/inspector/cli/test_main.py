@@ -294,7 +294,7 @@ def test_leaving_says_where_the_session_is_and_how_to_go_on(
         assert "\x1b" not in printed.err
         first, second = printed.err.splitlines()
         assert first == f"Session saved: {path}".replace("\x1b", "␛")
-        assert second == f"Go on with it: inspector --resume {name}"
+        assert second == f"Continue it: inspector --resume {name}"
     open_screen(monkeypatch)
     assert capsys.readouterr().err == ""
 
@@ -353,7 +353,7 @@ def test_a_terminal_that_cannot_show_the_screen() -> None:
     assert (code, "TERM is dumb. Without one, use inspector generate." in text) == (2, True)
     code, text = in_terminal(columns=39, rows=9)
     assert code == 2
-    assert "has 39 columns and 9 rows; the screen needs 40 and 10. Make it larger" in text
+    assert "has 39 columns and 9 rows; the screen needs 40 and 10. Enlarge it" in text
 
 
 def test_the_prompt_of_a_screen_cannot_come_from_a_pipe(

@@ -155,8 +155,8 @@ def test_the_table(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert main(["prefix", str(tmp_path / "a.json"), str(tmp_path / "b.json"), "--model", str(model)]) == 0
     out = capsys.readouterr().out
     assert "\x1b" not in out
-    assert "cause    other text: the text is another one" in out
-    assert "request  message 2 (user) is another one in B" in out
+    assert "cause    other text: the text differs" in out
+    assert "request  message 2 (user) differs in B" in out
 
 
 @pytest.mark.parametrize(

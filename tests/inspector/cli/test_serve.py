@@ -77,7 +77,7 @@ def test_watchers_get_the_file_and_no_other_flag(tmp_path: Path) -> None:
         with pytest.raises(EngineError, match="Leave it out"):
             serve._watch(parsed(serve.serve_parser(), ["--watch", str(path), *more]))
     (tmp_path / "other").write_text("x", encoding="utf-8")
-    with pytest.raises(EngineError, match="no trace"):
+    with pytest.raises(EngineError, match="not a trace"):
         serve._watch(parsed(serve.serve_parser(), ["--watch", str(tmp_path / "other")]))
 
 

@@ -49,21 +49,23 @@ def test_a_flag_that_is_none_is_answered_with_the_one_that_was_meant(
 
 
 WORDS = [
-    (["genrate", "-p", "hi", "--jsonl"], "'genrate' is no subcommand of inspector. Did you mean inspector generate?"),
-    (["Beam"], "'Beam' is no subcommand of inspector. Did you mean inspector beam?"),
-    (["benchmark"], "'benchmark' is no subcommand of inspector. Did you mean inspector bench?"),
-    (["help"], "'help' is no subcommand of inspector. Did you mean inspector --help?"),
+    (["genrate", "-p", "hi", "--jsonl"], "'genrate' is not a subcommand of inspector. Did you mean inspector "
+                                         "generate?"),
+    (["Beam"], "'Beam' is not a subcommand of inspector. Did you mean inspector beam?"),
+    (["benchmark"], "'benchmark' is not a subcommand of inspector. Did you mean inspector bench?"),
+    (["help"], "'help' is not a subcommand of inspector. Did you mean inspector --help?"),
     (["my talk.jsonl.gz"], "subcommand of inspector. Did you mean inspector replay 'my talk.jsonl.gz'?"),
-    (["Once upon a time"], "no subcommand of inspector. A prompt is given with -p: inspector -p 'Once upon a time'"),
+    (["Once upon a time"], "not a subcommand of inspector. A prompt is given with -p: inspector -p 'Once upon a time'"),
     (["x " * 50], "A prompt is given with -p: inspector -p TEXT"),
-    (["--temp", "1", "hello"], "'hello' is no subcommand of inspector. A prompt is given with -p: inspector -p hello"),
+    (["--temp", "1", "hello"], "'hello' is not a subcommand of inspector. A prompt is given with -p: inspector -p "
+                               "hello"),
     (["generate", "a b"], "inspector generate takes no 'a b'. A prompt is given with -p: inspector generate -p 'a b'"),
     (["beam", "a b"], "inspector beam takes no 'a b'. A prompt is given with -p: inspector beam -p 'a b'"),
     (["race", "a b"], "inspector race takes no 'a b'. A prompt is given with -p: inspector race -p 'a b'"),
     (["score", "a b"], "There is no file a b. Check the path's spelling, or give the text itself: inspector score -p"),
     (["generate", "-p", "Once", "upon", "a"], "generate takes no 'upon'. Put a prompt of several words in quotes."),
     (["generate", "-p", "x", "--", "y"], "inspector generate takes no 'y'."),
-    (["some/model"], "no subcommand of inspector. A model is given with --model: inspector --model some/model"),
+    (["some/model"], "not a subcommand of inspector. A model is given with --model: inspector --model some/model"),
     (["bench", "pocket"], "bench takes no 'pocket'. A model is given with --model: inspector bench --model pocket"),
     (["--model", "pocket", "generate"], "takes no 'generate'. Put generate first: inspector generate ..."),
     (["replay", "a", "b"], "inspector replay takes no 'b'. See `inspector replay --help`."),

@@ -100,7 +100,7 @@ def test_text_that_a_terminal_would_obey_is_made_visible(
         (["-t", "nowhere.txt"], "nowhere.txt can't be read"),
         (["-o", "text.txt"], "text.txt is a file"),
         (["-o", "text.txt/below"], "text.txt/below can't be written: Not a directory"),
-        (["-o", "used"], "used has the checkpoints of another training. Go on with that by --resume used"),
+        (["-o", "used"], "used has the checkpoints of another training. Continue it with --resume used"),
         (["--resume", "used"], "--text has no effect with --resume"),
     ],
 )  # fmt: skip
@@ -127,7 +127,7 @@ def test_a_training_that_is_over_says_so(
 
 
 @pytest.mark.parametrize(
-    ("name", "told"), [("nothing", "There is no checkpoint"), (".", "is no checkpoint of a")]
+    ("name", "told"), [("nothing", "There is no checkpoint"), (".", "is not a checkpoint of a")]
 )
 def test_there_must_be_something_to_go_on_from(
     name: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, complaint: Complaint

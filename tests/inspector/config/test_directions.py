@@ -84,7 +84,7 @@ def test_what_another_program_wrote_is_read(tmp_path: Path, kind: str) -> None:
 def test_a_file_that_lies_is_refused_in_one_line(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "x.safetensors"
     path.write_bytes(content)
-    with pytest.raises(PathError, match="is no direction") as raised:
+    with pytest.raises(PathError, match="is not a direction") as raised:
         read_direction(path)
     assert "\n" not in str(raised.value)
 

@@ -107,7 +107,7 @@ def test_one_of_the_programs_can_be_replaced_and_comes_back(config):
     presets.save("wild", Settings(temp=3.0))
     assert Presets().apply("wild", Settings()).temp == 3.0
     assert presets.is_own("wild")
-    assert presets.delete("wild") == "Deleted wild. The one of the program is back."
+    assert presets.delete("wild") == "Deleted wild. The program's own preset is back."
     assert Presets().apply("wild", Settings()).temp == 1.5
     with pytest.raises(EngineError, match=r"wild comes with the program. Only presets of your own"):
         presets.delete("wild")

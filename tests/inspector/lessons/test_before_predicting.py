@@ -94,7 +94,7 @@ async def test_h_is_the_cards_in_every_phase_and_a_prediction_is_locked(learner:
     await learner.phase(LessonPhase.REVEALED)
     await learner.press("h")
     assert learner.app.screen is main
-    assert "⏎ goes on" in main.status.answer
+    assert "⏎ continues" in main.status.answer
 
 
 @pytest.mark.parametrize("size", [(120, 40), (120, 24), (80, 24), (80, 40)])
@@ -129,7 +129,7 @@ async def test_before_a_class_it_begins_at_the_first_beat_and_keys_wait_there_to
     assert (learner.play.beat_number, learner.play.right) == (0, {})
     await learner.press("space")
     assert learner.app.controller.timeline.steps == []
-    await learner.until(lambda: "The class predicts first: pgdn goes on, space waits" in learner.text())
+    await learner.until(lambda: "The class predicts first: pgdn continues, space waits" in learner.text())
     await learner.press("pagedown")
     await learner.phase(LessonPhase.ACTING)
     await learner.until(lambda: "The class predicts" not in learner.text())
@@ -166,7 +166,7 @@ def test_a_lesson_of_ones_own_is_run_as_learn_runs_it(monkeypatch: pytest.Monkey
 
 @pytest.mark.lesson(listed=find("beams"))
 async def test_a_tools_own_screen_offers_no_key_that_is_the_cards(learner: LearnerKeys) -> None:
-    """After a beam search ⏎ goes on with the lesson, and not to a beam."""
+    """After a beam search ⏎ continues with the lesson, and not to a beam."""
     await learner.phase(LessonPhase.ASKING)
     await learner.press("1", "h")
     await learner.phase(LessonPhase.REVEALED)

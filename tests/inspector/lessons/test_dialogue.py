@@ -91,7 +91,7 @@ def test_what_is_hidden_is_not_told_before_the_reveal(trace: Path) -> None:
 @pytest.mark.parametrize("after", range(3))
 def test_it_can_be_left_at_each_prompt(trace: Path, leave: str | None, after: int) -> None:
     answers: list[str | None] = ["", "", ""]
-    assert recorded(trace, [*answers[:after], leave])[-1] == "Left."
+    assert recorded(trace, [*answers[:after], leave])[-1] == "You left the lesson."
 
 
 def test_a_beat_without_a_question_and_one_with_nothing_to_do(tmp_path: Path) -> None:
@@ -141,15 +141,15 @@ def test_without_mlx_it_goes_on_from_the_recording(begun: Callable[..., subproce
     out, errors = begun().communicate("1\n\n\n2\n\n\n", timeout=120)
     assert "2 of 2 predictions were right." in out
     assert errors.count("\n") == 1
-    assert "The lesson goes on from its recording." in errors
+    assert "The lesson continues from its recording." in errors
 
 
 def test_it_goes_on_where_it_was_left(begun: Callable[..., subprocess.Popen[str]]) -> None:
     out, _ = begun("--recorded").communicate("1\n\n\nq\n", timeout=120)
     assert "Beat 2 of 2" in out
-    assert "Left." in out
+    assert "You left the lesson." in out
     out, errors = begun("--recorded").communicate("2\n\n\n", timeout=120)
-    assert "It goes on at beat 2, where it was left." in out
+    assert "It continues at beat 2, where you left it." in out
     assert "Beat 1 of 2" not in out
     assert "2 of 2 predictions were right." in out
     assert errors == ""

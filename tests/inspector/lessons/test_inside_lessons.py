@@ -138,7 +138,7 @@ def test_heads_and_layers_may_be_named_as_hooks() -> None:
             "head(6)",
             "lens('L6 h1')",
         ):
-            with pytest.raises(LessonError, match=r"is not what is meant here|doesn't take these arguments"):
+            with pytest.raises(LessonError, match=r"names no such part|doesn't take these arguments"):
                 value(source)
     beat = next(beat for beat in lesson.beats if beat.calls("head"))
     named = expression("head('blocks.5.attn.hook_pattern[0]').weight", 1)

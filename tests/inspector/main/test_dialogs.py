@@ -198,7 +198,7 @@ async def test_the_form_of_sampling_is_not_painted_again_for_its_first_field(
     for _ in range(2):
         await rig.press("s")
         assert str(rig.app.screen.query_one("#dialog").border_subtitle).startswith(
-            "0 takes the most probable token"
+            "0 always takes the most probable token"
         )
         await rig.press("escape")
 

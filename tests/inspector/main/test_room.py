@@ -146,10 +146,10 @@ async def test_a_hidden_panel_leaves_its_room_to_the_others(rig: Rig) -> None:
     await rig.press("H")
     assert shown(rig) == {"text", "candidates"}
     await rig.press("H")
-    assert rig.status.startswith("Text and answer stay: ")
+    assert rig.status.startswith("Only steps, KV cache and time can be hidden")
     await rig.do("tree")
     await rig.press("H")
-    assert rig.status.startswith("Text and answer stay: ")
+    assert rig.status.startswith("Only steps, KV cache and time can be hidden")
     assert shown(rig) == {"text", "tree"}
     await rig.press("backslash", "escape")
     assert shown(rig) == {"text", "candidates", "steps", "kv", "timing"}

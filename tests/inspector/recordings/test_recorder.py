@@ -256,7 +256,7 @@ def test_sessions_are_listed_newest_first(tmp_path):
     assert [each.name.split("-")[-1] for each in found] == ["new", "old", "broken"]
     assert [each.tokens for each in found] == [2, 4, 0]
     assert found[0].peek.prompt == "Once upon a time,"
-    assert "no trace" in found[2].problem
+    assert "not a trace" in found[2].problem
 
 
 def test_the_last_session_is_the_one_last_written_to(tmp_path):

@@ -177,7 +177,7 @@ def test_an_answer_to_half_a_request_is_recorded_with_it() -> None:
         [("asked", asked[:-900]), ("answered", refusal), ("asked", asked[-900:]), ("over", b"")]
     )
     assert found.body == "x" * 100
-    assert found.note == "answered before it was whole"
+    assert found.note == "answered before the request was complete"
     assert found.reply is not None
     assert (found.reply.status, found.reply.body) == (413, {"error": 1})
 
@@ -192,7 +192,7 @@ def test_what_is_no_http_is_said_once_and_others_are_read(garbage: bytes, tmp_pa
     )
     (complaint,) = made.complaints
     assert complaint.startswith(
-        "Connection 1 passes on, and is no longer recorded. It is not readable as HTTP/1"
+        "Connection 1 continues, but is no longer recorded. It is not readable as HTTP/1"
     )
     assert made.exchanges() == []
 

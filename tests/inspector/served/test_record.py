@@ -129,7 +129,7 @@ def test_a_server_that_dies_is_named_with_its_status(tmp_path: Path) -> None:
         assert recorder.process.wait(60) == 2
     summary, error = recorder.said[-2:]
     assert summary.startswith("2 exchanges, in ")
-    assert f"inspector: error: {sys.executable} ended with status 3. What it wrote stands above;" in error
+    assert f"inspector: error: {sys.executable} ended with status 3. Its output is above." in error
     assert recorder.exchanges()[1].reply is None
 
 
@@ -206,7 +206,9 @@ def test_a_reply_larger_than_memory_would_be_passes_whole(tmp_path: Path) -> Non
 
 def test_what_can_t_be_recorded_is_refused(tmp_path: Path, complaint: Complaint) -> None:
     said = complaint("record")
-    assert said.startswith("Give the command of a server behind --, or the --upstream URL of one that runs.")
+    assert said.startswith(
+        "Give the command of a server after --, or the --upstream URL of one that is running."
+    )
     assert "behind https can't be recorded" in (
         said := complaint("record", "--upstream", "https://api.openai.com")
     )
@@ -260,7 +262,7 @@ def test_a_server_that_never_listens_is_no_recording(
     file = tmp_path / "r.jsonl"
     assert cli.main(["record", "--listen", "0", "-o", str(file), "--", "false"]) == 2
     said = capsys.readouterr().err
-    assert "Nothing was asked, and no file is left." in said
+    assert "There was no request, so no file was written." in said
     assert "false ended with status 1." in said
     assert not file.exists()
 

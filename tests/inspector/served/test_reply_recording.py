@@ -150,7 +150,7 @@ async def test_the_screen_says_what_is_not_known(body: Any, size: tuple[int, int
                 assert wrong not in text, (keys, wrong, text)
         await pilot.press("end", "G")
         await pilot.pause()
-        assert "has no model to go on with" in shown(app)
+        assert "has no model to continue with" in shown(app)
     assert app.closed_in_time
 
 

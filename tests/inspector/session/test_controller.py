@@ -137,7 +137,7 @@ def test_a_choice_branches_where_the_person_looks(made):
 def test_choosing_what_stands_there_says_so_and_does_nothing(made):
     made.controller.timeline.walk(-2)
     answer = made.controller.navigation.choose(made.timeline.selected.id)
-    assert "already stands here" in answer
+    assert "is here already" in answer
     assert made.engine.sent == []
 
 

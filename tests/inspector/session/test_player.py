@@ -274,7 +274,7 @@ def test_a_damaged_one_is_shown_up_to_the_damage_and_says_where_it_is(path):
 
 def test_what_is_no_trace_is_refused_at_once(tmp_path):
     (tmp_path / "x").write_text("hello\n")
-    with pytest.raises(TraceError, match="no trace"):
+    with pytest.raises(TraceError, match="not a trace"):
         Shown(tmp_path / "x")
 
 

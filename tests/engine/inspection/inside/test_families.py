@@ -56,7 +56,7 @@ WITHOUT_ATTENTION = {
     "nemotron-nas": ("Layer 1 has no attention.",),
     "deepseek_v41": ("Layers 1-2: which tokens the keys belong to isn't known.",),
     "iquestloopcoder": (
-        "This architecture runs the parts of its layers itself, so no attention can be told from another.",
+        "This architecture runs the parts of its layers itself, so its attentions can't be read one by one.",
     ),
 }
 """What is said of layers whose weights are not shown; of all other families all layers' are."""

@@ -357,12 +357,12 @@ def test_a_direction_of_another_model_is_refused(zoo: Zoo) -> None:
 @pytest.mark.parametrize(
     ("vector", "message"),
     [
-        (Floats((64,), b""), "is no vector"),
-        (Floats((8, 8), bytes(256)), "is no vector"),
-        (Floats((2**40,), bytes(256)), "is no vector"),
+        (Floats((64,), b""), "is not a vector"),
+        (Floats((8, 8), bytes(256)), "is not a vector"),
+        (Floats((2**40,), bytes(256)), "is not a vector"),
         (floats([0.0] * 64, (64,)), "is 0 everywhere"),
-        (floats([math.nan] * 64, (64,)), "has numbers that are none"),
-        (floats([math.inf] * 64, (64,)), "has numbers that are none"),
+        (floats([math.nan] * 64, (64,)), "has numbers that are NaN"),
+        (floats([math.inf] * 64, (64,)), "has numbers that are NaN"),
         (floats([1e38] * 64, (64,)), "or too large"),
     ],
 )

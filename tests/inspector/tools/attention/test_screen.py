@@ -231,10 +231,10 @@ async def test_heads_are_scored_over_texts_that_all_models_share(rig: Rig) -> No
     rig.engine.sent.clear()
     await rig.press("x")
     assert rig.engine.sent == [ScoreHeads(tip, RepeatedTexts())]
-    assert "Random tokens, repeated, go through the model." in rig.screen_text()
+    assert "Repeated random tokens go through the model." in rig.screen_text()
     await rig.push([replace(scores(tip, 1000), texts=RepeatedTexts()), Ended("ScoreHeads")])
     text = rig.said()
-    assert "over 10 texts of 50 random tokens and the same again (seed 0)" in text
+    assert "over 10 texts of 50 random tokens, each repeated once (seed 0)" in text
     assert "Previous-token head: L2 h1 (50.00 %)." in text
     assert screen.chosen == Head(1, 0)
     await rig.press("o")

@@ -58,7 +58,7 @@ async def test_breakpoints_are_typed_checked_applied_and_remembered(rig: Rig, co
     assert isinstance(rig.app.screen, BreakpointsDialog)  # nothing is applied while a field is wrong
     await rig.press("backspace")
     assert applicable(rig)
-    assert remark(rig, "rank_above") == "of the picked token: 1 is the first"
+    assert remark(rig, "rank_above") == "of the picked token; 1 is the first"
     await rig.press("enter")
     assert rig.app.screen is rig.app.main
     assert rig.app.controller.runs.breakpoints.points == SET
@@ -122,7 +122,7 @@ async def test_the_dialog_shows_its_first_fields_and_its_buttons_at_every_size(
     text = rig.screen_text()
     assert "entropy above" in text
     assert "Apply" in text
-    assert "bits before the sampler" in text  # beside the field, or in the frame
+    assert "of the model's prediction" in text  # beside the field, or in the frame
 
 
 @pytest.fixture
@@ -177,7 +177,9 @@ async def test_a_hit_says_what_held_and_what_to_press_until_something_else_is_do
     step = rig.session.step()
     await rig.push([step, BreakpointHit(step.node, ("entropy 3.21 bits is above 3", "rank 31 is above 9"))])
     await rig.end("Run")
-    assert rig.status == "Stopped: entropy 3.21 bits is above 3; rank 31 is above 9. r goes on, b changes it"
+    assert (
+        rig.status == "Stopped: entropy 3.21 bits is above 3; rank 31 is above 9. r continues, b changes it"
+    )
     await rig.press("left")
     assert rig.status.startswith("Looking at step")
     await rig.press("end")
@@ -193,7 +195,7 @@ async def test_the_text_of_a_condition_is_printable(rig: Rig) -> None:
     given(rig, Breakpoints(text="\x1b[31m\n"))
     await rig.press("r")
     step = rig.session.step()
-    await rig.push([step, BreakpointHit(step.node, ("the text came to contain “\x1b[31m\n”",))])
+    await rig.push([step, BreakpointHit(step.node, ("the text now contains “\x1b[31m\n”",))])
     await rig.end("Run")
     assert "“␛[31m↵”" in rig.status
     assert "● stops at “␛[31m↵”" in rig.screen_text()

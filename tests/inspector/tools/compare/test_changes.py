@@ -87,7 +87,7 @@ def test_one_or_two_tokens_are_the_same_too(own: int) -> None:
 def test_where_one_goes_on_or_they_part_the_lead_says_so() -> None:
     tree, own, other = twins(more=3)
     comparison = compare(tree.path(own), tree.path(other))
-    assert "Same 5 tokens, then the right one goes on, but" in lead(
+    assert "Same 5 tokens, then the right one continues, but" in lead(
         comparison, changes(comparison), apart(tree, comparison)
     )
     assert [line.words for line in lines(comparison) if hasattr(line, "words")][1:] == [
@@ -96,7 +96,7 @@ def test_where_one_goes_on_or_they_part_the_lead_says_so() -> None:
     swapped = compare(tree.path(other), tree.path(own))
     said = lead(swapped, changes(swapped), apart(tree, swapped))
     assert said.startswith(
-        "Made differently: L3 h2 off on the left. Same 5 tokens, then the left one goes on"
+        "Made differently: L3 h2 off on the left. Same 5 tokens, then the left one continues"
     )
 
 

@@ -201,7 +201,7 @@ async def test_beside_the_text_it_says_in_sentences_what_a_cell_is_where_they_fi
     await rig.push([replace(answer(rig), columns=columns)])
     await rig.end("ReadLens")
     assert "10 ␣t9" in rig.said()
-    assert "so what they seem to say is a hint at most." in rig.said()
+    assert "so their tokens are a hint at most." in rig.said()
 
 
 async def test_a_failed_check_takes_the_table_away_and_a_failure_says_so(rig: Rig) -> None:

@@ -315,7 +315,7 @@ async def test_the_path_is_read_and_shown_with_both_tables(rig: Rig) -> None:
     await rig.press("m")
     assert "+2≠" in rig.screen_text()
     await rig.press("home")
-    assert "Nothing is before the first token." in rig.screen_text()
+    assert "There is nothing before the first token." in rig.screen_text()
 
 
 async def test_following_either_and_each_its_own_way(rig: Rig) -> None:
@@ -365,7 +365,7 @@ async def test_both_ways_become_branches_that_are_compared(rig: Rig) -> None:
     ways = WaysParted(fork, 40, (same, one.id), tuple(step.id for step in other), parts, 1, 0, 5.0)
     await rig.push([replace(ways, parted=None)])
     await rig.press("enter")
-    assert "Both go the same way" in rig.screen_text()
+    assert "Both continue alike" in rig.screen_text()
     await rig.push([ways])
     await rig.end("PartWays")
     assert "branches, compared" in rig.screen_text()
@@ -399,7 +399,7 @@ async def test_models_with_other_tokens_have_no_common_branches(rig: Rig) -> Non
     await rig.push([WaysParted(rig.timeline.tip, 40, (1,), (2,), (WayPart("a", "b", False),), 0, 0, 5.0)])
     rig.engine.sent.clear()
     await rig.press("enter")
-    assert "its way is no branch of the first one's tree" in rig.screen_text()
+    assert "its continuation can't be a branch of the first one's tree" in rig.screen_text()
     assert not rig.engine.sent
 
 
@@ -511,9 +511,9 @@ def test_figures_in_words() -> None:
     assert span_words(span(1, 1, 0.5, False)) == (
         "KL 0.7213 bits · rank 1 → 3 · ≠ another top token · ␣x logprob -1.00 → -1.50"
     )
-    assert span_words(span(1, 0, None)) == "Nothing is before the first token."
+    assert span_words(span(1, 0, None)) == "There is nothing before the first token."
     ways = WaysParted(1, 40, (1,), (1,), (), None, 0, 1.0)
-    assert ways_words(ways) == "Both go the same way for 1 tokens"
+    assert ways_words(ways) == "Both continue alike for 1 tokens"
     assert "at the first token and meet again 2 times" in ways_words(replace(ways, parted=0, meetings=2))
 
 

@@ -361,7 +361,7 @@ async def test_where_nothing_is_known_it_says_what_to_press(rig: Rig) -> None:
     await rig.press("L")
     assert rig.status.startswith("Look-ahead is off. Press l")
     await rig.press("l", "L")
-    assert rig.status.startswith("Nothing is known ahead of this candidate yet")
+    assert rig.status.startswith("Nothing is known yet of what follows this candidate")
     assert "Take" not in rig.engine.names
 
 

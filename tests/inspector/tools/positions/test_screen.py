@@ -158,7 +158,7 @@ def test_each_way_of_being_told_has_its_words():
     assert "a list of frequencies, positions times 0.5; 1 layers turn nothing" in line.replace(
         "1 layer turns", "1 layers turn"
     )
-    assert "way of its own" in facts_line(PositionUse("own", 3, 4, (), (), 0), False)
+    assert "its own way" in facts_line(PositionUse("own", 3, 4, (), (), 0), False)
 
 
 async def test_a_real_model_is_told_wrong_positions() -> None:

@@ -211,7 +211,7 @@ def test_recent_sessions_are_listed_and_one_is_shown(state):
                 cell_len(option.prompt.plain) <= options.content_size.width for option in options.options
             )
         )
-        assert "no trace" in text
+        assert "not a trace" in text
         texts = [str(option.prompt) for option in options.options]
         options.highlighted = next(place for place, each in enumerate(texts) if "7 tokens" in each)
         await rig.press("enter")
@@ -263,7 +263,7 @@ def test_the_command_lists_sessions(state, capsys):
     out = capsys.readouterr().out
     assert "20260102-000000-old" in out
     assert "Once upon a time," in out
-    assert "no trace" in out
+    assert "not a trace" in out
     assert "\x1b" not in out
     assert cli.main(["sessions", "--jsonl"]) == 0
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
@@ -381,7 +381,7 @@ def test_what_the_session_has_itself_conflicts_with_it_whatever_its_value(opened
         (["--resume", "--prompt", "x"], "--prompt"),
         (["replay", "nope"], "There is no file and no session 'nope'"),
         (["replay", "--speed", "7"], "must be one of 0.25"),
-        (["replay", __file__], "is no trace"),
+        (["replay", __file__], "is not a trace"),
         (["replay", "."], ". is a directory."),
         (["replay", "~nosuchuser/x"], "No home directory is known for ~nosuchuser"),
         (["replay", "a" * 5000], "File name too long"),

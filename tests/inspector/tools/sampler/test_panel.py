@@ -131,7 +131,7 @@ def test_a_penalty_names_the_earlier_occurrences():
     settings = Settings(repetition_penalty=1.2, frequency_penalty=0.1)
     text = penalised(SURPRISE.candidates[0], (2, 7), timeline.items, settings)
     before = [timeline.items[1].text.strip(), timeline.items[6].text.strip()]
-    assert text.startswith("“␣hat” is penalised by repetition and frequency: it stands in the prompt after")
+    assert text.startswith("“␣hat” is penalised by repetition and frequency: it occurs in the prompt after")
     assert "at step 3 after" in text
     assert all(word in text for word in before)
     assert penalised(SURPRISE.candidates[0], (), timeline.items, settings) == ""
@@ -264,7 +264,7 @@ async def test_the_prompt_has_no_sampler():
         timeline.select(1)
         panel.show(timeline, USED, None)
         await pilot.pause()
-        assert "This token was given by the prompt" in screen(pilot)
+        assert "This token is part of the prompt" in screen(pilot)
         panel.show(Timeline())
         await pilot.pause()
         assert "loading" in screen(pilot)

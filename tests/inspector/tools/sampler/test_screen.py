@@ -231,7 +231,7 @@ async def test_the_prompt_asks_nothing(rig: Rig) -> None:
     await rig.ready()
     await rig.press("home", "home", "w")
     assert rig.engine.asked == []
-    assert "given by the prompt" in rig.screen_text()
+    assert "part of the prompt" in rig.screen_text()
 
 
 async def test_candidates_are_highlighted_and_taken_in_the_panel(rig: Rig) -> None:
@@ -646,7 +646,7 @@ async def test_without_rows_settings_are_refused_and_the_rest_is_as_it_was(repla
     await replay.press("w")
     await replay.until(lambda: replay.timeline.explanation() is not None)
     assert replay.timeline.explanation().failure.message == "The sampler's stages were not recorded here."
-    await replay.until(lambda: "were not recorded here. G goes on" in replay.screen_text())
+    await replay.until(lambda: "were not recorded here. G continues" in replay.screen_text())
 
 
 @pytest.mark.parametrize("path", [slice(3, 7)], indirect=True)
@@ -670,7 +670,7 @@ async def test_the_temperature_is_turned_where_the_logits_were_recorded(
     told = recording.ask(protocol.Explain(step.parent, replace(RECORDED, temp=0.85)))
     assert isinstance(told, protocol.Explained)
     await replay.until(lambda: replay.timeline.tried == told.next)
-    await replay.until(lambda: "T 0.90 → 0.85  esc discards  G goes on live" in replay.screen_text())
+    await replay.until(lambda: "T 0.90 → 0.85  esc discards  G continues live" in replay.screen_text())
     assert replay.status == "Trying other settings on the recording. Esc leaves them"
     assert "⏎ apply" not in replay.screen_text()
     await replay.press("enter")

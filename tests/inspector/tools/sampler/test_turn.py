@@ -100,7 +100,7 @@ def words(strip: SettingsStrip, used: Settings | None = USED) -> str:
         (SettingsStrip(USED, USED), "T 0.80, as it is  ⏎ applies  esc discards"),
         (
             SettingsStrip(USED, Settings(temp=0.55), recorded=True),
-            "T 0.80 → 0.55  esc discards  G goes on live",
+            "T 0.80 → 0.55  esc discards  G continues live",
         ),
     ],
 )

@@ -220,7 +220,7 @@ async def test_the_dialog_tells_what_is_the_matter(rig: Rig, tmp_path: Path) -> 
     dialog.query_one("#direction-path", SafeInput).value = str(bad)
     await rig.pilot.pause()
     await rig.press("ctrl+s")
-    assert "is no direction" in remark()
+    assert "is not a direction" in remark()
     assert "\x1b" not in remark()
     dialog.query_one("#direction-kind", Choice).chosen = 1
     await rig.pilot.pause()

@@ -120,7 +120,7 @@ async def test_arrows_and_enter_go_to_the_end_of_a_branch(rig: Rig) -> None:
     await rig.end("MoveTo")
     assert rig.app.main.panel(TreePanel).branch.last == ends[2]
     await rig.press("enter")
-    assert rig.status == "The path ends here already: space steps on"
+    assert rig.status == "The path already ends here: space steps on"
     await rig.press("home", "right", "left", "left")
     assert rig.app.main.panel(TreePanel).branch.last == ends[0]
     await rig.press("end")
@@ -158,7 +158,7 @@ async def test_bookmarks_go_on_and_off_in_the_tree_and_on_the_selected_token(rig
     await rig.press("b")
     assert rig.timeline.tree.marks.at(first) == Marked(first, bookmarked=True)
     assert rig.status.startswith("Bookmarked ")
-    assert rig.status.endswith(". b takes it off again")
+    assert rig.status.endswith(". b removes it again")
     await rig.press("b")
     assert rig.timeline.tree.marks.of == {}
     assert rig.status.endswith("is gone.")

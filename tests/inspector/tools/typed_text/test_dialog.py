@@ -78,7 +78,7 @@ async def test_before_the_first_token_nothing_is_offered(rig: Rig) -> None:
     await rig.ready()
     await rig.press("home", "home", "a")
     assert rig.app.screen is rig.app.main
-    assert "Nothing can go before the first token" in rig.status
+    assert "Nothing can be typed before the first token" in rig.status
 
 
 # ---- what it will be --------------------------------------------------------------------------
