@@ -168,7 +168,7 @@ class InspectorApp(App[int]):
         set_at_start = self._saved_breakpoints.points if breakpoints is None else breakpoints
         self.controller.runs.breakpoints.points = set_at_start
         self.recorder = self._recorder(save)
-        self.controller.client.listeners.append(self.recorder.receive)
+        self.controller.client.listen(self.recorder.receive)
         self.playback = Playback(self.controller, self.recorder, self._live_engine, self.inbox.emit, self)
         if engine is not None:
             self.controller.connection = _connection(engine, self)

@@ -168,14 +168,12 @@ class ToolScreen(Overlay[Result]):
     def begin(self) -> None:
         """Take in what the engine says from now on."""
         self._take_place()
-        self.host.controller.client.listeners.append(self.receive)
+        self.host.controller.client.listen(self.receive)
         self.changed()
 
     def let_go(self) -> None:
         """Listen no more."""
-        listeners = self.host.controller.client.listeners
-        if self.receive in listeners:  # it may be left before it is there
-            listeners.remove(self.receive)
+        self.host.controller.client.ignore(self.receive)  # it may be left before it is there
 
     def on_screen_suspend(self) -> None:
         """The line of keys has those of what is on top."""

@@ -159,8 +159,8 @@ class EngineClient:
         self.timeline = Timeline()
         self.requests: dict[int, Request[Any]] = {}
         """What was sent and has not ended, by the id of the command, in the order in which it was sent."""
-        self.listeners: list[Callable[[Record], None]] = []
-        """Called with each record after the timeline took it in and who asked was called: whose it is is not asked."""
+        self._listeners: dict[Callable[[Record], None], tuple[type[Record], ...]] = {}
+        """Each with the classes of records that it is called with; none for all."""
         self.runs: Callable[[], bool] = lambda: False
         """Tells whether something goes on by itself: a run of the engine, or a recording that plays."""
 
@@ -180,8 +180,22 @@ class EngineClient:
         self.note_running()
         if request is not None:
             request.take(record)
-        for listener in tuple(self.listeners):  # a screen that is left takes its own away
-            listener(record)
+        for listener, kinds in tuple(self._listeners.items()):  # a screen that is left takes its own away
+            if not kinds or isinstance(record, kinds):
+                listener(record)
+
+    def listen(self, listener: Callable[[Record], None], *kinds: type[Record]) -> None:
+        """Have records given to a listener after the timeline took them in and who asked was called, whoever that was.
+
+        Args:
+            listener: Called with each.
+            kinds: Classes of those that it is called with; none for all.
+        """
+        self._listeners[listener] = kinds
+
+    def ignore(self, listener: Callable[[Record], None]) -> None:
+        """Give a listener no more records, if it got any."""
+        self._listeners.pop(listener, None)
 
     def note_running(self) -> None:
         """Have the timeline show whether something runs: nobody else writes that."""

@@ -28,7 +28,7 @@ class LookAheadActions(ToolActions):
         super().__init__(host)
         self.lines = LookAheadLines()
         self._client = host.controller.client
-        self._client.listeners.append(self.lines.receive)
+        self._client.listen(self.lines.receive, *LookAheadLines.TAKES)
         self._due = 0.0
 
     # ---- asking -----------------------------------------------------------------------------

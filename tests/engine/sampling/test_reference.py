@@ -124,9 +124,7 @@ def test_any_order_gives_what_its_definitions_give_at_length(
 
 
 def test_barring_all_that_a_filter_left_is_an_error_of_the_settings() -> None:
-    settings = Settings(
-        temp=1.0, top_k=1, min_tokens=1, sampler_order=("top-k", *MLX_LM[:8], "temperature")
-    )
+    settings = Settings(temp=1.0, top_k=1, min_tokens=1, sampler_order=("top-k", *MLX_LM[:8], "temperature"))
     row = np.array([0, 5, 1], np.float32)
     with pytest.raises(StepError, match=r"min-tokens cut every token .* Put it before the filters"):
         sample(row, log_softmax(row), settings, 0.5, Context(barred=(1,)))
