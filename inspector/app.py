@@ -270,16 +270,16 @@ class InspectorApp(App[int]):
 
     async def _hand_on(self, event: events.Event) -> None:
         """Give a key or a pasted text to the screen on top."""
-        if self._exit or (isinstance(event, events.Key) and self._takes(event.key)):
-            return
-        await super().on_event(event)
-
-    def _takes(self, key: str) -> bool:
-        """Whether a key is dealt with: whoever narrates takes it, but in dialogs, or the main screen refuses it."""
         narrator, top = self.main.narrator, self.screen
-        if isinstance(top, MainScreen | ToolScreen) and narrator is not None and narrator.takes(key):
-            return True
-        return top is self.main and self.main.refuses(key, self.keys.typed)
+        if self._exit:
+            return
+        if isinstance(event, events.Key):
+            narrated = isinstance(top, MainScreen | ToolScreen) and narrator is not None
+            if narrated and narrator.takes(event.key):
+                return  # whoever narrates takes keys, but in dialogs
+            if top is self.main and self.main.refuses(event.key, self.keys.typed):
+                return
+        await super().on_event(event)
 
     # ---- the engine -------------------------------------------------------------------------
 
