@@ -274,9 +274,12 @@ class InspectorApp(App[int]):
         if self._exit:
             return
         if isinstance(event, events.Key):
-            narrated = isinstance(top, MainScreen | ToolScreen) and narrator is not None
-            if narrated and narrator.takes(event.key):
-                return  # whoever narrates takes keys, but in dialogs
+            if (
+                narrator is not None
+                and isinstance(top, MainScreen | ToolScreen)
+                and narrator.takes(event.key)
+            ):
+                return  # not in dialogs
             if top is self.main and self.main.refuses(event.key, self.keys.typed):
                 return
         await super().on_event(event)
