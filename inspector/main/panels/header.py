@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from rich.segment import Segment
 
 from engine.protocol import ModelFacts

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 
 from rich.segment import Segment
-from rich.style import Style
 from textual.content import Content
 
 from engine.frozen import frozen
