@@ -342,11 +342,9 @@ class InspectorApp(App[int]):
         return self.main.is_attached and not self._exit
 
     def _receive(self, record: Record) -> None:
+        """Take in a record, and say what is no part of the panels: a model or first prompt that is refused is told in
+        the text's place."""
         self.controller.client.receive(record)
-        self._notify_of(record)
-
-    def _notify_of(self, record: Record) -> None:
-        """Say what is no part of the panels: a model or first prompt that is refused is told in the text's place."""
         told = notice(record)
         timeline = self.controller.timeline
         refused = timeline.phase is Phase.EMPTY and record is timeline.prompts.failure

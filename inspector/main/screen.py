@@ -36,7 +36,7 @@ from inspector.main.key_table import (
     screen_markdown,
 )
 from inspector.main.narration import CaptionLine, Narration, NarrationCard, Narrator
-from inspector.main.opening import OpeningPanel, no_text
+from inspector.main.opening import OpeningPanel
 from inspector.main.panel_layout import PanelArea, PanelLayout, PanelRoom
 from inspector.main.panels.candidates import CandidatesPanel
 from inspector.main.panels.header import HeaderLine
@@ -259,7 +259,7 @@ class MainScreen(KeyedScreen[None]):
         told = self._narrate()
         connection = self.controller.connection
         self.query_one(HeaderLine).show(timeline, setup.settings, connection.away if connection else "")
-        self._panel_layout.waiting = no_text(timeline)
+        self._panel_layout.waiting = timeline.prompts.opened is None  # there is no text yet
         if self._panel_layout.waiting:
             self.query_one(OpeningPanel).show(timeline, setup)
         if timeline.facts is not None:

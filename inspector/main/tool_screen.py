@@ -9,7 +9,7 @@ from textual import events
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
-from textual.geometry import Region
+from textual.geometry import Region, Size
 from textual.widget import Widget
 from textual.widgets import Static
 
@@ -127,13 +127,10 @@ class ToolScreen(Overlay[Result]):
         """Its place on the terminal, without the status and the line of keys."""
         return self.host.area
 
-    def _size_classes(self) -> dict[str, bool]:
-        area = self.area
-        held: set[str] = set()
-        sides = (self.app.HORIZONTAL_BREAKPOINTS or [], self.app.VERTICAL_BREAKPOINTS or [])
-        for cells, breakpoints in zip((area.width, area.height + 4), sides, strict=True):
-            held |= self._get_breakpoint_classes(cells, breakpoints)
-        return {name: name in held for breakpoints in sides for _, name in breakpoints}
+    @property
+    def room_for_all(self) -> Size:
+        """Of its place, and what is above and below it."""
+        return Size(self.area.width, self.area.height + 4)
 
     def _take_place(self) -> None:
         """Go where the answer is, where that has moved."""

@@ -313,12 +313,9 @@ class RecordInbox:
         """Take one record, or a command that another client gave; called in the engine's thread."""
         self.waiting.append(record)
         if isinstance(record, Ended) or (isinstance(record, protocol.LookedAhead) and record.last):
-            self._soon(self._hurry)
-
-    def _hurry(self) -> None:
-        """Drain now: somebody may wait for what has ended, and the next tick is up to a frame away."""
-        if self.waiting and self._open():
-            self.drain()
+            self._soon(
+                self.drain
+            )  # somebody may wait for what has ended, and the next tick is up to a frame away
 
     def tick(self) -> None:
         """Drain, unless the last frame was so dear that the engine should have the time."""
@@ -328,7 +325,9 @@ class RecordInbox:
             self._due = began + (perf_counter() - began) * SHARE
 
     def drain(self) -> None:
-        """Bring everything that the engine handed out to the screen."""
+        """Bring everything that the engine handed out to the screen, if there is anything, and a screen."""
+        if not self.waiting or not self._open():
+            return
         with drawing:
             taken: list[Record] = []
             while self.waiting:

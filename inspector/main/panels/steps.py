@@ -37,6 +37,7 @@ from inspector.widgets.canvas import (
     colourful,
     is_dark,
     looks_same,
+    reveal,
     rgb_style,
     set_line_count,
     strip_of,
@@ -280,7 +281,7 @@ class StepsTable(ScrollView, Inked, can_focus=False):
         if timeline.following and at_end:
             self.scroll_end(animate=False, immediate=True, force=True)
         elif new[2] != current:
-            self._reveal(new[2])
+            reveal(self, new[2])
         self._read = read
 
     def restyle(self) -> None:
@@ -299,25 +300,18 @@ class StepsTable(ScrollView, Inked, can_focus=False):
         self._bar_cells = spare if spare >= _LEAST_BAR else 0
         self.refresh()
 
-    def _reveal(self, row: int) -> None:
-        top, rows = self.scroll_offset.y, self.size.height - 1
-        if 0 <= row < top:
-            self.scroll_to(y=row, animate=False, immediate=True, force=True)
-        elif row >= top + rows:
-            self.scroll_to(y=row - rows + 1, animate=False, immediate=True, force=True)
-
     def on_resize(self, event: events.Resize) -> None:
         self.restyle()
         if self._timeline is not None:
             self.show(self._timeline)
-            self._reveal(self._shown[2])
+            reveal(self, self._shown[2])
 
     def on_show(self) -> None:
         """Catch up with what happened while the panel was hidden."""
         if self._timeline is not None:
             self.restyle()
             self.show(self._timeline)
-            self._reveal(self._shown[2])
+            reveal(self, self._shown[2])
 
     def notify_style_update(self) -> None:
         super().notify_style_update()
