@@ -152,7 +152,7 @@ class InspectorApp(App[int]):
         self.inbox = RecordInbox(
             self._receive,
             lambda records: self.main.show_changes(records),
-            lambda: self._takes_records,
+            self._takes_records,
             self.call_later,
         )
         self.engine = EngineThread(self.inbox.emit) if engine is None else engine
@@ -327,7 +327,7 @@ class InspectorApp(App[int]):
     def _tick(self) -> None:
         """Bring what came to the screen, and play a recording on; nothing while the program is being left."""
         self.keys.look()
-        if self._takes_records:
+        if self._takes_records():
             self.inbox.tick()
             self.playback.tick()
             if self.controller.connection is not None:
@@ -336,7 +336,6 @@ class InspectorApp(App[int]):
             self._ahead.tick(idle)
             self.garbage.tick(idle and len(self.screen_stack) == 1)
 
-    @property
     def _takes_records(self) -> bool:
         """Whether records are taken in: not while the program is being left, when widgets go one by one."""
         return self.main.is_attached and not self._exit
@@ -368,7 +367,7 @@ class InspectorApp(App[int]):
 
     def _take_plugins(self, found: Sequence[Plugin]) -> None:
         """Add the panels of plug-ins, and name in one line each what is left out."""
-        if not self._takes_records:
+        if not self._takes_records():
             return
         from inspector.tools.plugins.tool import admit  # where there are plug-ins alone
 
