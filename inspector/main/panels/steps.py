@@ -190,24 +190,19 @@ class StepColumn:
 
     head: str
     cells: int
-    text: Callable[[Step], str]
     metric: str = ""
     """The metric it shows: it then has that metric's heat, and stays as long as that is chosen."""
-
-
-def _written(step: Step, metric: str) -> str:
-    """A metric of a step as a cell of its column; a question mark where it isn't known."""
-    value = scales.METRIC[metric].value(step)
-    return "?" if value is None else scales.METRIC[metric].format(value)
+    text: Callable[[Step], str] | None = None
+    """What it shows where that is no metric."""
 
 
 COLUMNS = (
-    StepColumn("p", 9, lambda step: _written(step, "probability"), "probability"),
-    StepColumn("bits", 7, lambda step: _written(step, "surprisal"), "surprisal"),
-    StepColumn("entropy", 9, lambda step: _written(step, "entropy"), "entropy"),
-    StepColumn("rank", 7, lambda step: _written(step, "rank"), "rank"),
-    StepColumn("ms", 7, lambda step: scales.ms(step.ms.total)),
-    StepColumn("KV", 10, lambda step: scales.size(step.kv.used_bytes)),
+    StepColumn("p", 9, "probability"),
+    StepColumn("bits", 7, "surprisal"),
+    StepColumn("entropy", 9, "entropy"),
+    StepColumn("rank", 7, "rank"),
+    StepColumn("ms", 7, text=lambda step: scales.ms(step.ms.total)),
+    StepColumn("KV", 10, text=lambda step: scales.size(step.kv.used_bytes)),
 )
 _DROPPED = ("entropy", "rank", "KV", "bits", "ms", "p")
 """The order in which columns give way to a narrow panel."""
@@ -419,11 +414,15 @@ class StepsTable(ScrollView, Inked, can_focus=False):
         ]
 
     def _number(self, column: StepColumn, step: Step) -> Row:
-        text = column.text(step)
+        """A number of a step, with its heat where that metric is chosen; a question mark where it isn't known."""
+        if column.text is not None:
+            return [Segment(pad(column.text(step), column.cells, right=True))]
+        metric = scales.METRIC[column.metric]
+        value = metric.value(step)
+        text = "?" if value is None else metric.format(value)
         if column.metric != self.metric:
             return [Segment(pad(text, column.cells, right=True))]
-        metric = scales.METRIC[self.metric]
-        heat = heat_style(metric.step(metric.value(step)), is_dark(self.app), colourful(self.app))
+        heat = heat_style(metric.step(value), is_dark(self.app), colourful(self.app))
         return [Segment(" " * max(0, column.cells - len(text))), Segment(text, heat)]
 
 
