@@ -152,7 +152,7 @@ class InspectorApp(App[int]):
         self.inbox = RecordInbox(
             self._receive,
             lambda records: self.main.show_changes(records),
-            lambda: self._takes_records,
+            self._takes_records,
             self.call_later,
         )
         self.engine = EngineThread(self.inbox.emit) if engine is None else engine
@@ -168,7 +168,7 @@ class InspectorApp(App[int]):
         set_at_start = self._saved_breakpoints.points if breakpoints is None else breakpoints
         self.controller.runs.breakpoints.points = set_at_start
         self.recorder = self._recorder(save)
-        self.controller.client.listeners.append(self.recorder.receive)
+        self.controller.client.listen(self.recorder.receive)
         self.playback = Playback(self.controller, self.recorder, self._live_engine, self.inbox.emit, self)
         if engine is not None:
             self.controller.connection = _connection(engine, self)
@@ -270,16 +270,19 @@ class InspectorApp(App[int]):
 
     async def _hand_on(self, event: events.Event) -> None:
         """Give a key or a pasted text to the screen on top."""
-        if self._exit or (isinstance(event, events.Key) and self._takes(event.key)):
-            return
-        await super().on_event(event)
-
-    def _takes(self, key: str) -> bool:
-        """Whether a key is dealt with: whoever narrates takes it, but in dialogs, or the main screen refuses it."""
         narrator, top = self.main.narrator, self.screen
-        if isinstance(top, MainScreen | ToolScreen) and narrator is not None and narrator.takes(key):
-            return True
-        return top is self.main and self.main.refuses(key, self.keys.typed)
+        if self._exit:
+            return
+        if isinstance(event, events.Key):
+            if (
+                narrator is not None
+                and isinstance(top, MainScreen | ToolScreen)
+                and narrator.takes(event.key)
+            ):
+                return  # not in dialogs
+            if top is self.main and self.main.refuses(event.key, self.keys.typed):
+                return
+        await super().on_event(event)
 
     # ---- the engine -------------------------------------------------------------------------
 
@@ -324,7 +327,7 @@ class InspectorApp(App[int]):
     def _tick(self) -> None:
         """Bring what came to the screen, and play a recording on; nothing while the program is being left."""
         self.keys.look()
-        if self._takes_records:
+        if self._takes_records():
             self.inbox.tick()
             self.playback.tick()
             if self.controller.connection is not None:
@@ -333,17 +336,14 @@ class InspectorApp(App[int]):
             self._ahead.tick(idle)
             self.garbage.tick(idle and len(self.screen_stack) == 1)
 
-    @property
     def _takes_records(self) -> bool:
         """Whether records are taken in: not while the program is being left, when widgets go one by one."""
         return self.main.is_attached and not self._exit
 
     def _receive(self, record: Record) -> None:
+        """Take in a record, and say what is no part of the panels: a model or first prompt that is refused is told in
+        the text's place."""
         self.controller.client.receive(record)
-        self._notify_of(record)
-
-    def _notify_of(self, record: Record) -> None:
-        """Say what is no part of the panels: a model or first prompt that is refused is told in the text's place."""
         told = notice(record)
         timeline = self.controller.timeline
         refused = timeline.phase is Phase.EMPTY and record is timeline.prompts.failure
@@ -367,7 +367,7 @@ class InspectorApp(App[int]):
 
     def _take_plugins(self, found: Sequence[Plugin]) -> None:
         """Add the panels of plug-ins, and name in one line each what is left out."""
-        if not self._takes_records:
+        if not self._takes_records():
             return
         from inspector.tools.plugins.tool import admit  # where there are plug-ins alone
 

@@ -182,8 +182,10 @@ class Metric:
             return 0
         if self.signed and value < 0:
             return -self.step(-value)
-        falling = self.falling
-        return sum(1 for edge in self.steps if (value < edge if falling else value >= edge))
+        falling, step = self.falling, 0
+        for edge in self.steps:
+            step += value < edge if falling else value >= edge
+        return step
 
     def level(self, value: float | None) -> float:
         """The heat of a value, 0 to 1, in steps."""
@@ -306,8 +308,12 @@ def contrast(one: Rgb, other: Rgb) -> float:
 
 
 def _mix(one: Rgb, other: Rgb, share: float) -> Rgb:
-    red, green, blue = (round(a + (b - a) * share) for a, b in zip(one, other, strict=True))
-    return red, green, blue
+    (red, green, blue), (to_red, to_green, to_blue) = one, other
+    return (
+        round(red + (to_red - red) * share),
+        round(green + (to_green - green) * share),
+        round(blue + (to_blue - blue) * share),
+    )
 
 
 def _luminance(rgb: Rgb) -> float:

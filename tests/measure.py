@@ -218,7 +218,9 @@ async def _keys() -> dict[str, Any]:
 
         await settle()
         await press("space", "space", "space")
-        await asyncio.sleep(3)  # what is imported ahead
+        ahead = getattr(app, "_ahead", None)  # what is imported ahead
+        await until(lambda: ahead is None or ahead.done)
+        await asyncio.sleep(3)
         await count(("space",))
         for name, keys in KEYS.items():
             if name == "attention" and hasattr(app.main, "open_tab"):  # older checkouts have no tabs

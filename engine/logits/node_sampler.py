@@ -145,7 +145,11 @@ class RowReader:
         listed = ids.tolist()
         values = logprobs[ids].tolist()
         ranks = _ranks(logits[ids].tolist())
-        for token in _samplers(sampled, best) if sampled is not None else ():
+        more: list[int] = []
+        if sampled is not None:
+            kept = ranked(sampled.probs, best) if best else np.empty(0, np.intp)
+            more = [*kept[sampled.probs[kept] > 0].tolist(), sampled.picked]
+        for token in more:
             if token not in listed:
                 listed.append(token)
                 values.append(float(logprobs[token]))
@@ -268,12 +272,6 @@ class RowReader:
             )
 
 
-def _samplers(sampled: Sampled, best: int) -> list[int]:
-    """The sampler's most probable tokens, as many as it keeps, and the picked one."""
-    kept = ranked(sampled.probs, best) if best else np.empty(0, np.intp)
-    return [*kept[sampled.probs[kept] > 0].tolist(), sampled.picked]
-
-
 def _after(
     sampled: Sampled | None, ids: list[int], logprobs: list[float]
 ) -> tuple[list[float], list[str | None]]:
@@ -323,8 +321,10 @@ class Position:
 
     def rank(self, token: int) -> int:
         """A token's rank among the model's, as `rank_of` has it: that of a candidate is known already."""
-        known = (each.rank for each in self.next.candidates if each.id == token)
-        return next(known, 0) or rank_of(self.node_logits.row, token)
+        for each in self.next.candidates:
+            if each.id == token and each.rank:
+                return each.rank
+        return rank_of(self.node_logits.row, token)
 
 
 class NodeSampler:
@@ -382,8 +382,13 @@ class NodeSampler:
         at = self._tree[node]
         short = at.depth - at.start < settings.min_tokens
         complete = grammar is not None and grammar.complete  # then nothing else may follow
+        reach = max(  # tokens that the active penalties look back
+            settings.repetition_context_size if settings.repetition_penalty else 0,
+            settings.presence_context_size if settings.presence_penalty else 0,
+            settings.frequency_context_size if settings.frequency_penalty else 0,
+        )
         return Context(
-            path=tuple(self._tree.tail(node, reach)) if (reach := _reach(settings)) else (),
+            path=tuple(self._tree.tail(node, reach)) if reach else (),
             barred=self._tokens.eos_ids if short and not complete else (),
             spared=self._tokens.spared if settings.xtc_probability else (),
             chance=uniform(settings.seed, at.depth, reroll, "xtc") if settings.xtc_probability else 1.0,
@@ -411,13 +416,3 @@ class NodeSampler:
             read,
         )
         return Position(logits, distribution)
-
-
-def _reach(settings: Settings) -> int:
-    """How many tokens the active penalties look back."""
-    sizes = [
-        (settings.repetition_penalty, settings.repetition_context_size),
-        (settings.presence_penalty, settings.presence_context_size),
-        (settings.frequency_penalty, settings.frequency_context_size),
-    ]
-    return max((size for penalty, size in sizes if penalty), default=0)

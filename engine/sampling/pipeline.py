@@ -7,6 +7,7 @@ that a fork, a replay and a second visit draw the same in any order of explorati
 from __future__ import annotations
 
 import hashlib
+import struct
 from collections.abc import Callable
 
 import numpy as np
@@ -36,7 +37,7 @@ def uniform(seed: int, position: int, reroll: int, purpose: str = "draw") -> flo
     Returns:
         A number in [0, 1).
     """
-    material = b"".join(number.to_bytes(8, "little") for number in (seed, position, reroll))
+    material = struct.pack("<3Q", seed, position, reroll)
     digest = hashlib.blake2b(material, digest_size=8, person=purpose.encode()).digest()
     return (int.from_bytes(digest, "little") >> 11) * 2.0**-53
 

@@ -28,7 +28,7 @@ import numpy.typing as npt
 from engine.frozen import frozen
 from engine.sampling.ranking import Row, ranked
 from engine.setting_field import GRAMMAR, StageKind
-from engine.settings import STAGES, Settings, program
+from engine.settings import BY_NAME, STAGES, Settings, program
 
 Ties = Literal["all", "lowest", "highest"]
 """Which of the tokens that are tied at a filter's edge stay: all, or as many as it needs, by id."""
@@ -291,8 +291,8 @@ def _grammar(_: Settings, context: Context) -> Callable[[Row], Row] | None:
     return partial(allow, allowed=context.allowed) if context.allowed is not None else None
 
 
-def _logit_bias(settings: Settings, _: Context) -> Callable[[Row], Row] | None:
-    return partial(bias, values=settings.logit_bias) if settings.logit_bias else None
+def _logit_bias(settings: Settings, _: Context) -> Callable[[Row], Row]:
+    return partial(bias, values=settings.logit_bias)
 
 
 def _min_tokens(_: Settings, context: Context) -> Callable[[Row], Row] | None:
@@ -303,7 +303,7 @@ def _penalty(
     function: Callable[..., Row], penalty: float, size: int, context: Context
 ) -> Callable[[Row], Row] | None:
     recent = context.path[-size:]
-    return partial(function, penalty=penalty, recent=recent) if penalty and recent else None
+    return partial(function, penalty=penalty, recent=recent) if recent else None
 
 
 def _repetition(settings: Settings, context: Context) -> Callable[[Row], Row] | None:
@@ -322,34 +322,28 @@ TOP_P_TIES: dict[str, Ties] = {"mlx-lm": "all", "transformers": "highest", "llam
 TOP_K_TIES: dict[str, Ties] = {"mlx-lm": "lowest", "transformers": "all", "llama.cpp": "lowest"}
 
 
-def _top_p(settings: Settings, _: Context) -> Callable[[Row], Row] | None:
-    if settings.top_p >= 1:
-        return None
+def _top_p(settings: Settings, _: Context) -> Callable[[Row], Row]:
     return partial(top_p, share=settings.top_p, ties=TOP_P_TIES[program(settings)])
 
 
-def _min_p(settings: Settings, _: Context) -> Callable[[Row], Row] | None:
-    if settings.min_p == 0:
-        return None
+def _min_p(settings: Settings, _: Context) -> Callable[[Row], Row]:
     return partial(min_p, share=settings.min_p, least=settings.min_tokens_to_keep)
 
 
 def _xtc(settings: Settings, context: Context) -> Callable[[Row], Row] | None:
-    if settings.xtc_probability == 0 or context.chance > settings.xtc_probability:
+    if context.chance > settings.xtc_probability:
         return None
     if program(settings) == "llama.cpp":
         return partial(xtc_llama_cpp, threshold=settings.xtc_threshold)
     return partial(xtc, threshold=settings.xtc_threshold, spared=context.spared)
 
 
-def _top_k(settings: Settings, _: Context) -> Callable[[Row], Row] | None:
-    if settings.top_k <= 0:
-        return None
+def _top_k(settings: Settings, _: Context) -> Callable[[Row], Row]:
     return partial(top_k, k=settings.top_k, ties=TOP_K_TIES[program(settings)])
 
 
-def _temperature(settings: Settings, _: Context) -> Callable[[Row], Row] | None:
-    return partial(temperature, temp=settings.temp) if settings.temp not in (0, 1) else None
+def _temperature(settings: Settings, _: Context) -> Callable[[Row], Row]:
+    return partial(temperature, temp=settings.temp)
 
 
 Maker = Callable[[Settings, Context], "Callable[[Row], Row] | None"]
@@ -366,21 +360,27 @@ STAGE_MAKERS: dict[str, Maker] = {
     "top-k": _top_k,
     "temperature": _temperature,
 }
-"""By stage name: what makes its function from settings and context, None where it is off."""
+"""By stage name: what makes its function from settings that turn it on and a context, None where it has nothing to do
+there."""
 
 
 def pipeline(settings: Settings, context: Context) -> tuple[Stage, ...]:
     """The stages that the settings turn on, in their order; greedy keeps those alone that change logits."""
-    made = (
-        (name, kind, make(settings, context))
-        for name, kind, make in _makers(settings.sampler_order, settings.temp == 0)
-    )
-    return tuple([Stage(name, run, kind) for name, kind, run in made if run is not None])
+    stages = []
+    for name, kind, make in _turned_on(settings):
+        if (run := make(settings, context)) is not None:
+            stages.append(Stage(name, run, kind))
+    return tuple(stages)
 
 
 @lru_cache(16)
-def _makers(order: tuple[str, ...], greedy: bool) -> tuple[tuple[str, StageKind, Maker], ...]:
-    """The stages of an order, or of it those alone that change logits."""
-    names = order if GRAMMAR in order else (GRAMMAR, *order)
-    kinds = [(name, STAGES[name].kind if name != GRAMMAR else "logits") for name in names]
-    return tuple((name, kind, STAGE_MAKERS[name]) for name, kind in kinds if kind == "logits" or not greedy)
+def _turned_on(settings: Settings) -> tuple[tuple[str, StageKind, Maker], ...]:
+    """The stages that settings turn on; a grammar is the context's."""
+    order = settings.sampler_order
+    found: list[tuple[str, StageKind, Maker]] = []
+    for name in order if GRAMMAR in order else (GRAMMAR, *order):
+        kind: StageKind = STAGES[name].kind if name != GRAMMAR else "logits"
+        on = name == GRAMMAR or BY_NAME[STAGES[name].setting].on(settings)
+        if on and (kind == "logits" or settings.temp):
+            found.append((name, kind, STAGE_MAKERS[name]))
+    return tuple(found)

@@ -215,7 +215,7 @@ def recording(
     recorder = Recorder(None, program, lambda: setup.load, lambda: queries.in_force, tell)
     if controller.timeline.facts is not None:
         recorder.receive(controller.timeline.facts)
-    controller.client.listeners.append(recorder.receive)
+    controller.client.listen(recorder.receive)
     yield
     save_as(path, placed([_harmless(entry, model) for entry in recorder.entries]), program())
 

@@ -73,12 +73,12 @@ class Scope:
         """Of all questions, also of the beats before: what answers them is nothing that happened."""
         self._told: set[int] = set()
         """Of those that were answered."""
-        controller.client.listeners.append(self._receive)
+        controller.client.listen(self._receive)
 
     def close(self) -> None:
         """Listen no more, and wait for nothing."""
         self.forget()
-        self.controller.client.listeners.remove(self._receive)
+        self.controller.client.ignore(self._receive)
 
     @property
     def timeline(self) -> Timeline:

@@ -100,11 +100,11 @@ class LiveStage:
         """Whether the beat's beginning was reached: what happens before it is not the learner's doing."""
         self._before = self._snapshot()
         self.failure: Failure | None = None
-        controller.client.listeners.append(self._receive)
+        controller.client.listen(self._receive)
 
     def close(self) -> None:
         """Listen no more."""
-        self._controller.client.listeners.remove(self._receive)
+        self._controller.client.ignore(self._receive)
 
     def _snapshot(self) -> Before:
         timeline = self._controller.timeline

@@ -86,7 +86,8 @@ class Arrangement:
 
     def __init__(self, panels: Sequence[PanelPlace]) -> None:
         self.panels: tuple[PanelPlace, ...] = ()
-        self._places: dict[str, Place] = {}
+        self.by_id: dict[str, PanelPlace] = {}
+        self._of: dict[Place, list[str]] = {place: [] for place in Place}
         self.add(*panels)
         self.text = panels[0].id
         self.first = next(panel.id for panel in panels if panel.place is Place.UPPER)
@@ -101,24 +102,21 @@ class Arrangement:
         """Those that were hidden: they come back when they are gone to."""
 
     @property
-    def name(self) -> str:
-        """Name of the current panel."""
-        return next(panel.name for panel in self.panels if panel.id == self.current)
-
-    @property
-    def label(self) -> str:
-        """Label of the current panel."""
-        return next(panel.label for panel in self.panels if panel.id == self.current)
+    def panel(self) -> PanelPlace:
+        """The current panel."""
+        return self.by_id[self.current]
 
     def add(self, *panels: PanelPlace) -> None:
         """Take in more panels."""
         self.panels += panels
-        self._places |= {panel.id: panel.place for panel in panels}
+        for panel in panels:
+            self.by_id[panel.id] = panel
+            self._of[panel.place].append(panel.id)
 
     def go(self, panel: str, layout: Layout) -> None:
         """Make a panel the current one, and the answer, unless it is the text, or has a place of its own."""
         self.hidden -= {panel}
-        beside = self._places[panel] is Place.STEPS and layout is Layout.GRID
+        beside = self.by_id[panel].place is Place.STEPS and layout is Layout.GRID
         self.alone = self.alone and not beside
         self.current = panel
         if panel != self.text and not beside:
@@ -134,7 +132,7 @@ class Arrangement:
 
     def can_hide(self, panel: str) -> bool:
         """Whether a panel can be hidden: one that is shown beside text and answer."""
-        return self._places.get(panel) in (Place.LOWER, Place.STEPS)
+        return panel in (*self._of[Place.LOWER], *self._of[Place.STEPS])
 
     def hide(self, panel: str) -> None:
         """Hide a panel, and go back to the text; where it is the answer, to the first one."""
@@ -168,9 +166,9 @@ class Arrangement:
         beside = self.of(Place.STEPS) if tall or layout is Layout.GRID else []
         return frozenset({self.text, answer, *({*self.of(Place.LOWER), *beside} - self.hidden)})
 
-    def of(self, place: Place) -> list[str]:
+    def of(self, place: Place) -> Sequence[str]:
         """Ids of the panels of a place."""
-        return [panel.id for panel in self.panels if panel.place is place]
+        return self._of[place]
 
     def lines(self, layout: Layout, answer: str, covered: bool) -> frozenset[str]:
         """The panels that are one line each, where they are on screen: KV cache and time under another answer.

@@ -186,10 +186,11 @@ class KeyTable:
             owners: The tools' actions.
             tab: Key of the open one.
         """
-        found = (
-            each for level in self._contexts(owners) for _, each in level if each.run and key in each.names
-        )
-        return next(found, self._by_key[tab].get(key))
+        for level in self._contexts(owners):
+            for _, each in level:
+                if each.run and key in each.names:
+                    return each
+        return self._by_key[tab].get(key)
 
     def now(self, id: str, owners: Mapping[str, ToolActions]) -> tuple[Offered, Offered]:
         """The meaning of an action now, and its usual one, which says what it needs: each with its owner.
@@ -198,14 +199,14 @@ class KeyTable:
             id: Of the action.
             owners: The tools' actions.
         """
-        usual = (owners[self._by_id[id][0].id], self._by_id[id][1]) if id in self else None
-        found = (
-            each for level in self._contexts(owners) for each in level if each[1].run and each[1].id == id
-        )
-        now = next(found, usual)
-        if now is None:
+        usual = (owners[self._by_id[id][0].id], self._by_id[id][1]) if id in self._by_id else None
+        for level in self._contexts(owners):
+            for owner, each in level:
+                if each.run and each.id == id:
+                    return (owner, each), usual or (owner, each)
+        if usual is None:
             raise KeyError(id)
-        return now, usual or now
+        return usual, usual
 
     def levels(self, owners: Mapping[str, ToolActions], tab: str) -> Iterator[list[Offered]]:
         """The actions that hold now, the topmost first: the contexts, and under them the main screen's own.

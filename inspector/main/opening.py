@@ -28,11 +28,6 @@ MOST_SHOWN = 2000
 """Characters of a prompt that are shown while it waits: whatever is longer would be laid out with every record."""
 
 
-def no_text(timeline: Timeline) -> bool:
-    """True if there is no text yet, so that this is shown in its place."""
-    return timeline.prompts.opened is None
-
-
 def opening(timeline: Timeline, setup: Setup) -> Content:
     """The message, made printable."""
     if timeline.phase is Phase.FAILED and timeline.load_failure is not None:

@@ -68,10 +68,6 @@ class PanelLayout:
         return layout_for(*self._screen.app.size, self.arrangement.enlarged)
 
     @property
-    def _tall(self) -> bool:
-        return self._screen.app.size.height >= TALL
-
-    @property
     def answer(self) -> str:
         """The panel in the place of the answer: that of an open dialog comes first. Under a tool's own screen KV cache
         and time are a line each, whichever of them was the answer."""
@@ -82,8 +78,7 @@ class PanelLayout:
 
     @property
     def _in_dialog(self) -> str | None:
-        own = (panel.id for panel in self.arrangement.panels if panel.id in self._actions)
-        return next((id for id in own if self._actions[id].in_dialog), None)
+        return next((id for id, each in self._actions.items() if each.in_dialog), None)
 
     @property
     def _of_text(self) -> bool:
@@ -94,7 +89,7 @@ class PanelLayout:
     def shown(self) -> frozenset[str]:
         """Ids of the panels that are, or are about to be, on screen: none that the dialog of a panel lies over."""
         arrangement, now = self.arrangement, self.now
-        shown = arrangement.shown(now, self.answer, self._tall)
+        shown = arrangement.shown(now, self.answer, self._screen.app.size.height >= TALL)
         if self._in_dialog is None:
             return shown
         beside = arrangement.of(Place.STEPS) if now is not Layout.GRID else []
@@ -133,7 +128,10 @@ class PanelLayout:
         if arranged != self._arranged:
             self._arranged = arranged
             self._place(self.now, self.shown, trying)
-        self._focus_current()
+        current, focused = self.arrangement.current, self._screen.focused
+        name = "opening" if self.waiting and current == self.arrangement.text else current
+        if focused is None or focused.id != name:
+            self._screen.set_focus(self._screen.query_one(f"#{name}"), scroll_visible=False)
 
     def begin(self) -> None:
         """Give the screen its first classes, before it has widgets whose styles would be computed anew."""
@@ -194,7 +192,7 @@ class PanelLayout:
         answer, text = self.answer, self.arrangement.text
         left = [text, *self._placed(Place.STEPS, shown - {answer})]
         right = [answer, *self._placed(Place.LOWER, shown - {answer})]
-        lines = sizes.get("below", BELOW if self._tall else BELOW_LOW)
+        lines = sizes.get("below", BELOW if self._screen.app.size.height >= TALL else BELOW_LOW)
         room = self._room
         most = max(2, room - (room // 2 if self._of_text else LEAST_LINES))
         below, share = max(2, min(lines, most)), sizes.get("left", HALF)
@@ -327,12 +325,6 @@ class PanelLayout:
             return present
         return {}
 
-    def _focus_current(self) -> None:
-        current, focused = self.arrangement.current, self._screen.focused
-        name = "opening" if self.waiting and current == self.arrangement.text else current
-        if focused is None or focused.id != name:
-            self._screen.set_focus(self._screen.query_one(f"#{name}"), scroll_visible=False)
-
 
 # ---- what a person changes about it -------------------------------------------------------------
 
@@ -376,7 +368,9 @@ class PanelRoom:
         if arrangement.text in panels or answer in panels:
             arrangement.look_at(answer if arrangement.text in panels else arrangement.text)
             arrangement.enlarged = True
-            self._answer(f"{arrangement.label} alone. {key_for('enlarge')} or esc brings the others back")
+            self._answer(
+                f"{arrangement.panel.label} alone. {key_for('enlarge')} or esc brings the others back"
+            )
         else:
             self.hide(panels)
 

@@ -36,7 +36,7 @@ from inspector.main.key_table import (
     screen_markdown,
 )
 from inspector.main.narration import CaptionLine, Narration, NarrationCard, Narrator
-from inspector.main.opening import OpeningPanel, no_text
+from inspector.main.opening import OpeningPanel
 from inspector.main.panel_layout import PanelArea, PanelLayout, PanelRoom
 from inspector.main.panels.candidates import CandidatesPanel
 from inspector.main.panels.header import HeaderLine
@@ -99,6 +99,8 @@ class MainScreen(KeyedScreen[None]):
         self._panel_layout.covered = lambda: self.tool_screen is not None
         self.host = ScreenHost(self, self.table, playback, self._panel_layout)
         self.actions.update({tool.id: tool.make(self.host) for tool in self.table.tools})
+        self._hooked = self._with_hooks()
+        """By the name of a hook of `ToolActions` those that do something there: most don't."""
         self.tab = next(iter(TABS))
         """Key of the open tab."""
         self._named = ""
@@ -151,12 +153,23 @@ class MainScreen(KeyedScreen[None]):
         self.table.add(tool)
         self.arrangement.add(*panels_of([tool]))
         self.actions[tool.id] = tool.make(self.host)
+        self._hooked = self._with_hooks()
         if tool.panel is not None:
             panel = _tool_panel(tool)
             panel.display = False
             self.query_one(PanelArea).mount(panel)
         self._bindings = BindingsMap(self._bound())
         self.changed()
+
+    def _with_hooks(self) -> dict[str, list[ToolActions]]:
+        return {
+            hook: [
+                each
+                for each in self.actions.values()
+                if getattr(type(each), hook) is not getattr(ToolActions, hook)
+            ]
+            for hook in ("show", "shown", "takes_alone", "pressed")
+        }
 
     def _begin_classes(self) -> None:
         """Set the classes that the first layout would bring, each of which has the styles of all widgets computed."""
@@ -246,7 +259,7 @@ class MainScreen(KeyedScreen[None]):
         told = self._narrate()
         connection = self.controller.connection
         self.query_one(HeaderLine).show(timeline, setup.settings, connection.away if connection else "")
-        self._panel_layout.waiting = no_text(timeline)
+        self._panel_layout.waiting = timeline.prompts.opened is None  # there is no text yet
         if self._panel_layout.waiting:
             self.query_one(OpeningPanel).show(timeline, setup)
         if timeline.facts is not None:
@@ -258,17 +271,19 @@ class MainScreen(KeyedScreen[None]):
         self.panel(StepsPanel).show(timeline)
         self.panel(KVPanel).show(timeline)
         self.panel(TimingPanel).show(timeline)
-        for actions in self.actions.values():
+        for actions in self._hooked["show"]:
             actions.show()
         caption = "" if timeline.conceals("captions") else self.host.caption
         self.query_one(CaptionLine).put(caption, self.controller.transport.captioned)
         self._show_status(told)
-        self._silent = self._silenced(told)
+        self._silent = self._silenced(told) if told is not None else frozenset()
         self._follow_view()
         self.query_one(KeyLine).show()
         self._panel_layout.apply()
-        self._show_tab()
-        for actions in self.actions.values():
+        self.query_one(TabLines).show(
+            self.tab, self.views, self.view, lambda each: available(each, self.controller)
+        )
+        for actions in self._hooked["shown"]:
             actions.shown()
         opened = self.tool_screen
         if opened is not None:
@@ -276,10 +291,12 @@ class MainScreen(KeyedScreen[None]):
 
     def _show_status(self, told: Narration | None) -> None:
         """Show the status line, which says what the highlighted candidate is taken by."""
-        said = with_keys(self._tool.situation) if self._tool else ""
+        arrangement, single = self.arrangement, self._panel_layout.now is Layout.SINGLE
+        said = next((tool.situation for tool in self.table.tools if tool.id == arrangement.current), "")
         narrated = told.situation if told is not None else ""
         candidate = self.panel(CandidatesPanel).candidate
-        self.status.show(self.controller, self._whereabouts(), said, candidate, narrated)
+        where = arrangement.panel.name if single else self.controller.transport.whereabouts
+        self.status.show(self.controller, where, with_keys(said), candidate, narrated)
 
     def _show_highlighted(self) -> None:
         """Show what follows the highlighted candidate: its row, the status line, and the tools' panels."""
@@ -288,9 +305,9 @@ class MainScreen(KeyedScreen[None]):
             return  # everything is shown soon, or nothing any more
         self.panel(CandidatesPanel).show(self.controller.timeline)
         self._show_status(self.narrator.narration() if self.narrator is not None else None)
-        for actions in self.actions.values():
+        for actions in self._hooked["show"]:
             actions.show()
-        for actions in self.actions.values():
+        for actions in self._hooked["shown"]:
             actions.shown()
 
     def replayed(self) -> None:
@@ -306,8 +323,10 @@ class MainScreen(KeyedScreen[None]):
 
         A tool shows those by itself from which nothing else follows.
         """
-        if not any(actions.takes_alone(records) for actions in self.actions.values()):
-            self.show()
+        for actions in self._hooked["takes_alone"]:
+            if actions.takes_alone(records):
+                return
+        self.show()
 
     def _narrate(self) -> Narration | None:
         """Show what is told, and the panel that matters for it; the panels ask what they are to conceal."""
@@ -333,11 +352,9 @@ class MainScreen(KeyedScreen[None]):
                 widget.update_classes(wanted)
         return told
 
-    def _silenced(self, told: Narration | None) -> frozenset[str]:
+    def _silenced(self, told: Narration) -> frozenset[str]:
         """Ids of the actions that the narrator refuses, or whose keys it takes: they aren't offered meanwhile."""
-        narrator = self.narrator
-        if told is None or narrator is None:
-            return frozenset()
+        narrator = cast(Narrator, self.narrator)
         contexts = (each for tool in self.table.tools for table in tool.contexts for each in table.actions)
         return frozenset(
             each.id
@@ -353,11 +370,6 @@ class MainScreen(KeyedScreen[None]):
     def panel(self, kind: type[Panel]) -> Panel:
         """The panel of a class."""
         return self.query_one(kind)
-
-    def _whereabouts(self) -> str:
-        if self._panel_layout.now is Layout.SINGLE:
-            return self.arrangement.name
-        return self.controller.transport.whereabouts
 
     # ---- keys -------------------------------------------------------------------------------
 
@@ -398,7 +410,7 @@ class MainScreen(KeyedScreen[None]):
             if self.view == id and instead is None:  # as in `open_tab`
                 self.host.answer()
                 return
-        for each in self.actions.values():
+        for each in self._hooked["pressed"]:
             each.pressed(id)
         run = instead or (partial(action.run, owner) if action.run is not None else None)
         if run is not None and (done := run()) is not None:
@@ -416,7 +428,7 @@ class MainScreen(KeyedScreen[None]):
             key: As the toolkit names it.
             typed: When it was typed, in the toolkit's seconds.
         """
-        if key not in self.table["quit"].names or typed >= self._in_sight_since:
+        if typed >= self._in_sight_since or key not in self.table["quit"].names:
             return False
         self.host.answer(f"Press {key_for('quit')} once more to quit")
         return True
@@ -426,26 +438,28 @@ class MainScreen(KeyedScreen[None]):
     @property
     def tool_screen(self) -> ToolScreen[Any] | None:
         """The tool's own screen that is open; a dialog may lie over it."""
-        stack = self.app.screen_stack
-        return next(
-            (each for each in reversed(stack) if isinstance(each, ToolScreen) and not each.left), None
-        )
+        for each in reversed(self.app.screen_stack):
+            if isinstance(each, ToolScreen) and not each.left:
+                return each
+        return None
 
     @property
     def view(self) -> str:
         """Id of the action whose answer is on show."""
         if (opened := self.tool_screen) is not None:
             return opened.opener or next((t.opener for t in self.table.tools if t.id == opened.TOOL), "")
-        answer = self._panel_layout.answer
-        return next((panel.view for panel in self.arrangement.panels if panel.id == answer), "")
+        return self.arrangement.by_id[self._panel_layout.answer].view
 
     @property
     def views(self) -> Sequence[Action]:
         """The actions that show the answers of the open tab, without a panel that stands beside them anyway."""
         wide = self._panel_layout.now is Layout.GRID
         beside = [panel.view for panel in self.arrangement.panels if wide and panel.place is Place.STEPS]
-        views = (each for each in self.table.views[self.tab] if each.id not in beside)
-        return [each for each in views if each.offered(self.actions[self.table.tool(each.id).id])]
+        return [
+            each
+            for each in self.table.views[self.tab]
+            if each.id not in beside and each.offered(self.actions[self.table.tool(each.id).id])
+        ]
 
     def _follow_view(self) -> None:
         """Have the tab be that of the answer on show, once that is another one."""
@@ -466,11 +480,6 @@ class MainScreen(KeyedScreen[None]):
                 panel.redraw()
             elif not panel.virtual_size.height:  # what scrolls names keys where it has no lines
                 panel.refresh()
-
-    def _show_tab(self) -> None:
-        self.query_one(TabLines).show(
-            self.tab, self.views, self.view, lambda each: available(each, self.controller)
-        )
 
     def _left_tool_screen(self) -> bool:
         """Leave the tool's own screen that is on top; returns whether it went."""
@@ -531,11 +540,6 @@ class MainScreen(KeyedScreen[None]):
                     return
         if not self.status.answer:
             self.host.answer("No other answer can be shown in this tab now")
-
-    @property
-    def _tool(self) -> Tool | None:
-        """The tool whose panel is the current one."""
-        return next((tool for tool in self.table.tools if tool.id == self.arrangement.current), None)
 
     # ---- panels -----------------------------------------------------------------------------
 
@@ -613,7 +617,8 @@ class ScreenHost:
         playback: Playback | None,
         layout: PanelLayout,
     ) -> None:
-        self.playback = playback
+        self.controller, self.playback = screen.controller, playback
+        self.arrangement = layout.arrangement
         self.clipboard = Clipboard(screen)
         self._screen, self._table, self._layout = screen, table, layout
         self._looked: dict[str, None] = {}
@@ -625,11 +630,6 @@ class ScreenHost:
     def tools(self) -> Sequence[Tool]:
         """All tools, in the order of their keys."""
         return self._table.tools
-
-    @property
-    def controller(self) -> Controller:
-        """The session on the screen."""
-        return self._screen.controller
 
     def changed(self) -> None:
         """Have everything shown again: once, however often this is called before."""
@@ -677,11 +677,6 @@ class ScreenHost:
         return self._screen.query_one(kind)
 
     # ---- panels -----------------------------------------------------------------------------
-
-    @property
-    def arrangement(self) -> Arrangement:
-        """The arrangement of the panels."""
-        return self._layout.arrangement
 
     @property
     def shown(self) -> frozenset[str]:

@@ -242,18 +242,18 @@ class ToolActions:
         host: The main screen.
     """
 
+    in_dialog = False
+    """Whether a dialog of the tool is open that leaves its panel in sight."""
+
     def __init__(self, host: Host) -> None:
         self.host = host
-
-    @property
-    def controller(self) -> Controller:
+        self.controller = host.controller
         """The session on the screen."""
-        return self.host.controller
 
     @property
     def timeline(self) -> Timeline:
         """The timeline on show."""
-        return self.host.controller.timeline
+        return self.controller.timeline
 
     def open_screen(
         self, screen: Screen[Result], then: Callable[[Result | None], None] | None = None
@@ -273,11 +273,6 @@ class ToolActions:
 
     def shown(self) -> None:
         """Everything is shown and in its place."""
-
-    @property
-    def in_dialog(self) -> bool:
-        """Whether a dialog of the tool is open that leaves its panel in sight."""
-        return False
 
     def takes_alone(self, records: Sequence[Record]) -> bool:
         """Whether the tool alone has something to show of records; it shows it then."""

@@ -9,7 +9,7 @@ from textual import events
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
-from textual.geometry import Region
+from textual.geometry import Region, Size
 from textual.widget import Widget
 from textual.widgets import Static
 
@@ -127,13 +127,10 @@ class ToolScreen(Overlay[Result]):
         """Its place on the terminal, without the status and the line of keys."""
         return self.host.area
 
-    def _size_classes(self) -> dict[str, bool]:
-        area = self.area
-        held: set[str] = set()
-        sides = (self.app.HORIZONTAL_BREAKPOINTS or [], self.app.VERTICAL_BREAKPOINTS or [])
-        for cells, breakpoints in zip((area.width, area.height + 4), sides, strict=True):
-            held |= self._get_breakpoint_classes(cells, breakpoints)
-        return {name: name in held for breakpoints in sides for _, name in breakpoints}
+    @property
+    def room_for_all(self) -> Size:
+        """Of its place, and what is above and below it."""
+        return Size(self.area.width, self.area.height + 4)
 
     def _take_place(self) -> None:
         """Go where the answer is, where that has moved."""
@@ -168,14 +165,12 @@ class ToolScreen(Overlay[Result]):
     def begin(self) -> None:
         """Take in what the engine says from now on."""
         self._take_place()
-        self.host.controller.client.listeners.append(self.receive)
+        self.host.controller.client.listen(self.receive)
         self.changed()
 
     def let_go(self) -> None:
         """Listen no more."""
-        listeners = self.host.controller.client.listeners
-        if self.receive in listeners:  # it may be left before it is there
-            listeners.remove(self.receive)
+        self.host.controller.client.ignore(self.receive)  # it may be left before it is there
 
     def on_screen_suspend(self) -> None:
         """The line of keys has those of what is on top."""

@@ -159,8 +159,8 @@ class EngineClient:
         self.timeline = Timeline()
         self.requests: dict[int, Request[Any]] = {}
         """What was sent and has not ended, by the id of the command, in the order in which it was sent."""
-        self.listeners: list[Callable[[Record], None]] = []
-        """Called with each record after the timeline took it in and who asked was called: whose it is is not asked."""
+        self._listeners: dict[Callable[[Record], None], tuple[type[Record], ...]] = {}
+        """Each with the classes of records that it is called with; none for all."""
         self.runs: Callable[[], bool] = lambda: False
         """Tells whether something goes on by itself: a run of the engine, or a recording that plays."""
 
@@ -180,8 +180,22 @@ class EngineClient:
         self.note_running()
         if request is not None:
             request.take(record)
-        for listener in tuple(self.listeners):  # a screen that is left takes its own away
-            listener(record)
+        for listener, kinds in tuple(self._listeners.items()):  # a screen that is left takes its own away
+            if not kinds or isinstance(record, kinds):
+                listener(record)
+
+    def listen(self, listener: Callable[[Record], None], *kinds: type[Record]) -> None:
+        """Have records given to a listener after the timeline took them in and who asked was called, whoever that was.
+
+        Args:
+            listener: Called with each.
+            kinds: Classes of those that it is called with; none for all.
+        """
+        self._listeners[listener] = kinds
+
+    def ignore(self, listener: Callable[[Record], None]) -> None:
+        """Give a listener no more records, if it got any."""
+        self._listeners.pop(listener, None)
 
     def note_running(self) -> None:
         """Have the timeline show whether something runs: nobody else writes that."""
@@ -299,12 +313,9 @@ class RecordInbox:
         """Take one record, or a command that another client gave; called in the engine's thread."""
         self.waiting.append(record)
         if isinstance(record, Ended) or (isinstance(record, protocol.LookedAhead) and record.last):
-            self._soon(self._hurry)
-
-    def _hurry(self) -> None:
-        """Drain now: somebody may wait for what has ended, and the next tick is up to a frame away."""
-        if self.waiting and self._open():
-            self.drain()
+            self._soon(
+                self.drain
+            )  # somebody may wait for what has ended, and the next tick is up to a frame away
 
     def tick(self) -> None:
         """Drain, unless the last frame was so dear that the engine should have the time."""
@@ -314,7 +325,9 @@ class RecordInbox:
             self._due = began + (perf_counter() - began) * SHARE
 
     def drain(self) -> None:
-        """Bring everything that the engine handed out to the screen."""
+        """Bring everything that the engine handed out to the screen, if there is anything, and a screen."""
+        if not self.waiting or not self._open():
+            return
         with drawing:
             taken: list[Record] = []
             while self.waiting:

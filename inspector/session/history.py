@@ -194,7 +194,7 @@ class History:
         """Where the path ended before the command under way moved it."""
         self._choosing = False
         """Whether the command under way has put in a token."""
-        client.listeners.append(self._hear)
+        client.listen(self._hear)
         runs.changed = self._settle
 
     # ---- keys -------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ class Navigation:
         self._client, self._settings = client, settings
         self._forbidden: tuple[int, int] | None = None
         """Node and token of the choice that the grammar refused last: the same again leaves the grammar."""
-        client.listeners.append(self._receive)
+        client.listen(self._receive, Failure, Step)
 
     @property
     def _timeline(self) -> Timeline:

@@ -124,7 +124,7 @@ class Replies(Generic[Reply]):
         self._client, self._latest = client, Latest(client)
         self._known: OrderedDict[Hashable, Reply] = OrderedDict()
         self._failures: dict[Hashable, Failure] = {}
-        client.listeners.append(self._receive)
+        client.listen(self._receive, kind, PromptOpened)
 
     @property
     def any(self) -> bool:

@@ -38,7 +38,9 @@ class SamplerQueries:
         self._asked = float("-inf")
         self.recalled: frozenset[int] = frozenset()
         """Nodes whose logits were computed again last: where they are wanted still, they were dropped at once."""
-        client.listeners.append(self._receive)
+        client.listen(
+            self._receive, protocol.PromptOpened, protocol.Step, protocol.Resampled, protocol.Recalled
+        )
 
     # ---- asking -----------------------------------------------------------------------------
 
@@ -102,8 +104,6 @@ class SamplerQueries:
             case protocol.Recalled():
                 self.recalled = frozenset(record.nodes)
                 self._ask_again(timeline)
-            case _:
-                pass
 
     def _take_over(self, number: int) -> None:
         """New settings are in force from the distribution on that they give, before their command has ended."""

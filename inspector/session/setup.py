@@ -53,7 +53,7 @@ class Runs:
         """Keeps breakpoints for the next start; returns what went wrong, empty where nothing did."""
         self.changed: Callable[[], None] = lambda: None
         """Called when other breakpoints were set."""
-        client.listeners.append(self.breakpoints.receive)
+        client.listen(self.breakpoints.receive, *BreakpointState.TAKES)
 
     def begin(self, over_sure: bool) -> None:
         """Begin a run, over sure tokens alone if that is asked for."""

@@ -124,14 +124,13 @@ class BeamHistory(CapabilityState):
                 return
         self.version += 1
 
-    def reached(self, record: Record) -> Iterator[Token]:
-        """The tokens of all beams after a step, and of the ranking at the end."""
-        beams: tuple[Beam | Hypothesis | None, ...] = ()
-        match record:
-            case BeamStep():
-                beams = (*record.live, *record.finished, record.greedy)
-            case BeamEnded():
-                beams = (*record.ranking, record.greedy)
+    def reached(self, record: BeamStep | BeamEnded) -> Iterator[Token]:
+        """The tokens of all beams after a step, or of the ranking at the end: the session was never at them."""
+        beams: tuple[Beam | Hypothesis | None, ...]
+        if isinstance(record, BeamStep):
+            beams = (*record.live, *record.finished, record.greedy)
+        else:
+            beams = (*record.ranking, record.greedy)
         for beam in beams:
             if beam is not None and (node := self.nodes.get(beam.node)) is not None:
                 yield Token(node.node, node.parent, node.text, b"", node.logprob, "beam")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from rich.cells import cell_len
 
 from engine import protocol
@@ -16,6 +18,11 @@ LONGEST_TEXT = 24
 
 class BreakpointState:
     """The breakpoints of runs."""
+
+    TAKES: ClassVar[tuple[type[protocol.Record], ...]] = (
+        protocol.Step, protocol.Moved, protocol.Resampled, protocol.PromptOpened, protocol.BreakpointHit,
+    )  # fmt: skip
+    """The records that change it."""
 
     def __init__(self) -> None:
         self.points = Breakpoints()
@@ -40,8 +47,6 @@ class BreakpointState:
                 self.hit = None
             case protocol.BreakpointHit():
                 self.hit = record
-            case _:
-                pass
 
     def stop_sentence(self, coming: protocol.Distribution | None) -> str:
         """Why the last run stopped, and what to press; printable.

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import ClassVar
 
 from engine.protocol import Command, Record
-from inspector.state.branches import Token
 
 MOST = 1e15
 """No engine measured so much of anything."""
@@ -41,10 +40,6 @@ class CapabilityState:
 
     def apply(self, record: Record) -> None:
         """Take in one record; one that is not in `TAKES` changes nothing."""
-
-    def reached(self, record: Record) -> Iterable[Token]:
-        """The tokens that a record, just taken in, brought to the tree though the session was never at them."""
-        return ()
 
     @classmethod
     def changing(cls) -> tuple[type[Record], ...]:

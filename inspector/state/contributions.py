@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Self
 
 from engine.frozen import frozen, slotted
-from engine.protocol import AttributionRead, Contribution
+from engine.protocol import AttributionRead, Candidate, Contribution
 from inspector.display import token_label, visible
 from inspector.state.timeline import Timeline
 
@@ -63,6 +63,13 @@ class TokenChoices:
         """These choices, the tokens forgotten where they were chosen at another node."""
         if node != self.node:
             self.node, self.token, self.against = node, None, None
+        return self
+
+    def begin(self, timeline: Timeline, highlighted: Candidate | None) -> Self:
+        """These choices at the selected token: against the highlighted candidate, where that is another one."""
+        self.at(timeline.before)
+        if highlighted is not None and highlighted.id not in compared(timeline)[:1]:
+            self.against = highlighted.id
         return self
 
     def tokens(self, timeline: Timeline) -> tuple[int, ...]:

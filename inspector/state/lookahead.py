@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 from engine import protocol
 from engine.protocol import AheadLine, Candidate, LookAhead
@@ -26,6 +27,11 @@ class LookAheadLines:
     Args:
         nodes: How many nodes to keep the lines of.
     """
+
+    TAKES: ClassVar[tuple[type[protocol.Record], ...]] = (
+        protocol.PromptOpened, protocol.LookedAhead, protocol.ModelFacts,
+    )  # fmt: skip
+    """The records that change it."""
 
     def __init__(self, nodes: int = NODES) -> None:
         self.on = False
@@ -84,8 +90,6 @@ class LookAheadLines:
                 self._take(record)
             case protocol.ModelFacts():
                 self._try_again()
-            case _:
-                pass
 
     def ended(self, question: LookAhead, cancelled: bool) -> None:
         """A question has ended: with lines, without, or in failure."""

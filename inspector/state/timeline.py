@@ -348,8 +348,6 @@ class Timeline:
         for state in self.states.values():
             if isinstance(record, state.TAKES):
                 state.apply(record)
-                for token in state.reached(record):
-                    self.tree.marks.grown(token, self.tree)
         match record:
             case protocol.ModelFacts():
                 self.facts, self.loading, self.load_failure, self.prompts.failure = record, None, None, None
@@ -382,6 +380,9 @@ class Timeline:
                 self.tree.hold(record.node, record.interventions)
             case protocol.DraftRound(stage="taken"):
                 self.tree.drafted(record)
+            case protocol.BeamStep() | protocol.BeamEnded():
+                for token in self.of(BeamHistory).reached(record):
+                    self.tree.marks.grown(token, self.tree)
             case protocol.LogitsRow():
                 self.rows.add(record.node)
             case protocol.Finished():

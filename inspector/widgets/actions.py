@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import field, replace
 from enum import Flag, auto
 from itertools import groupby, zip_longest
+from operator import itemgetter
 from typing import Any, Literal, TypeVar, cast
 
 from rich.cells import cell_len
@@ -447,18 +448,18 @@ def hints_of(
     found: list[tuple[int, str, Action]] = []
     taken: set[int] = set()
     for level in levels:
-        own = [(each.place, each.word(owner), each) for owner, each in level if each.hint and offers(each)]
-        own = [each for each in own if each[1] and each[0] not in taken]
-        taken |= {place for place, *_ in own if place}
-        found += own
-    found.sort(key=lambda each: each[0])
-    words = (
-        (word, tuple(action for *_, action in group))
-        for word, group in groupby(found, key=lambda each: each[1])
-    )
-    return [
-        Hint(same, word, max(each.worth for each in same), all(map(enabled, same))) for word, same in words
-    ]
+        places = set()
+        for owner, each in level:
+            if each.hint and each.place not in taken and offers(each) and (word := each.word(owner)):
+                found.append((each.place, word, each))
+                places.add(each.place)
+        taken |= places - {0}
+    found.sort(key=itemgetter(0))
+    hints = []
+    for word, group in groupby(found, key=itemgetter(1)):
+        same = tuple([action for _, _, action in group])
+        hints.append(Hint(same, word, max(each.worth for each in same), all(map(enabled, same))))
+    return hints
 
 
 def fitting(hints: Iterable[Hint], width: int) -> list[Hint]:

@@ -322,6 +322,15 @@ def set_line_count(view: ScrollView, lines: int) -> None:
         view.vertical_scrollbar.window_virtual_size = lines
 
 
+def reveal(view: ScrollView, row: int) -> None:
+    """Scroll a row of a table with a head into sight; -1 for none."""
+    top, rows = view.scroll_offset.y, max(1, view.size.height - 1)
+    if 0 <= row < top:
+        view.scroll_to(y=row, animate=False, immediate=True, force=True)
+    elif row >= top + rows:
+        view.scroll_to(y=row - rows + 1, animate=False, immediate=True, force=True)
+
+
 Page = Callable[[Canvas, int, int], list[Row]]
 """Rows on a canvas, for its width in cells and its height in lines."""
 

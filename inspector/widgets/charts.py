@@ -110,7 +110,12 @@ def area(values: Sequence[float | None], height: int, top: float) -> list[str]:
     Returns:
         The lines, the highest first. A value above nothing shows at least one eighth of a line.
     """
-    levels = [_eighths(value, height, top) for value in values]
+    levels = []
+    for value in values:
+        if value is None or value <= 0 or top <= 0:
+            levels.append(0)
+        else:
+            levels.append(max(1, min(8 * height, round(value / top * 8 * height))))
     return [
         "".join(HEIGHTS[max(0, min(8, level - 8 * row))] for level in levels)
         for row in reversed(range(height))
@@ -190,12 +195,6 @@ def window(length: int, columns: int, around: int) -> range:
     if around < first:
         first = max(0, around - columns // 2)
     return range(first, min(length, first + columns))
-
-
-def _eighths(value: float | None, height: int, top: float) -> int:
-    if value is None or value <= 0 or top <= 0:
-        return 0
-    return max(1, min(8 * height, round(value / top * 8 * height)))
 
 
 # ---- curves in braille dots ---------------------------------------------------------------------

@@ -85,12 +85,17 @@ class Overlay(KeyedScreen[Result]):
         for size_class, holds in self._size_classes().items():
             self.set_class(holds, size_class, update=False)
 
+    @property
+    def room_for_all(self) -> Size:
+        """The size that its size classes are of."""
+        return self.app.size
+
     def _size_classes(self) -> dict[str, bool]:
         """The classes of the screen's size. The toolkit sets them after the first layout, and then styles and lays out
         everything again."""
         held: set[str] = set()
         sides = (self.app.HORIZONTAL_BREAKPOINTS or [], self.app.VERTICAL_BREAKPOINTS or [])
-        for cells, breakpoints in zip(self.app.size, sides, strict=True):
+        for cells, breakpoints in zip(self.room_for_all, sides, strict=True):
             held |= self._get_breakpoint_classes(cells, breakpoints)
         return {name: name in held for breakpoints in sides for _, name in breakpoints}
 

@@ -98,16 +98,13 @@ class Wrap:
         if self._bordered:
             self._append_bordered(slot, parts, under)
         else:
-            self._append_plain(slot, parts)
+            for number, part in enumerate(parts):
+                if number:
+                    self._break(slot)
+                if part:
+                    self._place(slot, part)
         if self.line_of[slot] == _NOWHERE:  # nothing of it is drawn
             self.line_of[slot] = len(self.lines) - 1
-
-    def _append_plain(self, slot: int, parts: Sequence[str]) -> None:
-        for number, part in enumerate(parts):
-            if number:
-                self._break(slot)
-            if part:
-                self._place(slot, part)
 
     def _append_bordered(self, slot: int, parts: Sequence[str], under: str) -> None:
         texts = [part + NEWLINE for part in parts[:-1]]

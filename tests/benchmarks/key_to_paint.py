@@ -39,7 +39,7 @@ class Watch:
     def __init__(self, model: str) -> None:
         load, settings = LoadSettings(model=model), Settings(max_tokens=10**6)
         self.app = InspectorApp(load, settings, PROMPT, chat=False, begins=Preferences())
-        self.app.controller.client.listeners.append(self._take)
+        self.app.controller.client.listen(self._take)
         self.engine: list[float] = []
         self.shown: list[float] = []
         self._pressed = 0.0

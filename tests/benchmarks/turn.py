@@ -37,7 +37,7 @@ class Turns:
     def __init__(self, model: str) -> None:
         load = LoadSettings(model=model)
         self.app = InspectorApp(load, SETTINGS, "Once upon a time", chat=False, begins=Preferences())
-        self.app.controller.client.listeners.append(self._take)
+        self.app.controller.client.listen(self._take)
         self.shown: list[float] = []
         self._pressed: float | None = None
 

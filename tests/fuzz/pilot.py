@@ -289,7 +289,7 @@ class PilotHost:
         self._app = self._application(scenario)
         self._terminal = Terminal(self._app)
         self._numbers = ScreenNumbers(self._app, self._terminal, Told(self._app))
-        self._app.controller.client.listeners.append(self._received)
+        self._app.controller.client.listen(self._received)
         self._app._fatal_error = self._app._close_messages_no_wait  # type: ignore[method-assign]
         # the toolkit's own draws the traceback with all variables, which takes seconds
         test = self._app.run_test(size=scenario.size, tooltips=True, notifications=True)

@@ -74,7 +74,7 @@ class Told:
 
     def __init__(self, app: InspectorApp) -> None:
         self._client = app.controller.client
-        self._client.listeners.append(self.receive)
+        self._client.listen(self.receive)
         self._app, self._settings = app, app.controller.setup.settings
         self._sent: dict[int, Settings] = {}
         """What the engine is to sample with, by the id of the command that says so and has not ended."""

@@ -19,6 +19,7 @@ from engine.protocol import (
     Check,
     Command,
     Failure,
+    HoldInterventions,
     LockstepOpened,
     Measuring,
     ModelFacts,
@@ -325,6 +326,20 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
     @property
     def _repeats(self) -> bool:
         return not self.HEATS and self.area.width < self.size.width
+
+    def continue_under(self, command: HoldInterventions, answer: str = "") -> None:
+        """Leave this screen, and have the session continue under interventions, from the tip of what comes."""
+        host, recorded = self.host, self.host.controller.transport.recorded
+        self.leave()
+        if recorded:
+            host.answer(
+                f"A recording computes nothing: {key_for('go_live')} continues live, then {key_for(self.TOOL)} and "
+                f"{key_for(f'{self.TOOL}.hold')} hold it"
+            )
+            return
+        host.controller.timeline.select(None)
+        host.controller.client.do(command)
+        host.answer(answer)
 
     # ---- the token --------------------------------------------------------------------------------
 

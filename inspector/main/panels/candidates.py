@@ -167,10 +167,10 @@ def _divided(free: int, token: int, bars: int, **fits: bool) -> CandidateColumns
 
 def is_untouched(distribution: Distribution) -> bool:
     """Whether the sampler leaves every probability as the model has it: two bars would be twins."""
-    cut = any(each.cut_by is not None for each in distribution.candidates)
-    pairs = [(distribution.others_prob, distribution.others_sampler_prob)]
-    pairs += [(each.prob, each.sampler_prob) for each in distribution.candidates]
-    return not cut and all(abs(one - other) < NOISE for one, other in pairs)
+    for each in distribution.candidates:
+        if each.cut_by is not None or not abs(each.prob - each.sampler_prob) < NOISE:
+            return False
+    return abs(distribution.others_prob - distribution.others_sampler_prob) < NOISE
 
 
 def fitting_rows(top: int, pinned: Sequence[int], cells: Sequence[int], room: int) -> set[int]:
@@ -281,7 +281,8 @@ def _scale(
 ) -> list[Segment]:
     """The distribution laid end to end, best first: where each share ends, and where the draw fell."""
     chars = [_OTHER] * cells
-    for edge in _edges(distribution.candidates):
+    shares = sorted((c.sampler_prob for c in distribution.candidates if c.sampler_prob > 0), reverse=True)
+    for edge in accumulate(shares):
         if (at := int(edge * cells)) < cells:
             chars[at] = _EDGE
     low, high = distribution.draw_from or 0.0, distribution.draw_to or 0.0
@@ -299,12 +300,6 @@ def _scale(
         ),
         Segment("▏", inks["faint"]),
     ]  # fmt: skip
-
-
-def _edges(candidates: Sequence[Candidate]) -> list[float]:
-    """Where the shares end, laid end to end by the sampler's probability."""
-    shares = sorted((c.sampler_prob for c in candidates if c.sampler_prob > 0), reverse=True)
-    return list(accumulate(shares))
 
 
 DIM = Style(bold=False)
@@ -377,7 +372,7 @@ class CandidatesPanel(Canvas, can_focus=True):
 
     def reads(self, timeline: Timeline) -> tuple[object, ...]:
         node, ahead = timeline.before, self.ahead
-        lines = (ahead.on, *ahead.lines(node).items(), ahead.waited_for(node)) if ahead is not None else ()
+        lines = (*ahead.lines(node).items(), ahead.waited_for(node)) if ahead is not None and ahead.on else ()
         return *timeline.place, timeline.tried, self.highlighted, lines
 
     def _highlight(self, index: int) -> None:
@@ -427,7 +422,12 @@ class CandidatesPanel(Canvas, can_focus=True):
         tried, item = timeline.tried, timeline.selected
         distribution = tried or timeline.distribution
         untouched = distribution is not None and is_untouched(distribution) and not self._unnumbered
-        fit = self._columns(kind, width, distribution is not None and not untouched)
+        sampler = distribution is not None and not untouched
+        if kind is Placement.BEHIND:
+            fit = columns_behind(width, sampler)
+        else:
+            longest = max(cell_len(token_label(each.text, each.raw)) for each in self._rows)
+            fit = columns(width, sampler, longest)
         listed = distribution is not None and distribution.listed
         rows = [
             self._head(fit, untouched, tried is not None, listed),
@@ -436,17 +436,11 @@ class CandidatesPanel(Canvas, can_focus=True):
         if len(rows) < height:
             rows.append(self._others(fit, distribution, item))
         if len(rows) < height:
-            rows += [[] for _ in range(min(1, height - len(rows) - 1))]
+            rows += [[]] * min(1, height - len(rows) - 1)
             rows.append(self._draw_line(distribution, timeline, width))
         if len(rows) < height and distribution is not None and not timeline.conceals(*_CONCEALS):
             rows.append(self._stages(distribution))
         return rows
-
-    def _columns(self, kind: Placement, width: int, sampler: bool) -> CandidateColumns:
-        if kind is Placement.BEHIND:
-            return columns_behind(width, sampler)
-        longest = max(cell_len(token_label(each.text, each.raw)) for each in self._rows)
-        return columns(width, sampler, longest)
 
     def _lay_out(self, kind: Placement, height: int, taken: int | None) -> None:
         """Find which candidates are in the rows between the head and the two lines below.
@@ -455,9 +449,9 @@ class CandidatesPanel(Canvas, can_focus=True):
         """
         tall = self._tall() if kind is Placement.UNDER else frozenset()
         cells = [1 + (index in tall) for index in range(len(self._rows))]
-        standing = (index for index, candidate in enumerate(self._rows) if candidate.id == taken)
+        standing = [index for index, candidate in enumerate(self._rows) if candidate.id == taken]
         pinned = tuple(dict.fromkeys((self.highlighted, *standing, 0)))
-        room = min(max(height - 3, sum(cells[index] for index in pinned)), max(1, height - 1))
+        room = min(max(height - 3, sum([cells[index] for index in pinned])), max(1, height - 1))
         self._top = min(self._top, self.highlighted)
         while not (shown := fitting_rows(self._top, pinned, cells, room)).issuperset(
             range(self._top, self.highlighted)
@@ -489,7 +483,7 @@ class CandidatesPanel(Canvas, can_focus=True):
 
     def _line_text(self, candidate: Candidate, timeline: Timeline) -> LineText:
         """What is known of what might come after a candidate."""
-        if self.ahead is None:
+        if self.ahead is None or not self.ahead.on:
             return LineText()
         node = timeline.before
         waited_for = candidate.id in self.ahead.waited_for(node)
@@ -517,20 +511,15 @@ class CandidatesPanel(Canvas, can_focus=True):
         return self.ink("muted" if index == self.highlighted or candidate.id == taken else "faint")
 
     def _row(self, index: int, fit: CandidateColumns, taken: int | None, line: LineText) -> Row:
+        """The row of a candidate: at its beginning whether it is highlighted, or others before it are left out."""
         candidate, ink = self._rows[index], self._ink(index, taken)
+        lead = Segment("⋮" if index > 0 and index - 1 not in self._places else " ", self.ink("muted"))
         return [
-            self._lead(index),
+            Segment("▌", self.ink("primary")) if index == self.highlighted else lead,
             Segment("▶ " if candidate.id == taken else "  ", self.ink("accent")),
             *self._words(candidate, fit.token, ink, line.text),
             *self._numbers(candidate, fit, ink, line.joint),
         ]
-
-    def _lead(self, index: int) -> Segment:
-        """Whether a row is highlighted, or others before it are left out."""
-        if index == self.highlighted:
-            return Segment("▌", self.ink("primary"))
-        after_gap = index > 0 and index - 1 not in self._places
-        return Segment("⋮" if after_gap else " ", self.ink("muted"))
 
     def _words(self, candidate: Candidate, cells: int, ink: Style, line: str) -> Row:
         """A candidate's text, and dim behind it what might come, in `cells` cells and one blank."""
@@ -554,9 +543,11 @@ class CandidatesPanel(Canvas, can_focus=True):
         return [Segment(" " * MARK), Segment(text + blanks + joint, ink + DIM)]
 
     def _lit(self, row: Row, width: int) -> Row:
-        """The highlighted row."""
+        """The highlighted row, as wide as the panel, so that its ground reaches the edge."""
         ground, bold = Style(bgcolor=self.ink("row").bgcolor), Style(bold=True)
-        return [Segment(text, bold + (style or Style()) + ground) for text, style, _ in _filled(row, width)]
+        missing = width - Segment.get_line_length(row)
+        filled = [*row, Segment(" " * missing)] if missing > 0 else row
+        return [Segment(text, bold + (style or Style()) + ground) for text, style, _ in filled]
 
     def _numbers(self, candidate: Candidate, fit: CandidateColumns, ink: Style, joint: str) -> Row:
         if self._unnumbered:
@@ -619,9 +610,8 @@ class CandidatesPanel(Canvas, can_focus=True):
         muted = self.ink("muted")
         if distribution is None:
             return [Segment(" " * MARK + "part of the prompt: nothing was drawn", muted)]
-        inks = {name: self.ink(name) for name in ("muted", "accent", "strong", "faint")} | {
-            "data": self.data()
-        }
+        inks = {name: self.ink(name) for name in ("muted", "accent", "strong", "faint")}
+        inks["data"] = self.data()
         lead = Segment(" " * MARK, muted)
         if distribution.listed:
             return [lead, Segment("a server sent it: how it was drawn isn't known", muted)]
@@ -650,7 +640,7 @@ class CandidatesPanel(Canvas, can_focus=True):
             return
         item, tried = timeline.selected, timeline.tried
         distribution = tried or timeline.distribution
-        note = visible(self.ahead.note(timeline.before)) if self.ahead else ""
+        note = visible(self.ahead.note(timeline.before)) if self.ahead and self.ahead.on else ""
         if distribution is None:
             entropy = item.entropy_bits if isinstance(item, PromptToken) else None
             extra = f" · {scales.MODEL_ENTROPY} {scales.bits(entropy)} bits" if entropy is not None else ""
@@ -689,9 +679,3 @@ class CandidatesPanel(Canvas, can_focus=True):
     def _hidden(self) -> str:
         more = len(self._rows) - len(set(self._places))
         return f" · {more} more rows ↑↓" if more > 0 else ""
-
-
-def _filled(row: Row, width: int) -> Row:
-    """A row made as wide as the panel, so that its ground reaches the edge."""
-    missing = width - Segment.get_line_length(row)
-    return [*row, Segment(" " * missing)] if missing > 0 else row

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from rich.segment import Segment
 
 from engine.protocol import ModelFacts
@@ -64,19 +62,24 @@ class HeaderLine(Canvas):
             self._window(timeline),
             self._sampling(timeline),
         ]
+        row = self._joined(parts)
         for part in _GIVING_WAY:
-            if _length(parts) <= width:
+            if Segment.get_line_length(row) <= width:
                 break
             if len(parts[part]) > 1:
                 del parts[part][0]
-        while len(parts) > 1 and _length(parts) > width:
+                row = self._joined(parts)
+        while len(parts) > 1 and Segment.get_line_length(row) > width:
             parts.pop()  # whole: a number that is cut is another one
-        return [self._joined([versions[0] for versions in parts if versions and versions[0]])]
+            row = self._joined(parts)
+        return [row]
 
-    def _joined(self, parts: Sequence[Row]) -> Row:
+    def _joined(self, parts: Parts) -> Row:
+        """The first version of each part, where that isn't empty."""
         row: Row = []
-        for number, part in enumerate(parts):
-            row += [Segment(_BETWEEN, self.ink("faint"))] * bool(number) + part
+        for versions in parts:
+            if versions and versions[0]:
+                row += [Segment(_BETWEEN, self.ink("faint"))] * bool(row) + versions[0]
         return row
 
     # ---- the parts --------------------------------------------------------------------------
@@ -233,8 +236,3 @@ def _type(facts: ModelFacts) -> str:
     """What the weights are: `4-bit`, `4-bit as f32` unpacked, or the short name of the computation's type."""
     bits, computed = facts.quantized.partition(",")[0], _SHORT_TYPES.get(facts.dtype, facts.dtype)
     return visible(bits if facts.quantization else f"{bits} as {computed}" if bits else computed)
-
-
-def _length(parts: Parts) -> int:
-    shown = [versions[0] for versions in parts if versions and versions[0]]
-    return sum(Segment.get_line_length(row) for row in shown) + len(_BETWEEN) * max(0, len(shown) - 1)

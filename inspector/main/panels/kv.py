@@ -486,18 +486,15 @@ def slope(timeline: Timeline) -> float | None:
     now = reading_of(timeline, slot) if 0 <= slot < len(timeline.items) else None
     if now is None:
         return None
-    before = _reading_before(timeline, slot)
+    if isinstance(timeline.items[slot], Step):
+        before = reading_of(timeline, slot - 1) if slot else None
+    else:
+        chunks = timeline.prompts.chunks
+        chunk = bisect_left(chunks, slot + 1, key=lambda chunk: chunk.done)
+        before = chunks[chunk - 1].kv if 0 < chunk <= len(chunks) else None
     tokens = now.offset - (before.offset if before else 0)
     added = now.used_bytes - (before.used_bytes if before else 0)
     return added / tokens if tokens > 0 and added >= 0 else None
-
-
-def _reading_before(timeline: Timeline, slot: int) -> KVReading | None:
-    """The cache before the token of a slot, or before its chunk."""
-    if isinstance(timeline.items[slot], Step):
-        return reading_of(timeline, slot - 1) if slot else None
-    chunk = bisect_left(timeline.prompts.chunks, slot + 1, key=lambda chunk: chunk.done)
-    return timeline.prompts.chunks[chunk - 1].kv if 0 < chunk <= len(timeline.prompts.chunks) else None
 
 
 def reading_at(timeline: Timeline) -> KVReading | None:

@@ -37,6 +37,7 @@ from inspector.widgets.canvas import (
     colourful,
     is_dark,
     looks_same,
+    reveal,
     rgb_style,
     set_line_count,
     strip_of,
@@ -86,13 +87,13 @@ class StepStrip(Canvas):
                 Style(bgcolor=self.ink("row").bgcolor) + self.ink("accent").without_color + inks[current]
             )
         most = self.metric.format(max((value for value in values if value is not None), default=0.0))
-        rows = area(heights, height, top)
-        return [self._label(number, most) + _columns(row, inks) for number, row in enumerate(rows)]
-
-    def _label(self, row: int, most: str) -> Row:
-        """The metric's name, and under it the largest value shown."""
-        text = self.metric.name if row == 0 else f"≤ {most}" if row == 1 else ""
-        return [Segment(text[: _LABEL - 1].ljust(_LABEL), self.ink("muted"))]
+        labels = (self.metric.name, f"≤ {most}")  # and a blank where there are more lines
+        rows: list[Row] = []
+        for number, line in enumerate(area(heights, height, top)):
+            label = labels[number] if number < len(labels) else ""
+            rows.append([Segment(label[: _LABEL - 1].ljust(_LABEL), self.ink("muted"))])
+            rows[-1] += map(Segment, line, inks)
+        return rows
 
     def on_click(self, event: events.Click) -> None:
         at = event.get_content_offset(self)
@@ -101,10 +102,6 @@ class StepStrip(Canvas):
         shown = self._window(self.timeline, self.size.width)
         if at.x - _LABEL < len(shown):
             self.post_message(StepClicked(shown[at.x - _LABEL]))
-
-
-def _columns(row: str, inks: list[Style]) -> Row:
-    return [Segment(char, ink) for char, ink in zip(row, inks, strict=True)]
 
 
 class Series:
@@ -193,24 +190,19 @@ class StepColumn:
 
     head: str
     cells: int
-    text: Callable[[Step], str]
     metric: str = ""
     """The metric it shows: it then has that metric's heat, and stays as long as that is chosen."""
-
-
-def _written(step: Step, metric: str) -> str:
-    """A metric of a step as a cell of its column; a question mark where it isn't known."""
-    value = scales.METRIC[metric].value(step)
-    return "?" if value is None else scales.METRIC[metric].format(value)
+    text: Callable[[Step], str] | None = None
+    """What it shows where that is no metric."""
 
 
 COLUMNS = (
-    StepColumn("p", 9, lambda step: _written(step, "probability"), "probability"),
-    StepColumn("bits", 7, lambda step: _written(step, "surprisal"), "surprisal"),
-    StepColumn("entropy", 9, lambda step: _written(step, "entropy"), "entropy"),
-    StepColumn("rank", 7, lambda step: _written(step, "rank"), "rank"),
-    StepColumn("ms", 7, lambda step: scales.ms(step.ms.total)),
-    StepColumn("KV", 10, lambda step: scales.size(step.kv.used_bytes)),
+    StepColumn("p", 9, "probability"),
+    StepColumn("bits", 7, "surprisal"),
+    StepColumn("entropy", 9, "entropy"),
+    StepColumn("rank", 7, "rank"),
+    StepColumn("ms", 7, text=lambda step: scales.ms(step.ms.total)),
+    StepColumn("KV", 10, text=lambda step: scales.size(step.kv.used_bytes)),
 )
 _DROPPED = ("entropy", "rank", "KV", "bits", "ms", "p")
 """The order in which columns give way to a narrow panel."""
@@ -253,8 +245,8 @@ class StepsTable(ScrollView, Inked, can_focus=False):
         self._read: tuple[object, ...] = ()
         """What the rows were shown of last: while it is equal, none changes."""
         self._columns: tuple[StepColumn, ...] = COLUMNS
-        self._fitted = 0
-        """Cells that the columns were chosen for."""
+        self._fitted, self._token_cells, self._bar_cells = 0, 1, 0
+        """Cells that the columns were chosen for; of the token, and of the bar of its probability, if it has room."""
         self.asks = True
         """Whether the questions are listed while there are no steps."""
         self._noticed: tuple[tuple[object, ...], list[Row]] = ((), [])
@@ -269,7 +261,7 @@ class StepsTable(ScrollView, Inked, can_focus=False):
         if read == self._read:
             return
         generation, count, current = self._shown
-        new = (timeline.generation, len(timeline.step_slots), self._current(timeline))
+        new = (timeline.generation, len(timeline.step_slots), step_shown(timeline))
         at_end = self.is_vertical_scroll_end
         self._shown = new
         if (looks := (timeline.trials, timeline.tree.marks.version)) != self._looks:
@@ -284,7 +276,7 @@ class StepsTable(ScrollView, Inked, can_focus=False):
         if timeline.following and at_end:
             self.scroll_end(animate=False, immediate=True, force=True)
         elif new[2] != current:
-            self._reveal(new[2])
+            reveal(self, new[2])
         self._read = read
 
     def restyle(self) -> None:
@@ -297,30 +289,24 @@ class StepsTable(ScrollView, Inked, can_focus=False):
         self._columns = fitting(self._fitted, self.metric, least)
         if self._timeline is not None and self._timeline.facts is not None and not self._timeline.facts.ran:
             self._columns = tuple(each for each in self._columns if each.head not in _MEASURED)
+        free = self._fitted - 1 - _MARK - 6 - sum(column.cells for column in self._columns)
+        self._token_cells = max(1, min(_MOST_TOKEN, free))
+        spare = free - self._token_cells - 2
+        self._bar_cells = spare if spare >= _LEAST_BAR else 0
         self.refresh()
-
-    def _current(self, timeline: Timeline) -> int:
-        return step_shown(timeline)
-
-    def _reveal(self, row: int) -> None:
-        top, rows = self.scroll_offset.y, self.size.height - 1
-        if 0 <= row < top:
-            self.scroll_to(y=row, animate=False, immediate=True, force=True)
-        elif row >= top + rows:
-            self.scroll_to(y=row - rows + 1, animate=False, immediate=True, force=True)
 
     def on_resize(self, event: events.Resize) -> None:
         self.restyle()
         if self._timeline is not None:
             self.show(self._timeline)
-            self._reveal(self._shown[2])
+            reveal(self, self._shown[2])
 
     def on_show(self) -> None:
         """Catch up with what happened while the panel was hidden."""
         if self._timeline is not None:
             self.restyle()
             self.show(self._timeline)
-            self._reveal(self._shown[2])
+            reveal(self, self._shown[2])
 
     def notify_style_update(self) -> None:
         super().notify_style_update()
@@ -352,7 +338,7 @@ class StepsTable(ScrollView, Inked, can_focus=False):
                 self.refresh
             )  # lines that are asked for while others are painted count as painted, too
         if y == 0:
-            return strip_of(self._head(width), width, base)
+            return strip_of(self._head(), width, base)
         row = self.scroll_offset.y + y - 1
         if row >= len(timeline.step_slots):
             return Strip.blank(width, base)
@@ -381,19 +367,10 @@ class StepsTable(ScrollView, Inked, can_focus=False):
         self._noticed = (of, rows)
         return rows
 
-    def _token_cells(self, width: int) -> int:
-        free = width - 1 - _MARK - 6 - sum(column.cells for column in self._columns)
-        return max(1, min(_MOST_TOKEN, free))
-
-    def _head(self, width: int) -> Row:
-        text = " " * _MARK + pad("#", 5, right=True) + " " + pad("token", self._token_cells(width))
+    def _head(self) -> Row:
+        text = " " * _MARK + pad("#", 5, right=True) + " " + pad("token", self._token_cells)
         text += "".join(pad(column.head, column.cells, right=True) for column in self._columns)
-        return [Segment(text + ("  probability" if self._bar_cells(width) else ""), self.ink("muted"))]
-
-    def _bar_cells(self, width: int) -> int:
-        """Cells of the probability's bar: what a wide panel has to spare."""
-        used = 1 + _MARK + 6 + self._token_cells(width) + sum(column.cells for column in self._columns)
-        return width - used - 2 if width - used - 2 >= _LEAST_BAR else 0
+        return [Segment(text + ("  probability" if self._bar_cells else ""), self.ink("muted"))]
 
     def _row(self, timeline: Timeline, row: int, width: int) -> Strip:
         step = timeline.items[timeline.step_slots[row]]
@@ -405,10 +382,11 @@ class StepsTable(ScrollView, Inked, can_focus=False):
         segments = [
             Segment("▶ " if current else "  ", Style(color=self.ink("accent").color)),
             Segment(pad(str(step.index + 1), 5, right=True) + " ", muted),
-            *self._marked(timeline, step, words, self._token_cells(width)),
-            *(part for column in self._columns for part in self._number(column, step)),
+            *self._marked(timeline, step, words, self._token_cells),
         ]
-        if cells := self._bar_cells(width):
+        for column in self._columns:
+            segments += self._number(column, step)
+        if cells := self._bar_cells:
             heat = rgb_style(scales.colour(0.5, is_dark(self.app))) if colourful(self.app) else Style()
             segments += [Segment("  "), Segment(bar(step.prob, cells), heat)]
         return strip_of(segments, width, base)
@@ -436,11 +414,15 @@ class StepsTable(ScrollView, Inked, can_focus=False):
         ]
 
     def _number(self, column: StepColumn, step: Step) -> Row:
-        text = column.text(step)
+        """A number of a step, with its heat where that metric is chosen; a question mark where it isn't known."""
+        if column.text is not None:
+            return [Segment(pad(column.text(step), column.cells, right=True))]
+        metric = scales.METRIC[column.metric]
+        value = metric.value(step)
+        text = "?" if value is None else metric.format(value)
         if column.metric != self.metric:
             return [Segment(pad(text, column.cells, right=True))]
-        metric = scales.METRIC[self.metric]
-        heat = heat_style(metric.step(metric.value(step)), is_dark(self.app), colourful(self.app))
+        heat = heat_style(metric.step(value), is_dark(self.app), colourful(self.app))
         return [Segment(" " * max(0, column.cells - len(text))), Segment(text, heat)]
 
 

@@ -145,7 +145,7 @@ class TextLines:
             self._version = version
         fresh = len(self._wrap.line_of) < len(timeline.items)
         self._append(timeline)
-        tail = finish_mark(timeline) or _ghosts(timeline)
+        tail = _tail(timeline)
         if not fresh and first == before - 1 and tail == self.tail:
             return None
         self.tail = tail
@@ -198,10 +198,6 @@ class TextLines:
         number = y // self.height
         return self._wrap.lines[number] if number < len(self._wrap.lines) else None
 
-    def is_lower(self, y: int) -> bool:
-        """Whether a row shows what stands under the tokens."""
-        return y % self.height == 1 and self.line(y) is not None
-
     def ends(self, y: int) -> bool:
         """Whether the caret is in a row."""
         return y == (len(self._wrap.lines) - 1) * self.height
@@ -230,17 +226,14 @@ class TextLines:
         return "".join(parts)
 
 
-def finish_mark(timeline: Timeline) -> str:
-    """Why the text ended; empty while it hasn't."""
-    finished = timeline.finished.get(timeline.tip)
-    if finished is None or timeline.running:
+def _tail(timeline: Timeline) -> str:
+    """Why the text ended; else what a draft proposed and no step took, while it was that of the latest round."""
+    if timeline.running:
         return ""
+    finished = timeline.finished.get(timeline.tip)
+    if finished is None:
+        return timeline.of(Speculation).ghost_words(timeline.tip)
     return f"■ {finished.reason} {visible(finished.detail)}".rstrip()
-
-
-def _ghosts(timeline: Timeline) -> str:
-    """What a draft proposed and no step took, while it was that of the latest round; empty for nothing."""
-    return "" if timeline.running else timeline.of(Speculation).ghost_words(timeline.tip)
 
 
 def fold_words(run: PathRun, timeline: Timeline) -> str:
@@ -326,9 +319,11 @@ class TextRows:
         """
         row: Row = []
         if (line := lines.line(y)) is not None:
-            lower = lines.is_lower(y)
             row = self._gutter(line, lines, timeline)
-            row += self._under(line, timeline) if lower else self._tokens(line, lines, timeline)
+            if y % lines.height == 1:  # what stands under the tokens
+                row += self._under(line, timeline)
+            else:
+                row += self._tokens(line, lines, timeline)
         if lines.ends(y):
             row.append(self._caret(timeline))
         if tail := lines.tail_at(y):
@@ -471,7 +466,8 @@ class TextPanel(ScrollView, Inked, can_focus=True, inherit_bindings=False):
         """What the heat `scales.INSIDE` is."""
         self._shown: tuple[object, ...] = ()
         self._concealed = "", False
-        """Whether the text, and whether its heat, is to be predicted."""
+        """Why no text is drawn, empty where it is, and whether its heat, which tells how sure the model was, is to be
+        predicted."""
         self._slot, self._following = 0, True
         self._unsure = 0
         """Slot from which on the kinds of tokens were provisional."""
@@ -491,11 +487,13 @@ class TextPanel(ScrollView, Inked, can_focus=True, inherit_bindings=False):
         at_end = self.is_vertical_scroll_end or self._reading
         if (changed := self._lines.update(timeline)) is not None:
             self._repaint(*changed)
-            self._measure()
-        self._conceal(
-            timeline.concealed_as if timeline.conceals("text") else "",
-            timeline.conceals("text", "probabilities"),
-        )
+            set_line_count(self, self._lines.rows)
+        text = timeline.concealed_as if timeline.conceals("text") else ""
+        concealed = text, timeline.conceals("text", "probabilities")
+        if concealed != self._concealed:
+            self._concealed = concealed
+            self.border_title = f"Text · {text}" if text else _TITLES[self.view]
+            self._restyle()
         self._repaint_readings(timeline)
         self._repaint_decided(timeline)
         self._repaint_cursor(timeline)
@@ -505,13 +503,6 @@ class TextPanel(ScrollView, Inked, can_focus=True, inherit_bindings=False):
             self.scroll_to(y=max(0, middle), animate=False, immediate=True, force=True)
         elif timeline.following and at_end:
             self.scroll_end(animate=False, immediate=True, force=True)
-
-    def _conceal(self, text: str, heat: bool) -> None:
-        """Draw no text, for a reason, or no heat, which tells how sure the model was, where that is to be predicted."""
-        if (text, heat) != self._concealed:
-            self._concealed = text, heat
-            self.border_title = f"Text · {text}" if text else _TITLES[self.view]
-            self._restyle()
 
     def watch_metric(self) -> None:
         """Heat by another metric."""
@@ -539,13 +530,9 @@ class TextPanel(ScrollView, Inked, can_focus=True, inherit_bindings=False):
         self._strips.clear()
         if self._timeline is not None:
             self.show(self._timeline)
-            self._measure()
+            set_line_count(self, self._lines.rows)
             self._scroll_to_slot(self._slot)
         self.refresh()
-
-    def _measure(self) -> None:
-        """Set how many rows the scroll bar covers."""
-        set_line_count(self, self._lines.rows)
 
     def _repaint_readings(self, timeline: Timeline) -> None:
         """Where known tokens got new readings or another look, every visible row is drawn again."""
@@ -620,7 +607,7 @@ class TextPanel(ScrollView, Inked, can_focus=True, inherit_bindings=False):
             self._lay_out()
         elif self._timeline is not None:
             self.show(self._timeline)
-            self._measure()
+            set_line_count(self, self._lines.rows)
             self._scroll_to_slot(self._slot)
 
     def on_show(self) -> None:
@@ -696,13 +683,8 @@ class TextPanel(ScrollView, Inked, can_focus=True, inherit_bindings=False):
     @property
     def _coloured_by(self) -> scales.Metric:
         """The metric that the text is coloured by."""
-        offered = self._offered
-        if self._heat != scales.INSIDE or offered is None:
-            return scales.METRIC[self._heat]
+        offered, heat = self._offered, "off" if self._concealed[1] else self.metric
+        if heat != scales.INSIDE or offered is None:
+            return scales.METRIC[heat]
         title = truncate(offered.title, max(LEAST_TITLE, self.size.width - SWATCHES))
         return scales.shares_metric(title, offered.shares, offered.signed)
-
-    @property
-    def _heat(self) -> str:
-        """Name of the metric that the text is coloured by."""
-        return "off" if self._concealed[1] else self.metric

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 
 from rich.segment import Segment
-from rich.style import Style
 from textual.content import Content
 
 from engine.frozen import frozen
@@ -422,7 +421,7 @@ class TimingPanel(Canvas, can_focus=True):
         current = step_shown(timeline)
         plain, chosen = self.data(0.2), self.ink("accent")
         inks = [chosen if index == current else plain for index in shown]
-        rows = [_columns(line, inks) for line in area(part, height, top)]
+        rows = [list(map(Segment, line, inks)) for line in area(part, height, top)]
         if rows and part:
             gap = max(1, width - len(label) - len(part))
             rows[0] += [Segment(" " * gap), Segment(label, self.ink("faint"))]
@@ -463,7 +462,3 @@ class TimingPanel(Canvas, can_focus=True):
 def split(ms: StepTimes) -> tuple[float, float, float, float]:
     """Forward, sample, inspect and the rest of a step, in milliseconds."""
     return ms.forward, ms.sample, ms.inspect, max(0.0, ms.total - ms.forward - ms.sample - ms.inspect)
-
-
-def _columns(line: str, inks: list[Style]) -> Row:
-    return [Segment(char, ink) for char, ink in zip(line, inks, strict=True)]

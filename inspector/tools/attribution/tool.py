@@ -10,7 +10,7 @@ from inspector.main.evidence import ExportPart
 from inspector.main.inside.keys import inside_table, walking
 from inspector.main.tool import Host, Tool, ToolActions
 from inspector.session.requests import LookReplies
-from inspector.state.contributions import TokenChoices, compared
+from inspector.state.contributions import TokenChoices
 from inspector.widgets.actions import Action, Needs, both
 
 
@@ -43,9 +43,7 @@ class AttributionActions(ToolActions):
         """Take a logit of the selected token apart: against the highlighted candidate, where that is another one."""
         from inspector.tools.attribution.screen import AttributionScreen
 
-        highlighted, choices = self.host.candidate, self.choices.at(self.timeline.before)
-        if highlighted is not None and highlighted.id not in compared(self.timeline)[:1]:
-            choices.against = highlighted.id
+        choices = self.choices.begin(self.timeline, self.host.candidate)
         self.open_screen(AttributionScreen(self.host, self.answers, choices))
 
     def point(self, *place: int) -> None:

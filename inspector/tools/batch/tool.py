@@ -49,7 +49,7 @@ class BatchControl:
         self._begun = 0
         """Id of the command that began it."""
         self.job = Job(controller.client, StartBatch, AdvanceBatch, CompareBatch, AddLanes, RemoveLane)
-        controller.client.listeners.append(self._receive)
+        controller.client.listen(self._receive, BatchOpened)
 
     @property
     def batch(self) -> BatchSoFar | None:

@@ -12,7 +12,7 @@ from inspector.main.evidence import ExportPart
 from inspector.main.inside.keys import SCROLLS, inside_table, walking
 from inspector.main.tool import Host, OfferedHeat, Tool, ToolActions
 from inspector.session.requests import LookReplies
-from inspector.state.contributions import TokenChoices, compared
+from inspector.state.contributions import TokenChoices
 from inspector.state.gradients import asked_words, shares_of
 from inspector.widgets.actions import Action, Needs, both
 
@@ -75,9 +75,7 @@ class GradientsActions(ToolActions):
         """Look at a logit after the selected token: against the highlighted candidate, where that is another one."""
         from inspector.tools.gradients.screen import GradientsScreen
 
-        highlighted, choices = self.host.candidate, self.choices.at(self.timeline.before)
-        if highlighted is not None and highlighted.id not in compared(self.timeline)[:1]:
-            choices.against = highlighted.id
+        choices = self.choices.begin(self.timeline, self.host.candidate)
         self.open_screen(GradientsScreen(self.host, self.answers, choices))
 
 

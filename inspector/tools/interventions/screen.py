@@ -259,26 +259,12 @@ class InterventionsScreen(InsideScreen[HeadsSwept]):
     def hold(self) -> None:
         """Go on under what is chosen, in a branch that begins with this token."""
         if (swept := self._swept) is not None:
-            self._send(HoldInterventions(self.node, self.control.interventions(swept)), "")
+            self.continue_under(HoldInterventions(self.node, self.control.interventions(swept)))
 
     def release(self) -> None:
         """Go back to the model's own."""
         if self.timeline.under:
-            self._send(HoldInterventions(self.timeline.tip), "")
-
-    def _send(self, command: HoldInterventions, answer: str) -> None:
-        """Leave this screen, and have the session go on from the tip of what comes."""
-        host, recorded = self.host, self.host.controller.transport.recorded
-        self.leave()
-        if recorded:
-            host.answer(
-                f"A recording computes nothing: {key_for('go_live')} continues live, then "
-                f"{key_for('interventions')} and {key_for('interventions.hold')} hold it"
-            )
-            return
-        host.controller.timeline.select(None)
-        host.controller.client.do(command)
-        host.answer(answer)
+            self.continue_under(HoldInterventions(self.timeline.tip), "")
 
 
 # ---- the map: layers by heads and parts, each cell what happens where that unit alone is switched off ---

@@ -87,7 +87,7 @@ class LockstepControl:
         """What the second model needs that is being loaded, once that is known."""
         self.stopped = False
         """Whether the last one was stopped while it was loading."""
-        controller.client.listeners.append(self._receive)
+        controller.client.listen(self._receive, ModelFacts, Resampled)
 
     @property
     def state(self) -> LockstepSoFar:

@@ -28,7 +28,7 @@ class LookAheadActions(ToolActions):
         super().__init__(host)
         self.lines = LookAheadLines()
         self._client = host.controller.client
-        self._client.listeners.append(self.lines.receive)
+        self._client.listen(self.lines.receive, *LookAheadLines.TAKES)
         self._due = 0.0
 
     # ---- asking -----------------------------------------------------------------------------
@@ -37,7 +37,7 @@ class LookAheadActions(ToolActions):
         """Ask what might come after the candidates, where they are on screen."""
         panel = self.host.panel(CandidatesPanel)
         panel.ahead = self.lines
-        if self.ask(panel.wanted if panel.display else ()):
+        if self.ask(panel.wanted if self.lines.on and panel.display else ()):
             panel.redraw()
 
     def ask(self, ids: Sequence[int]) -> bool:
@@ -51,9 +51,9 @@ class LookAheadActions(ToolActions):
         """
         client, node = self._client, self.timeline.before
         for each in client.of(LookAhead):
-            if not self.lines.on or not ids or each.command.node != node:
+            if not ids or each.command.node != node:
                 each.cancel()  # the next is asked when it has ended
-        if client.outstanding or self.timeline.phase is not Phase.READY:
+        if not ids or client.outstanding or self.timeline.phase is not Phase.READY:
             return False
         question = self.lines.question(node, ids)
         if question is not None:

@@ -81,8 +81,8 @@ class SamplerActions(ToolActions):
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self._asks = self._open = False
-        """Whether the form is open; and whether the sampler is in sight beside it."""
+        self._asks = False
+        """Whether the form is open."""
         self._slot: int | None = None
         """The slot selected before, None for the tip."""
         self._second = Replies(self.controller.client, Explained, lambda explained: explained.node)
@@ -106,7 +106,7 @@ class SamplerActions(ToolActions):
 
         timeline, setup, trial = self.timeline, self.controller.setup, self.timeline.trial
         self._asks = True
-        self._open, self._slot = self.controller.stepping, None if timeline.following else timeline.slot
+        self.in_dialog, self._slot = self.controller.stepping, None if timeline.following else timeline.slot
         dialog = SamplingDialog(
             trial.settings if trial is not None else setup.settings,
             timeline.facts.vocabulary if timeline.facts else None,
@@ -118,11 +118,6 @@ class SamplerActions(ToolActions):
         )
         self.host.open(dialog, self._end)
         self.host.answer()
-
-    @property
-    def in_dialog(self) -> bool:
-        """Whether settings are tried."""
-        return self._open
 
     # ---- turning the temperature ------------------------------------------------------------
 
@@ -203,7 +198,7 @@ class SamplerActions(ToolActions):
         if self.turning and not (self.can_turn and not self._lesson_applies):
             queries.try_out(timeline, None)  # a run began, say, or the panel was left
             self.host.changed()
-        queries.watching = self._open or SAMPLER.id in self.host.shown
+        queries.watching = self.in_dialog or SAMPLER.id in self.host.shown
         if queries.watching:
             queries.ask(timeline)
             second = None if self._asks else self._of_second()
@@ -261,7 +256,7 @@ class SamplerActions(ToolActions):
 
     def _end(self, settings: Settings | None) -> None:
         """Apply the settings; or, where they were discarded, restore those before and the selected slot."""
-        self._asks = self._open = False
+        self._asks = self.in_dialog = False
         if settings is not None and not self.controller.transport.recorded:
             self.controller.setup.apply(settings)
             self.host.answer()

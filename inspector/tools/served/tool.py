@@ -47,7 +47,7 @@ class ServedActions(ToolActions):
         self._facts: Record | None = None
         if first is not None:
             self._rescoring = Rescoring(first.request, first.reply)
-        self.controller.client.listeners.append(self._hear)
+        self.controller.client.listen(self._hear, ModelFacts, PromptOpened, Prefilled)
 
     # ---- opening ----------------------------------------------------------------------------
 

@@ -246,26 +246,12 @@ class SteeringScreen(InsideScreen[StrengthsSwept]):
     def hold(self) -> None:
         """Go on with it, in a branch that begins with this token."""
         if self.direction is not None:
-            self._send(HoldInterventions(self.node, (self._unit(self.direction),)))
+            self.continue_under(HoldInterventions(self.node, (self._unit(self.direction),)))
 
     def release(self) -> None:
         """Go back to the model's own."""
         if self.timeline.under:
-            self._send(HoldInterventions(self.timeline.tip))
-
-    def _send(self, command: HoldInterventions) -> None:
-        """Leave this screen, and have the session go on from the tip of what comes."""
-        host, recorded = self.host, self.host.controller.transport.recorded
-        self.leave()
-        if recorded:
-            host.answer(
-                f"A recording computes nothing: {key_for('go_live')} continues live, then {key_for('steering')} and "
-                f"{key_for('steering.hold')} hold it"
-            )
-            return
-        host.controller.timeline.select(None)
-        host.controller.client.do(command)
-        host.answer()
+            self.continue_under(HoldInterventions(self.timeline.tip))
 
     def save(self) -> None:
         """Ask for a file, and save the direction to it."""

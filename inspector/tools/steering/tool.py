@@ -100,7 +100,7 @@ class SteeringControl:
         self.followed: tuple[int, int] | None = None
         """Places of the two candidates whose logits are followed, the most probable first; None for those that the
         direction is named after, or else the first two."""
-        client.listeners.append(self._receive)
+        client.listen(self._receive, Prefilled)
 
     @property
     def timeline(self) -> Timeline:

@@ -115,6 +115,10 @@ class TreePanel(Widget, can_focus=True):
         self.set_class(timeline.conceals("tree"), "-concealed")
         self._entitle(timeline)
 
+    def follows(self, timeline: Timeline) -> bool:
+        """Whether it has taken in the path of a timeline, but for tokens that were added to it."""
+        return timeline is self._timeline and self._table.view.has_path(timeline)
+
     def _entitle(self, timeline: Timeline) -> None:
         branches, hidden = timeline.tree.branches, timeline.tree.marks.hidden
         title = f"Tree · {counted(len(branches), branches.count)}" if len(branches) else "Tree"

@@ -25,7 +25,7 @@ from inspector.state.session_tree import NOTE, STAR
 from inspector.state.speculation import Speculation
 from inspector.state.timeline import Timeline
 from inspector.tools.tree.view import TreeView
-from inspector.widgets.canvas import Row, centred, set_line_count, strip_of, why_empty
+from inspector.widgets.canvas import Row, centred, reveal, set_line_count, strip_of, why_empty
 from inspector.widgets.inks import Inked
 
 _MARK, _LEAST_TEXT = 2, 30
@@ -226,7 +226,7 @@ class TreeTable(ScrollView, Inked, can_focus=False):
             self._refresh_changed()
         if self.view.row != self._row:
             self._row = self.view.row
-            self.reveal()
+            reveal(self, self.view.row)
 
     def _refresh_changed(self) -> None:
         """Have those rows in sight painted again that look different."""
@@ -250,14 +250,6 @@ class TreeTable(ScrollView, Inked, can_focus=False):
             if branch is not None and branch.first != node:
                 self._inner.setdefault(branch.first, []).append(mark)
 
-    def reveal(self) -> None:
-        """Scroll the cursor into sight."""
-        row, top, rows = self.view.row, self.scroll_offset.y, max(1, self.size.height - 1)
-        if 0 <= row < top:
-            self.scroll_to(y=row, animate=False, immediate=True, force=True)
-        elif row >= top + rows:
-            self.scroll_to(y=row - rows + 1, animate=False, immediate=True, force=True)
-
     def restyle(self) -> None:
         """Every row looks different: another theme or width."""
         self._strips.clear()
@@ -274,7 +266,7 @@ class TreeTable(ScrollView, Inked, can_focus=False):
         """Catch up with what happened while the panel was hidden."""
         if self._timeline is not None:
             self.show(self._timeline)
-            self.reveal()
+            reveal(self, self.view.row)
 
     def notify_style_update(self) -> None:
         super().notify_style_update()

@@ -43,8 +43,10 @@ class TreeActions(ToolActions):
         return self.host.arrangement.current == TREE.id
 
     def show(self) -> None:
-        """Show the branches."""
-        self.panel.show(self.timeline)
+        """Show the branches; out of sight they follow another path alone, which unfolds those that it goes through."""
+        panel = self.panel
+        if TREE.id in self.host.shown or not panel.follows(self.timeline):
+            panel.show(self.timeline)
 
     def pressed(self, key: str) -> None:
         """The key that follows the tip does so in the tree too, wherever the person is."""

@@ -158,7 +158,7 @@ def test_greedy_takes_the_first_of_the_most_probable_and_draws_nothing() -> None
 
 def test_barred_tokens_are_out_and_said_to_be() -> None:
     row = np.array([5.0, 1.0, 0.0], np.float32)
-    sampled = sample(row, log_softmax(row), Settings(), 0.0, Context(barred=(0,)))
+    sampled = sample(row, log_softmax(row), Settings(min_tokens=1), 0.0, Context(barred=(0,)))
     assert sampled.picked == 1
     assert sampled.names[sampled.cut[0]] == "min-tokens"
 

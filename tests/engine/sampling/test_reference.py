@@ -45,6 +45,7 @@ SETTINGS = st.builds(
     min_p=st.sampled_from([0.0, 0.01, 0.1, 1.0]),
     min_tokens_to_keep=st.sampled_from([1, 1, 2, 5, 40]),
     top_k=st.sampled_from([0, 1, 3, 20]),
+    min_tokens=st.just(1),
     xtc_probability=st.sampled_from([0.0, 1.0]),
     xtc_threshold=st.sampled_from([0.0, 0.02, 0.1, 0.5]),
     logit_bias=st.lists(st.tuples(IDS, st.sampled_from([-100.0, -1.5, 0.3, 12.0])), max_size=2).map(tuple),
@@ -123,7 +124,7 @@ def test_any_order_gives_what_its_definitions_give_at_length(
 
 
 def test_barring_all_that_a_filter_left_is_an_error_of_the_settings() -> None:
-    settings = Settings(temp=1.0, top_k=1, sampler_order=("top-k", *MLX_LM[:8], "temperature"))
+    settings = Settings(temp=1.0, top_k=1, min_tokens=1, sampler_order=("top-k", *MLX_LM[:8], "temperature"))
     row = np.array([0, 5, 1], np.float32)
     with pytest.raises(StepError, match=r"min-tokens cut every token .* Put it before the filters"):
         sample(row, log_softmax(row), settings, 0.5, Context(barred=(1,)))

@@ -62,7 +62,7 @@ def done(session: HeadlessSession, verb: str, given: str) -> Before:
     """Have the engine do what an action says; gives what was before, and what was seen meanwhile."""
     controller = session.controller
     before = Before(controller.timeline.tip, 0, controller.queries.in_force, [])
-    controller.client.listeners.append(before.since.append)
+    controller.client.listen(before.since.append)
     for command in VERBS[verb].commands(given, controller):
         controller.client.request(command)
     session.until(lambda: not controller.client.outstanding)
@@ -101,7 +101,7 @@ def test_what_a_lesson_asks_is_not_taken_for_what_the_learner_looks_at() -> None
         scope = Scope(controller)
         done(session, "prompt", lesson.prompt)
         before = Before(controller.timeline.tip, 0, controller.queries.in_force, [])
-        controller.client.listeners.append(before.since.append)
+        controller.client.listen(before.since.append)
         (question,) = VERBS["attention"].commands("", controller)
         scope.ask(question)
         session.until(lambda: not controller.client.outstanding)

@@ -350,5 +350,5 @@ async def test_what_a_dialog_asked_is_not_answered_while_the_program_ends(rig: R
     client = rig.app.controller.client
     (asked,) = [each for each in client.requests if client.requests[each].command.kind == "ReadGrammar"]
     rig.app.inbox.emit(Ended("ReadGrammar", request=asked))
-    rig.app.inbox._hurry()
+    rig.app.inbox.drain()
     assert called == []

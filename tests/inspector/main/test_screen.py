@@ -22,8 +22,7 @@ from inspector.main.panels.steps import StepsPanel
 from inspector.main.panels.text import TextPanel
 from inspector.main.panels.timing import TimingPanel
 from inspector.main.screen import MainScreen
-from inspector.main.tool import CandidateChosen, SlotSelected, ToolActions
-from inspector.tools.registry import TOOLS
+from inspector.main.tool import CandidateChosen, SlotSelected
 from inspector.widgets.canvas import why_empty
 from tests.inspector.fakes import HOSTILE, TORN, Session
 from tests.inspector.rig import FakeEngine, Rig, run
@@ -636,23 +635,6 @@ async def test_another_candidate_has_the_candidates_drawn_alone(rig: Rig) -> Non
     drawn.clear()
     await rig.press("left")
     assert {"KVPanel", "TimingPanel"} <= set(drawn)
-
-
-async def test_a_step_asks_tools_with_a_panel_alone_whether_a_dialog_leaves_it_in_sight(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[str] = []
-
-    def in_dialog(actions: ToolActions) -> bool:
-        asked.append(type(actions).__name__)
-        return False
-
-    await rig.ready()
-    monkeypatch.setattr(ToolActions, "in_dialog", property(in_dialog))
-    await rig.push([rig.session.step()])
-    with_panel = {type(rig.app.main.actions[tool.id]).__name__ for tool in TOOLS if tool.panel is not None}
-    assert asked
-    assert {*asked} <= with_panel
 
 
 def counted(panel: Widget, name: str, calls: list[str]) -> None:

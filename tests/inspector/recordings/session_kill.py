@@ -38,7 +38,7 @@ async def live(directory: Path, pipe: int) -> None:
         if isinstance(record, Step):
             os.write(pipe, struct.pack("<id", record.node, time.monotonic()))
 
-    app.controller.client.listeners.append(tell)
+    app.controller.client.listen(tell)
     async with app.run_test(size=(80, 24)) as pilot:
         while not app.controller.stepping:
             await pilot.pause(0.02)

@@ -52,7 +52,7 @@ class Editing:
         self.owns: dict[int, int] = {}
         """By the first nodes of branches under interventions, the same tokens as the model itself has them."""
         self.kept: list[Record | Settings] = []
-        self.controller.client.listeners.append(self.kept.append)
+        self.controller.client.listen(self.kept.append)
         self.push([*self.made.load(), *self.made.open(), *self.made.steps(4)])
 
     @property

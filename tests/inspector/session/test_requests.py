@@ -124,7 +124,7 @@ def test_each_record_is_told_as_it_comes_after_the_timeline_took_it_in() -> None
     def then(request: Request[TakeStep]) -> None:
         seen.append(("then", asking.client.timeline.tip, bool(asking.client.outstanding)))
 
-    asking.client.listeners.append(lambda record: seen.append(("listener", 0, False)))
+    asking.client.listen(lambda record: seen.append(("listener", 0, False)))
     request = asking.client.request(TakeStep(), then, each)
     step = made.step()
     asking.tell(request.command, Measuring("Step", 1, 2, "x"), step)
@@ -155,7 +155,7 @@ def test_what_a_request_hides_reaches_nobody_but_its_asker() -> None:
     for record in [*made.load(), *made.open()]:
         asking.client.receive(record)
     timeline, heard, told = asking.client.timeline, [], []
-    asking.client.listeners.append(heard.append)
+    asking.client.listen(heard.append)
     request = asking.client.request(MoveTo(1), each=told.append, hides=(Loading, Failure, ModelFacts))
     hidden = (Loading("weights", 0, 0, ""), Failure("Load", "No.", ""), timeline.facts)
     asking.tell(request.command, *hidden, end=False)

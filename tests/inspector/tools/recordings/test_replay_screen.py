@@ -224,7 +224,7 @@ async def test_the_tree_goes_to_branches_and_comparing_works(replay: Rig) -> Non
 async def test_searching_finds_what_was_recorded(replay: Rig) -> None:
     asked = protocol.FindTokens(replay.timeline.before, "#" + str(replay.timeline.next.candidates[0].id))
     told = []
-    replay.app.controller.client.listeners.append(told.append)
+    replay.app.controller.client.listen(told.append)
     replay.app.controller.client.backend.send(asked)
 
     def answers() -> list[object]:

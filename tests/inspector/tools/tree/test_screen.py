@@ -192,7 +192,7 @@ async def test_one_dialog_asks_for_name_note_and_caption(rig: Rig) -> None:
 async def test_marks_come_as_records_that_others_hear(rig: Rig) -> None:
     ends = await forked(rig)
     told: list[object] = []
-    rig.app.controller.client.listeners.append(told.append)
+    rig.app.controller.client.listen(told.append)
     await rig.press("b", "up", "x", "u")
     assert [type(record) for record in told] == [Marked, Deleted, Undone, Undeleted]
     assert rig.timeline.tree.branches.of(ends[2]) is not None
