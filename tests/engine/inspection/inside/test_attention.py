@@ -12,10 +12,10 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from engine.errors import Cancelled, StepError
+from engine.errors import Cancelled, EngineError, StepError
 from engine.inspection.inside import attention
 from engine.inspection.inside import attention as heads_module
-from engine.inspection.inside.attention import read_attention, read_triangle, score_heads
+from engine.inspection.inside.attention import ROWS, read_attention, read_triangle, score_heads
 from engine.inspection.inside.capture import LESS, QUANTIZED, SHORTER
 from engine.inspection.inside.taps import AttentionRun, Taps
 from engine.model.load import load
@@ -25,8 +25,9 @@ from engine.settings import LoadSettings
 from inspector.state.heads import found_words
 from tests.engine.inspection.inside.looking import PROMPT, difference, loaded, look, opened
 from tests.engine.inspection.inside.plain import PLAIN
+from tests.engine.inspection.inside.test_families import METAL
 from tests.engine.sessions import begun
-from tests.families import WINDOW
+from tests.families import FAMILIES, WINDOW
 from tests.zoo import Zoo
 
 NEAR = 1e-5
@@ -489,3 +490,41 @@ def test_duplicates_on_a_path_are_counted_by_their_tokens() -> None:
     assert score.duplicate == 1.0
     (none,) = planted([[1.0, 0], [1.0, 0]], [7, 8]).scores()
     assert none.duplicate is None
+
+
+# ---- all families -------------------------------------------------------------------------------
+
+NO_HEADS = {
+    "deepseek_v41": "which tokens the keys belong to isn't known",
+    "iquestloopcoder": "runs the parts of its layers itself",
+    "mamba": "keeps states instead of keys and values",
+    "mamba2": "keeps states instead of keys and values",
+    "rwkv7": "keeps states instead of keys and values",
+}
+"""Families of which no head can be scored, and why."""
+
+
+@pytest.mark.slow
+def test_report_of_what_heads_do_in_all_families(models: Path) -> None:
+    """Prints a report: `pytest -m slow -s`. Over the path, and over random texts and the same again."""
+    worst, refused = {"forward": (0.0, ""), "attention": (0.0, ""), "rows": (0.0, "")}, {}
+    for family in FAMILIES:
+        try:
+            session = opened(loaded(models, family))
+            reads = [over(session, RepeatedTexts(8, 2)), scored(session)]
+        except EngineError as error:
+            refused[family] = str(error)
+            continue
+        for read in reads:
+            assert read.facts.failed is None, family
+            worst |= {
+                check.name: max(worst[check.name], (check.error, family)) for check in read.facts.checks
+            }
+            for each in read.heads:
+                shares = each.previous, each.induction, each.first, each.duplicate
+                assert all(share is None or 0 <= share <= 1 + ROWS for share in shares), (family, each)
+    print(f"\n{len(FAMILIES) - len(refused)} of {len(FAMILIES)} families, worst {worst}; refused {refused}")
+    expected = NO_HEADS if mx.metal.is_available() else NO_HEADS | dict.fromkeys(METAL, "No Metal back-end")
+    assert refused.keys() == expected.keys()
+    assert all(why in refused[family] for family, why in expected.items())
+    assert worst["forward"][0] == 0.0

@@ -287,6 +287,13 @@ def test_as_a_command(zoo: Zoo) -> None:
 # ---- all families ------------------------------------------------------------------------------
 
 
+NONE = {
+    "bitnet", "deepseek_v41", "falcon_h1", "gemma3n", "iquestloopcoder", "kimi_k3", "mamba", "mamba2", "muse_spark",
+    "nanbeige", "rwkv7",
+}  # fmt: skip
+"""Of which no layer's scores are told: `REFUSES` says why, or they need Metal."""
+
+
 def judged(directory: Path, family: str) -> Iterator[tuple[int, ScoreRead | str]]:
     """What becomes of one head of each layer: the record, or why there is none."""
     session = opened(loaded(directory, family))
@@ -328,6 +335,6 @@ def test_all_families(tmp_path: Path) -> None:
     print(f"\n{len(works)} of {len(FAMILIES)} families, worst {worst}")
     for family, why in refused.items():
         print(f"{family}: {why}")
-    assert len(works) >= 105
+    assert {*FAMILIES} - {*works} == NONE
     assert worst["scores"] <= 1e-5
     assert worst["weights"] <= 1e-4
