@@ -970,7 +970,7 @@ class Branch(Passage):
         """Read which experts the last token here went through, and what recurrent layers keep after it.
 
         Raises:
-            StepError: What was read is not what the model computes.
+            StepError: The model has neither experts nor recurrent layers, or what was read is not what it computes.
         """
         read = self._line.do(protocol.ReadExperts(self.node)).answer(protocol.ExpertsRead)
         _see("experts", read.facts)

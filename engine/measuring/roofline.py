@@ -19,7 +19,6 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 from mlx_lm.models import cache as caches
-from mlx_lm.models import switch_layers
 
 from engine.cache.kinds import kind_named
 from engine.errors import Cancelled
@@ -28,7 +27,7 @@ from engine.measuring.profile import RepeatedStep
 from engine.model.forward import Runner
 from engine.model.layers import calls, patched
 from engine.model.load import Loaded
-from engine.model.weights import own_arrays, own_parameters
+from engine.model.weights import SWITCHED, experts_of, own_arrays, own_parameters
 from engine.protocol import KVGroup, Measuring, ModelFacts, RooflineMeasured, Work
 from engine.session.session import Session
 from engine.task import Stopped, never
@@ -258,7 +257,7 @@ def weights_of(model: Any) -> Weights:
         size, count = sum(array.nbytes for array in own), own_parameters(module)
         if isinstance(module, nn.Embedding | nn.QuantizedEmbedding) and id(module) not in tied:
             read += size // module.weight.shape[0]
-        elif isinstance(module, switch_layers.SwitchLinear | switch_layers.QuantizedSwitchLinear):
+        elif isinstance(module, SWITCHED):
             share = min(1.0, chosen / module.num_experts) if chosen else 1.0
             parameters, read, experts = (
                 parameters + round(count * share),
@@ -267,18 +266,11 @@ def weights_of(model: Any) -> Weights:
             )
         else:
             parameters, read = parameters + count, read + size
-    share = _share(model, chosen)
+    count = experts_of(model)
+    share = min(1.0, chosen / count) if chosen and count else 1.0
     if experts and not chosen:
         notes.append("How many experts a token goes through isn't known: all of them are counted.")
     return Weights(parameters, read, experts, share, tuple(notes))
-
-
-def _share(model: Any, chosen: int | None) -> float:
-    experts = [
-        module.num_experts for _, module in model.named_modules()
-        if isinstance(module, switch_layers.SwitchLinear | switch_layers.QuantizedSwitchLinear)
-    ]  # fmt: skip
-    return min(1.0, chosen / max(experts)) if chosen and experts else 1.0
 
 
 def _chosen(model: Any) -> int | None:

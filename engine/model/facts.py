@@ -24,6 +24,7 @@ from engine.model.tokens import Tokens
 from engine.model.weights import (
     bytes_of,
     dtype_of,
+    experts_of,
     free_bytes,
     memory_of_device,
     parameters_of,
@@ -48,6 +49,8 @@ class Whole:
     quantization: str | None
     learned_positions: bool
     """True if positions beyond its window have no embedding."""
+    experts: int
+    """Of its largest mixture; 0 for none."""
 
     @property
     def weights(self) -> str:
@@ -65,18 +68,23 @@ def whole_of(model: Any, config: dict[str, Any]) -> Whole:
         dtype=dtype_of(model),
         quantization=quantization_of(model),
         learned_positions=any(name.split(".")[-1] in LEARNED_POSITIONS for name, _ in model.named_modules()),
+        experts=experts_of(model),
     )
 
 
 def _embedding_rows(model: Any, config: dict[str, Any]) -> int:
-    """Number of ids that may reach the model: an id beyond ends the process."""
+    """Number of ids that may reach the model: an id beyond ends the process.
+
+    Of several tables, as of n-grams beside the tokens, the one that is as large as the vocabulary.
+    """
+    vocabulary = int(first_of(config, "vocab_size") or 0)
     rows = [
         int(module.weight.shape[0])
         for name, module in model.named_modules()
         if isinstance(module, nn.Embedding | nn.QuantizedEmbedding)
         and name.split(".")[-1] not in LEARNED_POSITIONS
     ]
-    return max(rows) if rows else int(first_of(config, "vocab_size") or 0)
+    return vocabulary if vocabulary in rows or not rows else max(rows)
 
 
 def first_of(config: dict[str, Any], *names: str) -> Any:
@@ -129,6 +137,7 @@ def facts_of(
         load_ms=load_ms,
         free_bytes=free_bytes(),
         memory_of=memory_of_device(),
+        experts=whole.experts,
     )
 
 

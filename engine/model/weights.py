@@ -8,7 +8,7 @@ from typing import Any, cast
 import mlx.core as mx
 import mlx.nn as nn
 from mlx.utils import tree_flatten
-from mlx_lm.models.switch_layers import QuantizedSwitchLinear
+from mlx_lm.models.switch_layers import QuantizedSwitchLinear, SwitchLinear
 from mlx_lm.utils import dequantize_model, maybe_set_recommended_wired_limit
 
 from engine.errors import LoadError
@@ -16,6 +16,8 @@ from engine.memory import MemoryOf, memory_available, memory_installed
 
 SCALING = ("scales", "biases", "global_scale")
 """Arrays that belong to a packed weight and are no parameters of their own."""
+SWITCHED = (SwitchLinear, QuantizedSwitchLinear)
+"""The matrices of all experts of a mixture in one array."""
 
 
 def own_arrays(module: Any) -> dict[str, mx.array]:
@@ -73,6 +75,15 @@ def parameters_of(model: Any) -> int:
 def bytes_of(model: Any) -> int:
     """Bytes of a model's weights, each array once."""
     return sum(array.nbytes for module in _modules(model) for array in own_arrays(module).values())
+
+
+def experts_of(model: Any) -> int:
+    """Number of experts of a model's largest mixture, in one array or as modules of their own; 0 where it has none."""
+    counts = [
+        int(each.num_experts) if isinstance(each, SWITCHED) else len(each.get("experts") or ())
+        for each in _modules(model)
+    ]
+    return max(counts, default=0)
 
 
 def _modules(model: Any) -> list[Any]:

@@ -77,11 +77,23 @@ class ModelFacts(Record):
     """Memory that its caches could take where it computes, once it was loaded; None where that isn't known."""
     memory_of: MemoryOf = "machine"
     """Whose memory that is."""
+    experts: int | None = None
+    """Of its largest mixture of experts; 0 for none, None where that isn't known, as in a trace from before."""
 
     @property
     def ran(self) -> bool:
         """True if there is a model; False where a server's reply is shown, of which no model is known."""
         return self.layers > 0
+
+    @property
+    def attends(self) -> bool:
+        """Whether a layer may look at earlier tokens; False where all of them are known to keep states instead."""
+        return set(self.cache_kinds) != {"recurrent"}
+
+    @property
+    def chooses_or_keeps(self) -> bool:
+        """Whether a layer may choose experts or keep a state; False where it is known that none does."""
+        return self.experts != 0 or not {*self.cache_kinds} <= {"plain", "quantized", "rotating", "chunked"}
 
     @property
     def room(self) -> Room | None:

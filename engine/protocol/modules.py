@@ -17,6 +17,9 @@ class ReadModules(Look):
     """What is inside the model: one token runs on caches of its own; answered by `ModelModules`."""
 
 
+NEITHER = "This model has neither experts nor recurrent layers."
+
+
 @frozen
 class ReadExperts(Look):
     """Which experts a token goes through, and what recurrent layers keep after it; answered by `ExpertsRead`."""

@@ -11,6 +11,7 @@ from inspector.main.arrangement import PanelPlace, Place
 from inspector.main.tool import Tool, ToolActions
 from inspector.session.controller import Controller
 from inspector.session.transport import REFUSED
+from inspector.state.lockstep import LockstepSoFar
 from inspector.state.timeline import Phase, Timeline
 from inspector.widgets.actions import Action, ActionTable, Needs, Offered, refuse_doubles, section
 
@@ -234,7 +235,17 @@ def available(action: Action, controller: Controller) -> bool:
         return False
     if Needs.MODEL in action.needs and controller.timeline.facts is None and not action.refusal:
         return False
+    if lacking(action, controller):
+        return False
     return _has_distribution(action, controller)
+
+
+def lacking(action: Action, controller: Controller) -> str:
+    """Why the model that is looked at has nothing of what an action shows, with advice; empty where it may have."""
+    timeline = controller.timeline
+    looked = timeline.of(LockstepSoFar).looked
+    facts = timeline.facts if looked is None else looked.facts
+    return "" if facts is None else with_keys(action.lacks(facts))
 
 
 def refusal(action: Action, controller: Controller, own: ToolActions) -> str:
@@ -249,6 +260,8 @@ def refusal(action: Action, controller: Controller, own: ToolActions) -> str:
         return OPENING
     if controller.away and (action.needs & _ASKING or action.moves) and not controller.transport.recorded:
         return controller.away
+    if lacks := lacking(action, controller):
+        return lacks
     if Needs.ENGINE in action.needs and controller.transport.recorded and not action.recorded(own):
         return controller.transport.bound or with_keys(REFUSED)
     if Needs.MODEL in action.needs and controller.timeline.facts is None:

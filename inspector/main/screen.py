@@ -31,6 +31,7 @@ from inspector.main.key_table import (
     available,
     key_table,
     keys_markdown,
+    lacking,
     panels_of,
     refusal,
     screen_markdown,
@@ -455,10 +456,11 @@ class MainScreen(KeyedScreen[None]):
         """The actions that show the answers of the open tab, without a panel that stands beside them anyway."""
         wide = self._panel_layout.now is Layout.GRID
         beside = [panel.view for panel in self.arrangement.panels if wide and panel.place is Place.STEPS]
+        views = (each for each in self.table.views[self.tab] if each.id not in beside)
         return [
             each
-            for each in self.table.views[self.tab]
-            if each.id not in beside and each.offered(self.actions[self.table.tool(each.id).id])
+            for each in views
+            if each.offered(self.actions[self.table.tool(each.id).id]) and not lacking(each, self.controller)
         ]
 
     def _follow_view(self) -> None:

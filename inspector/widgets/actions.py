@@ -22,6 +22,7 @@ from textual.style import Style
 from textual.widget import Widget
 
 from engine.frozen import frozen
+from engine.protocol import ModelFacts
 from inspector.keys import KEYS, TABS_OF, names_of, shown, typed, with_keys
 from inspector.widgets.painting import LaidOutOnce
 
@@ -78,6 +79,9 @@ class Action:
     `…` at the end says that it asks for something first."""
     offered: Callable[[Any], bool] = field(default=lambda own: True)
     """Whether the line under the tabs has that word now, given the owner."""
+    lacks: Callable[[ModelFacts], str] = field(default=lambda facts: "")
+    """Why a model has nothing of what it shows, and what has, given the model's facts; empty where it may have some.
+    `{modules}` in it is the key of that action."""
     keys: str = ""
     """As `KEYS` has them, of a tool from outside, which is not in that table, and of a note."""
     tab: str = "1"

@@ -88,7 +88,6 @@ def test_the_lines_of_the_first_page_do_what_they_say(story: Session, tmp_path: 
     assert s.at(12).moved(0).kl_bits == pytest.approx(0, abs=1e-6)
     assert s.at(12).moved(5).kl_bits > 0.001
     assert [text for text, _, _ in s.at(12).moved(5).tokens[:1]] == [s.at(12).sampler().top(1)[0].text]
-    assert s.at(12).experts().record.layers == ()
     rows = s.modules().rows
     assert next(row for row in rows if row["hooks"] == "hook_embed")["parameters"] == 4096 * 256
     with s.off("blocks.5.attn.hook_z[0]"):
@@ -337,7 +336,7 @@ def run_without(session: Session, units: str) -> None:
         (lambda s: s.off("no").__enter__(), StepError, "'no' is not a unit: write L6 h1, L3 mlp or L4."),
         (lambda s: compare(s, open(prompt="A")), StepError, "two sessions"),
         (lambda s: s.gradients(" a big dog"), PromptError, "is 3 tokens, not one"),
-        (lambda s: s.experts().weights(0), StepError, "Layer 0 has no experts"),
+        (lambda s: s.experts(), StepError, "has neither experts nor recurrent layers"),
         (lambda s: s.off("blocks.3.attn.hook_pattern").__enter__(), StepError, "These can: hook_z"),
         (lambda s: s.attention().weights(99), StepError, "Layer 99 has no attention"),
         (lambda s: s.scores(99), StepError, "There is no layer 100"),

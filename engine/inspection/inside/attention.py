@@ -426,7 +426,8 @@ def score_heads(
         The progress, then the scores; `HeadScore` defines them.
 
     Raises:
-        StepError: There is no such node, or it is the root; there can be no such texts.
+        StepError: There is no such node, or it is the root; there can be no such texts; of no head the weights are
+            known.
         Cancelled: `stopped` returned True.
     """
     session.check_node(node)
@@ -439,7 +440,7 @@ def score_heads(
         session, ids, session.tree.chunks(node), ScoreHeads.kind, sums.take, stopped
     ):
         if isinstance(result, CaptureFacts):
-            yield HeadsScored(node, len(ids), sums.scores(), sums.repeats, result)
+            yield HeadsScored(node, len(ids), _scores(session, node, sums), sums.repeats, result)
         else:
             yield result
 
@@ -465,10 +466,22 @@ def _score_texts(
             else:
                 done, total = place * each + result.done, texts.count * each
                 yield replace(result, done=done, total=total, detail="random tokens, repeated")
-        scores.append(sums.scores())
+        scores.append(_scores(session, node, sums))
     heads = tuple(map(_mean, zip(*scores, strict=True)))
     repeats = texts.count * texts.length
     yield HeadsScored(node, texts.count * each, heads, repeats, together(facts), texts)
+
+
+def _scores(session: Session, node: int, sums: _ScoreSums) -> tuple[HeadScore, ...]:
+    """The scores that are there.
+
+    Raises:
+        StepError: There are none; with the reason.
+    """
+    if not (scores := sums.scores()):
+        why = " ".join(read_attention(session, node).missing)
+        raise StepError(why, "Switch parts off instead to see what they do.")
+    return scores
 
 
 def _check_texts(texts: RepeatedTexts) -> None:

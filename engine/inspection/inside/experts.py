@@ -18,12 +18,13 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.cache.kinds import kind_of
+from engine.errors import StepError
 from engine.frozen import slotted
 from engine.inspection.inside.capture import Capture, before, capture
-from engine.inspection.inside.modules import SWITCHED
 from engine.inspection.inside.taps import flat_caches
 from engine.model.layers import Patch, calls, decoder_layers, hidden
-from engine.protocol import Check, ExpertLayer, ExpertsRead, StateArray
+from engine.model.weights import SWITCHED, experts_of
+from engine.protocol import NEITHER, Check, ExpertLayer, ExpertsRead, StateArray
 from engine.session.session import Session
 from engine.task import Stopped, never
 
@@ -142,7 +143,7 @@ def read_experts(session: Session, node: int, stopped: Stopped = never) -> Exper
         stopped: Polled before each chunk and forward.
 
     Raises:
-        StepError: There is no such node, or it is the root.
+        StepError: There is no such node, or it is the root; the model has neither experts nor recurrent layers.
         Cancelled: `stopped` returned True.
     """
     begun = time.perf_counter()
@@ -150,7 +151,10 @@ def read_experts(session: Session, node: int, stopped: Stopped = never) -> Exper
     taken = capture(session, node, also=switches.patches(), stopped=stopped)
     layers = tuple(_layer(choice, taken.bound) for choice in switches.choices)
     states = tuple(_states(session, taken, stopped))
-    missing = _missing(switches, layers, states)
+    mixes = experts_of(session.runner.model) > 0
+    if not (mixes or states):
+        raise StepError(NEITHER, "Look at its modules instead: they show what it is made of.")
+    missing = _missing(mixes, layers, states)
     read = [(layer.error, layer.layer) for layer in layers if layer.weights and layer.error is not None]
     checks = [Check("experts", max(read)[0], taken.bound, f"layer {max(read)[1] + 1}")] if read else []
     return ExpertsRead(node, layers, states, missing, taken.facts(begun, session, *checks))
@@ -205,9 +209,7 @@ def _arrays(layer: int, before: list[Any], after: list[Any]) -> Iterator[StateAr
         yield StateArray(layer, tuple(array.shape), dtype, array.nbytes, norm, old, changed)
 
 
-def _missing(
-    switches: _Switches, layers: tuple[ExpertLayer, ...], states: tuple[StateArray, ...]
-) -> tuple[str, ...]:
+def _missing(mixes: bool, layers: tuple[ExpertLayer, ...], states: tuple[StateArray, ...]) -> tuple[str, ...]:
     """What can't be shown, a sentence each."""
     sentences = []
     lacking = [layer for layer in layers if not layer.weights]
@@ -218,15 +220,13 @@ def _missing(
             f": {why} {off:.2g}" if off is not None else ": the mixture is not a plain sum of its experts"
         )
         sentences.append(f"The weights of {_count(len(lacking), 'layer')} are not known{reason}.")
-    if switches._known and not layers:
+    if mixes and not layers:
         sentences.append("The chosen experts are not known: this model calls them in its own way.")
     if states:
         sentences.append(
             "A recurrent layer has no weights over earlier tokens: its state mixes them all, and does "
             "not show which token a number came from."
         )
-    if not (switches._known or states):
-        sentences.append("This model has neither experts nor recurrent layers.")
     return tuple(sentences)
 
 

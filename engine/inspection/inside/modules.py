@@ -11,7 +11,6 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 from mlx_lm.models import cache as caches
-from mlx_lm.models import switch_layers
 
 from engine.cache.kinds import kind_of
 from engine.frozen import slotted
@@ -19,7 +18,7 @@ from engine.inspection.inside.rounding import unit_of
 from engine.inspection.inside.taps import flat_caches
 from engine.inspection.inside.wiring import CLOSE, CLOSE_LESS, Ran, Vector, joined, mlp_facts, vector
 from engine.model.layers import Patch, calls, decoder_layers, hidden, kept, patched, role_of
-from engine.model.weights import dtype_of, is_packed, own_arrays, own_parameters
+from engine.model.weights import SWITCHED, dtype_of, is_packed, own_arrays, own_parameters
 from engine.protocol import (
     ExpertFacts,
     HeadFacts,
@@ -321,8 +320,6 @@ def _array(module: Any, name: str, array: mx.array) -> WeightArray:
 # on.
 
 EMBEDDINGS = (nn.Embedding, nn.QuantizedEmbedding)
-SWITCHED = (switch_layers.SwitchLinear, switch_layers.QuantizedSwitchLinear)
-"""The matrices of all experts of a mixture in one array."""
 NEVER = 1 << 30
 """The place in the order of a module that wasn't called."""
 fused_attention = mx.fast.scaled_dot_product_attention

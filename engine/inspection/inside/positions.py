@@ -109,12 +109,12 @@ def _refuse(session: Session, change: PositionChange, watch: PositionWatch) -> N
         if not watch.keys and not watch.computed_itself:
             raise StepError(
                 f"{family} has no attention, and so no causal mask: its state takes in one token after another.",
-                "Look at another view: press tab.",
+                "Look at another view.",
             )
     elif watch.use.way == "none":
         raise StepError(
             f"{family} is never given a position: only the order in which tokens go through it counts.",
-            "A wrong offset can't be given to it. Press tab for another view.",
+            "A wrong offset can't be given to it. Look at another view.",
         )
 
 
@@ -170,7 +170,7 @@ def _forward(
             raise
         raise StepError(
             f"This model derives more than positions from the offset: with {by:+d} its forward fails ({error}).",
-            "Try the view without the mask, or another view: press tab.",
+            "Try it without the mask, or look at another view.",
         ) from error
     return np.array(row)
 

@@ -129,7 +129,18 @@ TITLES: Mapping[type[View], str] = {
     ScoreRead: "Why it looks there", ExpertsRead: "Experts and states", PositionTried: "Another position",
 }  # fmt: skip
 """What the view of each record is called."""
+LACKED: Mapping[str, tuple[str, type[View]]] = {
+    TryPosition.kind: ("position", PositionTried),
+    ReadExperts.kind: ("experts", ExpertsRead),
+    ScoreHeads.kind: ("heads", HeadsScored),
+}
+"""What a model may have nothing of, by the command's kind: the event and the record of its answer."""
 Part = TypeVar("Part")
+
+
+def _lacked(failure: Failure) -> tuple[str, type[View]] | None:
+    """What a model has nothing of, or can't be asked; None for any other failure."""
+    return LACKED.get(failure.command) if failure.expected else None
 
 
 @dataclass
@@ -395,10 +406,10 @@ class InsideLines(JsonLines):
                 super().take(record, text)
 
     def refused(self, failure: Failure) -> bool:
-        """A position that can't be tried is an event of its own."""
-        if failure.command == TryPosition.kind:
-            self._write("position", {"refused": failure.message})
-        return failure.command == TryPosition.kind
+        """What a model can't be asked is an event of its own."""
+        if (lacked := _lacked(failure)) is not None:
+            self._write(lacked[0], {"refused": failure.message, "hint": failure.hint})
+        return lacked is not None
 
     def end(self, summary: Summary) -> None:
         """Nothing comes last: each view is whole."""
@@ -698,11 +709,12 @@ class InsideTables(PlainText):
                 super().take(record, "")
 
     def refused(self, failure: Failure) -> bool:
-        """A position that can't be tried is a line."""
-        if failure.command == TryPosition.kind:
+        """What a model can't be asked is a line."""
+        if (lacked := _lacked(failure)) is not None:
             self._show("")
-            self._out.write(f"{TITLES[PositionTried]}\n  Not tried: {visible(failure.message)}\n\n")
-        return failure.command == TryPosition.kind
+            said = f"{visible(failure.message)} {visible(failure.hint)}"
+            self._out.write(f"{TITLES[lacked[1]]}\n  Not shown: {said}\n\n")
+        return lacked is not None
 
     def end(self, summary: Summary) -> None:
         """Say which model it was."""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from engine.protocol import AttentionLayer, AttentionRead, HeadScore, HeadsScored, RepeatedTexts, TriangleRead
 from inspector.display import quoted, token_label
 from inspector.main.evidence import ExportPart
-from inspector.main.inside.keys import SCROLLS, inside_table, walking
+from inspector.main.inside.keys import SCROLLS, inside_table, no_attention, walking
 from inspector.main.tool import Host, OfferedHeat, Tool, ToolActions
 from inspector.session.client import EngineClient
 from inspector.session.requests import LookReplies
@@ -324,7 +324,7 @@ ATTENTION = Tool(
     actions=(
         Action("attention", "Attention", "Show where each attention head of each layer looks from this token.",
             AttentionActions.open, Needs.DISTRIBUTION | Needs.ENGINE, recorded=lambda own: own.control.rows.any,
-            looks=True,
+            looks=True, lacks=no_attention,
             synonyms="attention map, attention head, attention heads, attention weights, attention pattern, "
             "which words the model looks at, induction head, "
             "previous-token head, duplicate-token head", view="attention"),

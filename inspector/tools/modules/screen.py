@@ -255,20 +255,6 @@ class ModulesScreen(InsideScreen[ModelModules]):
             return
         self.host.press(OPENS[sort][0])
 
-    @property
-    def has_experts(self) -> bool:
-        """True if the model has experts or recurrent layers."""
-        return self.answer is not None and any(
-            part.experts is not None or part.role == "recurrence"
-            for block in self.answer.blocks
-            for part in block.parts
-        )
-
-    def open_experts(self) -> None:
-        """Show which experts the token took."""
-        if self.has_experts:
-            self.host.press("experts")
-
 
 def _widths(width: int, label: int) -> dict[str, int]:
     """Of the columns; 0 for one that there is no room for.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.protocol import ExpertsRead, ModelModules
+from engine.protocol import NEITHER, ExpertsRead, ModelFacts, ModelModules
 from inspector.main.evidence import ExportPart
 from inspector.main.inside.keys import inside_table, walking
 from inspector.main.tool import Host, Tool, ToolActions
@@ -36,6 +36,11 @@ class ModulesActions(ToolActions):
     def point(self, *place: int) -> None:
         """Mark a layer among the experts and states."""
         self.layer = place[0] - 1
+
+
+def _nothing_chosen(facts: ModelFacts) -> str:
+    """Why a model has neither experts nor states to show; empty where it may have some."""
+    return "" if facts.chooses_or_keeps else f"{NEITHER} {{Modules}} shows its modules"
 
 
 _MODULE = "Go from module to module."
@@ -86,7 +91,8 @@ MODULES = Tool(
         Action("experts", "Experts and states",
             "Show which experts the token went through, with their weights, and what recurrent layers keep.",
             ModulesActions.open_experts, Needs.DISTRIBUTION | Needs.ENGINE, recorded=lambda own: own.experts.any,
-            looks=True, synonyms="moe, mixture of experts, router, routing, mamba, ssm, recurrent state",
+            looks=True, lacks=_nothing_chosen,
+            synonyms="moe, mixture of experts, router, routing, mamba, ssm, recurrent state",
             view="experts"),
     ),
     owners=(MODULES_SCREEN, EXPERTS_SCREEN),

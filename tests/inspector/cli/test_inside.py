@@ -221,8 +221,8 @@ def test_modules_experts_and_positions_are_shown(events: Events, capsys: pytest.
         {"position"},
     )
     assert made["parameters"] == next(line for line in lines if line["event"] == "model")["parameters"]
-    assert chosen["layers"] == []
-    assert chosen["missing"] == ["This model has neither experts nor recurrent layers."]
+    assert chosen["refused"] == "This model has neither experts nor recurrent layers."
+    assert "its modules instead" in chosen["hint"]
     assert [(each["change"], each["offset"]) for each in tried] == [
         ("token", -3), ("token", -1), ("token", 1), ("token", 100), ("path", 100), ("mask", 0),
     ]  # fmt: skip
@@ -234,6 +234,9 @@ def test_modules_experts_and_positions_are_shown(events: Events, capsys: pytest.
     out = capsys.readouterr().out
     assert "│ │   queries" in out
     assert "blocks.N.attn.hook_q" in out
+    assert (
+        "Not shown: This model has neither experts nor recurrent layers. Look at its modules instead" in out
+    )
     assert "What if it is given position 0, not " in out
     assert "What if no causal mask: it sees no later token? Position " in out
 
@@ -250,14 +253,16 @@ def test_experts_and_states_are_a_line_each_and_a_refused_position_is_one() -> N
         made = writer(request_from(parsed(inside_parser(), [*PROMPT, *flags])), out, None)
         made.take(read, "")
         assert made.refused(refused)
-        assert not made.refused(replace(refused, command="ReadExperts"))
+        assert made.refused(replace(refused, command="ReadExperts"))
+        assert not made.refused(replace(refused, command="ReadExperts", expected=False))
+        assert not made.refused(replace(refused, command="ReadLens"))
         said = out.getvalue()
         assert "\x1b" not in said
         assert "positions" in said
         if not flags:
             assert "L2    experts 5 (0.75), 2 (0.25)" in said
             assert "norm 1 to 2, was empty" in said
-            assert "Not tried: no" in said
+            assert "Not shown: no" in said
         made.take(failed, "")
         assert "0.75" not in out.getvalue()[len(said) :]
         assert made.known.failed == ["Experts and states"]

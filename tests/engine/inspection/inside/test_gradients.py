@@ -74,30 +74,56 @@ HOLDERS = {
     "pocket": ("model", "embed_tokens"), "qwen3": ("model", "embed_tokens"), "gpt2": ("model", "wte"),
     "gemma3_text": ("model", "embed_tokens"), "mixtral": ("model", "embed_tokens"),
     "deepseek_v3": ("model", "embed_tokens"), "mamba": ("backbone", "embeddings"),
+    "qwen3_next": ("model", "embed_tokens"),
 }  # fmt: skip
 """Where each family keeps its token embedding."""
 
 
+class Derived:
+    """The derivative of a difference of two logits after a session's text, by `mx.grad` of the model alone.
+
+    Args:
+        session: Has the text.
+        name: The family.
+        tokens: Ids of both tokens.
+    """
+
+    def __init__(self, session: Session, name: str, tokens: tuple[int, int]) -> None:
+        self.model, self.ids, self.tokens = (
+            session.runner.model,
+            session.tree.tokens(session.node),
+            tokens,
+        )
+        holder, self.attribute = HOLDERS[name]
+        self.holder = getattr(self.model, holder)
+        self.table = getattr(self.holder, self.attribute)
+        self.own = self.table(mx.array([self.ids]))
+
+    def at(self, rows: mx.array) -> mx.array:
+        """The derivative by the rows in the place of the embedding's."""
+        try:
+            slope = mx.grad(self._difference)(rows)
+            mx.eval(slope)
+        finally:
+            setattr(self.holder, self.attribute, self.table)
+        return slope
+
+    def _difference(self, rows: mx.array) -> mx.array:
+        setattr(self.holder, self.attribute, GivenRows(self.table, rows))
+        logits = self.model(mx.array([self.ids]), cache=caches_of.make_prompt_cache(self.model))[0, -1]
+        return logits[self.tokens[0]] - logits[self.tokens[1]]
+
+
+def derived(name: str, directory: Path, pocket: Session) -> tuple[Session, Derived]:
+    session = pocket if name == "pocket" else opened(loaded(directory, name), steps=0)
+    return session, Derived(session, name, two(session))
+
+
 @pytest.mark.parametrize("name", HOLDERS)
 def test_gradient_x_input_is_that_of_mx_grad(name: str, directory: Path, pocket: Session) -> None:
-    session = pocket if name == "pocket" else opened(loaded(directory, name), steps=0)
-    model, ids = session.runner.model, session.tree.tokens(session.node)
-    one, other = two(session)
-    holder, attribute = getattr(model, HOLDERS[name][0]), HOLDERS[name][1]
-    table = getattr(holder, attribute)
-    own = table(mx.array([ids]))
-
-    def difference(rows: mx.array) -> mx.array:
-        setattr(holder, attribute, GivenRows(table, rows))
-        logits = model(mx.array([ids]), cache=caches_of.make_prompt_cache(model))[0, -1]
-        return logits[one] - logits[other]
-
-    try:
-        slope = mx.grad(difference)(own)
-        mx.eval(slope)
-    finally:
-        setattr(holder, attribute, table)
-    expected = np.array((slope * own)[0].sum(axis=-1))
+    session, by_hand = derived(name, directory, pocket)
+    one, other = by_hand.tokens
+    expected = np.array((by_hand.at(by_hand.own) * by_hand.own)[0].sum(axis=-1))
     found = read(session, ReadGradients(session.node, one, other))
     assert found.facts.failed is None
     np.testing.assert_allclose(found.values, expected, atol=2e-5 * np.abs(expected).max())
@@ -106,28 +132,19 @@ def test_gradient_x_input_is_that_of_mx_grad(name: str, directory: Path, pocket:
     assert (found.steps, found.residual, found.first) == (0, None, 0)
 
 
-def test_integrated_gradients_are_the_mean_of_gradients_by_hand(pocket: Session) -> None:
-    model, ids = pocket.runner.model, pocket.tree.tokens(pocket.node)
-    one, other = two(pocket)
-    own = model.model.embed_tokens(mx.array([ids]))
-    base = mx.broadcast_to(model.model.embed_tokens(mx.array([ids[:1]])), own.shape)
-    table = model.model.embed_tokens
-
-    def difference(rows: mx.array) -> mx.array:
-        model.model.embed_tokens = GivenRows(table, rows)
-        logits = model(mx.array([ids]))[0, -1]
-        return logits[one] - logits[other]
-
-    total = mx.zeros_like(own)
-    try:
-        for step in range(32):
-            total = total + mx.grad(difference)(base + (step + 0.5) / 32 * (own - base)) / 32
-            mx.eval(total)
-    finally:
-        model.model.embed_tokens = table
-    expected = np.array((total * (own - base))[0].sum(axis=-1))
-    found = read(pocket, ReadGradients(pocket.node, one, other, "integrated", "first"))
-    assert [steps for steps, _ in found.tried] == [32]
+@pytest.mark.parametrize("name", HOLDERS)
+def test_integrated_gradients_are_the_mean_of_gradients_by_hand(
+    name: str, directory: Path, pocket: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gradients, "MOST_STEPS", 8)
+    session, by_hand = derived(name, directory, pocket)
+    base = mx.broadcast_to(by_hand.own[:, :1], by_hand.own.shape)
+    way = by_hand.own - base
+    slopes = [by_hand.at(base + (step + 0.5) / 8 * way) for step in range(8)]
+    expected = np.array((sum(slopes) / 8 * way)[0].sum(axis=-1))
+    asked = ReadGradients(session.node, *by_hand.tokens, "integrated", "first", steps=8)
+    found = read(session, asked)
+    assert [steps for steps, _ in found.tried] == [8]
     np.testing.assert_allclose(found.values, expected, atol=1e-4 * np.abs(expected).max())
     assert found.values[0] == 0.0, "the first token is the baseline"
 

@@ -11,17 +11,19 @@ from mlx.utils import tree_flatten
 
 from engine.errors import Cancelled, StepError
 from engine.inspection.inside import experts
+from engine.inspection.inside.attention import read_attention
 from engine.inspection.inside.experts import read_experts
 from engine.inspection.inside.modules import read_modules
 from engine.inspection.inside.wiring import Ran, joined, mlp_facts
 from engine.model import synthetic
 from engine.model.layers import calls, patched
 from engine.model.load import load
-from engine.protocol import ExpertsRead, HeadFacts, ModelModules, ModulePart
+from engine.protocol import NEITHER, ExpertsRead, HeadFacts, ModelModules, ModulePart
 from engine.session.session import Session
 from engine.settings import LoadSettings
 from tests.emulations import bfloat16
 from tests.engine.inspection.inside.looking import loaded, opened
+from tests.engine.inspection.inside.test_families import METAL
 from tests.engine.sessions import begun
 from tests.families import FAMILIES
 from tests.zoo import CONFIGS, Zoo
@@ -352,12 +354,29 @@ def read_states(zoo: Zoo, name: str) -> ExpertsRead:
 def test_the_session_stays_as_it_is_and_a_model_without_either_says_so(zoo: Zoo) -> None:
     session = begun(zoo.load("llama"), PROMPT, steps=2)
     before = session.kv_reading(), session.node, session.logits.copy()
-    read = read_experts(session, session.node)
-    assert (read.layers, read.states) == ((), ())
-    assert read.missing == ("This model has neither experts nor recurrent layers.",)
+    with pytest.raises(StepError, match="has neither experts nor recurrent layers"):
+        read_experts(session, session.node)
     assert (session.kv_reading(), session.node) == before[:2]
     assert np.array_equal(session.logits, before[2])
     with pytest.raises(StepError):
         read_experts(session, 0)
     with pytest.raises(Cancelled):
         read_experts(session, session.node, stopped=lambda: True)
+
+
+@pytest.mark.wide(3)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_it_is_known_from_the_start_what_a_model_has_nothing_of(tmp_path: Path, family: str) -> None:
+    """The facts alone tell what is refused: experts and states, and whose heads look somewhere."""
+    if family in METAL and not mx.metal.is_available():
+        pytest.skip("mlx_lm runs it on Metal alone")
+    session = opened(loaded(tmp_path, family))
+    if session.facts.chooses_or_keeps:
+        read = read_experts(session, session.node)
+        assert read.layers or read.states or read.missing
+    else:
+        with pytest.raises(StepError, match=NEITHER):
+            read_experts(session, session.node)
+    ran = bool(read_attention(session, session.node).layers)
+    assert session.facts.attends == (ran or family in ("deepseek_v41", "iquestloopcoder"))
+    assert session.facts.vocabulary == FAMILIES[family].get("vocab_size")

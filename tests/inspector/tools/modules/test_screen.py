@@ -11,6 +11,7 @@ import pytest
 from engine.protocol import (
     CaptureFacts,
     Check,
+    Ended,
     ExpertLayer,
     ExpertsRead,
     Failure,
@@ -23,6 +24,7 @@ from engine.protocol import (
 from engine.settings import LoadSettings, Settings
 from engine.trace import Entry, save_as
 from inspector.app import InspectorApp
+from inspector.main.key_table import available
 from inspector.state.inside import InsideViews
 from inspector.tools.lens.screen import LensScreen
 from inspector.tools.modules.lines import experts_summary, states_summary
@@ -241,6 +243,36 @@ async def test_from_the_modules_to_the_experts_and_back(rig: Rig) -> None:
     await rig.press("escape")
     await rig.do("modules")
     await rig.until(lambda: isinstance(rig.app.screen, ModulesScreen))
+
+
+@pytest.mark.parametrize(
+    ("known", "action", "view", "said"),
+    [
+        ({"experts": 0}, "experts", "experts",
+         "This model has neither experts nor recurrent layers. O shows its modules"),
+        ({"cache_kinds": ("recurrent",) * 8}, "attention", "attention",
+         "This model has no attention: it keeps states. E shows them"),
+        ({"cache_kinds": ("recurrent",) * 8}, "scores", "why",
+         "This model has no attention: it keeps states. E shows them"),
+    ],
+)  # fmt: skip
+async def test_what_a_model_has_nothing_of_is_not_offered(
+    rig: Rig, known: dict[str, object], action: str, view: str, said: str
+) -> None:
+    """Neither among the answers of its tab nor in the finder; its key says why, and what to look at instead."""
+    await rig.ready()
+    main = rig.app.main
+    main.tab = "3"
+    assert view in [each.view for each in main.views]
+    assert available(main.table[action], rig.app.controller)
+    began = [*rig.session.load(**known), Ended("Configure"), *rig.session.open()]
+    await rig.push([*began, *rig.session.steps(3)])
+    assert view not in [each.view for each in main.views]
+    assert not available(main.table[action], rig.app.controller)
+    await rig.do(action)
+    assert rig.app.screen is main
+    assert rig.status == said
+    assert said in rig.screen_text()
 
 
 async def test_experts_and_states_have_a_summary(rig: Rig) -> None:
