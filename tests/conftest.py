@@ -13,6 +13,7 @@ import hypothesis
 import pytest
 
 from engine.libraries import import_mlx_lm
+from tests import forked
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TEXTUAL_ANIMATIONS", "none")
@@ -45,6 +46,7 @@ def pytest_collection_finish() -> None:
     from engine.lockstep import handlers as lockstep  # after mlx_lm was imported in the program's way
     from engine.session import handlers as session
 
+    forked.begin()
     gc.collect()
     gc.freeze()
     session.collect_all = lockstep.collect_all = session.set_aside = lambda: None
