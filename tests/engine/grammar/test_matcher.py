@@ -166,6 +166,7 @@ CASES: dict[str, tuple[Grammar, tuple[Judge, Judge]]] = {
 }
 
 
+@pytest.mark.wide(20)
 @pytest.mark.parametrize("words", ["overlapping", "bundled"])
 @pytest.mark.parametrize("case", CASES)
 def test_a_token_is_allowed_where_a_text_of_the_grammar_goes_on_with_it(case: str, words: str) -> None:
