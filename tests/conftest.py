@@ -13,6 +13,7 @@ import hypothesis
 import pytest
 
 from engine.libraries import import_mlx_lm
+from tests import forked
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TEXTUAL_ANIMATIONS", "none")
@@ -44,7 +45,10 @@ def pytest_collection_finish() -> None:
     which was a twelfth of the suite; here they are left to the thresholds above."""
     from engine.lockstep import handlers as lockstep  # after mlx_lm was imported in the program's way
     from engine.session import handlers as session
+    from tests import loaded_once
 
+    forked.begin()
+    loaded_once.begin()
     gc.collect()
     gc.freeze()
     session.collect_all = lockstep.collect_all = session.set_aside = lambda: None

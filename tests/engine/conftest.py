@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.forked import own_process as own_process
 from tests.zoo import Zoo
 
 

@@ -16,6 +16,7 @@ from engine.beam_settings import BeamSettings
 from engine.breakpoints import Breakpoints
 from engine.errors import StepError
 from engine.frozen import frozen
+from engine.model.load import load
 from engine.protocol import COMMANDS, Cancel, Command, Intervention, Record, addressed
 from engine.settings import LoadSettings, Settings
 from engine.speculation_settings import SpeculationSettings
@@ -279,7 +280,8 @@ def test_what_is_done_in_idle_time_is_done_for_no_command() -> None:
     assert {record.request for record in idle} == {0}
 
 
-def test_a_model_is_freed_before_the_next_one_is_read() -> None:
+def test_a_model_is_freed_before_the_next_one_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.session.handlers.load", load)  # not the one that the tests keep
     engine = Unthreaded(LoadSettings(), prompt="Once upon a time")
     engine.do(protocol.Run(until=Breakpoints(tokens=2)))
     engine.do(protocol.FindTokens(4, "dog"))

@@ -25,7 +25,7 @@ def driven(seed: int, keys: int, pty: bool = False, kinds: tuple[str, ...] = KIN
 
 
 @pytest.mark.wide(2)
-@pytest.mark.parametrize("keys", [120, pytest.param(280, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("keys", [60, pytest.param(280, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", sorted(set(KINDS)))
 def test_random_use_ends_nothing(kind: str, keys: int) -> None:
     driven(1, keys, kinds=(kind,))
@@ -34,7 +34,7 @@ def test_random_use_ends_nothing(kind: str, keys: int) -> None:
 @pytest.mark.wide(1)
 @pytest.mark.parametrize("kind", MODES)
 def test_random_use_of_a_mode_ends_nothing(kind: str) -> None:
-    driven(1, 120, kinds=(kind,))
+    driven(1, 60, kinds=(kind,))
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -249,6 +250,15 @@ class Rig:
     def said(self) -> str:
         """The same as running text: sentences there are whole, wherever their lines end."""
         return " ".join(self.answer_text().replace("│", " ").split())
+
+
+async def idle(app: InspectorApp) -> None:
+    """Wait until a real engine has read the prompt and owes no answer, and that is shown."""
+    async with asyncio.timeout(120):
+        while not app.controller.timeline.prompts.prefilled or app.controller.client.outstanding:
+            await asyncio.sleep(0.02)
+        while app.inbox.waiting or app.main._stale:
+            await asyncio.sleep(0.02)
 
 
 @asynccontextmanager

@@ -32,6 +32,13 @@ STORY = "Once upon a time"
 SAMPLED = {"temp": 0.8, "seed": 7}
 
 
+@pytest.fixture(scope="module", autouse=True)
+def held() -> Iterator[None]:
+    """A session on the bundled model, whose weights all others then share: none reads them again."""
+    with open("pocket", prompt="A"):
+        yield
+
+
 @pytest.fixture
 def story() -> Iterator[Session]:
     with open("pocket", prompt=STORY, **SAMPLED) as session:
@@ -160,14 +167,14 @@ def test_a_run_goes_on_past_a_hundred_tokens_and_ends_with_the_text() -> None:
             assert len(session.run(5)) == 0, "the next story is another one"
 
 
-@pytest.mark.parametrize("seen", [0, 1, 5])
+@pytest.mark.parametrize("seen", [1, 5])
 def test_a_loop_that_is_left_leaves_what_was_seen(story: Session, seen: int) -> None:
     whole = alone(STORY, 30, **SAMPLED)
     for count, _ in enumerate(story.run(200), 1):
-        if count >= max(1, seen):
+        if count >= seen:
             break
-    assert [step.id for step in story.steps] == whole[: max(1, seen)]
-    assert [step.id for step in story.run(30 - max(1, seen))] == whole[max(1, seen) :]
+    assert [step.id for step in story.steps] == whole[:seen]
+    assert [step.id for step in story.run(30 - seen)] == whole[seen:]
 
 
 def test_what_is_asked_inside_a_loop_is_answered_meanwhile(story: Session) -> None:
@@ -206,7 +213,7 @@ async def test_async_loops_get_the_same_steps(story: Session) -> None:
 # ---- several sessions --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("moves", [60, pytest.param(500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("moves", [30, pytest.param(500, marks=pytest.mark.slow)])
 def test_sessions_on_one_model_don_t_disturb_each_other(moves: int) -> None:
     """Steps, branches and questions in turns by chance: each session is what it is alone."""
 
@@ -290,7 +297,7 @@ def test_sessions_leave_nothing(count: int) -> None:
         held.run(1).wait()  # behind all that was left
         assert threading.active_count() == threads
         assert resident() - before < 24 * 2**20
-        assert len(api._ENGINE._thread._receivers) == 2  # type: ignore[union-attr]
+        assert len(api._ENGINE._thread._receivers) == 3  # type: ignore[union-attr]
 
 
 # ---- traces and bad input ----------------------------------------------------------------------

@@ -140,7 +140,10 @@ async def walking(size: tuple[int, int]) -> AsyncIterator[Walker]:
 
 
 @EACH_SIZE
-@pytest.mark.parametrize("title", [each for each in WALKS if each != HEAD_OFF])
+@pytest.mark.parametrize("title", [
+    pytest.param(each, marks=pytest.mark.slow if "cache" in each or "second model" in each else ())
+    for each in WALKS if each != HEAD_OFF
+])  # fmt: skip
 async def test_what_a_walk_says_is_seen(title: str, size: tuple[int, int]) -> None:
     async with walking(size) as walker:
         for line in WALKS[title]:

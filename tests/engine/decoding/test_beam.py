@@ -192,7 +192,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.wide(6)
+@pytest.mark.wide(4)
 @pytest.mark.parametrize("kind", MODELS)
 @pytest.mark.parametrize("width", [1, 3, 10])
 def test_sequences_and_scores_are_those_of_the_plain_definition(zoo: Zoo, kind: str, width: int) -> None:
@@ -217,7 +217,7 @@ def pocket() -> Loaded:
     return loaded
 
 
-@pytest.mark.wide(3)
+@pytest.mark.wide(2)
 @pytest.mark.parametrize("width", range(1, 11))
 def test_the_pocket_model_at_every_width(pocket: Loaded, width: int) -> None:
     session = begun(pocket, "Once upon a time")
@@ -272,6 +272,7 @@ def test_width_one_is_greedy_stepping(zoo: Zoo, name: str) -> None:
 # ---- what is not touched ----------------------------------------------------------------------
 
 
+@pytest.mark.wide(5)
 @pytest.mark.parametrize("kind", MODELS)
 def test_the_session_is_as_it_was(zoo: Zoo, kind: str) -> None:
     name, options = MODELS[kind]

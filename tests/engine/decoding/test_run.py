@@ -47,7 +47,7 @@ def begun(zoo: Zoo, kind: str, **settings: object) -> Session:
     return sessions.begun(zoo.load(name, **options), PROMPT, Settings(**settings))  # type: ignore[arg-type]
 
 
-@pytest.mark.wide(6)
+@pytest.mark.wide(3)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("temp", [0.0, 1.0])
 def test_a_run_tells_what_steps_tell(zoo: Zoo, kind: str, temp: float) -> None:

@@ -166,6 +166,7 @@ CASES: dict[str, tuple[Grammar, tuple[Judge, Judge]]] = {
 }
 
 
+@pytest.mark.wide(20)
 @pytest.mark.parametrize("words", ["overlapping", "bundled"])
 @pytest.mark.parametrize("case", CASES)
 def test_a_token_is_allowed_where_a_text_of_the_grammar_goes_on_with_it(case: str, words: str) -> None:
@@ -282,6 +283,7 @@ def processor_seconds() -> float:
     return sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
 
 
+@pytest.mark.usefixtures("own_process")
 @pytest.mark.parametrize("name", cases([*REFUSED]))
 def test_what_cannot_be_used_is_refused_in_bounded_time(name: str, capfd: pytest.CaptureFixture[str]) -> None:
     kind, text, why = REFUSED[name]
@@ -296,6 +298,7 @@ def test_what_cannot_be_used_is_refused_in_bounded_time(name: str, capfd: pytest
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.usefixtures("own_process")
 @pytest.mark.parametrize("name", cases([*TAKEN]))
 def test_what_looks_bad_and_is_not_is_taken(name: str, capfd: pytest.CaptureFixture[str]) -> None:
     begun = processor_seconds()
@@ -353,6 +356,7 @@ def test_choices_are_texts_of_one_line() -> None:
         choices(("",))
 
 
+@pytest.mark.usefixtures("own_process")
 def test_a_trial_without_an_answer_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that got no processor time in time says nothing of the grammar."""
     grammar = Grammar("regex", "[0-9]{3}-nobody asked before")

@@ -200,7 +200,7 @@ def machine(loaded: Loaded, nodes: int) -> type[RuleBasedStateMachine]:
 
 
 def test_the_mask_after_a_walk_is_that_of_a_fresh_matcher(zoo: Zoo) -> None:
-    run_walk(machine(zoo.load("llama"), 60), 15, 15)
+    run_walk(machine(zoo.load("llama"), 60), 6, 15)
 
 
 @pytest.mark.slow

@@ -135,6 +135,7 @@ def test_a_place_where_nothing_can_go_is_refused(ready: Engine, node: int, messa
 # ---- what was inserted ------------------------------------------------------------------------
 
 
+@pytest.mark.wide(14)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("place", [1, 11, 19])
 def test_an_insertion_inside_the_prompt_equals_a_fresh_prefill(zoo: Zoo, kind: str, place: int) -> None:

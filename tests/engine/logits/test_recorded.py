@@ -97,6 +97,7 @@ def test_there_are_steps_of_each_kind(pair: tuple[Recording, RecordedLogits]) ->
     assert len(nodes(live)) == len({step.node for step in live.steps}) + 1
 
 
+@pytest.mark.wide(4)
 def test_at_the_settings_that_were_used_it_explains_each_place_as_live(
     pair: tuple[Recording, RecordedLogits],
 ) -> None:

@@ -146,6 +146,7 @@ def test_a_template_can_use_what_transformers_lets_it_use() -> None:
     assert len(ours.extensions) == len(theirs.extensions)
 
 
+@pytest.mark.usefixtures("own_process")
 @pytest.mark.wide(3)
 @pytest.mark.parametrize(
     ("template", "why"),
@@ -180,6 +181,7 @@ def test_a_template_without_an_end_is_ended(template: str, why: str) -> None:
         assert peak(resource.RUSAGE_CHILDREN) <= max(before, 2**30)
 
 
+@pytest.mark.usefixtures("own_process")
 def test_without_a_process_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.executable", "/no/such/program")
     with pytest.raises(PromptError, match="can't be filled: No such file or directory"):

@@ -65,7 +65,7 @@ def words(of: ChatText) -> list[tuple[str, int, str]]:
 # ---- messages -----------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.sampled_from([*TEMPLATES]), st.none() | CONTENTS, TURNS, CONTENTS)
 def test_a_message_is_where_its_text_is(
     name: str, system: str | None, turns: list[tuple[str, str]], last: str

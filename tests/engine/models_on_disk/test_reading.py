@@ -145,6 +145,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("families")
 
 
+@pytest.mark.wide(6)
 @pytest.mark.parametrize(
     "family", [pytest.param(name, marks=() if name in USUAL else pytest.mark.slow) for name in FAMILIES]
 )
@@ -198,6 +199,7 @@ def test_other_programs_weights(tmp_path: Path) -> None:
 # ---- what is broken -----------------------------------------------------------------------------------
 
 
+@pytest.mark.wide(80)
 @pytest.mark.parametrize("name", [name for name in CASES if not name.startswith("adapter-")])
 def test_a_broken_model_is_one_line(zoo: Zoo, tmp_path: Path, name: str) -> None:
     """Every way of breaking a directory that the loader is tried with, between two models that are whole."""

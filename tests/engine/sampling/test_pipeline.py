@@ -55,7 +55,7 @@ def theirs(function: object, row: Row, *args: float) -> set[int]:
 
 
 @given(logits(), st.sampled_from([0.1, 0.5, 0.8, 0.9, 0.95, 0.999]))
-@budget(max_examples=150, deadline=None)
+@budget(max_examples=60, deadline=None)
 def test_top_p_keeps_what_mlx_lm_keeps(row: Row, share: float) -> None:
     logprobs = log_softmax(row)
     mine, other = kept(top_p(logprobs, share)), theirs(sample_utils.apply_top_p, logprobs, share)
@@ -69,14 +69,14 @@ def test_top_p_keeps_what_mlx_lm_keeps(row: Row, share: float) -> None:
 
 
 @given(logits(), st.sampled_from([0.01, 0.05, 0.1, 0.5, 1.0]))
-@budget(max_examples=150, deadline=None)
+@budget(max_examples=60, deadline=None)
 def test_min_p_keeps_what_mlx_lm_keeps(row: Row, share: float) -> None:
     logprobs = log_softmax(row)
     assert kept(min_p(logprobs, share)) == theirs(sample_utils.apply_min_p, logprobs, share)
 
 
 @given(logits(), st.sampled_from([0.01, 0.1, 0.5, 1.0]), st.integers(1, 15))
-@budget(max_examples=150, deadline=None)
+@budget(max_examples=60, deadline=None)
 def test_min_p_keeps_as_many_tokens_at_least_as_mlx_lm(row: Row, share: float, least: int) -> None:
     logprobs = log_softmax(row)
     mine = min_p(logprobs, share, least)
@@ -86,7 +86,7 @@ def test_min_p_keeps_as_many_tokens_at_least_as_mlx_lm(row: Row, share: float, l
 
 
 @given(logits(), st.integers(1, 15))
-@budget(max_examples=150, deadline=None)
+@budget(max_examples=60, deadline=None)
 def test_top_k_keeps_the_values_that_mlx_lm_keeps(row: Row, k: int) -> None:
     logprobs = log_softmax(row)
     mine, other = top_k(logprobs, k), np.array(sample_utils.apply_top_k(mx.array(logprobs)[None], k)[0])
@@ -95,7 +95,7 @@ def test_top_k_keeps_the_values_that_mlx_lm_keeps(row: Row, k: int) -> None:
 
 
 @given(logits(), st.integers(1, 40))
-@budget(max_examples=150, deadline=None)
+@budget(max_examples=60, deadline=None)
 def test_ranked_is_a_stable_sort(row: Row, k: int) -> None:
     k = min(k, row.size)
     assert ranked(row, k).tolist() == sorted(range(row.size), key=lambda token: (-row[token], token))[:k]
@@ -117,7 +117,7 @@ def partitions(settings: Settings) -> bool:
 
 
 @given(logits(), SETTINGS, st.floats(0, 1, exclude_max=True))
-@budget(max_examples=200, deadline=None)
+@budget(max_examples=60, deadline=None)
 def test_the_final_distribution_is_that_of_mlx_lms_chain(row: Row, settings: Settings, draw: float) -> None:
     logprobs = log_softmax(row)
     assume(len(set(logprobs.tolist())) == row.size or not partitions(settings))
@@ -220,7 +220,7 @@ def test_draws_fit_the_stated_distribution(settings: Settings, count: int) -> No
 
 
 @given(st.integers(2, 2000), st.integers(0, 2**32 - 1), st.floats(0, 1, exclude_max=True))
-@budget(max_examples=200, deadline=None)
+@budget(max_examples=60, deadline=None)
 def test_the_token_under_the_draw_is_the_one_whose_share_holds_it(size: int, seed: int, draw: float) -> None:
     rng = np.random.default_rng(seed)
     probs = rng.random(size) ** 8
@@ -240,7 +240,7 @@ RECENT = st.lists(st.integers(0, 15), max_size=30).map(tuple)
 
 
 @given(logits(), RECENT, st.sampled_from([0.5, 1.1, 1.5, 3.0]), st.integers(1, 30))
-@budget(max_examples=100, deadline=None)
+@budget(max_examples=60, deadline=None)
 def test_penalties_equal_mlx_lms(row: Row, path: tuple[int, ...], penalty: float, size: int) -> None:
     row = np.where(np.isneginf(row), np.float32(-50), row)
     cases = {
@@ -277,7 +277,7 @@ def test_logit_bias_equals_mlx_lms(row: Row, biases: dict[int, float]) -> None:
 
 
 @given(logits(), st.sampled_from([0.0, 0.05, 0.1, 0.3, 0.5]), st.lists(st.integers(0, 15), max_size=3))
-@budget(max_examples=150, deadline=None)
+@budget(max_examples=60, deadline=None)
 def test_xtc_equals_mlx_lms(row: Row, threshold: float, spared: list[int]) -> None:
     logprobs = log_softmax(row)
     mine = xtc(logprobs, threshold, tuple(spared))
@@ -324,7 +324,7 @@ def float64_transformers(row: np.ndarray, settings: Settings) -> np.ndarray:
 
 
 @given(st.integers(0, 2**32 - 1), SETTINGS, st.sampled_from([16, 500]))
-@budget(max_examples=150, deadline=None)
+@budget(max_examples=60, deadline=None)
 def test_the_transformers_order_is_what_its_definitions_give(
     seed: int, settings: Settings, size: int
 ) -> None:
@@ -344,7 +344,7 @@ def test_the_order_changes_what_is_kept() -> None:
 
 
 @given(logits(), st.permutations(["top-p", "min-p", "xtc", "top-k", "temperature"]), SETTINGS)
-@budget(max_examples=150, deadline=None)
+@budget(max_examples=60, deadline=None)
 def test_random_orders_equal_mlx_lms_functions_in_that_order(
     row: Row, order: list[str], settings: Settings
 ) -> None:

@@ -47,14 +47,14 @@ def same(one: np.ndarray, other: np.ndarray) -> bool:
 
 
 @given(rows(), st.sampled_from(SHARES), st.sampled_from(["all", "lowest", "highest"]))
-@budget(max_examples=400, deadline=None)
+@budget(max_examples=60, deadline=None)
 def test_top_p_by_its_edge_is_top_p_of_all_sorted(row: Row, share: float, ties: Ties) -> None:
     with np.errstate(over="ignore", invalid="ignore"):
         assert np.array_equal(top_p(row, share, ties), plain_top_p(row, share, ties), equal_nan=True)
 
 
 @given(rows(), st.sampled_from(SHARES))
-@budget(max_examples=200, deadline=None)
+@budget(max_examples=60, deadline=None)
 def test_where_the_edge_is_decided_it_is_that_of_the_sorted_tokens(row: Row, share: float) -> None:
     with np.errstate(over="ignore", invalid="ignore"):
         found = _nucleus(row, share)
@@ -73,20 +73,20 @@ def test_the_edge_is_decided_on_usual_rows_and_left_to_sorting_where_sums_decide
 
 
 @given(rows(), st.integers(0, 2**32 - 1), st.floats(0, 1))
-@budget(max_examples=200, deadline=None)
+@budget(max_examples=60, deadline=None)
 def test_cutting_is_where(row: Row, seed: int, part: float) -> None:
     gone = np.random.default_rng(seed).random(row.size) < part
     assert same(without(row, gone), np.where(gone, MINUS_INFINITY, row))
 
 
 @given(rows(), st.sampled_from([1, 5, 20, 512]))
-@budget(max_examples=200, deadline=None)
+@budget(max_examples=60, deadline=None)
 def test_the_best_by_groups_are_those_of_a_stable_sort(row: Row, k: int) -> None:
     assert same(ranked(row, k), np.argsort(-row, kind="stable")[:k])
 
 
 @given(rows())
-@budget(max_examples=200, deadline=None)
+@budget(max_examples=60, deadline=None)
 def test_logprobs_ranks_and_entropies_are_those_of_the_formulas(row: Row) -> None:
     with np.errstate(over="ignore"):
         logprobs = plain_log_softmax(row)
@@ -111,7 +111,7 @@ def test_a_row_with_one_value_that_is_no_number_is_refused(size: int) -> None:
 
 
 @given(rows(), st.floats(0, 1, exclude_max=True), st.sampled_from([0.03, 0.3, 3.0]))
-@budget(max_examples=300, deadline=None)
+@budget(max_examples=60, deadline=None)
 def test_a_draw_falls_on_the_same_token_and_between_the_same_sums(row: Row, draw: float, flat: float) -> None:
     weights = np.exp((row - row.max()).astype(np.float64) * flat)
     probs = weights / weights.sum()
@@ -130,7 +130,7 @@ SETTINGS = st.builds(
 
 
 @given(rows(), SETTINGS, st.floats(0, 1, exclude_max=True))
-@budget(max_examples=400, deadline=None)
+@budget(max_examples=60, deadline=None)
 def test_what_is_sampled_is_what_the_plain_pipeline_samples(
     row: Row, settings: Settings, draw: float
 ) -> None:
@@ -163,7 +163,7 @@ def together(draw: st.DrawFn) -> list[Row]:
 
 
 @given(together(), st.sampled_from([1, 5, 20, 70]))
-@budget(max_examples=100, deadline=None)
+@budget(max_examples=60, deadline=None)
 def test_rows_read_together_are_those_read_one_by_one(several: list[Row], k: int) -> None:
     with np.errstate(over="ignore", invalid="ignore"):
         found = [row for block in blocks(several) for row in checked_logprobs(block)]

@@ -99,7 +99,7 @@ def check(row: Row, settings: Settings, context: Context) -> None:
 
 
 @given(rows(), SETTINGS, CONTEXTS)
-@budget(max_examples=400, deadline=None)
+@budget(max_examples=60, deadline=None)
 def test_any_order_gives_what_its_definitions_give(row: Row, settings: Settings, context: Context) -> None:
     check(row, settings, context)
 

@@ -167,7 +167,7 @@ def near(value: float, wanted: float) -> None:
 
 
 @given(rows(), st.integers(1, 40), st.sampled_from([0.0, 1.0, 0.7]), st.sampled_from([1.0, 0.8]))
-@budget(max_examples=200, deadline=None)
+@budget(max_examples=60, deadline=None)
 def test_every_number_of_a_distribution(row: Row, k: int, temp: float, top_p: float) -> None:
     logprobs = log_softmax(row)
     sampled = sample(row, logprobs, Settings(temp=temp, top_p=top_p), 0.9)
@@ -192,7 +192,7 @@ def test_every_number_of_a_distribution(row: Row, k: int, temp: float, top_p: fl
 
 
 @given(rows(), st.integers(0, 15))
-@budget(max_examples=100, deadline=None)
+@budget(max_examples=40, deadline=None)
 def test_every_number_of_a_prompt_token(row: Row, token: int) -> None:
     bare = PromptToken(1, 0, token, "", b"", False)
     record = next(READER.echoes([(bare, b"")], [row], 5))

@@ -31,7 +31,7 @@ def opened(zoo: Zoo, name: str, *, cached: bool, settings: Settings = SAMPLED) -
     return begun(zoo.load(name, no_kv_cache=not cached), PROMPT, settings)
 
 
-@pytest.mark.wide(4)
+@pytest.mark.wide(3)
 @pytest.mark.parametrize("name", ["pocket", *CONFIGS])
 def test_the_same_ids_and_logits_with_and_without_a_cache(zoo: Zoo, name: str) -> None:
     with_cache, without = opened(zoo, name, cached=True), opened(zoo, name, cached=False)

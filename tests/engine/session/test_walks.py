@@ -274,16 +274,16 @@ def bound(loaded: Loaded, tolerance: float) -> float:
 def test_a_walk_shows_what_a_fresh_prefill_gives(zoo: Zoo, kind: str) -> None:
     name, options, tolerance = KINDS[kind]
     loaded = zoo.load(name, **options)
-    run_walk(walk(loaded, bound(loaded, tolerance)), 6, 10 if kind in VARIANTS else 25)
+    run_walk(walk(loaded, bound(loaded, tolerance)), 4, 10 if kind in VARIANTS else 20)
 
 
-@pytest.mark.wide(6)
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("piece", [1, 3])
 def test_a_walk_over_branches_that_are_saved_piece_by_piece(
     zoo: Zoo, monkeypatch: pytest.MonkeyPatch, piece: int
 ) -> None:
     monkeypatch.setattr(live, "PIECE", piece)
-    run_walk(walk(zoo.load("llama"), TOLERANCE["float32"]), 6, 25)
+    run_walk(walk(zoo.load("llama"), TOLERANCE["float32"]), 4, 20)
 
 
 @pytest.mark.slow

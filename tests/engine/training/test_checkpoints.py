@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,15 @@ from tests.engine.unthreaded import Unthreaded
 
 def saved(engine: Unthreaded, directory: Path) -> Path:
     return Path(engine.one(SaveCheckpoint(str(directory)), CheckpointSaved).directory)
+
+
+@pytest.fixture(scope="module")
+def five(tmp_path_factory: pytest.TempPathFactory) -> tuple[Unthreaded, Path]:
+    """An engine with a training that goes on, and its checkpoint after five steps."""
+    folder = tmp_path_factory.mktemp("five")
+    engine = begun(replace(tiny(folder), steps=100))
+    trained(engine, 5)
+    return engine, saved(engine, folder / "out")
 
 
 def test_mlx_lm_loads_a_checkpoint_with_equal_logits(tmp_path: Path) -> None:
@@ -189,17 +200,19 @@ def cut(name: str) -> Any:
         (more_tokens, "is damaged"),
     ],
 )  # fmt: skip
-def test_a_damaged_checkpoint_is_one_sentence(damage: Any, told: str, tmp_path: Path) -> None:
-    engine = begun(tiny(tmp_path))
-    trained(engine, 5)
-    folder = saved(engine, tmp_path / "out")
+def test_a_damaged_checkpoint_is_one_sentence(
+    five: tuple[Unthreaded, Path], damage: Any, told: str, tmp_path: Path
+) -> None:
+    engine, whole = five
+    folder, step = tmp_path / "out", learner_of(engine).step
+    shutil.copytree(whole, folder)
     damage(folder)
     failure, _ = engine.do(ResumeTraining(str(folder)))
     assert isinstance(failure, Failure)
     assert failure.expected, failure
     assert told in failure.message
     assert failure.hint
-    assert [each.step for each in trained(engine, 1)] == [6], "the training that was there goes on"
+    assert [each.step for each in trained(engine, 1)] == [step + 1], "the training that was there goes on"
 
 
 def test_a_text_that_changed_is_not_gone_on_with(tmp_path: Path) -> None:

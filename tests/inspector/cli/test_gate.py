@@ -129,6 +129,7 @@ def test_a_right_fuse_holds(gate: Any) -> None:
     assert figures["kl"][0] < 0.001
 
 
+@pytest.mark.wide(2)
 @pytest.mark.parametrize(
     ("name", "ratio"),
     [

@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from engine.protocol import DirectionMade, MakeDirection
+from engine.settings import LoadSettings
 from engine.trace import load
 from inspector.cli import main as cli
 from inspector.config.directions import read_direction, write_direction
 from inspector.state.timeline import Timeline
+from tests.engine.unthreaded import Unthreaded
 from tests.inspector.cli.scripted import Complaint, Events
 
 PROMPT = ("--ignore-chat-template", "-p", "Once upon a time there was a girl named Lily. She felt very")
@@ -27,18 +30,23 @@ def pairs(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.fixture
-def saved(events: Events, pairs: Path, tmp_path: Path) -> Path:
-    path = tmp_path / "happy.safetensors"
-    events("inside", "--jsonl", *PROMPT, "--pairs", str(pairs), "--layer", "4", "--save-direction", str(path))
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("directions") / "happy.safetensors"
+    happy, sad = zip(*(line.split(" | ") for line in PAIRS.splitlines()), strict=True)
+    made = Unthreaded(LoadSettings()).one(MakeDirection(3, happy, sad, name="happy-sad"), DirectionMade)
+    write_direction(path, made.direction)
     return path
 
 
-def test_a_direction_of_pairs_has_its_curve_with_the_band(events: Events, pairs: Path, saved: Path) -> None:
-    inside = partial(events, "inside", "--jsonl", *PROMPT)
+def test_a_direction_of_pairs_has_its_curve_with_the_band(
+    events: Events, pairs: Path, saved: Path, tmp_path: Path
+) -> None:
+    inside, own = partial(events, "inside", "--jsonl", *PROMPT), tmp_path / "own.safetensors"
     lines = inside(
-        "--pairs", str(pairs), "--layer", "4", "--token", " happy", "--against", " sad", "--scope", "context"
-    )
+        "--pairs", str(pairs), "--layer", "4", "--token", " happy", "--against", " sad", "--scope", "context",
+        "--save-direction", str(own),
+    )  # fmt: skip
     made, swept = lines[-2:]
     assert (made["event"], made["name"], made["layer"]) == ("direction", "happy-sad", 3)
     assert (swept["event"], swept["text"], swept["other_text"]) == ("steering", " happy", " sad")
@@ -48,7 +56,7 @@ def test_a_direction_of_pairs_has_its_curve_with_the_band(events: Events, pairs:
     assert (two["change_low"], two["change_high"]) == pytest.approx((-0.66, 4.54), abs=0.05)
     assert (swept["steered"], swept["random"]) == (14, 32)
     assert all(check["passed"] for check in made["checks"] + swept["checks"])
-    assert read_direction(saved).digest == made["digest"]
+    assert read_direction(own).digest == read_direction(saved).digest == made["digest"]
     tried = inside("--steer", f"{saved}:2", "--scope", "context", "--from", "8")[-1]
     assert (tried["event"], tried["begin"], tried["interventions"][0]["scale"]) == ("intervened", 8, 2.0)
     assert tried["kl_bits"] == pytest.approx(5.20, abs=0.02)

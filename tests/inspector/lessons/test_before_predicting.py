@@ -97,6 +97,7 @@ async def test_h_is_the_cards_in_every_phase_and_a_prediction_is_locked(learner:
     assert "⏎ continues" in main.status.answer
 
 
+@pytest.mark.wide(2)
 @pytest.mark.parametrize("size", [(120, 40), (120, 24), (80, 24), (80, 40)])
 @pytest.mark.lesson(beat=1)
 async def test_what_is_to_be_set_is_in_sight_beside_the_settings(

@@ -85,6 +85,7 @@ def test_every_label_finds_its_own_first() -> None:
         first = index().search(each.label)[0]
         if not each.minor:
             assert words_of(first.label) == words_of(each.label), (each.id, first.id)
+    for each in things()[::5]:
         whole = f"{each.where} {each.label}"
         assert each.id in found(whole)[:3], (each.id, whole, found(whole)[:5])
 
@@ -110,7 +111,7 @@ def misspelt(word: str, chance: random.Random) -> str:
 @pytest.mark.parametrize("seed", range(5))
 def test_a_label_with_one_letter_wrong_is_still_found(seed: int) -> None:
     chance, alone = random.Random(seed), 0
-    for each in things():
+    for each in things()[seed::5]:
         for word in words_of(each.label):
             if len(word) < 5 or not word.isascii():
                 continue
@@ -122,7 +123,7 @@ def test_a_label_with_one_letter_wrong_is_still_found(seed: int) -> None:
             if not spelt:  # it is no word, and the beginning of none: the misspelt one is what is meant
                 assert each.id in found(typed), (each.id, word, typed)
                 alone += 1
-    assert alone > 100
+    assert alone > 20
 
 
 def everything_of(thing: Findable) -> list[str]:
@@ -140,7 +141,7 @@ def test_nothing_is_found_that_no_word_begins_with_or_is_near(seed: int) -> None
         a + b for each in things() for a, b in zip(everything_of(each), everything_of(each)[1:], strict=False)
     }
     labels = ["".join(words_of(each.label)) for each in things()]
-    for _ in range(400):
+    for _ in range(100):
         label = chance.choice(labels)
         scattered = "".join(letter for letter in label if chance.random() < 0.5)
         typed = chance.choice(
@@ -153,7 +154,7 @@ def test_nothing_is_found_that_no_word_begins_with_or_is_near(seed: int) -> None
             typed in "".join(words_of(part)) for part in (each.label, *each.synonyms.split(","))
         )], typed  # fmt: skip
         tried += 1
-    assert tried > 100
+    assert tried > 25
 
 
 @pytest.mark.parametrize(
@@ -333,17 +334,15 @@ async def test_a_setting_opens_the_dialog_at_its_field(rig: Rig) -> None:
 
 async def test_a_page_of_the_help_opens_at_once_and_again(rig: Rig) -> None:
     await rig.ready()
-    for typed, label, title in (("rope position", "Position", "# Position"), ("norm", "Norm", "# Norm")):
-        await rig.from_finder(f"help {typed.split()[-1]}", label)
+    for label in ("Position", "Norm"):
+        await rig.from_finder(f"help {label.lower()}", label)
         await rig.until(lambda: isinstance(rig.app.screen, HelpDialog))
         await rig.until(lambda: rig.app.screen.query(TopicPages))
-        await rig.until(lambda title=title: [
+        await rig.until(lambda title=f"# {label}": [
             each for each in rig.app.screen.query_one("#topic").query(MarkdownPage) if each.source.startswith(title)
         ])  # fmt: skip
         await rig.press("escape")
-    await rig.from_finder("what is shown", "What is shown")
-    await rig.until(lambda: rig.app.screen.query("#page-concepts MarkdownPage"))
-    await rig.press("escape", "question_mark")
+    await rig.press("question_mark")
     assert rig.app.screen.query_one("#help-tabs").active == "help-keys"
 
 

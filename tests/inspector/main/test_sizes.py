@@ -10,8 +10,8 @@ from tests.inspector.rig import Rig, run
 SIZES = [
     (1, 1), (4, 3), (7, 4), (8, 24), (12, 3), (2, 40), (5, 40), (20, 5), (39, 9), (300, 2), (79, 4), (120, 40),
 ]  # fmt: skip
-FEW = [(1, 1), (39, 9)]
-"""The narrowest, and one that cuts; all sizes run with the slow tests."""
+FEW = [(39, 9)]
+"""One that cuts; all sizes run with the slow tests."""
 PANELS = ["candidates", "steps", "kv", "timing", "why", "grammar_expects", "tree", "learn", "look_ahead"]
 """Actions that show a panel, or something more in one."""
 SLOW = pytest.mark.slow

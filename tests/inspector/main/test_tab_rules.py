@@ -62,6 +62,7 @@ def lines(rig: Rig) -> list[str]:
     return rig.screen_text().split("\n")[top.y : top.bottom]
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (100, 30), (80, 24)])
 def test_tabs_and_answers_are_clicked(size: tuple[int, int]) -> None:
     async def test(rig: Rig) -> None:
@@ -88,6 +89,7 @@ def test_tabs_and_answers_are_clicked(size: tuple[int, int]) -> None:
     run(test, size)
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (100, 30), (160, 50)])
 def test_the_text_stays_beside_every_answer(size: tuple[int, int]) -> None:
     async def test(rig: Rig) -> None:

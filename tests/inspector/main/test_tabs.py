@@ -257,6 +257,7 @@ async def test_what_holds_everywhere_holds_on_a_tool_s_screen(rig: Rig) -> None:
 # ---- the lines --------------------------------------------------------------------------------
 
 
+@pytest.mark.wide(2)
 @pytest.mark.parametrize("size", [WIDE, NORMAL, NARROW, (60, 20), (100, 18)])
 async def test_the_lines_keep_the_open_tab_and_the_shown_answer_in_sight(
     rig: Rig, size: tuple[int, int]

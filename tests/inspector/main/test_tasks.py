@@ -91,7 +91,7 @@ async def press(rig: Rig, ways: str) -> None:
         await rig.pilot.pause()
 
 
-@pytest.mark.parametrize("size", [(120, 40), (80, 24)])
+@pytest.mark.parametrize("size", [pytest.param((120, 40), marks=pytest.mark.slow), (80, 24)])
 def test_forty_tasks_take_three_keys_and_a_word(size: tuple[int, int]) -> None:
     async def test(rig: Rig) -> None:
         await branched(rig)

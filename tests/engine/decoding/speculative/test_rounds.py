@@ -43,6 +43,7 @@ CASES = [
 ]
 
 
+@pytest.mark.wide(3)
 @pytest.mark.parametrize(("kind", "temp"), CASES)
 def test_the_text_is_that_of_plain_steps(zoo: Zoo, kind: str, temp: float) -> None:
     name, options, tolerance = EXACT[kind]

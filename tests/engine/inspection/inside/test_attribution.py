@@ -125,6 +125,7 @@ WHOLE = {
 """Models, and the bound of each by the type that it computes in."""
 
 
+@pytest.mark.wide(7)
 @pytest.mark.parametrize("name", WHOLE)
 def test_the_parts_sum_to_the_logits(zoo: Zoo, name: str) -> None:
     session = opened(zoo, name)
@@ -140,6 +141,7 @@ def test_the_parts_sum_to_the_logits(zoo: Zoo, name: str) -> None:
     assert [token.rank for token in read.tokens] == [1, 2]
 
 
+@pytest.mark.wide(7)
 @pytest.mark.parametrize("name", WHOLE)
 def test_heads_and_rest_sum_to_their_attention(zoo: Zoo, name: str) -> None:
     session = opened(zoo, name)

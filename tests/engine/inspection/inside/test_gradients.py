@@ -25,7 +25,7 @@ from tests.engine.unthreaded import Unthreaded
 from tests.families import FAMILIES
 from tests.zoo import Zoo
 
-TEXT = "Once upon a time there was a girl named Lily. She lost her toy and cried. She felt very"
+TEXT = "Lily lost her toy and cried. She felt very"
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +154,7 @@ def test_integrated_gradients_are_the_mean_of_gradients_by_hand(
 
 def test_shares_sum_to_what_lies_between_baseline_and_text(pocket: Session) -> None:
     one, other = two(pocket)
-    for baseline in ("mean", "first", "token"):
+    for baseline in ("mean", "token"):
         found = read(pocket, ReadGradients(pocket.node, one, other, "integrated", baseline))  # type: ignore[arg-type]
         assert found.facts.failed is None
         assert found.residual is not None
@@ -349,12 +349,12 @@ def test_the_engine_answers_with_progress_and_one_record_that_can_be_sent(zoo: Z
 
 
 @given(st.lists(st.integers(3, 500), min_size=2, max_size=9), st.sampled_from(("mean", "first")))
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=4, deadline=None)
 def test_the_residual_is_what_is_missing_and_each_row_is_as_alone(
     zoo: Zoo, ids: list[int], baseline: str
 ) -> None:
     session = begun(zoo.load("llama"), ids)
-    asked = ReadGradients(session.node, 7, 9, "integrated", baseline, steps=200)  # type: ignore[arg-type]
+    asked = ReadGradients(session.node, 7, 9, "integrated", baseline, steps=60)  # type: ignore[arg-type]
     found = read(session, asked)
     sizes = sum(map(abs, found.values))
     assert found.residual is not None

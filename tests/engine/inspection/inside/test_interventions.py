@@ -366,6 +366,7 @@ def held(session: Session, interventions: tuple[Intervention, ...] = OFF) -> int
     return session.node
 
 
+@pytest.mark.wide(7)
 @pytest.mark.parametrize("name", FAMILIES)
 @pytest.mark.parametrize("change", [OFF, STEERED], ids=["off", "steered"])
 def test_every_token_of_a_branch_is_that_of_a_changed_model(

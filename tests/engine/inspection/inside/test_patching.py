@@ -414,6 +414,7 @@ def test_sweeps_that_follow_other_logits_are_not_mixed(zoo: Zoo) -> None:
     assert joined(parts, other) is other
 
 
+@pytest.mark.wide(2)
 @pytest.mark.parametrize("name", ["llama", "gemma3", "mamba2", "qwen3-next"])
 def test_in_the_whole_context_each_row_is_a_single_intervention_there(zoo: Zoo, name: str) -> None:
     session = opened(zoo, name, list(range(300, 312)))

@@ -90,6 +90,7 @@ def swept(session: Session, asked: SweepStrengths) -> StrengthsSwept:
 # ---- against models to whose stream a vector is really added --------------------------------------
 
 
+@pytest.mark.wide(10)
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("begin", [len(IDS) - 1, 8, 0], ids=["token", "from", "context"])
 def test_it_is_the_model_with_the_vector_added_by_hand(zoo: Zoo, name: str, begin: int) -> None:
@@ -131,6 +132,7 @@ def test_two_directions_at_one_layer_add_up(zoo: Zoo) -> None:
 # ---- all strengths --------------------------------------------------------------------------------
 
 
+@pytest.mark.wide(5)
 @pytest.mark.parametrize("name", ["llama", "gpt2", "mixtral", "mamba2"])
 @pytest.mark.parametrize(("scope", "begin"), [("token", 0), ("context", 0), ("context", 6)])
 def test_a_sweep_is_one_intervention_after_another(zoo: Zoo, name: str, scope: Any, begin: int) -> None:
@@ -418,7 +420,7 @@ def test_through_the_worker() -> None:
 
 # ---- families ---------------------------------------------------------------------------------------
 
-OFTEN = ("gemma3n", "deepseek_v41", "rwkv7", "iquestloopcoder", "gpt_bigcode", "kimi_linear")
+OFTEN = ("gemma3n", "rwkv7", "iquestloopcoder", "gpt_bigcode", "kimi_linear")
 REFUSES = ("iquestloopcoder",)
 """Their layers are never called."""
 BY_CHUNK = ("phi3small", "plamo3")

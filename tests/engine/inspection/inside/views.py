@@ -51,11 +51,12 @@ class View:
     """The largest error of its checks as a share of the bound; 0 where all bounds are 0."""
 
 
-def views_of(session: Session) -> dict[str, View]:
-    """Open every view: at the session's last token, the mask and patching at the end of the prompt.
+def views_of(session: Session, names: Iterable[str] = VIEWS) -> dict[str, View]:
+    """Open views: at the session's last token, the mask and patching at the end of the prompt.
 
     Args:
         session: Some steps behind `PROMPT`; patching, which comes last, reads another prompt into its tree.
+        names: Of the views.
     """
     node = session.node
     end = session.tree.nodes(node)[len(PROMPT) - 1]
@@ -77,7 +78,7 @@ def views_of(session: Session) -> dict[str, View]:
         "patching": lambda: _patched(session, end),
     }
     assert tuple(ways) == VIEWS
-    return {name: _view(way) for name, way in ways.items()}
+    return {name: _view(ways[name]) for name in names}
 
 
 def _patched(session: Session, end: int) -> ActivationsPatched:

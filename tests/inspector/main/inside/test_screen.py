@@ -35,6 +35,7 @@ async def click(rig: Rig, widget: str, text: str) -> None:
     await rig.pilot.pause()
 
 
+@pytest.mark.wide(5)
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.id)
 async def test_the_name_of_each_view_leads_to_it(rig: Rig, view: Action, size: tuple[int, int]) -> None:
@@ -46,6 +47,7 @@ async def test_the_name_of_each_view_leads_to_it(rig: Rig, view: Action, size: t
     await rig.until(lambda: rig.app.main.view == view.id)
 
 
+@pytest.mark.wide(4)
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.id)
 async def test_the_keys_of_the_last_line_are_pressed_by_a_click_on_key_or_word(
@@ -60,6 +62,7 @@ async def test_the_keys_of_the_last_line_are_pressed_by_a_click_on_key_or_word(
     await rig.until(lambda: rig.app.screen is rig.app.main)
 
 
+@pytest.mark.wide(2)
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("view", ["lens", "attribution", "positions"])
 async def test_the_text_is_not_shown_twice(rig: Rig, view: str, size: tuple[int, int]) -> None:

@@ -47,6 +47,7 @@ async def test_all_of_the_tab_is_there_in_its_order(rig: Rig, size: tuple[int, i
     assert there == {each.id for each in rig.app.main.table.actions if each.tabs == "6"} - {"learn"}
 
 
+@pytest.mark.wide(2)
 @pytest.mark.parametrize("size", [(120, 40), (110, 40), (100, 40), (80, 40), (60, 40)])
 async def test_nothing_is_cut(rig: Rig, size: tuple[int, int]) -> None:
     await rig.ready(steps=0)
@@ -74,6 +75,7 @@ async def test_the_questions_are_listed_once(rig: Rig, size: tuple[int, int]) ->
     assert rig.screen_text().count(QUESTIONS["3"]) == 1
 
 
+@pytest.mark.wide(3)
 @pytest.mark.parametrize("size", [(120, 40)])
 @pytest.mark.parametrize("digit", TABS)
 async def test_a_question_opens_its_tab(rig: Rig, size: tuple[int, int], digit: str) -> None:

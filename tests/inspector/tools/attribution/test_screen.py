@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from inspector.app import InspectorApp
 from inspector.tools.attribution.screen import AttributionScreen
 from inspector.widgets.charts import bar_texts, spread
 from tests.inspector.fakes import Session
-from tests.inspector.rig import Rig
+from tests.inspector.rig import Rig, idle
 from tests.inspector.tools.attribution.reads import FACTS, read
 
 KIND = "Attribute"
@@ -261,15 +260,9 @@ async def test_a_real_model_is_taken_apart() -> None:
     )
     app = InspectorApp(LoadSettings(), Settings(), prompt, chat=False)
     async with app.run_test(size=(98, 36)) as pilot:
-
-        async def idle() -> None:
-            async with asyncio.timeout(60):
-                while not app.controller.timeline.candidates or app.controller.client.outstanding:
-                    await asyncio.sleep(0.05)
-
-        await idle()
+        await idle(app)
         await pilot.press("3", "D")
-        await idle()
+        await idle(app)
         await pilot.pause()
         screen = app.screen
         assert isinstance(screen, AttributionScreen)

@@ -248,6 +248,7 @@ async def test_two_branches_of_the_real_engine() -> None:
     assert app.closed_in_time
 
 
+@pytest.mark.wide(2)
 @pytest.mark.parametrize(
     ("size", "figures", "chart"),
     [((120, 40), True, True), ((100, 30), True, False), ((80, 24), True, True), ((60, 20), False, False)],

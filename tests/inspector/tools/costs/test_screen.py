@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 
 import pytest
@@ -23,7 +22,7 @@ from engine.protocol import (
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.tools.costs.screen import ProfileScreen
-from tests.inspector.rig import Rig
+from tests.inspector.rig import Rig, idle
 
 PARTS = (
     ProfilePart("model.embed", "embedding", None, 0.5),
@@ -141,6 +140,7 @@ async def test_fewer_bits_are_compared_as_they_come_and_refusals_are_sentences(r
     assert "another" in line
 
 
+@pytest.mark.wide(2)
 @pytest.mark.parametrize("size", [(120, 40), (100, 30), (80, 24), (60, 20)])
 async def test_no_figure_of_fewer_bits_is_cut(rig: Rig, size: tuple[int, int]) -> None:
     screen = await opened(rig, "compare_kv")
@@ -215,15 +215,9 @@ async def test_a_long_page_scrolls_at_every_size(rig: Rig, size) -> None:
 async def test_a_real_step_is_taken_apart() -> None:
     app = InspectorApp(LoadSettings(), Settings(), "Once upon a time", chat=False)
     async with app.run_test(size=(100, 36)) as pilot:
-
-        async def idle() -> None:
-            async with asyncio.timeout(60):
-                while not app.controller.timeline.prompts.prefilled or app.controller.client.outstanding:
-                    await asyncio.sleep(0.05)
-
-        await idle()
+        await idle(app)
         await pilot.press("5", "P")
-        await idle()
+        await idle(app)
         costs = app.main.actions["costs"].control
         assert costs.job.failures == {}
         assert costs.profiled is not None
@@ -231,7 +225,7 @@ async def test_a_real_step_is_taken_apart() -> None:
         together = sum(part.ms for part in costs.profiled.parts) + costs.profiled.other_ms
         assert together == pytest.approx(costs.profiled.fenced_ms, rel=0.05)
         await pilot.press("Q")
-        await idle()
+        await idle(app)
         assert costs.compared is not None
         facts = app.controller.timeline.facts
         assert facts is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -42,7 +41,7 @@ from inspector.tools.interventions.tool import MEASURES, step_of
 from inspector.widgets.dialog import Remark
 from inspector.widgets.fields import SafeTextArea
 from tests.inspector.fakes import Session
-from tests.inspector.rig import Rig
+from tests.inspector.rig import Rig, idle
 from tests.inspector.tools.interventions.units import FAILED, STRONGEST, effect, floats, patched, sweep
 
 MLP = Intervention("mlp", 0)
@@ -539,18 +538,11 @@ async def test_a_real_model_is_held_and_released() -> None:
     prompt = "Once upon a time, there was a little boy named Max and a girl named Sue. Max went out with"
     app = InspectorApp(LoadSettings(), Settings(), prompt, chat=False)
     async with app.run_test(size=(120, 40)) as pilot:
-
-        async def idle() -> None:
-            async with asyncio.timeout(60):
-                while not app.controller.timeline.prompts.prefilled or app.controller.client.outstanding:
-                    await pilot.pause(0.05)
-            await pilot.pause()
-
-        await idle()
+        await idle(app)
         own = app.controller.timeline.tip
         await pilot.press("4", "X")
-        await idle()
-        await idle()
+        await idle(app)
+        await idle(app)
         screen = app.screen
         assert isinstance(screen, InterventionsScreen)
         swept = screen.answer
@@ -561,16 +553,16 @@ async def test_a_real_model_is_held_and_released() -> None:
         unit = next(each for each in swept.units if each.intervention == tried.interventions[0])
         assert tried.kl_bits == pytest.approx(unit.kl_bits, abs=1e-4)
         await pilot.press("g")
-        await idle()
+        await idle(app)
         timeline = app.controller.timeline
         assert timeline.under == tried.interventions
         best = min((each.after for each in tried.candidates), key=lambda each: each.rank)
         assert timeline.candidates[0].id == best.id
         await pilot.press("space")
-        await idle()
+        await idle(app)
         assert timeline.under == tried.interventions
         await pilot.press("4", "X", "x")
-        await idle()
+        await idle(app)
         assert app.controller.timeline.tip == own
         assert app.controller.timeline.under == ()
 

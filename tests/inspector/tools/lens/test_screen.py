@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from dataclasses import replace
 from types import SimpleNamespace
@@ -26,7 +25,7 @@ from inspector.tools.lens.screen import (
     place,
     share,
 )
-from tests.inspector.rig import Rig
+from tests.inspector.rig import Rig, idle
 
 LAYERS = 4
 FACTS = CaptureFacts(
@@ -251,15 +250,9 @@ async def test_a_real_model_is_read() -> None:
         LoadSettings(), Settings(), "Once upon a time, there was a little girl named", chat=False
     )
     async with app.run_test(size=(120, 36)) as pilot:
-
-        async def idle() -> None:
-            async with asyncio.timeout(60):
-                while not app.controller.timeline.prompts.prefilled or app.controller.client.outstanding:
-                    await asyncio.sleep(0.05)
-
-        await idle()
+        await idle(app)
         await pilot.press("3", "I")
-        await idle()
+        await idle(app)
         await pilot.pause()
         screen = app.screen
         assert isinstance(screen, LensScreen)

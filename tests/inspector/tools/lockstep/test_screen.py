@@ -562,6 +562,7 @@ async def test_a_recorded_look_is_of_the_model_that_it_names_and_no_evidence_of_
         assert found.facts.model == model
 
 
+@pytest.mark.wide(2)
 @pytest.mark.parametrize("size", [(120, 40), (100, 30), (80, 24), (60, 20)])
 async def test_the_texts_in_the_frames_are_whole(rig: Rig, size: tuple[int, int]) -> None:
     screen = await opened(rig)

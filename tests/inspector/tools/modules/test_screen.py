@@ -91,6 +91,7 @@ async def test_the_selected_module_is_explained_and_enter_opens_its_view(rig: Ri
     assert not screen.is_attached
 
 
+@pytest.mark.wide(2)
 @pytest.mark.parametrize(
     ("row", "key", "tool"),
     [(0, "enter", "lens"), (2, "enter", "attention"), (7, "enter", "attribution"), (0, "", "interventions")],

@@ -24,7 +24,7 @@ from inspector.app import InspectorApp
 from inspector.tools.positions.screen import PositionsScreen
 from inspector.tools.positions.trials import OFFSETS, PositionTrial, facts_line, key_of, trials
 from tests.inspector.fakes import Session
-from tests.inspector.rig import Rig
+from tests.inspector.rig import Rig, idle
 
 FACTS = CaptureFacts((Check("forward", 0.0, 0.0), Check("keys", 0.0, 0.0, "layer 0")), 9.0, 3.0, "llama")
 ROTARY = PositionUse("rotary", 10, 11, (Rotation((0, 1), 64, 10000.0, 1.0, 10),), (), 0)
@@ -166,13 +166,7 @@ async def test_a_real_model_is_told_wrong_positions() -> None:
         LoadSettings(), Settings(), "Once upon a time, there was a little girl named", chat=False
     )
     async with app.run_test(size=(120, 36)) as pilot:
-
-        async def idle() -> None:
-            async with asyncio.timeout(60):
-                while not app.controller.timeline.prompts.prefilled or app.controller.client.outstanding:
-                    await asyncio.sleep(0.05)
-
-        await idle()
+        await idle(app)
         await pilot.press("3", "Y")
         screen = app.screen
         assert isinstance(screen, PositionsScreen)

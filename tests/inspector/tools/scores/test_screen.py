@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from inspector.app import InspectorApp
 from inspector.tools.attention.screen import AttentionScreen
 from inspector.tools.scores.screen import ScoresScreen
 from tests.inspector.fakes import Session
-from tests.inspector.rig import Rig
+from tests.inspector.rig import Rig, idle
 from tests.inspector.tools.attention.heads import on
 from tests.inspector.tools.attention.heads import read as attention
 from tests.inspector.tools.scores.reads import FACTS, read
@@ -149,15 +148,9 @@ async def test_a_real_model_says_why() -> None:
     prompt = "Tim had a red kite. Sue had a blue ball. Tim played with his red"
     app = InspectorApp(LoadSettings(), Settings(), prompt, chat=False)
     async with app.run_test(size=(98, 36)) as pilot:
-
-        async def idle() -> None:
-            async with asyncio.timeout(60):
-                while not app.controller.timeline.candidates or app.controller.client.outstanding:
-                    await asyncio.sleep(0.05)
-
-        await idle()
+        await idle(app)
         await pilot.press("3", "V")
-        await idle()
+        await idle(app)
         await pilot.pause()
         screen = app.screen
         assert isinstance(screen, ScoresScreen)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -38,7 +37,7 @@ from inspector.tools.steering.tool import Contrast
 from inspector.widgets.dialog import Remark
 from inspector.widgets.fields import Choice, SafeInput, SafeTextArea
 from tests.inspector.fakes import Session
-from tests.inspector.rig import Rig
+from tests.inspector.rig import Rig, idle
 from tests.inspector.tools.interventions.units import effect
 from tests.inspector.tools.steering.sweeps import FAILED, UP, made, strengths
 
@@ -360,25 +359,18 @@ async def test_what_a_file_made_up_is_drawn_and_exported_all_the_same(
     assert "\x1b" not in FORMATS["md"].make(line(Recording(session.timeline(), parts=EXPORTS)))
 
 
-async def until_idle(app: InspectorApp, pilot: object) -> None:
-    async with asyncio.timeout(60):
-        while not app.controller.timeline.prompts.prefilled or app.controller.client.outstanding:
-            await pilot.pause(0.05)  # type: ignore[attr-defined]
-    await pilot.pause()  # type: ignore[attr-defined]
-
-
 async def test_a_real_model_is_steered_held_and_released() -> None:
     prompt = "Once upon a time there was a girl named Lily. She felt very"
     app = InspectorApp(LoadSettings(), Settings(), prompt, chat=False)
     async with app.run_test(size=(120, 40)) as pilot:
-        await until_idle(app, pilot)
+        await idle(app)
         own = app.controller.timeline.tip
         await pilot.press("4", "S")
         await pilot.press("enter")
         await pilot.pause()
         await pilot.press("ctrl+s")
         for _ in range(3):
-            await until_idle(app, pilot)
+            await idle(app)
         screen = app.screen
         assert isinstance(screen, SteeringScreen)
         swept, tried = screen.answer, screen._tried
@@ -390,12 +382,12 @@ async def test_a_real_model_is_steered_held_and_released() -> None:
         assert two is not None
         assert two.kl_bits == pytest.approx(tried.kl_bits, abs=1e-4)
         await pilot.press("g")
-        await until_idle(app, pilot)
+        await idle(app)
         timeline = app.controller.timeline
         assert timeline.under == tried.interventions
         assert timeline.candidates[0].id == two.top
         await pilot.press("4", "S", "x")
-        await until_idle(app, pilot)
+        await idle(app)
         assert (timeline.tip, timeline.under) == (own, ())
 
 
@@ -407,7 +399,7 @@ async def test_a_session_may_begin_steered() -> None:
     prompt = "Once upon a time there was a girl"
     tools = with_steering(TOOLS, Steering(of, 2.0, 3))
     app = InspectorApp(LoadSettings(), Settings(), prompt, chat=False, tools=tools)
-    async with app.run_test(size=(120, 40)) as pilot:
-        await until_idle(app, pilot)
+    async with app.run_test(size=(120, 40)):
+        await idle(app)
         assert app.controller.timeline.under == (Intervention("direction", 3, None, 2.0, of),)
         assert "+up x2" in str(app.controller.timeline.under[0].label)

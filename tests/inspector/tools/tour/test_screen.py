@@ -58,6 +58,7 @@ async def test_the_card_leaves_all_of_the_answer_in_sight_where_it_stands_beside
         await rig.press("space")
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("id", [None, "kv", "tree"])
 async def test_everything_is_as_it_was_before(rig: Rig, id: str | None) -> None:
     await rig.ready()
