@@ -135,7 +135,7 @@ HUB = (
 )
 FAR = "needs another machine; tests/inspector/test_far_engine.py has both ends on this one"
 BROWSER = "opens a browser; tests/inspector/serve/test_browser.py drives one"
-INSTALLS = ".ci/run and .ci/slow run it in a fresh environment"
+INSTALLS = ".ci/run and .ci/slow (tests/installed.py) run it in a fresh environment"
 SUITE = "this suite, or a part of it"
 REST = {
     "inspector --connect 127.0.0.1:7531 --token-file engine.token": FAR,
@@ -151,6 +151,9 @@ REST = {
     "inspector serve --open": BROWSER,
     ".venv/bin/pip install --force-reinstall 'mlx[cuda]>=0.32.2,<0.33'": "needs an NVIDIA card",
     "pip install '.[serve]'": INSTALLS,
+    "pipx install .": INSTALLS,
+    "uv tool install .": INSTALLS,
+    "uvx --from . inspector": INSTALLS,
     "pytest -m slow tests/engine/remote": SUITE,
     "python -m pytest": SUITE,
     "python -m pytest tests/inspector/serve": SUITE,
@@ -235,8 +238,10 @@ def process(words: Sequence[str]) -> list[str]:
 def test_each_command_has_its_place() -> None:
     """A new command of a page goes into one of the tables above."""
     known = [*(name for each in RUN for name in each), *REST, *NAMES, *SHOWN]
-    modules = {line for line in PAGE_COMMANDS if line.startswith("python -m tests.benchmarks")}
-    assert sorted(PAGE_COMMANDS - modules) == sorted(known), "each once, and none that no page has"
+    benchmarks = {line for line in PAGE_COMMANDS if line.startswith("python -m tests.benchmarks")}
+    assert sorted(known) == sorted(set(known)), "in one table"
+    assert PAGE_COMMANDS - benchmarks - set(known) == set(), "say how it is run, or why not"
+    assert set(known) - PAGE_COMMANDS == set(), "no page has it any more"
 
 
 def test_each_benchmark_that_is_named_is_there() -> None:
