@@ -26,6 +26,7 @@ from engine import pocket
 from inspector.cli import main as cli
 from tests.inspector.cli.test_examples import BLOCK, EXAMPLES, PAGES, ROOT, shell_lines
 from tests.inspector.test_starts import Terminal
+from tests.system import short_directory
 
 SERVED = ROOT / "tests/inspector/served/served.jsonl"
 STANDS_FOR = {
@@ -43,6 +44,8 @@ STANDS_FOR = {
     "inspector open FILE 12 --model MODEL": "inspector open FILE 13 --model MODEL",
     "inspector open FILE [N]": "inspector open FILE 13 --check --model MODEL",
     "inspector open reply.json": "inspector open reply.json -o TRACE",
+    "inspector train": "inspector train --steps 6",
+    "inspector train --text FILE": "inspector train --text FILE --steps 6",
     "inspector record --upstream http://127.0.0.1:8000": "inspector record --upstream http://127.0.0.1:9 --listen 0",
     "inspector record -- mlx_lm.server --model MODEL": "inspector record --listen 0 -- mlx_lm.server --model MODEL",
     "inspector record -- COMMAND": "inspector record --listen 0 -- mlx_lm.server --model MODEL",
@@ -85,7 +88,7 @@ SLOW = {
     "inspector bits MODEL --text FILE --bits 3 --high-bits 6": "KL",
     "inspector doctor": "ok",
     "inspector export --site DIR FILE...": "index.html",
-    "inspector export my-lesson.trace.zst": ".html",
+    "inspector export my-lesson.trace.zst --to html": ".html",
     "inspector generate -o TRACE": "finished ",
     "inspector generate -p ... -o FILE --record-logits": "finished ",
     "inspector lesson record my-lesson.md": "my-lesson.trace.zst",
@@ -93,8 +96,8 @@ SLOW = {
     "inspector open FILE [N]": "reply",
     "inspector profile": "attention",
     "inspector race": "cache",
-    "inspector train": "checkpoint",
-    "inspector train --text FILE": "checkpoint",
+    "inspector train": "open it ",
+    "inspector train --text FILE": "open it ",
 }
 """Those that take longer."""
 SCREENS = {
@@ -103,17 +106,17 @@ SCREENS = {
     "inspector --model A --against B": "DECODE",
     "inspector --model path/to/a/model --kv-bits 8 --temp 0.7 --top-p 0.9": "DECODE",
     "inspector --no-plugins": "DECODE",
-    "inspector --resume": "RESUMED|DECODE",
+    "inspector --resume": "perplexity",
     "inspector learn 3": "The draw",
     "inspector learn 3 --present": "The draw",
     "inspector learn 3 --recorded": "The draw",
     "inspector learn my-lesson.md": "1/2",
     "inspector learn my-lesson.md --recorded": "1/2",
     "inspector lesson run my-lesson.md": "1/2",
-    "inspector notes": "presenter",
+    "inspector notes": "Which token did it fall on",
     "inspector open FILE 12 --model MODEL": "DECODE",
     "inspector replay": "RECORDED",
-    "inspector replay --follow": "FOLLOWING|RECORDED",
+    "inspector replay --follow": "RECORDED",
     "inspector replay FILE": "RECORDED",
     "inspector replay batch": "RECORDED",
 }
@@ -177,7 +180,7 @@ SHOWN = {f"inspector {each.command}" for each in EXAMPLES}
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A directory with what the commands read, and no configuration or sessions but its own."""
     here = tmp_path / "place"
     (here / "path/to/a").mkdir(parents=True)
@@ -186,9 +189,12 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (here / name).symlink_to(pocket.directory())
     monkeypatch.chdir(here)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
+    short = short_directory()  # paths of sockets are bounded
+    monkeypatch.setenv("XDG_STATE_HOME", str(short))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    return here
+    yield here
+    shutil.rmtree(short)
 
 
 def prepare(command: str, here: Path) -> list[str]:
@@ -206,8 +212,9 @@ def prepare(command: str, here: Path) -> list[str]:
         for name in ("FILE", "NAME"):
             shutil.copy(ROOT / "inspector/demo/demonstration.trace.zst", here / name)
     else:
+        lines = 60 if words[0:1] == ["train"] else 2
         (here / "FILE").write_text(
-            "Once upon a time, there was a little girl named Lily. She had a red ball. " * 2
+            "Once upon a time, there was a little girl named Lily. She had a red ball. " * lines
         )
     if "my-lesson" in command and words[:2] != ["lesson", "new"]:
         assert cli.main(["lesson", "new", "my-lesson.md"]) == 0
@@ -293,6 +300,8 @@ def session(command: str) -> Iterator[None]:
     if "--resume" in command:
         with screen([]) as other:
             other.until("DECODE")
+            other.press(b" ")
+            other.until("perplexity")
     yield
 
 
