@@ -2,8 +2,8 @@
 
 A trace is lines of JSON: a header, then one line for each record in the order of the engine's output, settings in force
 among them, with its time. Feeding them to the screen's timeline in order gives the same screen. The format is described
-in `inspector/help/trace-format.md`. Standard library alone (and `zstandard` for files that end in `.zst`), so that a
-replay needs no MLX.
+in `inspector/help/trace-format.md`. Standard library alone (before Python 3.14 `backports.zstd` for files that end in
+`.zst`), so that a replay needs no MLX.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn, Self
+from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn, Self, cast
 
 from engine.errors import PathError, TraceError
 from engine.files import PRIVATE, message_and_hint, open_regular, replacing
@@ -174,7 +174,7 @@ class TraceReader(Iterator[Entry]):
             return io.BufferedReader(gzip.GzipFile(fileobj=self._raw), 2**17)
         if begin == b"\x28\xb5\x2f\xfd":
             self.compressed = True
-            return io.BufferedReader(_zstandard(self._raw), 2**17)
+            return io.BufferedReader(_unpacked(self._raw), 2**17)
         self.compressed = False
         self._bound(self._size)
         return self._raw
@@ -227,7 +227,7 @@ class TraceReader(Iterator[Entry]):
         """Put an error of the libraries, raised on a damaged file, into words."""
         if isinstance(error, EOFError):
             return self._wrong("is cut short: the compressed data end in it", next_line=True)
-        if isinstance(error, (OSError, zlib.error, _zstandard_error())):
+        if isinstance(error, (OSError, zlib.error, _zstd_error())):
             return self._wrong(f"can't be read: {getattr(error, 'strerror', None) or error}", next_line=True)
         raise error
 
@@ -329,17 +329,26 @@ def _names(names: Any) -> bool:
     return type(names) is list and all(type(name) is str for name in names) and len(set(names)) == len(names)
 
 
-def _zstandard(file: io.BufferedReader) -> Any:
+def _unpacked(file: io.BufferedReader) -> io.BufferedIOBase:
+    zstd = _zstd()
+    options = {zstd.DecompressionParameter.window_log_max: _WINDOW.bit_length() - 1}
+    return cast(io.BufferedIOBase, zstd.ZstdFile(file, options=options))
+
+
+def _zstd() -> Any:
+    """Python's own module, and before 3.14 the same as a package: only traces that end in .zst need it."""
     try:
-        import zstandard  # only .zst traces need it
+        if sys.version_info >= (3, 14):
+            from compression import zstd
+        else:
+            from backports import zstd
     except ImportError as error:
-        raise TraceError("Reading a .zst trace needs the package zstandard.", "Install it.") from error
-    decompressor = zstandard.ZstdDecompressor(max_window_size=_WINDOW)
-    return decompressor.stream_reader(file, read_across_frames=True, closefd=False)
+        raise TraceError("A .zst trace needs the package backports.zstd.", "Install it.") from error
+    return zstd
 
 
-def _zstandard_error() -> type[Exception]:
-    loaded: Any = sys.modules.get("zstandard")
+def _zstd_error() -> type[Exception]:
+    loaded: Any = sys.modules.get("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
     return zlib.error if loaded is None else loaded.ZstdError
 
 
@@ -390,7 +399,8 @@ def _compressed(file: BinaryIO, suffix: str) -> AbstractContextManager[Any]:
 
         return gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=file, mtime=0)
     if suffix == ".zst":
-        import zstandard  # only traces that end in .zst need it
-
-        return zstandard.ZstdCompressor(level=9, write_checksum=True).stream_writer(file, closefd=False)
+        zstd = _zstd()
+        set_to = zstd.CompressionParameter
+        packing = {set_to.compression_level: 9, set_to.checksum_flag: 1}
+        return cast(AbstractContextManager[Any], zstd.ZstdFile(file, "wb", options=packing))
     return nullcontext(file)

@@ -313,7 +313,8 @@ def _files() -> dict[str, Path]:
     spec = find_spec("textual_serve")
     if spec is None or spec.origin is None:
         raise EngineError(
-            "This needs the package textual-serve.", "In the clone of this program: pip install '.[serve]'."
+            "This needs the package textual-serve.",
+            "In the clone of this program: pip install '.[serve]', or the same with pipx or uv tool.",
         )
     own, library = Path(__file__).parent, Path(spec.origin).parent
     files = {path: own / name for path, name in ASSETS.items()}

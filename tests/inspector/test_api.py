@@ -410,20 +410,6 @@ def test_a_module_of_somebodys_own_in_the_way_is_told_in_a_line(tmp_path: Path, 
     assert str(tmp_path) in last
 
 
-PAGE = Path("inspector/help/python.md").read_text("utf-8")
-EXAMPLES = [each for each in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "Plugin" not in each]
-"""That of a plug-in is a file of its own (tests/inspector/test_plugins.py)."""
-
-
-@pytest.mark.parametrize("example", EXAMPLES, ids=range(len(EXAMPLES)))
-def test_the_examples_of_the_help_run(
-    example: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    exec(compile(example, "example", "exec"), {})
-    assert capsys.readouterr().out.strip()
-
-
 def test_a_text_is_taken_apart_merge_by_merge(story: Session) -> None:
     merges = story.merges("a cat unhappiness")
     assert merges.words == ["a", " cat", " unhappiness"]

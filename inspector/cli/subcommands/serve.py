@@ -124,7 +124,7 @@ def run_serve(args: Namespace) -> int:
     try:
         import aiohttp  # noqa: F401
     except ImportError as error:
-        hint = "In the clone of this program: pip install '.[serve]'."
+        hint = "In the clone of this program: pip install '.[serve]', or the same with pipx or uv tool."
         raise EngineError("inspector serve needs the package textual-serve.", hint) from error
     from inspector.serve import home
     from inspector.serve.server import Limits, Server

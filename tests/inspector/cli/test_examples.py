@@ -145,15 +145,28 @@ PARSERS = cli._parsers()
 FLAGS = {flag for parser in PARSERS.values() for flag in parser._option_string_actions} | {"--help"}
 
 
-def commands(text: str) -> Iterator[str]:
-    """The commands of the program that a page has, in blocks and within lines, without what they are given after."""
+COMMAND = re.compile(r"(?:\$ )?((?:inspector|pipx?|python3?|pytest|scp|ssh|uvx?|\.venv/bin/\S+)(?: .*)?)$")
+INLINE = re.compile(r"(?<!`)`((?:[^`\n]|\n(?!\n))+)`(?!`)")
+WITHIN = re.compile(r"^````.*?^````$", re.MULTILINE | re.DOTALL)
+"""A page that is shown in a page."""
+
+
+def shell_lines(text: str) -> Iterator[str]:
+    """The commands that a page has, in blocks, indented and within lines, without what is said after a `#`."""
+    text = WITHIN.sub("", text)
     for block in BLOCK.finditer(text):
-        for line in block[2].splitlines():
-            if found := re.match(r"(?:\$ )?(inspector(?: .*)?)$", line.strip()):
-                yield re.split(r"\s#\s", found[1])[0]
-    for code in re.findall(r"(?<!`)`([^`\n]+)`(?!`)", BLOCK.sub("", text)):
-        if found := re.match(r"(inspector(?: .*)?)$", code):
+        for line in block[2].splitlines() if block[1] in ("", "sh") else ():
+            if found := COMMAND.match(re.split(r" # ", line)[0].strip()):
+                yield found[1]
+    rest = BLOCK.sub("", text)
+    for code in [*re.findall(r"^ {4}(.*)$", rest, re.MULTILINE), *INLINE.findall(rest)]:
+        if found := COMMAND.match(" ".join(re.split(r" # ", code)[0].split())):
             yield found[1].replace("\\|", "|")
+
+
+def commands(text: str) -> Iterator[str]:
+    """Those of the program itself."""
+    return (line for line in shell_lines(text) if line.partition(" ")[0] == "inspector")
 
 
 def parser_of(words: list[str]) -> tuple[str, Parser]:
