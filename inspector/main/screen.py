@@ -162,6 +162,7 @@ class MainScreen(KeyedScreen[None]):
         self.changed()
 
     def _with_hooks(self) -> dict[str, list[ToolActions]]:
+        """The tools whose class has its own method for a hook, by its name."""
         return {
             hook: [
                 each
