@@ -457,11 +457,8 @@ class MainScreen(KeyedScreen[None]):
         """The actions that show the answers of the open tab, without a panel that stands beside them anyway."""
         wide = self._panel_layout.now is Layout.GRID
         beside = [panel.view for panel in self.arrangement.panels if wide and panel.place is Place.STEPS]
-        return [
-            each
-            for each in self.table.views[self.tab]
-            if each.id not in beside and each.offered(self.actions[self.table.tool(each.id).id])
-        ]
+        views = (each for each in self.table.views[self.tab] if each.id not in beside)
+        return [each for each in views if each.offered(self.actions[self.table.tool(each.id).id])]
 
     def _follow_view(self) -> None:
         """Have the tab be that of the answer on show, once that is another one."""
