@@ -163,6 +163,7 @@ class MainScreen(KeyedScreen[None]):
         self.changed()
 
     def _with_hooks(self) -> dict[str, list[ToolActions]]:
+        """The tools whose class has its own method for a hook, by its name."""
         return {
             hook: [
                 each
@@ -355,7 +356,8 @@ class MainScreen(KeyedScreen[None]):
 
     def _silenced(self, told: Narration) -> frozenset[str]:
         """Ids of the actions that the narrator refuses, or whose keys it takes: they aren't offered meanwhile."""
-        narrator = cast(Narrator, self.narrator)
+        narrator = self.narrator
+        assert narrator is not None  # it told that
         contexts = (each for tool in self.table.tools for table in tool.contexts for each in table.actions)
         return frozenset(
             each.id

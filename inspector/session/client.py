@@ -313,9 +313,8 @@ class RecordInbox:
         """Take one record, or a command that another client gave; called in the engine's thread."""
         self.waiting.append(record)
         if isinstance(record, Ended) or (isinstance(record, protocol.LookedAhead) and record.last):
-            self._soon(
-                self.drain
-            )  # somebody may wait for what has ended, and the next tick is up to a frame away
+            # somebody may wait for what has ended, and the next tick is up to a frame away
+            self._soon(self.drain)
 
     def tick(self) -> None:
         """Drain, unless the last frame was so dear that the engine should have the time."""

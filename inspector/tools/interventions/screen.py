@@ -264,7 +264,7 @@ class InterventionsScreen(InsideScreen[HeadsSwept]):
     def release(self) -> None:
         """Go back to the model's own."""
         if self.timeline.under:
-            self.continue_under(HoldInterventions(self.timeline.tip), "")
+            self.continue_under(HoldInterventions(self.timeline.tip))
 
 
 # ---- the map: layers by heads and parts, each cell what happens where that unit alone is switched off ---
