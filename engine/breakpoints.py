@@ -202,7 +202,7 @@ def _check_regex(condition: Condition, pattern: str) -> None:
 
 
 CONDITIONS: tuple[Condition, ...] = (
-    Condition("entropy_above", "bits", "entropy above", "of the model's prediction, in bits", "entropy > {}"),
+    Condition("entropy_above", "bits", "entropy above", "model entropy, in bits", "entropy > {}"),
     Condition("prob_below", "share", "probability below", "of the picked token: 0.05 or 5 %", "p < {}"),
     Condition("rank_above", "count", "rank above", "of the picked token; 1 is the first", "rank > {}"),
     Condition("margin_below", "share", "margin below", "between the first two: a fork point", "margin < {}"),

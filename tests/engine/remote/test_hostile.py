@@ -250,7 +250,7 @@ def test_a_flood_of_wrong_tokens_is_one_line(host: Host, monkeypatch: pytest.Mon
 
 def test_a_client_of_the_same_version_and_another_source_is_told_so(host: Host) -> None:
     said = talked(host, HELLO.replace(f'"wire":{wire.VERSION}'.encode(), b'"wire":999'))
-    assert b"made of different sources" in said
+    assert b"come from different sources" in said
     assert b"of version" not in said
 
 

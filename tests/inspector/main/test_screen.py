@@ -324,7 +324,7 @@ async def test_prefill_is_told_and_can_be_stopped(rig: Rig) -> None:
     await rig.press("escape")
     assert rig.engine.cancelled(rig.engine.last(protocol.Prefill))
     await rig.end("Prefill", cancelled=True)
-    assert rig.status == "Prefill stopped at 3 of 5 tokens. Press space to go on, p for another prompt"
+    assert rig.status == "Prefill stopped at 3 of 5 tokens. Press space to continue, p for another prompt"
     await rig.press("minus")
     assert "GoOnPrefill" not in rig.engine.names
     await rig.press("space")

@@ -56,7 +56,7 @@ async def test_a_hold(rig: Rig) -> None:
     await rig.push([move, step, told, Ended(held.kind)])
     assert rig.timeline.under
     await rig.press("u")
-    assert rig.status.startswith("Undone: going on with L2 h3 off; its branch stays.")
+    assert rig.status.startswith("Undone: continuing with L2 h3 off; its branch stays.")
     assert rig.engine.sent[-1] == protocol.MoveTo(tip.node)
     await rig.push([rig.session.move(tip.node), Ended("MoveTo")])
     assert not rig.timeline.under

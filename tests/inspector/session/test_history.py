@@ -202,7 +202,7 @@ def test_a_chosen_token_is_undone_by_going_back_to_the_path_before(editing):
     chosen = editing.choose(boundary + 1)
     editing.push(editing.made.steps(2))
     end = editing.timeline.tip
-    assert editing.undo().startswith("Undone: going on with “")
+    assert editing.undo().startswith("Undone: continuing with “")
     assert editing.timeline.tip == tip
     assert chosen in editing.timeline.tree.branches, "the branch stays"
     editing.redo()
@@ -271,11 +271,11 @@ def test_a_token_drawn_again_at_an_older_step_is_undone_as_one_change(editing):
     drawn = editing.timeline.tip
     assert editing.timeline.items[-1].parent == old.parent
     assert drawn not in (tip, old.node)
-    assert editing.undo().startswith("Undone: going on with")
+    assert editing.undo().startswith("Undone: continuing with")
     assert editing.timeline.tip == tip
     assert editing.made.tips[old.parent].reroll == 0, "it would be drawn again as it was"
     assert editing.undo() == with_keys(NOTHING)
-    assert editing.redo().startswith("Redone: going on with")
+    assert editing.redo().startswith("Redone: continuing with")
     assert (editing.timeline.tip, editing.made.tips[old.parent].reroll) == (drawn, 1)
 
 
@@ -311,7 +311,7 @@ def test_a_hold_and_its_release_are_undone(editing):
     assert (editing.timeline.tip, editing.timeline.under) == (node, ())
     assert editing.undo() == "Undone: going back to the model's own; its branch stays. U redoes it"
     assert editing.timeline.tip == under
-    assert editing.undo().startswith("Undone: going on with L6 h1 and L3 MLP off; its branch stays.")
+    assert editing.undo().startswith("Undone: continuing with L6 h1 and L3 MLP off; its branch stays.")
     assert (editing.timeline.tip, editing.timeline.under) == (tip, ())
     assert editing.undo() == with_keys(NOTHING)
     editing.redo()
@@ -323,7 +323,7 @@ def test_a_hold_and_its_release_are_undone(editing):
 def test_a_hold_at_the_tip_is_undone(editing):
     tip, parent = editing.timeline.tip, editing.timeline.items[-2].node
     editing.hold(tip, Intervention("layer", 1))
-    assert editing.undo().startswith("Undone: going on with L2 off")
+    assert editing.undo().startswith("Undone: continuing with L2 off")
     assert editing.timeline.tip == tip != parent
 
 

@@ -123,7 +123,7 @@ async def test_the_dialog_shows_its_first_fields_and_its_buttons_at_every_size(
     text = rig.screen_text()
     assert "entropy above" in text
     assert "Apply" in text
-    assert "of the model's prediction" in text  # beside the field, or in the frame
+    assert "model entropy, in bits" in text  # beside the field, or in the frame
 
 
 @pytest.fixture

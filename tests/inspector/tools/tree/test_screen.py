@@ -120,7 +120,7 @@ async def test_arrows_and_enter_go_to_the_end_of_a_branch(rig: Rig) -> None:
     await rig.end("MoveTo")
     assert rig.app.main.panel(TreePanel).branch.last == ends[2]
     await rig.press("enter")
-    assert rig.status == "The path already ends here: space steps on"
+    assert rig.status == "The path already ends here: space takes a step"
     await rig.press("home", "right", "left", "left")
     assert rig.app.main.panel(TreePanel).branch.last == ends[0]
     await rig.press("end")
