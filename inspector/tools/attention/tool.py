@@ -221,7 +221,7 @@ class AttentionControl:
     def turn_layer(self, read: AttentionRead, by: int) -> None:
         """Choose the same head of a later layer, or of an earlier one."""
         if (now := self.chosen(read)) is not None:
-            layers = [layer.layer for layer in read.layers]
+            layers = list(dict.fromkeys(layer.layer for layer in read.layers))  # some have several attentions
             place = layers.index(now.layer) + by
             self._chosen = Head(layers[max(0, min(len(layers) - 1, place))], now.head)
 

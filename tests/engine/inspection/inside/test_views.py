@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from engine.errors import LoadError
-from engine.inspection.inside import attribution, experts, lens, patching, taps
+from engine.inspection.inside import attribution, experts, gradients, lens, patching, scores, steering, taps
 from engine.session.session import Session
 from tests.emulations import MACHINES
 from tests.engine.inspection.inside.looking import loaded, opened
@@ -25,6 +25,14 @@ from tests.families import FAMILIES
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the models are written."""
     return tmp_path_factory.mktemp("families")
+
+
+IN_FLOAT32 = (
+    "bailing_moe_linear", "longcat_flash", "longcat_flash_ngram", "mellum", "olmo_hybrid", "qwen3_5_moe", "qwen3_moe",
+    "qwen3_vl_moe",
+)  # fmt: skip
+"""Gradients are computed in float32 from the vectors on: there these choose other experts than in bfloat16, or move
+their states further, and the check of the forward, or of the derivative, refuses the view."""
 
 
 @pytest.mark.wide(5)
@@ -41,8 +49,11 @@ def test_what_is_shown_here_is_shown_there(models: Path, family: str, machine: s
     with emulated():
         there = views_of(opened(loaded(models, family, dtype)))
     shown = {name: view for name, view in here.items() if not view.refused}
-    assert {name: there[name].refused for name in shown if there[name].refused} == {}
-    assert {name: there[name].parts for name in shown} == {name: view.parts for name, view in shown.items()}
+    refused = {name: there[name].refused for name in shown if there[name].refused}
+    assert refused.keys() <= ({"gradients"} if family in IN_FLOAT32 else set()), refused
+    assert {name: there[name].parts for name in shown if name not in refused} == {
+        name: view.parts for name, view in shown.items() if name not in refused
+    }
 
 
 def test_activations_are_those_before_the_model_changed_them_in_place(models: Path) -> None:
@@ -51,9 +62,9 @@ def test_activations_are_those_before_the_model_changed_them_in_place(models: Pa
 
 
 def test_logits_of_minus_infinity_are_equal_over_a_whole_path_too(models: Path) -> None:
-    """phi3small bars tokens: the triangle and the scores of its heads were refused."""
-    found = views_of(opened(loaded(models, "phi3small")), ["triangle", "scores"])
-    assert [view.refused for view in found.values()] == ["", ""]
+    """phi3small bars tokens: the triangle was refused, and what its heads do."""
+    found = views_of(opened(loaded(models, "phi3small")), ["triangle", "heads"])
+    assert (found["triangle"].refused, found["heads"].refused) == ("", "")
 
 
 # ---- what is wrong -----------------------------------------------------------------------------
@@ -81,6 +92,32 @@ def _a_layer_without_its_last_part(patch: pytest.MonkeyPatch) -> None:
         return replace(found, writers=found.writers[:-1])
 
     patch.setattr(attribution, "split_layer", split)
+
+
+def _a_share_too_large(patch: pytest.MonkeyPatch) -> None:
+    own = scores._Look.queries_and_keys
+
+    def wrong(look: Any, streams: Any) -> tuple[Any, Any]:
+        query, keys = own(look, streams)
+        keys[0] *= 1.5
+        return query, keys
+
+    patch.setattr(scores._Look, "queries_and_keys", wrong)
+
+
+def _the_gradients_of_the_tokens_before(patch: pytest.MonkeyPatch) -> None:
+    own = gradients._Embedded.gradients
+
+    def wrong(at: Any, rows: Any) -> Any:
+        values, slopes = own(at, rows)
+        return values, np.roll(slopes, 1, axis=1)
+
+    patch.setattr(gradients._Embedded, "gradients", wrong)
+
+
+def _rows_of_other_strengths(patch: pytest.MonkeyPatch) -> None:
+    own = steering.forward_rows
+    patch.setattr(steering, "forward_rows", lambda *given: np.roll(list(own(*given)), 1, axis=0))
 
 
 def _outputs_of_other_experts(patch: pytest.MonkeyPatch) -> None:
@@ -112,10 +149,13 @@ def _the_last_activation_of_the_token_before(patch: pytest.MonkeyPatch) -> None:
 WRONG: dict[str, tuple[Wrong, str]] = {
     "attention": (_keys_of_the_token_before, "attention "),
     "triangle": (_keys_of_the_token_before, "attention "),
-    "scores": (_keys_of_the_token_before, "attention "),
+    "heads": (_keys_of_the_token_before, "attention "),
+    "scores": (_a_share_too_large, "scores "),
     "lens": (_the_stream_before_the_last_layer, "lens "),
     "contributions": (_a_layer_without_its_last_part, "parts "),
+    "gradients": (_the_gradients_of_the_tokens_before, "derivative "),
     "sweep": (_rows_of_other_units, "single "),
+    "steering": (_rows_of_other_strengths, "single "),
     "patching": (_the_last_activation_of_the_token_before, "restored "),
 }
 """By view: what makes it wrong, and the check that refuses it."""

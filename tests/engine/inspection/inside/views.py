@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -12,30 +12,42 @@ from engine.frozen import frozen
 from engine.inspection.inside.attention import read_attention, read_triangle, score_heads
 from engine.inspection.inside.attribution import attribute
 from engine.inspection.inside.experts import read_experts
-from engine.inspection.inside.interventions import intervene
+from engine.inspection.inside.gradients import read_gradients
+from engine.inspection.inside.interventions import ground, intervene
 from engine.inspection.inside.lens import read_lens
 from engine.inspection.inside.modules import read_modules
 from engine.inspection.inside.patching import patch_activations, sweep_heads
 from engine.inspection.inside.positions import try_position
+from engine.inspection.inside.scores import read_score
+from engine.inspection.inside.steering import sweep_strengths
 from engine.protocol import (
     ActivationsPatched,
     AttentionRead,
     AttributionRead,
+    Direction,
     ExpertsRead,
     HeadsScored,
     HeadsSwept,
     Intervention,
     LensRead,
     ModelModules,
+    ReadGradients,
+    RepeatedTexts,
+    ScoreRead,
+    StrengthsSwept,
+    SweepStrengths,
+    floats,
 )
 from engine.session.session import Session
 from tests.engine.inspection.inside.looking import PROMPT
 
 ANOTHER = [*PROMPT[:-3], 32, *PROMPT[-2:]]
 """The prompt with another token near its end: the activations that are put in come from it."""
+TEXTS = RepeatedTexts(8, 1)
+"""Over which heads are scored."""
 VIEWS = (
-    "attention", "triangle", "scores", "lens", "contributions", "experts", "modules", "position", "path", "mask",
-    "off", "off in all", "sweep", "patching",
+    "attention", "triangle", "heads", "scores", "lens", "contributions", "gradients", "experts", "modules", "position",
+    "path", "mask", "off", "off in all", "sweep", "steering", "patching",
 )  # fmt: skip
 
 
@@ -51,12 +63,12 @@ class View:
     """The largest error of its checks as a share of the bound; 0 where all bounds are 0."""
 
 
-def views_of(session: Session, names: Iterable[str] = VIEWS) -> dict[str, View]:
+def views_of(session: Session, names: Collection[str] = VIEWS) -> dict[str, View]:
     """Open views: at the session's last token, the mask and patching at the end of the prompt.
 
     Args:
         session: Some steps behind `PROMPT`; patching, which comes last, reads another prompt into its tree.
-        names: Of the views.
+        names: Those to open, without what the model is known to have nothing of.
     """
     node = session.node
     end = session.tree.nodes(node)[len(PROMPT) - 1]
@@ -64,9 +76,11 @@ def views_of(session: Session, names: Iterable[str] = VIEWS) -> dict[str, View]:
     ways: dict[str, Callable[[], Any]] = {
         "attention": lambda: read_attention(session, node),
         "triangle": lambda: _last(read_triangle(session, node, layers - 1, 0)),
-        "scores": lambda: _last(score_heads(session, node)),
+        "heads": lambda: _last(score_heads(session, node, TEXTS)),
+        "scores": lambda: _last(read_score(session, node, layers - 1, 0)),
         "lens": lambda: read_lens(session, node),
         "contributions": lambda: attribute(session, node, (5, 6)),
+        "gradients": lambda: _last(read_gradients(session, ReadGradients(node, 5, 6))),
         "experts": lambda: read_experts(session, node),
         "modules": lambda: read_modules(session.runner.model, session.facts.path),
         "position": lambda: try_position(session, node, "token", 3),
@@ -75,10 +89,22 @@ def views_of(session: Session, names: Iterable[str] = VIEWS) -> dict[str, View]:
         "off": lambda: intervene(session, node, first),
         "off in all": lambda: intervene(session, node, first, "context"),
         "sweep": lambda: _last(sweep_heads(session, node)),
+        "steering": lambda: _steered(session, node),
         "patching": lambda: _patched(session, end),
     }
     assert tuple(ways) == VIEWS
-    return {name: _view(ways[name]) for name in names}
+    offered = [name for name in names if name != "experts" or session.facts.chooses_or_keeps]
+    return {name: _view(way) for name, way in ways.items() if name in offered}
+
+
+def _steered(session: Session, node: int) -> StrengthsSwept:
+    """The last token steered after the first layer, by one strength beside random directions."""
+    size = ground(session, node).survey.width or 1
+    vector = np.random.default_rng(1).normal(size=size).astype(np.float32)
+    asked = SweepStrengths(node, Direction("up", 0, floats(vector, vector.shape)), 0, strengths=(1.0,))
+    found = _last(sweep_strengths(session, asked))
+    assert isinstance(found, StrengthsSwept)
+    return found
 
 
 def _patched(session: Session, end: int) -> ActivationsPatched:
@@ -116,6 +142,8 @@ def _parts(found: Any) -> Iterable[str]:
         return [f"L{layer.layer + 1} {layer.kind}" for layer in found.layers]
     if isinstance(found, HeadsScored):
         return [f"L{score.layer + 1}h{score.head + 1}" for score in found.heads]
+    if isinstance(found, ScoreRead):
+        return [" ".join(map(str, (each.kind, each.layer, each.name, each.head))) for each in found.writers]
     if isinstance(found, LensRead):
         return [f"column {place}" for place in range(len(found.columns))]
     if isinstance(found, AttributionRead):

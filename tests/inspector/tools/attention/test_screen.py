@@ -100,6 +100,20 @@ async def test_layers_and_heads_are_chosen_and_go_round(rig: Rig) -> None:
     assert "L3 max looks from" in rig.screen_text()
 
 
+async def test_a_layer_with_two_attentions_is_passed_as_one(rig: Rig) -> None:
+    """The cursor stood still before the second of them."""
+    await rig.ready()
+    await rig.press("A")
+    made = answer(rig)
+    one, other, last = made.layers
+    twice = (one, replace(other, layer=0), replace(last, layer=1))
+    await rig.push([replace(made, layers=twice), Ended("ReadAttention")])
+    screen = screen_of(rig)
+    assert screen.chosen == Head(0, 0)
+    await rig.press("up")
+    assert screen.chosen == Head(1, 0)
+
+
 async def test_walking_tokens_and_opening_again_keep_the_head(rig: Rig) -> None:
     screen = await opened(rig)
     await rig.press("down", "left")
