@@ -416,7 +416,11 @@ EXAMPLES = [each for each in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 """That of a plug-in is a file of its own (tests/inspector/test_plugins.py)."""
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=range(len(EXAMPLES)))
+@pytest.mark.parametrize(
+    "example",
+    [pytest.param(each, marks=pytest.mark.slow if "train(" in each else ()) for each in EXAMPLES],
+    ids=range(len(EXAMPLES)),
+)
 def test_the_examples_of_the_help_run(
     example: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
