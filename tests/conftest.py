@@ -6,6 +6,7 @@ import compileall
 import gc
 import os
 import signal
+import sys
 from collections import defaultdict
 from pathlib import Path
 
@@ -17,6 +18,10 @@ from tests import forked
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TEXTUAL_ANIMATIONS", "none")
+
+FORBIDDEN, sys.dont_write_bytecode = sys.dont_write_bytecode, False
+"""Whether the environment forbids to write what was compiled. Until all tests are collected it is written nevertheless:
+what pytest makes of 700 files with assertions is half of what a worker takes to collect them."""
 
 import_mlx_lm()
 """As the program does: importing transformers takes longer than most tests."""
@@ -47,6 +52,7 @@ def pytest_collection_finish() -> None:
     from engine.session import handlers as session
     from tests import loaded_once
 
+    sys.dont_write_bytecode = FORBIDDEN
     forked.begin()
     loaded_once.begin()
     gc.collect()

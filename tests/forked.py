@@ -61,7 +61,9 @@ class Forks:
 
 
 def begin() -> None:
-    """Have chat templates filled and grammars tried in forks."""
+    """Have chat templates filled and grammars tried in forks; not on macOS, whose libraries may not be forked."""
+    if sys.platform == "darwin":
+        return
     forks = {script: Forks(script) for script in IMPORTS}
     chat_template.answer_of = matcher.answer_of = lambda script, given: forks[script].answer(given)
 

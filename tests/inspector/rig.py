@@ -252,13 +252,15 @@ class Rig:
         return " ".join(self.answer_text().replace("│", " ").split())
 
 
-async def idle(app: InspectorApp) -> None:
-    """Wait until a real engine has read the prompt and owes no answer, and that is shown."""
+async def idle(pilot: Pilot[int]) -> None:
+    """Wait until a real engine has read the prompt and owes no answer, and nothing that is shown of it asks again."""
+    app, rounds = pilot.app, 0
+    assert isinstance(app, InspectorApp)
     async with asyncio.timeout(120):
-        while not app.controller.timeline.prompts.prefilled or app.controller.client.outstanding:
-            await asyncio.sleep(0.02)
-        while app.inbox.waiting or app.main._stale:
-            await asyncio.sleep(0.02)
+        while rounds < 2:
+            busy = app.controller.client.outstanding or app.inbox.waiting or app.main._stale
+            rounds = 0 if busy or not app.controller.timeline.prompts.prefilled else rounds + 1
+            await pilot.pause(0.02)
 
 
 @asynccontextmanager

@@ -80,8 +80,9 @@ def test_what_there_is_to_say_of_the_flags_is_said_at_the_start():
     async def told() -> list[str]:
         notes = ("--top-p [/b] has no effect.", "--kv-group-size neither.")
         app = InspectorApp(LoadSettings(), Settings(), engine=FakeEngine(), notes=notes)
-        async with app.run_test() as pilot:
-            await pilot.pause()
+        async with app.run_test() as pilot, asyncio.timeout(60):
+            while not app._notifications:
+                await pilot.pause(0.01)
             return [toast.message for toast in app._notifications]
 
     assert asyncio.run(told()) == ["--top-p [/b] has no effect.\n--kv-group-size neither."]

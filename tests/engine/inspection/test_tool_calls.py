@@ -97,6 +97,7 @@ def test_what_is_no_call_is_refused() -> None:
 # ---- breakpoints --------------------------------------------------------------------------------
 
 
+@pytest.mark.wide(3)
 @pytest.mark.parametrize(
     ("event", "before"),
     [

@@ -90,11 +90,11 @@ def live_through(actions: Sequence[str | tuple[str, object]]) -> None:
     app = InspectorApp(
         LoadSettings("pocket", record_logits=True), BEGINS, "Once upon a time", False, begins=Preferences()
     )
-    told = Told(app)
+    told, terminal = Told(app), Terminal(app)  # before it paints
 
     async def body() -> None:
         async with app.run_test(size=SIZES[0]) as pilot:
-            looking = Looking(Rig(pilot, FakeEngine(), Session()), Terminal(app), told)
+            looking = Looking(Rig(pilot, FakeEngine(), Session()), terminal, told)
             await looking.rig.until(lambda: app.controller.timeline.prompts.prefilled)
             await looking.settle()
             for number, action in enumerate(actions):

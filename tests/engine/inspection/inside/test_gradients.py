@@ -284,6 +284,7 @@ def test_a_long_text_has_shares_of_its_last_tokens_alone_and_they_are_the_same(
 
 
 def test_rows_are_bounded_by_the_memory(pocket: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gradients, "MOST_STEPS", 8)
     together = read(pocket, ReadGradients(pocket.node, method="integrated", steps=8))
     monkeypatch.setattr(gradients, "BATCH_BYTES", 1)
     alone = read(pocket, ReadGradients(pocket.node, method="integrated", steps=8))

@@ -409,7 +409,7 @@ def test_walks_over_branches_of_several_sets_never_mix_them(
     session, chance = opened(zoo, name, **settings), random.Random(f"{name}{settings}")
     for _ in range(2):
         session.step()
-    for _ in range(40):
+    for _ in range(25):
         act = chance.choice(["step", "step", "choose", "move", "move", "hold", "turn", "run"])
         nodes = [node for node in range(2, len(session.tree)) if session.tree[node].token >= 0]
         if act == "step":

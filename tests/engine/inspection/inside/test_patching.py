@@ -302,7 +302,7 @@ def swept(session: Session, *args: Any) -> HeadsSwept:
 
 @pytest.mark.wide(2)
 @pytest.mark.parametrize(
-    "name", ["llama", "gemma3", "gpt-oss", "mixtral", "mamba2", "lfm2", "qwen3-next", "deepseek-v2", "pocket"]
+    "name", ["llama", "gemma3", "gpt-oss", "mixtral", "pocket", "mamba2", "lfm2", "deepseek-v2", "qwen3-next"]
 )
 def test_each_row_is_a_single_intervention(zoo: Zoo, name: str) -> None:
     session = opened(zoo, name, list(range(300, 340)))

@@ -260,10 +260,9 @@ async def test_a_real_model_is_taken_apart() -> None:
     )
     app = InspectorApp(LoadSettings(), Settings(), prompt, chat=False)
     async with app.run_test(size=(98, 36)) as pilot:
-        await idle(app)
+        await idle(pilot)
         await pilot.press("3", "D")
-        await idle(app)
-        await pilot.pause()
+        await idle(pilot)
         screen = app.screen
         assert isinstance(screen, AttributionScreen)
         found = screen.answer

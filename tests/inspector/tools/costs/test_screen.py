@@ -215,9 +215,9 @@ async def test_a_long_page_scrolls_at_every_size(rig: Rig, size) -> None:
 async def test_a_real_step_is_taken_apart() -> None:
     app = InspectorApp(LoadSettings(), Settings(), "Once upon a time", chat=False)
     async with app.run_test(size=(100, 36)) as pilot:
-        await idle(app)
+        await idle(pilot)
         await pilot.press("5", "P")
-        await idle(app)
+        await idle(pilot)
         costs = app.main.actions["costs"].control
         assert costs.job.failures == {}
         assert costs.profiled is not None
@@ -225,7 +225,7 @@ async def test_a_real_step_is_taken_apart() -> None:
         together = sum(part.ms for part in costs.profiled.parts) + costs.profiled.other_ms
         assert together == pytest.approx(costs.profiled.fenced_ms, rel=0.05)
         await pilot.press("Q")
-        await idle(app)
+        await idle(pilot)
         assert costs.compared is not None
         facts = app.controller.timeline.facts
         assert facts is not None

@@ -538,11 +538,10 @@ async def test_a_real_model_is_held_and_released() -> None:
     prompt = "Once upon a time, there was a little boy named Max and a girl named Sue. Max went out with"
     app = InspectorApp(LoadSettings(), Settings(), prompt, chat=False)
     async with app.run_test(size=(120, 40)) as pilot:
-        await idle(app)
+        await idle(pilot)
         own = app.controller.timeline.tip
         await pilot.press("4", "X")
-        await idle(app)
-        await idle(app)
+        await idle(pilot)
         screen = app.screen
         assert isinstance(screen, InterventionsScreen)
         swept = screen.answer
@@ -553,16 +552,16 @@ async def test_a_real_model_is_held_and_released() -> None:
         unit = next(each for each in swept.units if each.intervention == tried.interventions[0])
         assert tried.kl_bits == pytest.approx(unit.kl_bits, abs=1e-4)
         await pilot.press("g")
-        await idle(app)
+        await idle(pilot)
         timeline = app.controller.timeline
         assert timeline.under == tried.interventions
         best = min((each.after for each in tried.candidates), key=lambda each: each.rank)
         assert timeline.candidates[0].id == best.id
         await pilot.press("space")
-        await idle(app)
+        await idle(pilot)
         assert timeline.under == tried.interventions
         await pilot.press("4", "X", "x")
-        await idle(app)
+        await idle(pilot)
         assert app.controller.timeline.tip == own
         assert app.controller.timeline.under == ()
 

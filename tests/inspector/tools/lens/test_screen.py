@@ -250,10 +250,9 @@ async def test_a_real_model_is_read() -> None:
         LoadSettings(), Settings(), "Once upon a time, there was a little girl named", chat=False
     )
     async with app.run_test(size=(120, 36)) as pilot:
-        await idle(app)
+        await idle(pilot)
         await pilot.press("3", "I")
-        await idle(app)
-        await pilot.pause()
+        await idle(pilot)
         screen = app.screen
         assert isinstance(screen, LensScreen)
         found = screen.answer

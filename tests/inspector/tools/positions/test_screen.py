@@ -166,7 +166,7 @@ async def test_a_real_model_is_told_wrong_positions() -> None:
         LoadSettings(), Settings(), "Once upon a time, there was a little girl named", chat=False
     )
     async with app.run_test(size=(120, 36)) as pilot:
-        await idle(app)
+        await idle(pilot)
         await pilot.press("3", "Y")
         screen = app.screen
         assert isinstance(screen, PositionsScreen)

@@ -148,10 +148,9 @@ async def test_a_real_model_says_why() -> None:
     prompt = "Tim had a red kite. Sue had a blue ball. Tim played with his red"
     app = InspectorApp(LoadSettings(), Settings(), prompt, chat=False)
     async with app.run_test(size=(98, 36)) as pilot:
-        await idle(app)
+        await idle(pilot)
         await pilot.press("3", "V")
-        await idle(app)
-        await pilot.pause()
+        await idle(pilot)
         screen = app.screen
         assert isinstance(screen, ScoresScreen)
         found = screen.answer

@@ -363,14 +363,13 @@ async def test_a_real_model_is_steered_held_and_released() -> None:
     prompt = "Once upon a time there was a girl named Lily. She felt very"
     app = InspectorApp(LoadSettings(), Settings(), prompt, chat=False)
     async with app.run_test(size=(120, 40)) as pilot:
-        await idle(app)
+        await idle(pilot)
         own = app.controller.timeline.tip
         await pilot.press("4", "S")
         await pilot.press("enter")
         await pilot.pause()
         await pilot.press("ctrl+s")
-        for _ in range(3):
-            await idle(app)
+        await idle(pilot)
         screen = app.screen
         assert isinstance(screen, SteeringScreen)
         swept, tried = screen.answer, screen._tried
@@ -382,12 +381,12 @@ async def test_a_real_model_is_steered_held_and_released() -> None:
         assert two is not None
         assert two.kl_bits == pytest.approx(tried.kl_bits, abs=1e-4)
         await pilot.press("g")
-        await idle(app)
+        await idle(pilot)
         timeline = app.controller.timeline
         assert timeline.under == tried.interventions
         assert timeline.candidates[0].id == two.top
         await pilot.press("4", "S", "x")
-        await idle(app)
+        await idle(pilot)
         assert (timeline.tip, timeline.under) == (own, ())
 
 
@@ -399,7 +398,7 @@ async def test_a_session_may_begin_steered() -> None:
     prompt = "Once upon a time there was a girl"
     tools = with_steering(TOOLS, Steering(of, 2.0, 3))
     app = InspectorApp(LoadSettings(), Settings(), prompt, chat=False, tools=tools)
-    async with app.run_test(size=(120, 40)):
-        await idle(app)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await idle(pilot)
         assert app.controller.timeline.under == (Intervention("direction", 3, None, 2.0, of),)
         assert "+up x2" in str(app.controller.timeline.under[0].label)
