@@ -1047,7 +1047,7 @@ class Branch(Passage):
     # ---- where it goes ----------------------------------------------------------------------
 
     def to_html(self, path: str | Path | None = None) -> str:
-        """The session as a page of its own, this branch first.
+        """The session as a page of its own, this branch first, with the views of the inside that were asked for.
 
         Args:
             path: A file to write it to, which is replaced; None for none.
@@ -1060,11 +1060,13 @@ class Branch(Passage):
         """
         from inspector.tools.export.documents import web_page
         from inspector.tools.export.recording import line, snapshot
+        from inspector.tools.exports import EXPORTS
 
         own = self._line
         node = self.node
         with own.arrived:
             recording = line(snapshot(own.timeline, own.settings, own.load, program()), node)
+        recording.parts = EXPORTS
         made = web_page(recording)
         if path is not None:
             try:

@@ -33,7 +33,7 @@ from inspector.main.tool import Host
 from inspector.scales import count
 from inspector.session.client import Request
 from inspector.session.requests import Latest
-from inspector.state.patching import after, faced_with, facing_words, pair
+from inspector.state.patching import after, alignment_words, faced_with, pair, partner_of
 from inspector.state.record_json import record_json
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
@@ -65,14 +65,14 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
     def __init__(self, host: Host, control: SwitchControl) -> None:
         super().__init__(host, control.patched)
         self.control = control
-        self._layer: int | None = None
-        self._column: int | None = None
-        """Places of the cursor; None for the largest share."""
+        control.cursor = None
         self._reading = False
         """Whether a counterfactual prompt is being read: the session is at it, and not at the path on show."""
         self._said = ""
         """Why the last one could not be read; printable."""
         self._known: tuple[int, int, list[PatchSource]] = (-1, -1, [])
+        self._adopted = -1
+        """In a recording the token for which the source and the part were chosen that were recorded."""
         self.editing: Facing | None = None
         """The alignment that is being changed; None where the map is on show."""
         self.over_pairs = False
@@ -108,6 +108,15 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
         return self.control.followed or pair(
             after(self.timeline, self.node), after(self.timeline, source.node)
         )
+
+    def show(self) -> None:
+        """See `InsideScreen`; a token of a recording begins with what was recorded of it."""
+        if self.host.controller.transport.recorded and self._adopted != self.node:
+            self._adopted, control = self.node, self.control
+            recorded = [key for key in control.patched.keys if isinstance(key, tuple) and key[0] == self.node]
+            if recorded and not any(key[1:3] == (control.source, control.part) for key in recorded):
+                control.source, control.part = recorded[-1][1:3]
+        super().show()
 
     def question(self) -> tuple[Hashable, Command]:
         control, source, part = self.control, self._source, self.control.part
@@ -149,10 +158,7 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
     def draw(self, answer: ActivationsPatched, on: Canvas, width: int, height: int) -> list[Row]:
         source = self._source
         words = self._words(source) if source is not None else f"node {answer.source}"
-        aligned = ""
-        if answer.shift or answer.aligned:
-            aligned = alignment(answer)
-        return page(on, answer, *self._cursor(answer), words, aligned, width, height)
+        return page(on, answer, *self.control.place(answer), words, width, height)
 
     def _draw(self, on: Canvas, width: int, height: int) -> list[Row]:
         """See `InsideScreen`; the pairs, or the alignment while it is changed, whatever the answer."""
@@ -202,14 +208,6 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
         said = super()._instead(on, answer)
         return [*said, (f"Source: {self._words(source)}", on.ink("muted"))] if source is not None else said
 
-    def _cursor(self, answer: ActivationsPatched) -> tuple[int, int]:
-        """Layer and column; at first the largest share of a position before the last, where all ends up."""
-        layers, columns = len(answer.layers), len(answer.columns)
-        if self._layer is None or self._column is None:
-            places = [(row, at) for row in range(layers) for at in range(max(1, columns - 1))]
-            return max(places, key=lambda place: answer.shares.row(place[0])[place[1]])
-        return max(0, min(layers - 1, self._layer)), max(0, min(columns - 1, self._column))
-
     # ---- keys -----------------------------------------------------------------------------------
 
     def move_cursor(self, layers: int, columns: int) -> None:
@@ -221,9 +219,9 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
             if columns:
                 self._face(columns)
         elif (answer := self.answer) is not None and not self._failed(answer):
-            layer, column = self._cursor(answer)
-            self._layer = max(0, min(len(answer.layers) - 1, layer + layers))
-            self._column = max(0, min(len(answer.columns) - 1, column + columns))
+            layer, column = self.control.place(answer)
+            self.control.cursor = layer + layers, column + columns
+            self.control.cursor = self.control.place(answer)
 
     # ---- which tokens are followed, and which face each other ------------------------------------
 
@@ -256,7 +254,7 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
             self.editing, self._place = self.control.facing or usual, min(first, len(self.path) - 1)
         else:
             self.control.facing = None if self.editing == usual else self.editing
-            self.editing, self._layer, self._column = None, None, None
+            self.editing = self.control.cursor = None
 
     @property
     def _source_ids(self) -> list[int]:
@@ -347,7 +345,7 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
                 self._said = visible(f"{request.failure.message} {request.failure.hint}".rstrip())
             elif opened is not None and request.reply(Prefilled) is not None:
                 self.control.source = opened.tokens[-1].node
-                self._layer = self._column = None
+                self.control.cursor = None
             if opened is None:
                 came_back()
                 return
@@ -367,7 +365,7 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
         found = [each.node for each in self.sources]
         if (source := self._source) is not None:
             self.control.source = found[(found.index(source.node) + 1) % len(found)]
-            self.editing = self._layer = self._column = None
+            self.editing = self.control.cursor = None
 
     def change_part(self) -> None:
         """Put in what another part returns."""
@@ -405,25 +403,6 @@ def sources(timeline: Timeline, node: int) -> list[PatchSource]:
         and not (isinstance(item, Step) and item.origin == "intervened")
     ]
     return sorted(found, key=lambda source: (source.tokens != position + 1, source.node))
-
-
-def alignment(answer: ActivationsPatched) -> str:
-    """Which tokens face each other, and how much of an effect may come from their places alone."""
-    faced = [(each.position + 1, partner_of(answer, each) + 1) for each in answer.columns]
-    how = "as you said" if answer.aligned else "by common blocks, replaced tokens from their end"
-    floor = (
-        ""
-        if answer.floor is None
-        else f" Their places alone move the difference by up to {answer.floor:.2f}."
-    )
-    return f"Aligned {how}: {facing_words(faced)}.{floor}"
-
-
-def partner_of(answer: ActivationsPatched, column: PatchColumn) -> int:
-    """The place in the source of a column's token."""
-    if column.source_position is not None:
-        return column.source_position
-    return column.position + (answer.shift if column.position >= answer.first else 0)
 
 
 def facing_page(
@@ -499,7 +478,6 @@ def page(
     layer: int,
     column: int,
     chosen: str,
-    aligned: str,
     width: int,
     height: int,
 ) -> list[Row]:
@@ -511,13 +489,13 @@ def page(
         layer: Place of the cursor among the layers.
         column: Place of the cursor among the positions.
         chosen: The source in words.
-        aligned: How the tokens face each other; empty where each faces its own place.
         width: Cells.
         height: Rows.
     """
     token, other = (quoted(token_label(text)) for text in (answer.text, answer.other_text))
     followed = f"{answer.difference:+.2f} here, {answer.source_difference:+.2f} in the source"
     less = f"the logit of {token} less that of {other}" if width >= WIDE else f"{token} - {other}"
+    aligned = alignment_words(answer)
     said = [
         truncate(f"Source: {chosen}", width),
         f"Followed: {less}: {followed}.",

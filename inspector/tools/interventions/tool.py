@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable
 from dataclasses import replace
 from functools import reduce
@@ -22,9 +23,10 @@ from engine.protocol import (
     SweptUnit,
 )
 from inspector import scales
+from inspector.display import quoted, token_label
 from inspector.main.evidence import ExportPart
 from inspector.main.inside.keys import SCROLLS, inside_table, walking
-from inspector.main.tool import Host, Tool, ToolActions
+from inspector.main.tool import Host, OfferedHeat, Tool, ToolActions
 from inspector.session.client import EngineClient
 from inspector.session.requests import Replies
 from inspector.state.inside import joined, layer_of_heads, tried_key
@@ -37,6 +39,26 @@ class InterventionsActions(ToolActions):
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self.control = SwitchControl(host.controller.client)
+        self._heat: tuple[ActivationsPatched, int, OfferedHeat] | None = None
+        """What was offered last, and what it was made of."""
+
+    def heat(self) -> OfferedHeat | None:
+        """The share that each token of the map of patching restores, at the layer that was looked at last."""
+        read, tree = self.control.latest_patched, self.timeline.tree
+        if read is None or read.node not in tree.nodes:
+            return None
+        layer, _ = self.control.place(read)
+        if self._heat is None or self._heat[0] is not read or self._heat[1] != layer:
+            item = tree.nodes[read.node]
+            what = Intervention(read.part, read.layers[layer]).label
+            title = f"what {what} restores after {quoted(token_label(item.text, item.raw))}"
+            shares = {
+                column.node: max(-1.0, min(1.0, share))
+                for column, share in zip(read.columns, read.shares.row(layer), strict=True)
+                if math.isfinite(share)
+            }
+            self._heat = read, layer, OfferedHeat(title, shares, signed=True)
+        return self._heat[2]
 
     def open(self) -> None:
         """Switch off parts of the model at the selected token."""
@@ -105,6 +127,8 @@ class SwitchControl:
         """Which tokens face each other, as a person said; None for common blocks."""
         self.chosen_at: tuple[int, int] = (-1, -1)
         """Ends of both paths for which those two were chosen."""
+        self.cursor: tuple[int, int] | None = None
+        """Row and column of the map of patching that are looked at; None for the largest share."""
         self._measure = 0
         self._unit: Intervention | None = None
 
@@ -112,6 +136,21 @@ class SwitchControl:
         """Look at two paths: what was chosen for others is forgotten."""
         if self.chosen_at != (node, source):
             self.chosen_at, self.followed, self.facing = (node, source), None, None
+
+    @property
+    def latest_patched(self) -> ActivationsPatched | None:
+        """The map of patching that was looked at last, of those whose checks passed."""
+        known = (self.patched.get(key) for key in reversed(self.patched.keys))
+        return next((each for each in known if each is not None and each.facts.failed is None), None)
+
+    def place(self, patched: ActivationsPatched) -> tuple[int, int]:
+        """Row and column of a map of patching that are looked at: at first the largest share of a position before the
+        last, where all ends up."""
+        layers, columns = len(patched.layers), len(patched.columns)
+        if self.cursor is None:
+            places = [(row, at) for row in range(layers) for at in range(max(1, columns - 1))]
+            return max(places, key=lambda place: patched.shares.row(place[0])[place[1]])
+        return max(0, min(layers - 1, self.cursor[0])), max(0, min(columns - 1, self.cursor[1]))
 
     def sweep(self, node: int) -> HeadsSwept | None:
         """The known sweep of a token in the present scope, or else in the other one."""
