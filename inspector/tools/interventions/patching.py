@@ -39,7 +39,7 @@ from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
 from inspector.tools.interventions.cells import NOTHING, figure, glyph, ground
 from inspector.tools.interventions.evidence import NAMES, difference
-from inspector.tools.interventions.pairs import PairsDialog, pairs_page
+from inspector.tools.interventions.pairs import EXAMPLE, PairsDialog, pairs_lines, pairs_page
 from inspector.tools.interventions.tool import PATCHING_SCREEN, SHARE_EDGES, SwitchControl, step_of
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, Row, centred, wrapped
@@ -82,6 +82,11 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
         self._place = 0
         """Of the path: the token whose partner is changed."""
 
+    @property
+    def live(self) -> bool:
+        """Whether there is an engine: a recording computes nothing."""
+        return not self.host.controller.transport.recorded
+
     # ---- asking ---------------------------------------------------------------------------------
 
     @property
@@ -111,7 +116,7 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
 
     def show(self) -> None:
         """See `InsideScreen`; a token of a recording begins with what was recorded of it."""
-        if self.host.controller.transport.recorded and self._adopted != self.node:
+        if not self.live and self._adopted != self.node:
             self._adopted, control = self.node, self.control
             recorded = [key for key in control.patched.keys if isinstance(key, tuple) and key[0] == self.node]
             if recorded and not any(key[1:3] == (control.source, control.part) for key in recorded):
@@ -124,7 +129,7 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
         both = self._telling or (0, 0)
         command = PatchActivations(self.node, end, *both, part, control.facing)
         key = self.node, end, part, both, control.facing
-        if self.host.controller.transport.recorded and control.patched.get(key) is None:
+        if not self.live and control.patched.get(key) is None:
             known = [each for each in control.patched.keys if isinstance(each, tuple) and each[:3] == key[:3]]
             return (known[-1] if known else key), command
         return key, command
@@ -186,7 +191,7 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
 
     def _instead(self, on: Canvas, answer: ActivationsPatched | None) -> list[tuple[str, Style]]:
         source = None if self._reading else self._source
-        if answer is None and self.path and not self._reading and not self.host.controller.transport.recorded:
+        if answer is None and self.path and not self._reading and self.live:
             if source is None:
                 return [
                     ("Activations come from another prompt or branch.", on.rich_style),
@@ -210,10 +215,38 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
 
     # ---- keys -----------------------------------------------------------------------------------
 
+    @property
+    def aligning(self) -> bool:
+        """Whether the alignment is being changed."""
+        return self.editing is not None
+
+    @property
+    def mapping(self) -> bool:
+        """Whether the map of the two paths is on show, or why there is none."""
+        return not self.over_pairs and not self.aligning
+
+    @property
+    def _mapped(self) -> bool:
+        """Whether there is a map on show."""
+        return self.mapping and (answer := self.answer) is not None and not self._failed(answer)
+
+    @property
+    def rows_word(self) -> str:
+        """The word for the keys that go up and down."""
+        if self.over_pairs:
+            return "scroll"
+        return "token" if self.aligning else "layer" if self._mapped else ""
+
+    @property
+    def columns_word(self) -> str:
+        """The word for the keys that go along a map, or change the alignment."""
+        return "partner" if self.aligning else "position" if self._mapped else ""
+
     def move_cursor(self, layers: int, columns: int) -> None:
         """Look at another layer, or at another position; in the alignment at another token, or let it face another."""
         if self.over_pairs:
-            self._top = max(0, self._top - layers)
+            pairs = self.control.pairs.get(self._pairs_key)
+            self._top = max(0, min(self._top - layers, pairs_lines(pairs) if pairs is not None else 0))
         elif self.editing is not None:
             self._place = max(0, min(len(self.path) - 1, self._place - layers))
             if columns:
@@ -233,7 +266,7 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
     def follow_other(self, side: int, by: int) -> None:
         """Follow another token: the one whose logit it is, or the one whose logit is taken off."""
         source, both = self._source, self._telling
-        if source is None or both is None or self.host.controller.transport.recorded:
+        if source is None or both is None or not self.live:
             return
         known = [*after(self.timeline, source.node), *after(self.timeline, self.node)]
         ids = list(dict.fromkeys(each.id for each in sorted(known, key=lambda each: each.rank)))
@@ -246,7 +279,7 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
     def turn_facing(self) -> None:
         """Show the alignment and change it; then put it in force."""
         source = self._source
-        if source is None or self.host.controller.transport.recorded:
+        if source is None or not self.live:
             return
         usual = tuple(aligned([item.id for item in self.path], self._source_ids))
         if self.editing is None:
@@ -290,7 +323,7 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
         if self.over_pairs:
             self.over_pairs = False
             self.control.pairs.drop()
-        elif self.host.controller.transport.recorded:
+        elif not self.live:
             known = [key for key in self.control.pairs.keys if isinstance(key, tuple)]
             if not known:
                 self.say("No set of pairs was recorded")
@@ -299,15 +332,7 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
             self.over_pairs = True
         else:
             self.drop()
-            self.host.open(PairsDialog(self._typed), self._take_pairs)
-
-    @property
-    def _typed(self) -> str:
-        """The pairs that were given last, as lines."""
-        lines = (
-            {name: text for name, text in record_json(each).items() if text} for each in self.control.set
-        )
-        return "\n".join(json.dumps(line, ensure_ascii=False) for line in lines)
+            self.host.open(PairsDialog(typed_lines(self.control.set or EXAMPLE)), self._take_pairs)
 
     def _take_pairs(self, pairs: tuple[PatchPair, ...] | None) -> None:
         if pairs is not None:
@@ -318,7 +343,7 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
         """Edit the text on show as the prompt whose activations are put in."""
         from inspector.tools.interventions.counterfactual import CounterfactualDialog, text_of, typable
 
-        if self.host.controller.transport.recorded or self._reading or not self.path:
+        if not self.live or self._reading or not self.path:
             return
         text = text_of(self.timeline, self.path)
         if not typable(text):
@@ -371,6 +396,12 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
         """Put in what another part returns."""
         parts = [*NAMES]
         self.control.part = parts[(parts.index(self.control.part) + 1) % len(parts)]
+
+
+def typed_lines(pairs: Sequence[PatchPair]) -> str:
+    """Pairs as they can be typed."""
+    lines = ({name: text for name, text in record_json(each).items() if text} for each in pairs)
+    return "\n".join(json.dumps(line, ensure_ascii=False) for line in lines)
 
 
 # ---- where activations come from ----------------------------------------------------------------
@@ -435,25 +466,36 @@ def facing_page(
         lines.append((place, partner))
     lines += [(None, left) for left in range(done, len(source))]
     words = with_keys(
-        "{patching.position_before} {patching.next_position} let the token face the one before or the next, "
-        "{patching.unface} none; {patching.facing} uses it."
+        "{patching.earlier_layer} {patching.later_layer} choose a token of this text, {patching.position_before} "
+        "{patching.next_position} let it face the one before or the next of the source, {patching.unface} none. "
+        "{patching.facing} uses it."
     )
     said: list[Row] = [[Segment(line, on.ink("muted"))] for line in wrapped(words, width)]
+    said.append([Segment(truncate(_facing_line("  ", "this text", "source"), width), on.ink("strong"))])
     room = max(1, height - len(said))
     first = max(0, min(cursor - room // 2, len(lines) - room))
     rows: list[Row] = []
     for at, (own, other) in enumerate(lines[first : first + room], first):
-        text = f"{'▸' if at == cursor else ' '} {_placed(path, own)}  {_placed(source, other)}"
-        different = own is None or other is None or path[own].id != source[other].id
-        ink = on.ink("accent" if at == cursor else "warn" if different else "muted")
+        theirs = "faces none" if other is None else _placed(source, other)
+        text = _facing_line("▸ " if at == cursor else "  ", _placed(path, own), theirs)
+        replaced = own is not None and other is not None and path[own].id != source[other].id
+        alone = own is None or other is None
+        ink = on.ink("accent" if at == cursor else "warn" if replaced else "faint" if alone else "base")
         rows.append([Segment(truncate(text, width), ink)])
     return [*said, *rows]
 
 
+FACING = 24
+"""Cells of a token in the alignment."""
+
+
+def _facing_line(mark: str, own: str, other: str) -> str:
+    return f"{mark}{pad(truncate(own, FACING), FACING)}  {truncate(other, FACING)}"
+
+
 def _placed(items: Sequence[Item], place: int | None) -> str:
-    if place is None:
-        return pad("     faces none", 24)
-    return pad(f"{place + 1:>4} {truncate(token_label(items[place].text, items[place].raw), 18)}", 24)
+    """A token with its place, counted from 1; empty for none."""
+    return "" if place is None else f"{place + 1:>4} {token_label(items[place].text, items[place].raw)}"
 
 
 # ---- the page -----------------------------------------------------------------------------------
@@ -547,10 +589,9 @@ def _map(
             text = figure(shares[at], cell - 1, False) if cell >= CELL else glyph(on, step) * 2
             sign = "-" if cell >= CELL and shares[at] < 0 and text != NOTHING else ""
             here = (place, at) == (layer, column)
-            marked = (
-                Style(reverse=True, bold=True) if here else Style()
-            )  # the cursor's own orange is a share's here
-            style = on.rich_style + ground(on, step) + marked
+            plain = on.rich_style + ground(on, step)
+            # the cursor's own orange is a share's here
+            style = on.ink("strong") + Style(reverse=True, bold=True) if here else plain
             row.append(Segment((sign + text).rjust(cell)[-cell:], style))
         rows.append(row)
     return rows

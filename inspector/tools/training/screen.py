@@ -171,11 +171,17 @@ def _gradients(on: Canvas, so_far: TrainingSoFar, begun: TrainingBegun, width: i
     for name, norm in zip(begun.parts, norms, strict=True):
         share = norm / top if top and math.isfinite(norm) else 0.0
         rows.append([
-            Segment(pad(visible(name), NAME_CELLS), on.ink("muted")),
+            Segment(pad(_part_name(name), NAME_CELLS), on.ink("muted")),
             Segment(bar(share, room), on.data(0.45)),
             Segment(pad(f"{norm:.3f}", FIGURE_CELLS, right=True), on.rich_style),
         ])  # fmt: skip
     return rows
+
+
+def _part_name(name: str) -> str:
+    """A part as all views name it: layers count from 1 for a person; printable."""
+    kind, _, number = name.partition(" ")
+    return f"L{int(number) + 1}" if kind == "layer" and number.isdecimal() else visible(name)
 
 
 def _picked(looks: Sequence[LookAt], most: int) -> list[LookAt]:

@@ -98,7 +98,7 @@ async def test_it_trains_and_shows_what_it_learns(rig: Rig, size: tuple[int, int
     assert "Once upon a time, text 100" in text
     await rig.press("down", *["pagedown"] * 3)
     text = rig.screen_text()
-    assert "layer 0" in text
+    assert "L1 " in text
     assert "1.800" in text
 
 
