@@ -30,7 +30,9 @@ def model() -> Loaded:
 
 def patched(model: Loaded, pairs: Sequence[PatchPair]) -> PairsPatched:
     *progress, last = patch_pairs(model, pairs)
-    assert [record.done for record in progress if isinstance(record, Measuring)] == [*range(len(pairs))]
+    now = [record for record in progress if isinstance(record, Measuring)]
+    assert list(dict.fromkeys(each.done for each in now)) == [*range(len(pairs))]
+    assert [each.detail for each in now[:2]] == ["pair 1", "pair 1, L1"]
     assert isinstance(last, PairsPatched)
     assert last.facts.failed is None
     return last
