@@ -274,10 +274,15 @@ class TrainingScreen(ToolScreen[None]):
             ("", on.rich_style),
             (
                 f"{run} trains a llama of {settings.layers} layers on stories that come with the program: "
-                "from random weights to sentences in about two minutes.",
+                "from random weights to first sentences in half a minute.",
                 on.rich_style,
             ),
             (f"{step} makes a single step of the {count(settings.steps)}.", on.rich_style),
+            (
+                f"While it trains, the engine does nothing else: {run} pauses after the present step, and so does "
+                "leaving this page.",
+                on.rich_style,
+            ),
             (f"{recorded} plays a longer training that was recorded.", on.rich_style),
             ("", on.rich_style),
             (
