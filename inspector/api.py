@@ -1008,7 +1008,12 @@ class Branch(Passage):
         return scored
 
     def patching(
-        self, source: Branch, token: int, against: int, part: protocol.PatchKind = "layer"
+        self,
+        source: Branch,
+        token: int,
+        against: int,
+        part: protocol.PatchKind = "layer",
+        facing: protocol.Facing | None = None,
     ) -> protocol.ActivationsPatched:
         """Put what another branch of this session computes into this one, layer by layer and token by token.
 
@@ -1017,11 +1022,12 @@ class Branch(Passage):
             token: Its logit ...
             against: ... less that of this one is followed: ids.
             part: Whole layers, or what their `attention` or `mlp` returns.
+            facing: Which token of this path, from 0, faces which of the other; None for common blocks.
 
         Raises:
             StepError: There is nothing to put in; a check failed.
         """
-        command = protocol.PatchActivations(self.node, source.node, token, against, part)
+        command = protocol.PatchActivations(self.node, source.node, token, against, part, facing)
         read = self._line.do(command).answer(protocol.ActivationsPatched)
         _see("patching", read.facts)
         return read
@@ -1047,7 +1053,7 @@ class Branch(Passage):
     # ---- where it goes ----------------------------------------------------------------------
 
     def to_html(self, path: str | Path | None = None) -> str:
-        """The session as a page of its own, this branch first.
+        """The session as a page of its own, this branch first, with the views of the inside that were asked for.
 
         Args:
             path: A file to write it to, which is replaced; None for none.
@@ -1060,11 +1066,13 @@ class Branch(Passage):
         """
         from inspector.tools.export.documents import web_page
         from inspector.tools.export.recording import line, snapshot
+        from inspector.tools.exports import EXPORTS
 
         own = self._line
         node = self.node
         with own.arrived:
             recording = line(snapshot(own.timeline, own.settings, own.load, program()), node)
+        recording.parts = EXPORTS
         made = web_page(recording)
         if path is not None:
             try:

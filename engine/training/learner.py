@@ -26,7 +26,11 @@ LARGEST_NORM = 1.0
 """To which the gradient of all weights together is clipped."""
 WARM_UP_STEPS = 20
 LEAST_RATE = 0.05
-"""As a share of the highest rate, at the end."""
+"""To which the straight fall to the end goes."""
+SLOWED = 150
+"""Steps after which the rate is the highest one divided by the root of 2, beside that fall. Held-out loss in nats after
+the same processor time, 23 s and 80 s, of 4 layers with a cosine from 3e-3 (steps 340 and 1,200): 2.90, 2.96, 3.01 by
+seed, and 2.34. Of 2 layers with this from 8e-3 (steps 548 and 1,880): 2.70, 2.71, 2.71, and 2.33."""
 HELD_OUT_ROWS = 32
 """At most, for a look."""
 HELD_OUT_BATCH = 8
@@ -62,13 +66,13 @@ def config_of(settings: TrainingSettings, vocabulary: int) -> dict[str, Any]:
 
 
 def rate_at(settings: TrainingSettings, step: int) -> float:
-    """The learning rate of a step: a warm-up, then a cosine down to a twentieth.
+    """The learning rate of a step: a warm-up, then a fall with the root of the steps and straight to the end.
 
     Args:
         settings: The highest rate, and the steps of the training.
         step: Steps made before.
     """
-    fall = max(LEAST_RATE, 0.5 * (1 + math.cos(math.pi * min(1.0, step / settings.steps))))
+    fall = max(LEAST_RATE, 1 - step / settings.steps) / math.sqrt(1 + step / SLOWED)
     return settings.rate * min(1.0, (step + 1) / WARM_UP_STEPS) * fall
 
 

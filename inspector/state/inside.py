@@ -254,9 +254,9 @@ class InsideViews(CapabilityState):
                 )
             case Intervened() if record.facts.failed is None:
                 _keep(self.tried, tried_key(record), record)
-            case ActivationsPatched() if record.facts.failed is None:
+            case ActivationsPatched() if record.facts.failed is None and self.sound(record):
                 _keep(self.patched, (record.node, record.source, record.part), record)
-            case PairsPatched() if record.facts.failed is None:
+            case PairsPatched() if record.facts.failed is None and self.sound(record):
                 _keep(self.pairs, record.part, record)
             case DirectionMade() if record.facts.failed is None and is_vector(record.direction):
                 _keep(self.directions, record.direction, record)
@@ -269,8 +269,15 @@ class InsideViews(CapabilityState):
 
     @classmethod
     def sound(cls, record: Record) -> bool:
-        """Tell whether experts have a weight each, or none has one; whether layers have parts, embeddings a size."""
+        """Tell whether experts have a weight each, or none has one; whether layers have parts, embeddings a size; and
+        whether what was put in has a number for each layer."""
         match record:
+            case ActivationsPatched(layers=layers, columns=columns, shares=shares):
+                return (
+                    bool(layers and columns) and shares.fits and shares.shape == (len(layers), len(columns))
+                )
+            case PairsPatched(layers=layers, places=places):
+                return all(len(each.means) == len(each.spreads) == len(layers) for each in places)
             case ExpertsRead():
                 return all(
                     len(layer.weights) in (0, len(layer.chosen)) and all(map(math.isfinite, layer.weights))

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from engine.errors import PromptError
-from engine.protocol import MOST_PAIRS, Candidate, Facing, PatchPair, Step
+from engine.protocol import MOST_PAIRS, ActivationsPatched, Candidate, Facing, PatchColumn, PatchPair, Step
 from inspector.state.timeline import Timeline
 
 LIKELY = 5
@@ -141,6 +141,28 @@ def facing_words(facing: Sequence[tuple[int, int]]) -> str:
 
 def _stretch(first: int, last: int) -> str:
     return str(first) if first == last else f"{first}-{last}"
+
+
+def alignment_words(answer: ActivationsPatched) -> str:
+    """Which tokens face each other, counted from 1, and how much of an effect may come from their places alone; empty
+    where each faces that of its own place, since nobody said otherwise."""
+    if not answer.shift and not answer.aligned:
+        return ""
+    faced = [(each.position + 1, partner_of(answer, each) + 1) for each in answer.columns]
+    how = "as you said" if answer.aligned else "by common blocks, replaced tokens from their end"
+    floor = (
+        ""
+        if answer.floor is None
+        else f" Their places alone move the difference by up to {answer.floor:.2f}."
+    )
+    return f"Aligned {how}: {facing_words(faced)}.{floor}"
+
+
+def partner_of(answer: ActivationsPatched, column: PatchColumn) -> int:
+    """The place in the source of a column's token."""
+    if column.source_position is not None:
+        return column.source_position
+    return column.position + (answer.shift if column.position >= answer.first else 0)
 
 
 def faced_with(facing: Sequence[tuple[int, int]], place: int, partner: int | None) -> Facing:

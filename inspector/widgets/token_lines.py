@@ -250,16 +250,16 @@ def legend(metric: scales.Metric, dark: bool, colourful: bool, short: bool = Fal
     unit = "%" if metric.top == 1.0 else "" if short else metric.unit
     parts = (
         Content(f"{metric.name} {word}"),
-        swatches(edges, dark, colourful),
+        swatches(edges, dark, colourful, metric.signed),
         Content(f" {unit}" if unit else ""),
     )
     return Content("").join(parts)
 
 
-def swatches(edges: Sequence[float], dark: bool, colourful: bool) -> Content:
+def swatches(edges: Sequence[float], dark: bool, colourful: bool, signed: bool = False) -> Content:
     """Where each heat step begins, on its own colour."""
     return Content("").join(
-        Content.styled(f" {edge:g} ", ContentStyle.from_rich_style(heat_style(step, dark, colourful)))
+        Content.styled(f" {edge:g} ", ContentStyle.from_rich_style(heat_style(step, dark, colourful, signed)))
         for step, edge in enumerate(edges, start=1)
     )
 

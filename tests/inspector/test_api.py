@@ -81,6 +81,9 @@ def test_the_lines_of_the_first_page_do_what_they_say(story: Session, tmp_path: 
     first, second = s.at(11).sampler().top(2)
     patched = s.at(13).patching(other, first.id, second.id)
     assert patched.share(patched.layers[-1], patched.columns[-1].position) == pytest.approx(1, abs=1e-2)
+    last = patched.columns[-1].position
+    faced = s.at(13).patching(other, first.id, second.id, "mlp", ((last, last),))
+    assert (faced.aligned, [each.position for each in faced.columns]) == (True, [last])
     over = s.patch_pairs([("The dog ran", "The cat sat"), ("same", "same")])
     assert [bool(each.failure) for each in over.pairs] == [False, True]
     scores = s.at(12).scores(4, 2)
@@ -107,6 +110,17 @@ def test_the_lines_of_the_first_page_do_what_they_say(story: Session, tmp_path: 
     assert s.save(tmp_path / "x.trace").exists()
     page = s.to_html(tmp_path / "x.html")
     assert (tmp_path / "x.html").read_text("utf-8") == page
+    for view in (
+        "Where the model looked",
+        "hangs on: gradient x input",
+        "Why L5 h3 looks there",
+        "With whole layers put in from",
+        "With MLPs put in from",
+        "over 1 pair of texts",
+        "What if the token stood elsewhere",
+        "What the model is made of",
+    ):
+        assert view in page
     with pytest.raises(StepError, match="no terminal"):
         s.screen()
 

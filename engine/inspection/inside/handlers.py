@@ -135,7 +135,7 @@ class InsideCommands(Capability):
                 self._context.emit(record)
 
     def _make_direction(self, command: protocol.MakeDirection, task: Task) -> None:
-        self._context.emit(make_direction(self._context.session, command, task.stopped))
+        self._context.emit_all(make_direction(self._context.session, command, task.stopped))
 
     def _sweep_strengths(self, command: protocol.SweepStrengths, task: Task) -> None:
         self._context.emit_all(sweep_strengths(self._context.session, command, task.stopped))

@@ -60,16 +60,18 @@ def patch_pairs(
     told: list[PairPatched] = []
     found: list[ActivationsPatched] = []
     for place, pair in enumerate(pairs):
-        yield Measuring(PatchPairs.kind, place, len(pairs), f"pair {place + 1}")
+        yield (now := Measuring(PatchPairs.kind, place, len(pairs), f"pair {place + 1}"))
         try:
-            last = _patched(loaded, pair, part, stopped)
+            for last in _patched(loaded, pair, part, stopped):
+                if isinstance(last, Measuring):
+                    yield replace(now, detail=f"{now.detail}, {last.detail}")
+                else:
+                    found.append(last[0])
+                    told.append(last[1])
         except Cancelled:
             raise
         except EngineError as error:
             told.append(PairPatched(pair, "", "", 0.0, 0.0, 0, 0, str(error)))
-        else:
-            found.append(last[0])
-            told.append(last[1])
     if not found:
         raise StepError(f"No pair could be patched. The first: {told[0].failure}", "Give other texts.")
     layers = found[0].layers
@@ -82,8 +84,8 @@ def patch_pairs(
 
 def _patched(
     loaded: Loaded, pair: PatchPair, part: PatchKind, stopped: Stopped
-) -> tuple[ActivationsPatched, PairPatched]:
-    """One pair, and what is told of it."""
+) -> Iterator[Measuring | tuple[ActivationsPatched, PairPatched]]:
+    """One pair, and what is told of it, after the progress."""
     session = open_session(loaded, Settings())
     node, own, tokens = _read(session, pair.text, stopped)
     source, given, source_tokens = _read(session, pair.source, stopped)
@@ -92,12 +94,12 @@ def _patched(
     token, other = (
         (_single(session, pair.token), _single(session, pair.other)) if pair.token else _telling(own, given)
     )
-    *_, last = patch_activations(session, node, source, token, other, part, stopped)
-    assert isinstance(last, ActivationsPatched)
-    told = PairPatched(
-        pair, last.text, last.other_text, last.difference, last.source_difference, tokens, source_tokens
-    )
-    return last, told
+    for last in patch_activations(session, node, source, token, other, part, stopped):
+        if isinstance(last, Measuring):
+            yield last
+        else:
+            answers, differences = (last.text, last.other_text), (last.difference, last.source_difference)
+            yield last, PairPatched(pair, *answers, *differences, tokens, source_tokens)
 
 
 def _read(session: Session, text: str, stopped: Stopped) -> tuple[int, Row, int]:

@@ -12,6 +12,8 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
+from itertools import chain
 from typing import Any
 
 import mlx.core as mx
@@ -74,13 +76,18 @@ LONGEST = 2048
 """Tokens of one at most."""
 
 
-def make_direction(session: Session, asked: MakeDirection, stopped: Stopped = never) -> DirectionMade:
+def make_direction(
+    session: Session, asked: MakeDirection, stopped: Stopped = never
+) -> Iterator[Measuring | DirectionMade]:
     """Make a direction after a layer of texts, or of two nodes of the tree.
 
     Args:
         session: Has read a prompt; not changed.
         asked: Of what.
         stopped: Polled before each text and chunk.
+
+    Yields:
+        The progress, then the result.
 
     Raises:
         StepError: There is no such layer or node, the texts or nodes are missing, too many or too long, both kinds give
@@ -97,12 +104,17 @@ def make_direction(session: Session, asked: MakeDirection, stopped: Stopped = ne
     if asked.nodes:
         if len(asked.nodes) != 2 or asked.nodes[0] == asked.nodes[1]:
             raise StepError("A direction is made of two nodes.", "Give two that differ.")
-        sides = [[_of_node(session, node, asked.layer, stopped)] for node in asked.nodes]
+        sides = [[partial(_of_node, session, node, asked.layer, stopped)] for node in asked.nodes]
     else:
         texts = [_cut(session, side) for side in (asked.toward, asked.away)]
-        sides = [[_of_text(session, ids, asked.layer, stopped) for ids in side] for side in texts]
-    streams = [stream for side in sides for stream in side]
-    vector = np.subtract(*(np.mean([stream.state for stream in side], axis=0) for side in sides))
+        sides = [[partial(_of_text, session, ids, asked.layer, stopped) for ids in side] for side in texts]
+    streams: list[_Stream] = []
+    for read in chain(*sides):
+        count = len(streams)
+        yield Measuring(asked.kind, count, sum(map(len, sides)), f"text {count + 1}")
+        streams.append(read())
+    both = streams[: len(sides[0])], streams[len(sides[0]) :]
+    vector = np.subtract(*(np.mean([stream.state for stream in side], axis=0) for side in both))
     facts = session.facts
     direction = Direction(
         name=asked.name[:LONGEST_NAME] or "direction",
@@ -116,7 +128,7 @@ def make_direction(session: Session, asked: MakeDirection, stopped: Stopped = ne
     check_direction(direction)
     check = Check("forward", max(stream.error for stream in streams), 0.0)
     ms, step_ms = (time.perf_counter() - begun) * 1000, streams[0].step_ms
-    return DirectionMade(
+    yield DirectionMade(
         direction=direction,
         toward=asked.toward,
         away=asked.away,

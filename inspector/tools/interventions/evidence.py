@@ -15,6 +15,7 @@ from inspector.main.elements import element, explained, row, table, token_span
 from inspector.main.evidence import Exhibit, Exported, ExportPart
 from inspector.scales import KL_BITS, bits, percent, signed
 from inspector.state.inside import InsideViews, interventions_words, steered_words
+from inspector.state.patching import alignment_words
 from inspector.state.session_tree import Item
 
 NAMES: dict[PatchKind, str] = {
@@ -180,7 +181,7 @@ def _over_pairs(read: PairsPatched) -> Iterator[Element]:
     ]
     names = ("layer", *(f"{each.place} ({each.pairs})" for each in read.places))
     pairs = [
-        row(truncate(each.pair.text, PAIR), truncate(each.pair.source, PAIR),
+        row(truncate(visible(each.pair.text), PAIR), truncate(visible(each.pair.source), PAIR),
             visible(each.failure) or f"{token_label(each.token)} less {token_label(each.other)}: "
             f"{signed(each.difference)}, {signed(each.source_difference)}")
         for each in read.pairs
@@ -221,7 +222,7 @@ def _patches(read: ActivationsPatched) -> Iterator[Element]:
     says = (
         f"Logit of {quoted(token_label(read.text))} less that of {quoted(token_label(read.other_text))}: "
         f"{signed(read.difference)} here, {signed(read.source_difference)} in the other text. 100 %: what was put in "
-        "goes all of the way."
+        f"goes all of the way. {alignment_words(read)}"
     )
     head = ("layer", "position", "here", "put in", "of the way")
     whole = len(read.layers) * len(read.columns) <= MAPPED

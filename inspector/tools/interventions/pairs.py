@@ -11,6 +11,7 @@ from textual.widget import Widget
 from engine.errors import EngineError
 from engine.protocol import PairsPatched, PatchPair
 from inspector.display import quoted, token_label, truncate, visible
+from inspector.main.inside.screen import part_shown
 from inspector.scales import count
 from inspector.state.patching import pairs_from
 from inspector.texts import decoded, read_text_file
@@ -21,10 +22,16 @@ from inspector.widgets.canvas import Canvas, Row, wrapped
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.fields import SafeTextArea
 
+EXAMPLE = (
+    PatchPair("Lily lost her ball. She felt very", "Lily found her ball. She felt very", " happy", " sad"),
+    PatchPair("Tom broke his toy. He was so", "Tom got a new toy. He was so"),
+    PatchPair("Max was sick. He felt very", "Max won the big race. He felt very"),
+)
+"""What the field begins with, so that a stranger sees what it is for."""
 SHAPE = (
-    "A file of pairs, or the pairs themselves, one a line: "
-    '{"text": "She lost it. She felt", "source": "She found it. She felt", "token": " happy", "other": " sad"}. '
-    "The last two may miss: then those are followed that tell both texts apart."
+    "One pair a line, or the name of a file of such lines. What the source computes is put into the text; followed is "
+    "the logit of token, which the source should favour, less that of other. Without these two, those are followed "
+    "that tell both texts apart."
 )
 
 
@@ -89,7 +96,8 @@ def pairs_page(on: Canvas, answer: PairsPatched, top: int, width: int, height: i
     done = [each for each in answer.pairs if not each.failure]
     says = (
         f"{count(len(done))} of {count(len(answer.pairs))} pairs: mean share of the difference restored ± its standard "
-        "deviation over the pairs. After: the same token in both, behind the first difference."
+        "deviation over the pairs. Changed: where the tokens differ, the last of them by itself. After: the same "
+        "tokens behind them."
     )
     rows: list[Row] = [[Segment(line, on.ink("muted"))] for line in wrapped(says, width)]
     cell = max(12, min(CELL, (width - LABEL) // max(1, len(answer.places))))
@@ -114,5 +122,14 @@ def pairs_page(on: Canvas, answer: PairsPatched, top: int, width: int, height: i
         ink = on.ink("bad" if pair.failure else "muted")
         lines.append([Segment(truncate(f"{number}. {what}", width), ink)])
     room = max(1, height - len(rows))
+    hidden = len(lines) > room
+    room -= hidden and room > 1
     first = max(0, min(top, len(lines) - room))
-    return [*rows, *lines[first : first + room]]
+    shown = range(first, min(len(lines), first + room))
+    said = [Segment(part_shown(width, ("lines", shown, len(lines))), on.ink("warn"))]
+    return [*rows, *lines[first : first + room], *([said] if hidden else [])]
+
+
+def pairs_lines(answer: PairsPatched) -> int:
+    """Lines of that page which can be scrolled: the layers, a gap and the pairs."""
+    return len(answer.layers) + 1 + len(answer.pairs)

@@ -33,13 +33,13 @@ from inspector.main.tool import Host
 from inspector.scales import count
 from inspector.session.client import Request
 from inspector.session.requests import Latest
-from inspector.state.patching import after, faced_with, facing_words, pair
+from inspector.state.patching import after, alignment_words, faced_with, pair, partner_of
 from inspector.state.record_json import record_json
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
 from inspector.tools.interventions.cells import NOTHING, figure, glyph, ground
 from inspector.tools.interventions.evidence import NAMES, difference
-from inspector.tools.interventions.pairs import PairsDialog, pairs_page
+from inspector.tools.interventions.pairs import EXAMPLE, PairsDialog, pairs_lines, pairs_page
 from inspector.tools.interventions.tool import PATCHING_SCREEN, SHARE_EDGES, SwitchControl, step_of
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, Row, centred, wrapped
@@ -65,14 +65,14 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
     def __init__(self, host: Host, control: SwitchControl) -> None:
         super().__init__(host, control.patched)
         self.control = control
-        self._layer: int | None = None
-        self._column: int | None = None
-        """Places of the cursor; None for the largest share."""
+        control.cursor = None
         self._reading = False
         """Whether a counterfactual prompt is being read: the session is at it, and not at the path on show."""
         self._said = ""
         """Why the last one could not be read; printable."""
         self._known: tuple[int, int, list[PatchSource]] = (-1, -1, [])
+        self._adopted = -1
+        """In a recording the token for which the source and the part were chosen that were recorded."""
         self.editing: Facing | None = None
         """The alignment that is being changed; None where the map is on show."""
         self.over_pairs = False
@@ -81,6 +81,11 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
         """Of that page the lines that are scrolled out of sight."""
         self._place = 0
         """Of the path: the token whose partner is changed."""
+
+    @property
+    def live(self) -> bool:
+        """Whether there is an engine: a recording computes nothing."""
+        return not self.host.controller.transport.recorded
 
     # ---- asking ---------------------------------------------------------------------------------
 
@@ -109,13 +114,22 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
             after(self.timeline, self.node), after(self.timeline, source.node)
         )
 
+    def show(self) -> None:
+        """See `InsideScreen`; a token of a recording begins with what was recorded of it."""
+        if not self.live and self._adopted != self.node:
+            self._adopted, control = self.node, self.control
+            recorded = [key for key in control.patched.keys if isinstance(key, tuple) and key[0] == self.node]
+            if recorded and not any(key[1:3] == (control.source, control.part) for key in recorded):
+                control.source, control.part = recorded[-1][1:3]
+        super().show()
+
     def question(self) -> tuple[Hashable, Command]:
         control, source, part = self.control, self._source, self.control.part
         end = source.node if source is not None else self.node
         both = self._telling or (0, 0)
         command = PatchActivations(self.node, end, *both, part, control.facing)
         key = self.node, end, part, both, control.facing
-        if self.host.controller.transport.recorded and control.patched.get(key) is None:
+        if not self.live and control.patched.get(key) is None:
             known = [each for each in control.patched.keys if isinstance(each, tuple) and each[:3] == key[:3]]
             return (known[-1] if known else key), command
         return key, command
@@ -149,10 +163,7 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
     def draw(self, answer: ActivationsPatched, on: Canvas, width: int, height: int) -> list[Row]:
         source = self._source
         words = self._words(source) if source is not None else f"node {answer.source}"
-        aligned = ""
-        if answer.shift or answer.aligned:
-            aligned = alignment(answer)
-        return page(on, answer, *self._cursor(answer), words, aligned, width, height)
+        return page(on, answer, *self.control.place(answer), words, width, height)
 
     def _draw(self, on: Canvas, width: int, height: int) -> list[Row]:
         """See `InsideScreen`; the pairs, or the alignment while it is changed, whatever the answer."""
@@ -180,7 +191,7 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
 
     def _instead(self, on: Canvas, answer: ActivationsPatched | None) -> list[tuple[str, Style]]:
         source = None if self._reading else self._source
-        if answer is None and self.path and not self._reading and not self.host.controller.transport.recorded:
+        if answer is None and self.path and not self._reading and self.live:
             if source is None:
                 return [
                     ("Activations come from another prompt or branch.", on.rich_style),
@@ -202,28 +213,48 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
         said = super()._instead(on, answer)
         return [*said, (f"Source: {self._words(source)}", on.ink("muted"))] if source is not None else said
 
-    def _cursor(self, answer: ActivationsPatched) -> tuple[int, int]:
-        """Layer and column; at first the largest share of a position before the last, where all ends up."""
-        layers, columns = len(answer.layers), len(answer.columns)
-        if self._layer is None or self._column is None:
-            places = [(row, at) for row in range(layers) for at in range(max(1, columns - 1))]
-            return max(places, key=lambda place: answer.shares.row(place[0])[place[1]])
-        return max(0, min(layers - 1, self._layer)), max(0, min(columns - 1, self._column))
-
     # ---- keys -----------------------------------------------------------------------------------
+
+    @property
+    def aligning(self) -> bool:
+        """Whether the alignment is being changed."""
+        return self.editing is not None
+
+    @property
+    def mapping(self) -> bool:
+        """Whether the map of the two paths is on show, or why there is none."""
+        return not self.over_pairs and not self.aligning
+
+    @property
+    def _mapped(self) -> bool:
+        """Whether there is a map on show."""
+        return self.mapping and (answer := self.answer) is not None and not self._failed(answer)
+
+    @property
+    def rows_word(self) -> str:
+        """The word for the keys that go up and down."""
+        if self.over_pairs:
+            return "scroll"
+        return "token" if self.aligning else "layer" if self._mapped else ""
+
+    @property
+    def columns_word(self) -> str:
+        """The word for the keys that go along a map, or change the alignment."""
+        return "partner" if self.aligning else "position" if self._mapped else ""
 
     def move_cursor(self, layers: int, columns: int) -> None:
         """Look at another layer, or at another position; in the alignment at another token, or let it face another."""
         if self.over_pairs:
-            self._top = max(0, self._top - layers)
+            pairs = self.control.pairs.get(self._pairs_key)
+            self._top = max(0, min(self._top - layers, pairs_lines(pairs) if pairs is not None else 0))
         elif self.editing is not None:
             self._place = max(0, min(len(self.path) - 1, self._place - layers))
             if columns:
                 self._face(columns)
         elif (answer := self.answer) is not None and not self._failed(answer):
-            layer, column = self._cursor(answer)
-            self._layer = max(0, min(len(answer.layers) - 1, layer + layers))
-            self._column = max(0, min(len(answer.columns) - 1, column + columns))
+            layer, column = self.control.place(answer)
+            self.control.cursor = layer + layers, column + columns
+            self.control.cursor = self.control.place(answer)
 
     # ---- which tokens are followed, and which face each other ------------------------------------
 
@@ -235,7 +266,7 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
     def follow_other(self, side: int, by: int) -> None:
         """Follow another token: the one whose logit it is, or the one whose logit is taken off."""
         source, both = self._source, self._telling
-        if source is None or both is None or self.host.controller.transport.recorded:
+        if source is None or both is None or not self.live:
             return
         known = [*after(self.timeline, source.node), *after(self.timeline, self.node)]
         ids = list(dict.fromkeys(each.id for each in sorted(known, key=lambda each: each.rank)))
@@ -248,7 +279,7 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
     def turn_facing(self) -> None:
         """Show the alignment and change it; then put it in force."""
         source = self._source
-        if source is None or self.host.controller.transport.recorded:
+        if source is None or not self.live:
             return
         usual = tuple(aligned([item.id for item in self.path], self._source_ids))
         if self.editing is None:
@@ -256,7 +287,7 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
             self.editing, self._place = self.control.facing or usual, min(first, len(self.path) - 1)
         else:
             self.control.facing = None if self.editing == usual else self.editing
-            self.editing, self._layer, self._column = None, None, None
+            self.editing = self.control.cursor = None
 
     @property
     def _source_ids(self) -> list[int]:
@@ -292,7 +323,7 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
         if self.over_pairs:
             self.over_pairs = False
             self.control.pairs.drop()
-        elif self.host.controller.transport.recorded:
+        elif not self.live:
             known = [key for key in self.control.pairs.keys if isinstance(key, tuple)]
             if not known:
                 self.say("No set of pairs was recorded")
@@ -301,15 +332,7 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
             self.over_pairs = True
         else:
             self.drop()
-            self.host.open(PairsDialog(self._typed), self._take_pairs)
-
-    @property
-    def _typed(self) -> str:
-        """The pairs that were given last, as lines."""
-        lines = (
-            {name: text for name, text in record_json(each).items() if text} for each in self.control.set
-        )
-        return "\n".join(json.dumps(line, ensure_ascii=False) for line in lines)
+            self.host.open(PairsDialog(typed_lines(self.control.set or EXAMPLE)), self._take_pairs)
 
     def _take_pairs(self, pairs: tuple[PatchPair, ...] | None) -> None:
         if pairs is not None:
@@ -320,7 +343,7 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
         """Edit the text on show as the prompt whose activations are put in."""
         from inspector.tools.interventions.counterfactual import CounterfactualDialog, text_of, typable
 
-        if self.host.controller.transport.recorded or self._reading or not self.path:
+        if not self.live or self._reading or not self.path:
             return
         text = text_of(self.timeline, self.path)
         if not typable(text):
@@ -347,7 +370,7 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
                 self._said = visible(f"{request.failure.message} {request.failure.hint}".rstrip())
             elif opened is not None and request.reply(Prefilled) is not None:
                 self.control.source = opened.tokens[-1].node
-                self._layer = self._column = None
+                self.control.cursor = None
             if opened is None:
                 came_back()
                 return
@@ -367,12 +390,18 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
         found = [each.node for each in self.sources]
         if (source := self._source) is not None:
             self.control.source = found[(found.index(source.node) + 1) % len(found)]
-            self.editing = self._layer = self._column = None
+            self.editing = self.control.cursor = None
 
     def change_part(self) -> None:
         """Put in what another part returns."""
         parts = [*NAMES]
         self.control.part = parts[(parts.index(self.control.part) + 1) % len(parts)]
+
+
+def typed_lines(pairs: Sequence[PatchPair]) -> str:
+    """Pairs as they can be typed."""
+    lines = ({name: text for name, text in record_json(each).items() if text} for each in pairs)
+    return "\n".join(json.dumps(line, ensure_ascii=False) for line in lines)
 
 
 # ---- where activations come from ----------------------------------------------------------------
@@ -407,25 +436,6 @@ def sources(timeline: Timeline, node: int) -> list[PatchSource]:
     return sorted(found, key=lambda source: (source.tokens != position + 1, source.node))
 
 
-def alignment(answer: ActivationsPatched) -> str:
-    """Which tokens face each other, and how much of an effect may come from their places alone."""
-    faced = [(each.position + 1, partner_of(answer, each) + 1) for each in answer.columns]
-    how = "as you said" if answer.aligned else "by common blocks, replaced tokens from their end"
-    floor = (
-        ""
-        if answer.floor is None
-        else f" Their places alone move the difference by up to {answer.floor:.2f}."
-    )
-    return f"Aligned {how}: {facing_words(faced)}.{floor}"
-
-
-def partner_of(answer: ActivationsPatched, column: PatchColumn) -> int:
-    """The place in the source of a column's token."""
-    if column.source_position is not None:
-        return column.source_position
-    return column.position + (answer.shift if column.position >= answer.first else 0)
-
-
 def facing_page(
     on: Canvas,
     path: Sequence[Item],
@@ -456,25 +466,36 @@ def facing_page(
         lines.append((place, partner))
     lines += [(None, left) for left in range(done, len(source))]
     words = with_keys(
-        "{patching.position_before} {patching.next_position} let the token face the one before or the next, "
-        "{patching.unface} none; {patching.facing} uses it."
+        "{patching.earlier_layer} {patching.later_layer} choose a token of this text, {patching.position_before} "
+        "{patching.next_position} let it face the one before or the next of the source, {patching.unface} none. "
+        "{patching.facing} uses it."
     )
     said: list[Row] = [[Segment(line, on.ink("muted"))] for line in wrapped(words, width)]
+    said.append([Segment(truncate(_facing_line("  ", "this text", "source"), width), on.ink("strong"))])
     room = max(1, height - len(said))
     first = max(0, min(cursor - room // 2, len(lines) - room))
     rows: list[Row] = []
     for at, (own, other) in enumerate(lines[first : first + room], first):
-        text = f"{'▸' if at == cursor else ' '} {_placed(path, own)}  {_placed(source, other)}"
-        different = own is None or other is None or path[own].id != source[other].id
-        ink = on.ink("accent" if at == cursor else "warn" if different else "muted")
+        theirs = "faces none" if other is None else _placed(source, other)
+        text = _facing_line("▸ " if at == cursor else "  ", _placed(path, own), theirs)
+        replaced = own is not None and other is not None and path[own].id != source[other].id
+        alone = own is None or other is None
+        ink = on.ink("accent" if at == cursor else "warn" if replaced else "faint" if alone else "base")
         rows.append([Segment(truncate(text, width), ink)])
     return [*said, *rows]
 
 
+FACING = 24
+"""Cells of a token in the alignment."""
+
+
+def _facing_line(mark: str, own: str, other: str) -> str:
+    return f"{mark}{pad(truncate(own, FACING), FACING)}  {truncate(other, FACING)}"
+
+
 def _placed(items: Sequence[Item], place: int | None) -> str:
-    if place is None:
-        return pad("     faces none", 24)
-    return pad(f"{place + 1:>4} {truncate(token_label(items[place].text, items[place].raw), 18)}", 24)
+    """A token with its place, counted from 1; empty for none."""
+    return "" if place is None else f"{place + 1:>4} {token_label(items[place].text, items[place].raw)}"
 
 
 # ---- the page -----------------------------------------------------------------------------------
@@ -499,7 +520,6 @@ def page(
     layer: int,
     column: int,
     chosen: str,
-    aligned: str,
     width: int,
     height: int,
 ) -> list[Row]:
@@ -511,13 +531,13 @@ def page(
         layer: Place of the cursor among the layers.
         column: Place of the cursor among the positions.
         chosen: The source in words.
-        aligned: How the tokens face each other; empty where each faces its own place.
         width: Cells.
         height: Rows.
     """
     token, other = (quoted(token_label(text)) for text in (answer.text, answer.other_text))
     followed = f"{answer.difference:+.2f} here, {answer.source_difference:+.2f} in the source"
     less = f"the logit of {token} less that of {other}" if width >= WIDE else f"{token} - {other}"
+    aligned = alignment_words(answer)
     said = [
         truncate(f"Source: {chosen}", width),
         f"Followed: {less}: {followed}.",
@@ -569,10 +589,9 @@ def _map(
             text = figure(shares[at], cell - 1, False) if cell >= CELL else glyph(on, step) * 2
             sign = "-" if cell >= CELL and shares[at] < 0 and text != NOTHING else ""
             here = (place, at) == (layer, column)
-            marked = (
-                Style(reverse=True, bold=True) if here else Style()
-            )  # the cursor's own orange is a share's here
-            style = on.rich_style + ground(on, step) + marked
+            plain = on.rich_style + ground(on, step)
+            # the cursor's own orange is a share's here
+            style = on.ink("strong") + Style(reverse=True, bold=True) if here else plain
             row.append(Segment((sign + text).rjust(cell)[-cell:], style))
         rows.append(row)
     return rows

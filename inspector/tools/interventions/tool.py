@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable
 from dataclasses import replace
 from functools import reduce
@@ -22,9 +23,10 @@ from engine.protocol import (
     SweptUnit,
 )
 from inspector import scales
+from inspector.display import quoted, token_label
 from inspector.main.evidence import ExportPart
 from inspector.main.inside.keys import SCROLLS, inside_table, walking
-from inspector.main.tool import Host, Tool, ToolActions
+from inspector.main.tool import Host, OfferedHeat, Tool, ToolActions
 from inspector.session.client import EngineClient
 from inspector.session.requests import Replies
 from inspector.state.inside import joined, layer_of_heads, tried_key
@@ -37,6 +39,26 @@ class InterventionsActions(ToolActions):
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self.control = SwitchControl(host.controller.client)
+        self._heat: tuple[ActivationsPatched, int, OfferedHeat] | None = None
+        """What was offered last, and what it was made of."""
+
+    def heat(self) -> OfferedHeat | None:
+        """The share that each token of the map of patching restores, at the layer that was looked at last."""
+        read, tree = self.control.latest_patched, self.timeline.tree
+        if read is None or read.node not in tree.nodes:
+            return None
+        layer, _ = self.control.place(read)
+        if self._heat is None or self._heat[0] is not read or self._heat[1] != layer:
+            item = tree.nodes[read.node]
+            what = Intervention(read.part, read.layers[layer]).label
+            title = f"what {what} restores after {quoted(token_label(item.text, item.raw))}"
+            shares = {
+                column.node: max(-1.0, min(1.0, share))
+                for column, share in zip(read.columns, read.shares.row(layer), strict=True)
+                if math.isfinite(share)
+            }
+            self._heat = read, layer, OfferedHeat(title, shares, signed=True)
+        return self._heat[2]
 
     def open(self) -> None:
         """Switch off parts of the model at the selected token."""
@@ -105,6 +127,8 @@ class SwitchControl:
         """Which tokens face each other, as a person said; None for common blocks."""
         self.chosen_at: tuple[int, int] = (-1, -1)
         """Ends of both paths for which those two were chosen."""
+        self.cursor: tuple[int, int] | None = None
+        """Row and column of the map of patching that are looked at; None for the largest share."""
         self._measure = 0
         self._unit: Intervention | None = None
 
@@ -112,6 +136,21 @@ class SwitchControl:
         """Look at two paths: what was chosen for others is forgotten."""
         if self.chosen_at != (node, source):
             self.chosen_at, self.followed, self.facing = (node, source), None, None
+
+    @property
+    def latest_patched(self) -> ActivationsPatched | None:
+        """The map of patching that was looked at last, of those whose checks passed."""
+        known = (self.patched.get(key) for key in reversed(self.patched.keys))
+        return next((each for each in known if each is not None and each.facts.failed is None), None)
+
+    def place(self, patched: ActivationsPatched) -> tuple[int, int]:
+        """Row and column of a map of patching that are looked at: at first the largest share of a position before the
+        last, where all ends up."""
+        layers, columns = len(patched.layers), len(patched.columns)
+        if self.cursor is None:
+            places = [(row, at) for row in range(layers) for at in range(max(1, columns - 1))]
+            return max(places, key=lambda place: patched.shares.row(place[0])[place[1]])
+        return max(0, min(layers - 1, self.cursor[0])), max(0, min(columns - 1, self.cursor[1]))
 
     def sweep(self, node: int) -> HeadsSwept | None:
         """The known sweep of a token in the present scope, or else in the other one."""
@@ -330,37 +369,42 @@ _MOVE = "Look at another layer, or at another position."
 PATCHING_SCREEN = inside_table(
     "In activation patching",
     *both(("patching.later_layer", "patching.earlier_layer"), ("Later layer", "Earlier layer"), _MOVE,
-          lambda own, by: own.move_cursor(by, 0), by=(1, -1), hint="layer", worth=7),
+          lambda own, by: own.move_cursor(by, 0), by=(1, -1), hint=lambda own: own.rows_word, worth=7),
     *both(("patching.position_before", "patching.next_position"), ("Previous position", "Next position"), _MOVE,
-          lambda own, by: own.move_cursor(0, by), hint="position", worth=7),
+          lambda own, by: own.move_cursor(0, by), hint=lambda own: own.columns_word, worth=7),
     Action("patching.source", "Source",
            "Take the activations from another prompt or branch; of another length, common blocks face each other.",
-           lambda own: own.change_source(), hint=lambda own: "source" if len(own.sources) > 1 else "", worth=7),
+           lambda own: own.change_source(), hint=lambda own: "source" if len(own.sources) > 1 and own.mapping else "",
+           worth=7),
     Action("patching.edit", "Edit",
            "Edit the text on show as the counterfactual prompt, whose activations are put in.",
-           lambda own: own.edit(), hint=lambda own: "" if own.host.controller.transport.recorded else "edit source",
-           worth=8),
+           lambda own: own.edit(), hint=lambda own: "edit source" if own.live and own.mapping else "", worth=8),
     Action("patching.part", "Part",
            "Patch whole layers (the stream after each), or the outputs of their attention or MLP.",
-           lambda own: own.change_part(), hint=lambda own: f"put in: {own.control.part}", worth=6),
+           lambda own: own.change_part(), hint=lambda own: "" if own.aligning else f"put in: {own.control.part}",
+           worth=6),
     *both(("patching.next_token", "patching.token_before"), ("Next token", "Previous token"),
           "Follow the logit of another token, which the source should favour.",
-          lambda own, by: own.follow_other(0, by), by=(1, -1), hint="token", worth=5, one=True),
+          lambda own, by: own.follow_other(0, by), by=(1, -1), hint=lambda own: "token" if own.mapping else "", worth=5,
+          one=True),
     *both(("patching.compare", "patching.compare_back"), ("Against the next", "Against the previous"),
           "Subtract the logit of another token, which this text should favour.",
-          lambda own, by: own.follow_other(1, by), by=(1, -1), hint="against", worth=5, one=True),
+          lambda own, by: own.follow_other(1, by), by=(1, -1), hint=lambda own: "against" if own.mapping else "",
+          worth=5, one=True),
     Action("patching.facing", "Alignment",
            "Show which token faces which of the source; there `{patching.position_before}` `{patching.next_position}` "
            "change it, and this key puts it in force.",
-           lambda own: own.turn_facing(), hint=lambda own: "use it" if own.editing else "alignment", worth=6),
+           lambda own: own.turn_facing(),
+           hint=lambda own: "use it" if own.aligning else "alignment" if own.live and own.mapping else "", worth=6),
     Action("patching.unface", "Face none", "In the alignment: this token faces none, and nothing is put in there.",
-           lambda own: own.unface(), hint=lambda own: "none" if own.editing else "", worth=6),
+           lambda own: own.unface(), hint=lambda own: "none" if own.aligning else "", worth=6),
     Action("patching.usual", "Common blocks", "Align by common blocks again, and follow the tokens that differ most.",
-           lambda own: own.usual(), hint=lambda own: "usual" if own.chosen else "", worth=4),
+           lambda own: own.usual(), hint=lambda own: "usual" if own.chosen and not own.over_pairs else "", worth=4),
     Action("patching.pairs", "Pairs",
            "Patch a set of pairs of texts, from a file or as they are typed: means and spread by layer and kind of "
            "position. Again: back to the single path.",
-           lambda own: own.turn_pairs(), hint=lambda own: "one path" if own.over_pairs else "set of pairs", worth=5),
+           lambda own: own.turn_pairs(),
+           hint=lambda own: "one path" if own.over_pairs else "" if own.aligning else "set of pairs", worth=5),
     *walking(""),
     shared=False,
 )  # fmt: skip

@@ -120,6 +120,7 @@ class MergesPanel(Canvas):
         begin = 0
         if made.new is not None:
             ends = [*accumulate(cell_len(name) + 1 for name in names)]
+            ends[-1] -= 1  # no border after the last one
             while (
                 begin < made.new
                 and ends[min(made.new, len(ends) - 1)] - (ends[begin - 1] if begin else 0) > width
@@ -128,14 +129,17 @@ class MergesPanel(Canvas):
         if begin:
             yield Segment("…", self.ink("muted"))
             width -= 1
+        left = sum(cell_len(name) + 1 for name in names[begin:]) - 1
         for place, name in enumerate(names[begin:], begin):
-            border = BORDER if place + 1 < len(names) else ""
-            shown = truncate(name, max(0, width))
+            fits = left <= width
+            shown = truncate(name, max(0, width - (not fits)))
             yield Segment(shown, base + self.ink("accent") if place == made.new else base)
-            width -= cell_len(shown) + len(border)
-            if width <= 0:
+            left -= cell_len(name) + 1
+            width -= cell_len(shown) + 1
+            if place + 1 < len(names):
+                yield Segment(BORDER if fits or width >= LEAST else "…", self.ink("muted"))
+            if not fits and width < LEAST:
                 return
-            yield Segment(border, self.ink("muted"))
 
     def _below(self, taken: TakenApart, word: WordApart, place: Around, width: int) -> list[Row]:
         """What the rung that is looked at says, and whether the text has the same tokens."""
@@ -166,10 +170,11 @@ class MergesPanel(Canvas):
             )
         elif taken.algorithm == "wordpiece":
             said = f"{quoted(labels(made.pieces)[at])} is the longest piece that the rest begins with."
+        elif pieces == 1:
+            said = "One piece: nothing is to be merged."
         else:
-            said = (
-                f"{pieces:,} pieces to begin with." if pieces > 1 else "One piece: nothing is to be merged."
-            )
+            stay = ", and no pair of them is in the list: they stay" if rungs(word) == 1 else ""
+            said = f"{pieces:,} pieces to begin with{stay}."
         return [[Segment(line, self.ink("accent"))] for line in wrapped(said, width)]
 
     # ---- two tokenizers ---------------------------------------------------------------------
@@ -251,6 +256,10 @@ ABOUT = {
     "the next best ones are below it.",
     "wordpiece": "From the left the longest piece of the vocabulary is cut off, then that of the rest.",
 }
+
+
+LEAST = 2
+"""Cells in which a piece is begun: one of it, and the sign that it is cut off."""
 
 
 def _counted(pieces: int) -> str:

@@ -147,7 +147,7 @@ class SteeringScreen(InsideScreen[StrengthsSwept]):
     def situation(self) -> str:
         control = self.control
         if control.made.waiting or control.tried.waiting:
-            return "Computing"
+            return under_way(control.made.progress if control.made.waiting else None)
         if control.swept.waiting and self.answer is None:
             return under_way(control.swept.progress)
         return super().situation() if self.direction is not None else ""

@@ -174,11 +174,17 @@ def _gradients(on: Canvas, so_far: TrainingSoFar, begun: TrainingBegun, width: i
     for name, norm in zip(begun.parts, norms, strict=True):
         share = norm / top if top and math.isfinite(norm) else 0.0
         rows.append([
-            Segment(pad(visible(name), NAME_CELLS), on.ink("muted")),
+            Segment(pad(_part_name(name), NAME_CELLS), on.ink("muted")),
             Segment(bar(share, room), on.data(0.45)),
             Segment(pad(f"{norm:.3f}", FIGURE_CELLS, right=True), on.rich_style),
         ])  # fmt: skip
     return rows
+
+
+def _part_name(name: str) -> str:
+    """A part as all views name it: layers count from 1 for a person; printable."""
+    kind, _, number = name.partition(" ")
+    return f"L{int(number) + 1}" if kind == "layer" and number.isdecimal() else visible(name)
 
 
 def _picked(looks: Sequence[LookAt], most: int) -> list[LookAt]:
@@ -271,10 +277,15 @@ class TrainingScreen(ToolScreen[None]):
             ("", on.rich_style),
             (
                 f"{run} trains a llama of {settings.layers} layers on stories that come with the program: "
-                "from random weights to sentences in about two minutes.",
+                "from random weights to first sentences in half a minute.",
                 on.rich_style,
             ),
             (f"{step} makes a single step of the {count(settings.steps)}.", on.rich_style),
+            (
+                f"While it trains, the engine does nothing else: {run} pauses after the present step, and so does "
+                "leaving this page.",
+                on.rich_style,
+            ),
             (f"{recorded} plays a longer training that was recorded.", on.rich_style),
             ("", on.rich_style),
             (

@@ -30,7 +30,9 @@ def model() -> Loaded:
 
 def patched(model: Loaded, pairs: Sequence[PatchPair]) -> PairsPatched:
     *progress, last = patch_pairs(model, pairs)
-    assert [record.done for record in progress if isinstance(record, Measuring)] == [*range(len(pairs))]
+    now = [record for record in progress if isinstance(record, Measuring)]
+    assert list(dict.fromkeys(each.done for each in now)) == [*range(len(pairs))]
+    assert any(each.detail == f"pair {len(pairs)}, L8" for each in now), "and how far a pair is"
     assert isinstance(last, PairsPatched)
     assert last.facts.failed is None
     return last

@@ -271,7 +271,13 @@ def test_on_pocket_the_curve_of_happy_less_sad_lies_outside_of_the_band() -> Non
 def test_a_direction_is_the_difference_of_the_mean_streams_at_the_last_tokens(zoo: Zoo, name: str) -> None:
     session = opened(zoo, name, [5, 6])
     texts = ("Once upon a time", "A dog"), ("The end.",)
-    made = make_direction(session, MakeDirection(1, *texts, name="begin-end"))
+    *progress, made = make_direction(session, MakeDirection(1, *texts, name="begin-end"))
+    assert [(each.done, each.total) for each in progress if isinstance(each, Measuring)] == [
+        (0, 3),
+        (1, 3),
+        (2, 3),
+    ]
+    assert isinstance(made, DirectionMade)
     model, streams = session.runner.model, []
 
     def keep(given: Any, result: Any) -> Any:
@@ -298,7 +304,8 @@ def test_a_direction_of_two_nodes_is_the_difference_of_their_streams(zoo: Zoo) -
     session = opened(zoo, "llama")
     one = session.node
     list(session.prefill("", [31, 45, 77, 90]))
-    made = make_direction(session, MakeDirection(0, nodes=(one, session.node)))
+    *_, made = make_direction(session, MakeDirection(0, nodes=(one, session.node)))
+    assert isinstance(made, DirectionMade)
     model, streams = session.runner.model, []
 
     def keep(given: Any, result: Any) -> Any:
@@ -330,12 +337,12 @@ def test_a_direction_of_two_nodes_is_the_difference_of_their_streams(zoo: Zoo) -
 def test_what_no_direction_can_be_made_of_is_refused(zoo: Zoo, asked: MakeDirection, message: str) -> None:
     session = opened(zoo, "llama")
     with pytest.raises(StepError) as raised:
-        make_direction(session, asked)
+        list(make_direction(session, asked))
     assert str(raised.value).startswith(message)
     with pytest.raises(PromptError):
-        make_direction(session, MakeDirection(0, ("",), ("a",)))
+        list(make_direction(session, MakeDirection(0, ("",), ("a",))))
     with pytest.raises(StepError):
-        make_direction(session, MakeDirection(0, nodes=(1, 10_000)))
+        list(make_direction(session, MakeDirection(0, nodes=(1, 10_000))))
 
 
 # ---- refusals ---------------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -18,10 +20,7 @@ from engine.protocol import (
     InterventionsHeld,
     Loading,
     Measuring,
-    PairPatched,
-    PairsPatched,
     PatchActivations,
-    PatchKind,
     PatchPair,
     PatchPairs,
     PlaceShares,
@@ -32,9 +31,15 @@ from engine.settings import LoadSettings, Settings
 from engine.trace import Entry, save_as
 from inspector.app import InspectorApp
 from inspector.main.inside.screen import TITLED, part_shown
+from inspector.main.panels.text import TextPanel
+from inspector.scales import INSIDE
 from inspector.state.inside import InsideViews
+from inspector.state.patching import pairs_from
+from inspector.tools.export.documents import FORMATS
+from inspector.tools.export.recording import Recording, line, read
+from inspector.tools.exports import EXPORTS
 from inspector.tools.interventions.cells import NOTHING, figure
-from inspector.tools.interventions.pairs import PairsDialog
+from inspector.tools.interventions.pairs import EXAMPLE, PairsDialog, pairs_lines
 from inspector.tools.interventions.patching import PatchingScreen
 from inspector.tools.interventions.screen import InterventionsScreen, strongest_line
 from inspector.tools.interventions.tool import MEASURES, step_of
@@ -42,7 +47,16 @@ from inspector.widgets.dialog import Remark
 from inspector.widgets.fields import SafeTextArea
 from tests.inspector.fakes import Session
 from tests.inspector.rig import Rig, idle
-from tests.inspector.tools.interventions.units import FAILED, STRONGEST, effect, floats, patched, sweep
+from tests.inspector.tools.interventions.units import (
+    FAILED,
+    PAIR,
+    STRONGEST,
+    effect,
+    floats,
+    over_pairs,
+    patched,
+    sweep,
+)
 
 MLP = Intervention("mlp", 0)
 
@@ -320,13 +334,25 @@ async def test_a_wide_model_has_its_columns_around_the_cursor(
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """A recording in which the strongest head was switched off alone."""
+    """A recording in which the strongest head was switched off alone, and a longer branch and pairs were put in."""
     session = Session()
     session.load()
     session.open()
     session.steps(3)
     node = session.node
-    session.records += [sweep(node), effect(Intervene(node, (STRONGEST,)))]
+    parent = session.timeline().items[-3]
+    session.choose(parent.node, next(each.id for each in parent.next.candidates if each.rank == 2))  # type: ignore[union-attr]
+    session.steps(3)
+    source = session.node
+    session.move(node)
+    aligned = patched(PatchActivations(node, source, 7, 9, "mlp"))
+    columns = [replace(each, source_position=each.position + 1) for each in aligned.columns]
+    session.records += [
+        sweep(node),
+        effect(Intervene(node, (STRONGEST,))),
+        replace(aligned, columns=tuple(columns), shift=1, aligned=True, floor=0.25),
+        over_pairs("attention"),
+    ]
     entries = [Entry(record, 0.0) for record in session.records if not isinstance(record, Loading)]
     found = tmp_path / "looked.jsonl"
     save_as(found, [Entry(LoadSettings("pocket"), 0.0), *entries], "test 1")
@@ -342,6 +368,85 @@ async def test_what_was_recorded_is_shown_without_a_model(replay: Rig) -> None:
     await replay.press("g")
     assert "A recording computes nothing" in replay.status
     assert replay.engine.sent == []
+
+
+async def test_what_was_put_in_is_shown_without_a_model(replay: Rig) -> None:
+    await replay.press("end", "4", "P")
+    screen = replay.app.screen
+    assert isinstance(screen, PatchingScreen)
+    text = replay.said()
+    assert "MLPs" in text, "the part that was recorded"
+    assert "Aligned as you said: 1-3:2-4" in text
+    assert "by up to 0.25" in text
+    assert "-0.25" in text
+    for key in ("a", "f", "v", "delete", "e"):
+        await replay.press(key)
+    assert replay.said() == text, "a recording computes nothing"
+    await replay.press("m")
+    assert "This view of this token was not recorded" in replay.said()
+    await replay.press("w")
+    text = replay.said()
+    assert "1 of 2 pairs" in text
+    assert "attentions" in text
+    assert "0.25±0.50" in text.replace(" ± ", "±")
+    await replay.press("w", "enter", "escape")
+    assert replay.engine.sent == []
+
+
+def test_what_was_put_in_leaves_with_an_export(path: Path) -> None:
+    recording = read(path)
+    recording.parts = EXPORTS
+    page = FORMATS["html"].make(recording)
+    for words in ("With MLPs put in from", "With attentions put in, over 1 pair of texts", "0.25 ± 0.50"):
+        assert words in page
+        assert words in FORMATS["md"].make(recording)
+    assert "a [b]" in page
+    assert "Aligned as you said: 1-3:2-4." in page
+
+
+@pytest.mark.parametrize(
+    "lies",
+    [
+        {"shares": floats([1.0] * 3, (1, 3))},
+        {"shares": floats([math.nan] * 6, (2, 3))},
+        {"layers": (), "shares": floats([], (0, 3))},
+        {"columns": (), "shares": floats([], (2, 0))},
+        {"text": "\x1b[2J", "first": 10**9, "layers": (10**9, -1)},
+    ],
+)
+async def test_a_map_that_a_file_made_up_is_drawn_and_exported_or_left_out(
+    rig: Rig, lies: dict[str, object]
+) -> None:
+    session = Session()
+    session.load()
+    session.open()
+    session.steps(3)
+    odd = replace(patched(PatchActivations(session.node, 2, 7, 9)), **lies)
+    session.records.append(odd)
+    recording = line(Recording(session.timeline(), parts=EXPORTS))
+    assert "\x1b" not in FORMATS["html"].make(recording) + FORMATS["md"].make(recording)
+    if InsideViews.sound(odd):
+        question = await patching(rig)
+        await rig.push([replace(odd, node=question.node, source=question.source), Ended("PatchActivations")])
+        assert "\x1b" not in rig.screen_text()
+        await rig.press("up", "escape")
+        rig.app.query_one(TextPanel).metric = INSIDE
+        await rig.pilot.pause()
+
+
+@pytest.mark.parametrize("means", [(), (math.nan, math.inf), (0.5,) * 3])
+async def test_pairs_that_a_file_made_up_are_exported_or_left_out(means: tuple[float, ...]) -> None:
+    session = Session()
+    session.load()
+    session.open()
+    session.steps(3)
+    made = over_pairs()
+    told = replace(made.pairs[0], token="\x1b[2J", pair=PatchPair("\x1b", "\x07"))
+    odd = replace(made, pairs=(told,), places=(PlaceShares("last", 3, means, means),))
+    assert InsideViews.sound(odd) is (len(means) == len(made.layers))
+    session.records.append(odd)
+    recording = line(Recording(session.timeline(), parts=EXPORTS))
+    assert "\x1b" not in FORMATS["html"].make(recording) + FORMATS["md"].make(recording)
 
 
 # ---- activation patching --------------------------------------------------------------------------
@@ -455,7 +560,10 @@ async def test_the_alignment_is_shown_and_changed(rig: Rig, size: tuple[int, int
     assert "▸" in text
     assert "faces none" not in text
     await rig.press("delete")
-    assert rig.screen_text().count("faces none") == 2, "the token, and the one that it faced"
+    text = rig.screen_text()
+    assert text.count("faces none") == 1
+    assert "[ ] partner" in text.splitlines()[-1]
+    assert "layer" not in text.splitlines()[-1]
     await rig.press("a")
     changed = rig.engine.last(PatchActivations)
     assert changed.alignment is not None
@@ -469,19 +577,6 @@ async def test_the_alignment_is_shown_and_changed(rig: Rig, size: tuple[int, int
     assert "0.75" in rig.screen_text()
 
 
-PAIR = PatchPair("a [b]", "c", " x", " y")
-
-
-def over_pairs(part: PatchKind = "layer") -> PairsPatched:
-    told = PairPatched(PAIR, " x", "[/y]", -1.0, 2.0, 3, 3)
-    left = PairPatched(PatchPair("a", "a"), "", "", 0.0, 0.0, 0, 0, "Both [paths] have the same tokens.")
-    shares = (
-        PlaceShares("last changed", 1, (0.75, 0.25), (0.0, 0.5)),
-        PlaceShares("last", 1, (0.0, 1.0), (0.0, 0.0)),
-    )
-    return PairsPatched(part, (told, left), (0, 1), shares, patched(PatchActivations(1, 2, 3, 4)).facts)
-
-
 @pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (60, 20)])
 async def test_a_set_of_pairs_is_typed_and_its_means_are_shown(rig: Rig, size: tuple[int, int]) -> None:
@@ -490,8 +585,10 @@ async def test_a_set_of_pairs_is_typed_and_its_means_are_shown(rig: Rig, size: t
     await rig.press("w")
     dialog = rig.app.screen
     assert isinstance(dialog, PairsDialog)
-    await rig.press("ctrl+s")
     remark = dialog.query_one("#pairs-remark", Remark)
+    assert pairs_from(dialog.query_one("#pairs-text", SafeTextArea).text, "The example") == EXAMPLE
+    dialog.query_one("#pairs-text", SafeTextArea).load_text("")
+    await rig.press("ctrl+s")
     assert "has no pairs" in str(remark.render())
     dialog.query_one("#pairs-text", SafeTextArea).load_text("nowhere/at/all.jsonl")
     await rig.press("ctrl+s")
@@ -505,11 +602,62 @@ async def test_a_set_of_pairs_is_typed_and_its_means_are_shown(rig: Rig, size: t
     assert "1 of 2 pairs" in text
     assert "last change" in text
     assert "0.25±0.50" in text.replace(" ± ", "±")
-    assert "Both [paths] have the same tokens." in text or size[1] < 40
+    assert "Both [paths] have the same tokens." in text or "Shown: lines 1" in text
+    screen = rig.app.screen
+    assert isinstance(screen, PatchingScreen)
+    for key, end in (("down", pairs_lines(over_pairs())), ("up", 0)):
+        await rig.press(*[key] * 9)
+        assert screen._top == end, "no key is lost beyond the end"
     await rig.press("m")
     assert rig.engine.last(PatchPairs).part == "attention"
     await rig.press("w")
     assert "Activation patching" in rig.screen_text() or "Patching:" in rig.screen_text()
+
+
+async def test_the_text_is_coloured_by_what_each_token_restores(rig: Rig) -> None:
+    text = rig.app.query_one(TextPanel)
+    text.metric = INSIDE
+    question = await patching(rig)
+    await rig.push([patched(question), Ended("PatchActivations")])
+    await rig.press("escape")
+    await rig.until(lambda: "what L1 restores after" in str(text.border_subtitle))
+    offered = rig.app.main.host.heat()
+    assert offered is not None
+    assert offered.shares == {1: 0.0, 2: 0.75, 3: 0.0}
+    await rig.press("4", "P", "up", "escape")
+    offered = rig.app.main.host.heat()
+    assert offered is not None
+    assert offered is rig.app.main.host.heat()
+    assert offered.title.startswith("what L2 restores after")
+    assert offered.shares == {1: -0.25, 2: 0.0, 3: 1.0}
+
+
+@pytest.mark.wide(1)
+@pytest.mark.parametrize("size", [(120, 40), (80, 24)])
+async def test_each_part_is_switched_off_in_the_whole_context_on_request(
+    rig: Rig, size: tuple[int, int]
+) -> None:
+    screen = await opened(rig)
+    await rig.press("w")
+    await told(rig)
+    assert "⏎ sweep the context" in rig.screen_text().splitlines()[-1]
+    await rig.press("enter")
+    asked_for = rig.engine.last(SweepHeads)
+    assert isinstance(asked_for, SweepHeads)
+    assert asked_for.scope == "context"
+    await rig.push([Measuring("SweepHeads", 3, 9, "L2 h1")])
+    assert "L2 h1 3/9. esc stops it" in rig.screen_text()
+    found = sweep(screen.node)
+    half = tuple(replace(each, kl_bits=each.kl_bits / 2) for each in found.units)
+    await rig.push([replace(found, scope="context", units=half), Ended("SweepHeads")])
+    await told(rig)
+    assert screen.answer is not None
+    assert screen.answer.scope == "context"
+    assert "in the whole context" in rig.said()
+    assert "sweep the context" not in rig.screen_text()
+    await rig.press("w")
+    assert screen.answer.scope == "token", "both are kept"
+    assert rig.engine.names.count("SweepHeads") == 2
 
 
 async def test_without_a_source_the_page_says_how_to_get_one(rig: Rig) -> None:

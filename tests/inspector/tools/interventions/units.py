@@ -14,8 +14,13 @@ from engine.protocol import (
     Intervene,
     Intervened,
     Intervention,
+    PairPatched,
+    PairsPatched,
     PatchActivations,
     PatchColumn,
+    PatchKind,
+    PatchPair,
+    PlaceShares,
     SweptUnit,
     floats,
 )
@@ -86,3 +91,17 @@ def patched(asked: PatchActivations, columns: int = 3, facts: CaptureFacts = FAC
         asked.node, asked.source, asked.part, asked.token, "[tok]", asked.other, " oth", -1.5, 2.5, 1, places,
         (0, 1), floats(shares, (2, columns)), 3, 40, "", facts,
     )  # fmt: skip
+
+
+PAIR = PatchPair("a [b]", "c", " x", " y")
+
+
+def over_pairs(part: PatchKind = "layer") -> PairsPatched:
+    """Of two pairs, one of which came to nothing."""
+    told = PairPatched(PAIR, " x", "[/y]", -1.0, 2.0, 3, 3)
+    left = PairPatched(PatchPair("a", "a"), "", "", 0.0, 0.0, 0, 0, "Both [paths] have the same tokens.")
+    shares = (
+        PlaceShares("last changed", 1, (0.75, 0.25), (0.0, 0.5)),
+        PlaceShares("last", 1, (0.0, 1.0), (0.0, 0.0)),
+    )
+    return PairsPatched(part, (told, left), (0, 1), shares, FACTS)

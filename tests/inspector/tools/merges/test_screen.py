@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.cells import cell_len
+from rich.style import Style
 
 from engine.merges.apart import on_disk
 from engine.protocol import Ended, Failure, Loading, TakeApart
@@ -15,9 +17,10 @@ from engine.settings import LoadSettings
 from engine.trace import Entry, save_as
 from inspector.main.elements import written
 from inspector.main.evidence import Exported, exhibits_of
+from inspector.state.merges import Rung
 from inspector.tools.merges.dialog import NameDialog
 from inspector.tools.merges.evidence import MERGES_PART
-from inspector.tools.merges.screen import MergesScreen
+from inspector.tools.merges.screen import MergesPanel, MergesScreen
 from tests.inspector.fakes import Session
 from tests.inspector.rig import Rig
 
@@ -178,3 +181,15 @@ async def test_what_was_looked_at_leaves_with_an_export(rig: Rig) -> None:
     page = "".join(map(written, exhibit.make()))
     assert "How “␣little” came to its tokens" in exhibit.heading
     assert "<td>127</td><td>␣little</td>" in page
+
+
+@pytest.mark.parametrize("names", [["a"] * 9, ["abc", "defg", "h"], ["\u65e5\u672c", "\u8a9e", "x"]])
+async def test_a_rung_that_is_too_long_says_so(rig: Rig, names: list[str]) -> None:
+    panel = (await opened(rig)).query_one(MergesPanel)
+    whole = "\u2502".join(names)
+    for new in (None, 0, len(names) - 1):
+        for width in range(3, 20):
+            made = Rung(None, tuple(name.encode() for name in names), new)
+            text = "".join(each.text for each in panel._pieces(made, Style(), width))
+            assert cell_len(text) <= width
+            assert text == whole if cell_len(whole) <= width else "\u2026" in text

@@ -19,6 +19,7 @@ from engine.protocol import (
     InterventionsHeld,
     Loading,
     MakeDirection,
+    Measuring,
     SteeredStrength,
     SweepStrengths,
 )
@@ -107,6 +108,13 @@ async def test_a_stranger_is_told_how_to_get_a_direction_and_gets_one(
         assert "80.00 %" in text
         assert "12.50 %↓" in text
     assert all(len(line) <= size[0] for line in text.splitlines())
+
+
+async def test_how_far_a_direction_is_made_is_said(rig: Rig) -> None:
+    await opened(rig)
+    await rig.press("enter", "ctrl+s")
+    await rig.push([Measuring("MakeDirection", 2, 6, "text 3")])
+    assert "text 3 2/6. esc stops it" in rig.screen_text()
 
 
 async def test_the_strength_is_turned_live_and_the_curve_waits(rig: Rig) -> None:
