@@ -10,6 +10,7 @@ from typing import Any
 
 from engine.frozen import frozen
 from engine.protocol import (
+    AttributionRead,
     Candidate,
     Distribution,
     Explained,
@@ -20,6 +21,7 @@ from engine.protocol import (
     LensCell,
     LensColumn,
     LockstepSpan,
+    PairPatched,
     Piece,
     RaceStep,
     Step,
@@ -522,6 +524,76 @@ STRONGEST = SubjectKind("a part that was switched off", "label", {
     "kl": ("how far all probabilities moved without it, as KL", lambda of: bits(_most(of).kl_bits)),
     "top": ("the token that is the most probable then", lambda of: token(_most(of).top_text)),
     "parts": ("how many parts were switched off, one at a time", lambda of: count(len(of.units))),
+})  # fmt: skip
+
+# ---- what writes a logit, what is put into another text, what heads do --------------------------
+
+
+@frozen
+class Written:
+    """One writer of the residual stream, and what it adds to the difference of two logits."""
+
+    label: str
+    kind: str
+    logits: float
+    read: AttributionRead
+
+
+CONTRIBUTION = SubjectKind("a contribution", "logits", {
+    "label": ("the part: `L7 h2`, `L3 MLP`, `embedding`", lambda of: text(of.label)),
+    "kind": ("what it is: head, attention, mlp, embedding", lambda of: text(of.kind)),
+    "logits": ("what it adds, in logits", lambda of: number(of.logits)),
+    "total": ("the difference of the two logits, what all parts add", lambda of: number(of.read.reached)),
+    "token": ("the token whose logit it is", lambda of: token(of.read.tokens[0].text)),
+    "other": ("the one whose logit is taken off", lambda of: token(of.read.tokens[1].text)),
+})  # fmt: skip
+
+
+@frozen
+class Moved:
+    """Where the last token of a text begins to hold what tells it from another text."""
+
+    pair: PairPatched
+    layers: tuple[int, ...]
+    shares: tuple[float, ...]
+    """At the last token, for each layer: how much of the other text's answer comes with what is put in there."""
+
+    @property
+    def place(self) -> int:
+        """Place of the first layer with more than half.
+
+        Raises:
+            LookupError: There is none.
+        """
+        found = next((place for place, share in enumerate(self.shares) if share > 0.5), None)
+        if found is None:
+            raise LookupError("the last token holds the difference after no layer")
+        return found
+
+
+PATCHED = SubjectKind("a pair of texts, patched", "layer", {
+    "layer": ("the first layer after which the last token holds more than half of the difference, from 1",
+              lambda of: count(of.layers[of.place] + 1)),
+    "share": ("the share that it holds then", lambda of: probability(of.shares[of.place])),
+    "before": ("the share one layer before", lambda of: probability(of.shares[of.place - 1] if of.place else 0.0)),
+    "token": ("the answer of the text that is put in", lambda of: token(of.pair.token)),
+    "other": ("the answer of the text that it is put into", lambda of: token(of.pair.other)),
+})  # fmt: skip
+
+
+@frozen
+class Does:
+    """The head that does something most."""
+
+    label: str
+    layer: int
+    score: float
+
+
+DOES = SubjectKind("what a head does", "score", {
+    "label": ("its name: `L4 h4`", lambda of: text(of.label)),
+    "layer": ("its layer, from 1", lambda of: count(of.layer)),
+    "score": ("the share of its attention that does it", lambda of: probability(of.score)),
 })  # fmt: skip
 
 # ---- two models in lockstep ---------------------------------------------------------------------

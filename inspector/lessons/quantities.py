@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -31,6 +31,7 @@ from inspector.lessons.values import Value
 from inspector.session.client import Request
 from inspector.session.controller import Controller
 from inspector.state.beams import BeamHistory
+from inspector.state.contributions import compared
 from inspector.state.lockstep import LockstepSoFar
 from inspector.state.timeline import Timeline
 
@@ -356,6 +357,67 @@ def _without(scope: Scope, units: str) -> protocol.Intervened:
 )
 def _strongest(scope: Scope) -> protocol.HeadsSwept:
     return scope.answer(protocol.SweepHeads(scope.timeline.tip), protocol.HeadsSwept)
+
+
+@_listed(
+    "contribution('L7 h2')", kinds.CONTRIBUTION,
+    "What a part adds to the logit of the token that is picked, less that of the best other one; without a name the "
+    "part that adds most.",
+)  # fmt: skip
+def _contribution(scope: Scope, part: str = "") -> kinds.Written:
+    pair = compared(scope.timeline)
+    if len(pair) < 2:
+        raise LookupError("no two candidates are known")
+    read = scope.answer(protocol.Attribute(scope.timeline.tip, pair), protocol.AttributionRead)
+    parts = list(_writers(read))
+    if not part:
+        return max(parts, key=lambda each: each.logits)
+    found = next((each for each in parts if each.label.casefold() == part.casefold()), None)
+    if found is None:
+        raise LookupError(f"no part is called {part}")
+    return found
+
+
+def _writers(read: protocol.AttributionRead) -> Iterator[kinds.Written]:
+    """The writers, heads in the place of their attention where they are told apart."""
+    for part in read.parts:
+        where = f"L{part.layer + 1} " if part.layer is not None else ""
+        heads, _ = part.heads.shape
+        if not heads:
+            name = "MLP" if part.kind == "mlp" else part.kind
+            yield kinds.Written(f"{where}{name}", part.kind, read.bar(part.logits), read)
+        for head in range(heads):
+            yield kinds.Written(f"{where}h{head + 1}", "head", read.bar(part.head(head)), read)
+
+
+@_listed(
+    "patched('a girl named', 'a dog named')", kinds.PATCHED,
+    "Where a text begins to answer as another one: layer after layer, what the other text's last token has is put in.",
+)  # fmt: skip
+def _patched(scope: Scope, text: str, source: str) -> kinds.Moved:
+    command = protocol.PatchPairs((protocol.PatchPair(text, source),))
+    read = scope.answer(command, protocol.PairsPatched)
+    (pair,) = read.pairs
+    last = next((each.means for each in read.places if each.place == "last"), None)
+    if pair.failure or last is None:
+        raise LookupError(pair.failure.rstrip(".") or "the texts differ at their last token")
+    return kinds.Moved(pair, read.layers, last)
+
+
+@_listed(
+    "doing('induction')", kinds.DOES,
+    "The head that does something most over random tokens, said twice: previous, induction or duplicate.",
+)  # fmt: skip
+def _doing(scope: Scope, what: str) -> kinds.Does:
+    if what not in ("previous", "induction", "duplicate"):
+        raise LookupError(f"{what} is not previous, induction or duplicate")
+    command = protocol.ScoreHeads(scope.timeline.tip, protocol.RepeatedTexts())
+    heads = scope.answer(command, protocol.HeadsScored).heads
+    scored = [(getattr(each, what), each) for each in heads if getattr(each, what) is not None]
+    if not scored:
+        raise LookupError("no head of this model can be scored")
+    score, head = max(scored, key=lambda each: each[0])
+    return kinds.Does(f"L{head.layer + 1} h{head.head + 1}", head.layer + 1, score)
 
 
 @_listed("lockstep", kinds.LOCKSTEP, "The completion as both models of the lockstep read it.")

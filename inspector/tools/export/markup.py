@@ -34,6 +34,18 @@ def filled(template: str, styles: Sequence[str], scripts: Sequence[str], slots: 
     return re.sub(r"\{\{(\w+)\}\}", lambda match: every[match[1]], _read(template))
 
 
+def framed(title: str, kicker: str, content: str) -> str:
+    """A page of text, as the index and the help in a folder of pages.
+
+    Args:
+        title: Of the page; printable.
+        kicker: The line above it; printable.
+        content: HTML.
+    """
+    slots = {"title": escape(title), "kicker": escape(kicker), "content": content}
+    return filled("site.html", ["page.css", "site.css"], [], slots)
+
+
 def _hash(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 

@@ -16,6 +16,7 @@ from engine.settings import Settings, for_model
 from inspector.display import visible
 from inspector.keys import bare_key_for, key_for, names_of
 from inspector.lessons.catalogue import END, LessonProgress, Listed, Progress, all_lessons
+from inspector.lessons.journal import Journal
 from inspector.lessons.lesson import MOST_OPTIONS, LessonPhase
 from inspector.main.finder import Findable
 from inspector.main.narration import Narration
@@ -26,6 +27,7 @@ from inspector.tools.lessons.presenter import PRESENTING_KEYS, Keys, Presenting
 from inspector.widgets.actions import Action, ActionTable, Hint, Needs, hints_of
 
 if TYPE_CHECKING:
+    from inspector.lessons.courses import Course, CoursePlace
     from inspector.lessons.play import LessonPlay
     from inspector.lessons.stages import LessonStage
 
@@ -55,21 +57,29 @@ class LessonActions(ToolActions):
         first: The lesson to begin with, as soon as its model or its recording is there; None for none.
         present: Whether to present it.
         beat: The one to begin with, from 0; None for where it was left, or for the first one before a class.
+        course: The course that the lesson is taken in; None for none.
     """
 
     def __init__(
-        self, host: Host, first: Listed | None = None, present: bool = False, beat: int | None = None
+        self,
+        host: Host,
+        first: Listed | None = None,
+        present: bool = False,
+        beat: int | None = None,
+        course: CoursePlace | None = None,
     ) -> None:
         super().__init__(host)
         begin = 0 if present and beat is None else beat
         self._wanted: tuple[Listed, int | None] | None = (first, begin) if first is not None else None
         """A lesson that waits for its model or its recording, and the beat to begin with."""
         self.play: LessonPlay | None = None
+        self.course = course
+        """The place of the lesson under way in the course that it is taken in; None for a lesson alone."""
         self.exploring = False
         self._hint = False
         self._before: tuple[Settings, int] | None = None
         """Settings and tip of the session as the lesson found it."""
-        self._progress = Progress()
+        self._progress, self._journal = Progress(), Journal()
         self.presenting = Presenting(host, self._changed)
         self._present = present
 
@@ -98,15 +108,16 @@ class LessonActions(ToolActions):
     def _recorded(self) -> bool:
         return self.controller.transport.recorded
 
-    def begin(self, listed: Listed, beat: int | None = None) -> None:
+    def begin(self, listed: Listed, beat: int | None = None, course: CoursePlace | None = None) -> None:
         """Begin a lesson, once its model or its recording is there.
 
         Args:
             listed: The lesson.
             beat: From 0; None for where it was left, if it was.
+            course: Its place in the course that it is taken in; None for a lesson alone.
         """
         self.leave()
-        self._wanted = listed, beat
+        self._wanted, self.course = (listed, beat), course
         setup, playback = self.controller.setup, self.host.playback
         if self._recorded and playback is not None:
             if playback.path != listed.trace:
@@ -144,7 +155,7 @@ class LessonActions(ToolActions):
 
     def leave(self) -> None:
         """End the lesson: the session is where the lesson found it, and what the lesson added stays in the tree."""
-        self._wanted = None
+        self._wanted = self.course = None
         if self.play is None:
             return
         self.play.close()
@@ -166,9 +177,11 @@ class LessonActions(ToolActions):
             client.request(MoveTo(tip))
 
     def _keep(self, play: LessonPlay) -> None:
-        """Keep how far it is; a file that can't be written is no reason to stop teaching."""
+        """Keep how far it is and what was seen; a file that can't be written is no reason to stop teaching."""
         try:
             self._progress.keep(play.lesson.id, play.progress)
+            self._journal.add(play.seen)
+            play.seen.clear()
         except PathError as error:
             self.host.answer(visible(f"Progress isn't kept: {error}"))
 
@@ -189,7 +202,7 @@ class LessonActions(ToolActions):
 
     def _changed(self) -> None:
         """Have the card shown again, here and in the second terminal."""
-        self.presenting.tell(self.play)
+        self.presenting.tell(self.play, self.course)
         self.host.narrate(self if self.play is not None or self.presenting.on else None)
 
     def _go_to(self, panel: str, phase: LessonPhase) -> None:
@@ -240,7 +253,7 @@ class LessonActions(ToolActions):
 
     def narration(self) -> Narration | None:
         """The card now."""
-        shown = card(self.play, self._hint, self.exploring) if self.play is not None else None
+        shown = card(self.play, self._hint, self.exploring, self.course) if self.play is not None else None
         shown = self.presenting.narration(self.play, shown) if self.presenting.on else shown
         help = (*[PRESENTING_KEYS] * self.presenting.on, *[LESSON_KEYS] * (self.play is not None))
         return replace(shown, keys=frozenset(self._keys()), help=help) if shown is not None else None
@@ -300,8 +313,20 @@ class LessonActions(ToolActions):
             case LessonPhase.REVEALED:
                 keys["lesson.go_on"] = play.go_on
             case LessonPhase.ENDED:
-                keys["lesson.go_on"] = self.leave
+                keys["lesson.go_on"] = self._after
         return keys
+
+    def _after(self) -> None:
+        """After a lesson: the next one of its course, or nothing."""
+        following = self.course.following if self.course is not None else None
+        if following is None:
+            self.leave()
+        else:
+            self._take(following)
+
+    def _take(self, place: CoursePlace) -> None:
+        """Begin a lesson of a course: where it was left, or before a class at its first beat."""
+        self.begin(place.listed, 0 if self.presenting.on else None, place)
 
     def _acting(self, play: LessonPlay, keys: Keys) -> Keys:
         """The keys while something is to be done: the one that begins it is the program's, where its tab is open."""
@@ -370,11 +395,21 @@ class LessonActions(ToolActions):
 
         self.host.open(LessonsDialog(self._progress.read(), self.play is not None), self._chosen)
 
-    def _chosen(self, listed: Listed | str | None) -> None:
-        if listed == END:
+    def _chosen(self, chosen: Listed | Course | str | None) -> None:
+        if chosen == END:
             self.leave()
-        elif isinstance(listed, Listed):
-            self.begin(listed)
+        elif isinstance(chosen, Listed):
+            self.begin(chosen)
+        elif chosen is not None and not isinstance(chosen, str):
+            self.list_parts(chosen)
+
+    def list_parts(self, course: Course) -> None:
+        """Show the lessons of a course, with what is done of it."""
+        from inspector.tools.lessons.dialogs import CourseDialog
+
+        self.host.open(
+            CourseDialog(course, self._progress.read()), lambda place: self._take(place) if place else None
+        )
 
 
 # ---- the card: what it says in each phase, and its keys -----------------------------------------
@@ -388,11 +423,13 @@ class CardState:
         play: The lesson.
         hint: Whether the learner asked for one.
         exploring: Whether the learner left the card for a while.
+        following: The lesson that comes after it in its course; None for none.
     """
 
     play: LessonPlay
     hint: bool = False
     exploring: bool = False
+    following: CoursePlace | None = None
 
     @property
     def phase(self) -> LessonPhase | None:
@@ -413,6 +450,12 @@ def _helps(own: CardState) -> str:
 
 def _explores(own: CardState) -> str:
     return "back to the lesson" if own.exploring else "" if own.over else "explore"
+
+
+def _goes_on(own: CardState) -> str:
+    if own.phase is LessonPhase.ENDED:
+        return "next lesson" if own.following is not None else "end"
+    return "next" if own.phase is LessonPhase.REVEALED else ""
 
 
 _BEATS, _READ = "Go a beat back, or on.", "Scroll a card that is longer than the screen."
@@ -436,7 +479,7 @@ LESSON_KEYS = ActionTable(
     (
         *PREDICTS,
         Action("lesson.go_on", "Go on", "Go on, once it is revealed.", worth=9,
-               hint=lambda own: {LessonPhase.REVEALED: "next", LessonPhase.ENDED: "end"}.get(own.phase, "")),
+               hint=_goes_on),
         Action("lesson.help", "Hint", "Show a hint; press it again to have the step done.", hint=_helps, worth=6),
         Action("lesson.back", "Beat before", _BEATS, hint=lambda own: "" if own.over or own.exploring else "back",
                worth=2),
@@ -453,25 +496,29 @@ LESSON_KEYS = ActionTable(
 """What keys mean beside the card, before they mean anything else; the owner is a `CardState`."""
 
 
-def card(play: LessonPlay, hint: bool = False, exploring: bool = False) -> Narration:
+def card(
+    play: LessonPlay, hint: bool = False, exploring: bool = False, course: CoursePlace | None = None
+) -> Narration:
     """The card of a lesson.
 
     Args:
         play: The lesson.
         hint: Whether the learner asked for one.
         exploring: Whether the learner left the card for a while.
+        course: Its place in the course that it is taken in; None for a lesson alone.
     """
-    title, state = _title(play), CardState(play, hint, exploring)
+    following = course.following if course is not None else None
+    title, state = _title(play, course), CardState(play, hint, exploring, following)
     hints = tuple(hints_of([[(state, each) for each in LESSON_KEYS.actions]]))
     if exploring:
         again = key_for("lesson.again")
         words = f"Explore freely. {EXPLORE.shown} goes back to the lesson, {again} begins this beat again."
         return Narration(title, Content(words), hints)
-    body = Content("\n").join(_lines(play, hint))
+    body = Content("\n").join(_lines(play, hint, course))
     veiled = (
         frozenset() if play.phase in (LessonPhase.REVEALED, LessonPhase.ENDED) else frozenset(play.beat.hide)
     )
-    return Narration(title, body, hints, play.beat.show, veiled, situation=_situation(play))
+    return Narration(title, body, hints, play.beat.show, veiled, situation=_situation(play, following))
 
 
 def numbers(play: LessonPlay) -> str:
@@ -479,7 +526,7 @@ def numbers(play: LessonPlay) -> str:
     return Hint(PREDICTS[: len(play.options)], "", 0).keys
 
 
-def _situation(play: LessonPlay) -> str:
+def _situation(play: LessonPlay, following: CoursePlace | None) -> str:
     """The status line: what to press now, also where a dialog lies over the card."""
     explore = f"{EXPLORE.shown} explores freely"
     if play.problem is not None:
@@ -496,18 +543,25 @@ def _situation(play: LessonPlay) -> str:
             on = key_for("lesson.go_on")
             return f"{on} ends the lesson" if last else f"{on} goes to the next beat, {explore}"
         case LessonPhase.ENDED:
-            return f"{key_for('lesson.go_on')} leaves the lesson, {key_for('all_lessons')} lists all of them"
+            on, all = key_for("lesson.go_on"), key_for("all_lessons")
+            if following is not None:
+                title = visible(following.listed.lesson.title)
+                return (
+                    f"{on} begins {title}, {all} lists all lessons; the course goes on here whenever you like"
+                )
+            return f"{on} leaves the lesson, {all} lists all of them"
     return ""
 
 
-def _title(play: LessonPlay) -> str:
+def _title(play: LessonPlay, course: CoursePlace | None) -> str:
     beats = len(play.lesson.beats)
+    part = f"{course.named}: " if course is not None else ""
     if play.phase is LessonPhase.ENDED:
-        return visible(play.lesson.title)
-    return visible(f"{play.lesson.title} {play.beat_number + 1}/{beats} · {play.beat.title}")
+        return visible(f"{part}{play.lesson.title}")
+    return visible(f"{part}{play.lesson.title} {play.beat_number + 1}/{beats} · {play.beat.title}")
 
 
-def _lines(play: LessonPlay, hint: bool) -> Iterator[Content]:
+def _lines(play: LessonPlay, hint: bool, course: CoursePlace | None) -> Iterator[Content]:
     if play.problem is not None:
         yield Content.styled(visible(str(play.problem)), "$text-error")
         return
@@ -516,6 +570,7 @@ def _lines(play: LessonPlay, hint: bool) -> Iterator[Content]:
             yield Content.styled("Getting ready", "$ink-muted")
         case LessonPhase.ENDED:
             yield from _ended(play)
+            yield from _in_course(course) if course is not None else ()
         case LessonPhase.REVEALED:
             yield from _options(play)
             yield from map(Content, play.card.why)
@@ -568,28 +623,46 @@ def _ended(play: LessonPlay) -> Iterator[Content]:
         yield Content(f"{sum(play.right.values())} of {asked} predictions were right.")
 
 
+def _in_course(place: CoursePlace) -> Iterator[Content]:
+    """What comes next in the course, or what came of it."""
+    title, following = visible(place.course.title), place.following
+    if following is not None:
+        lesson = following.listed.lesson
+        next_one = f"next comes {visible(lesson.title)}, {lesson.minutes:g} minutes."
+        yield Content(f"{title}, {place.named}; {next_one}")
+        return
+    report = f"{key_for('export')} with what: report"
+    yield Content(f"{title} is at its end. What you predicted and saw, in a file: {report}.")
+
+
 # ---- the tool -----------------------------------------------------------------------------------
 
 
-def lessons(first: Listed | None = None, present: bool = False, beat: int | None = None) -> Tool:
+def lessons(
+    first: Listed | None = None,
+    present: bool = False,
+    beat: int | None = None,
+    course: CoursePlace | None = None,
+) -> Tool:
     """The tool.
 
     Args:
         first: The lesson to begin with; None for none.
         present: Whether to present it.
         beat: The one to begin with, from 0; None for where it was left, or for the first one before a class.
+        course: The course that the lesson is taken in; None for none.
     """
     return Tool(
         "lessons",
         "Lessons",
-        lambda host: LessonActions(host, first, present, beat),
+        lambda host: LessonActions(host, first, present, beat, course),
         actions=(
             Action("lessons", "Learn",
             "Lessons: predict, do it, and see. In a lesson: leave it to explore, and come back.",
             LessonActions.explore,
             synonyms="tutorial, course, learning, lesson, how does it work, explain", view="lessons…"),
-            Action("all_lessons", "All lessons", "Show all lessons; begin another one.", LessonActions.list,
-            synonyms="lessons, list of lessons, exercises"),
+            Action("all_lessons", "All lessons", "Show all lessons and courses, with what you did; begin another one.",
+            LessonActions.list, synonyms="lessons, list of lessons, exercises, courses, curriculum, progress"),
             Action("present", "Present",
             "Present to a class: one panel of 60 columns, large numbers, votes; notes in a second terminal.",
             LessonActions.present,
