@@ -154,12 +154,29 @@ def _by_id(lessons: Iterable[Listed]) -> dict[str, Listed]:
     return {each.lesson.id: each for each in reversed(list(lessons))}
 
 
+def read_course(path: Path) -> tuple[Course | None, list[LessonError]]:
+    """Read as much of a course's file as can be read, and all that is wrong with it.
+
+    Args:
+        path: Of the file.
+
+    Raises:
+        PathError: It can't be read.
+    """
+    plugins.load_all(listed, (plugins.LESSONS,))
+    return _drafted(path, _by_id(all_lessons()))
+
+
+def _drafted(path: Path, known: Mapping[str, Listed]) -> tuple[Course | None, list[LessonError]]:
+    try:
+        return draft(text_of(path), path, known)
+    except LessonError as error:
+        return None, [error]
+
+
 def _read(path: Path, known: Mapping[str, Listed]) -> Course:
     """A course of a file; the first fault of it is told with its line."""
-    try:
-        made, faults = draft(text_of(path), path, known)
-    except LessonError as error:
-        raise EngineError(error.at(path.name)) from error
+    made, faults = _drafted(path, known)
     if faults:
         raise EngineError(min(faults, key=lambda fault: fault.line).at(path.name))
     assert made is not None

@@ -29,7 +29,7 @@ class LessonDialogue:
         ask: Writes a prompt and returns the line that is answered, None at the end of the input.
         tell: Writes a line.
         beat: The one to begin with, from 0.
-        keep: Called whenever another beat begins, and at the end.
+        keep: Called once a beat is revealed, whenever another one begins, and at the end.
     """
 
     def __init__(
@@ -93,6 +93,7 @@ class LessonDialogue:
         if play.phase is LessonPhase.ACTING:
             self._act()
         self._reveal()
+        self._keep()
         last = play.beat_number + 1 == len(play.lesson.beats)
         self._answer("Enter ends the lesson, q leaves: " if last else "Enter for the next beat, q leaves: ")
         play.go_on()

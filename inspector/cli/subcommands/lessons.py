@@ -285,7 +285,11 @@ def lesson_parser() -> Parser:
         f"The format: inspector/help/lessons.md. {EXIT_STATUS} check: 2 where something is wrong.",
     )
     made.add_argument("verb", choices=tuple(VERBS), metavar="VERB", help="new, check, record or run")
-    made.add_argument("file", metavar="FILE", help="the lesson: a Markdown file, NAME.md")
+    made.add_argument(
+        "file",
+        metavar="FILE",
+        help="the lesson: a Markdown file, NAME.md; check also takes a course, NAME.toml",
+    )
     made.add_argument("--force", action="store_true",
                       help="new: replace a file that is there; record: also where the check fails")  # fmt: skip
     check = made.add_argument_group("check").add_argument
@@ -347,9 +351,12 @@ def _learn(args: Namespace) -> int:
 
 def _check(args: Namespace) -> int:
     from inspector.lessons.check import OWN_DTYPES, check_live
+    from inspector.lessons.courses import ENDING
 
     if args.dtype and args.all_dtypes:
         raise EngineError("--dtype and --all-dtypes were both given.", "Leave one of them out.")
+    if args.file.endswith(ENDING):
+        return _check_course(args)
     lesson, faults = _read_checked(_lesson_path(args))
     if lesson is None or faults or args.static:
         return _faults_told(args, faults, lesson)
@@ -362,6 +369,19 @@ def _check(args: Namespace) -> int:
         for examined in runs:
             output().writelines(f"{line}\n" for line in _computed(examined))
     return _faults_told(args, faults, lesson)
+
+
+def _check_course(args: Namespace) -> int:
+    """Name all that is wrong with a course's file; its lessons are checked by themselves."""
+    from inspector.display import visible
+    from inspector.lessons.courses import read_course
+
+    course, faults = read_course(typed(args.file))
+    parts = len(course.parts) if course is not None else 0
+    fine = f"{args.file}: nothing is wrong in {parts} part{'s' * (parts != 1)}."
+    lines = [fault.at(args.file) for fault in faults] or [fine]
+    output().writelines(f"{visible(line)}\n" for line in lines)
+    return BAD_INPUT if faults else OK
 
 
 def _read_checked(path: Path) -> tuple[Lesson | None, list[LessonError]]:
