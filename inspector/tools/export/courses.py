@@ -31,9 +31,7 @@ def _lines(course: Course) -> Iterator[str]:
     if course.prepare:
         yield from ("", "Before the class:", "", *(f"- {_shown(each)}" for each in course.prepare))
     yield ""
-    yield from markdown_table(
-        ("from", "minutes", "lesson", "of that the lesson itself"), _rows(course), "rrlr"
-    )
+    yield from markdown_table(("from", "minutes", "lesson", "of that the lesson itself"), _rows(course))
     for place, part in enumerate(course.parts):
         yield from _part(place, part)
 

@@ -26,7 +26,8 @@ from inspector.version import program
 FORMATS = ("md", "html", "jsonl")
 NO_GRADE = (
     "This is no grade: a prediction is made before anything is shown, and a wrong one is as good a beginning. The "
-    "program wrote each line of it at a reveal, into a file of the learner's own that anybody can change."
+    "program wrote each line of it at a reveal, into a file of the learner's own that anybody can change. Whether a step "
+    "was done by its keys, or had done by the program, isn't kept."
 )
 
 
@@ -148,7 +149,7 @@ def _lines(report: Report) -> Iterator[str]:
     yield from (f"# {_shown(report.title)}", "")
     yield from (_shown(f"{_minute(now())}, {program()}. {report.summary}."), "", NO_GRADE, "")
     head = ("lesson", "beats seen", "first predictions that the run bore out", "from", "to")
-    yield from markdown_table(head, map(_row, report.lessons), "lrrll")
+    yield from markdown_table(head, map(_row, report.lessons))
     for lesson in report.lessons:
         if lesson.entries:
             yield from _lesson(lesson)

@@ -173,6 +173,7 @@ def test_what_a_stranger_s_lesson_said_stays_text(name: str) -> None:
         body = text.partition("<main>")[2]
         assert not re.search(r"<(script|a|h1)\b", body)
         assert len(re.findall(r"<h2", body)) == 1
+        assert "style=" not in body  # the page's policy blocks it
 
 
 def test_it_is_written_where_a_person_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
