@@ -26,8 +26,8 @@ from inspector.version import program
 FORMATS = ("md", "html", "jsonl")
 NO_GRADE = (
     "This is no grade: a prediction is made before anything is shown, and a wrong one is as good a beginning. The "
-    "program wrote each line of it at a reveal, into a file of the learner's own that anybody can change. Whether a step "
-    "was done by its keys, or had done by the program, isn't kept."
+    "program wrote each line of it at a reveal, into a file of the learner's own that anybody can change. Whether a "
+    "step was done by its keys, or had done by the program, isn't kept."
 )
 
 
