@@ -22,7 +22,7 @@ COLUMNS = 76
 """Of the card in a terminal of 80."""
 TEXT, QUESTION, WHY, HINT, TO_DO = 2, 1, 3, 1, 2
 """Lines of its parts in 24 rows."""
-NO_PROMPT = frozenset({"tokens", "merged"})
+NO_PROMPT = frozenset({"tokens", "merged", "learned"})
 """Functions that need none."""
 
 

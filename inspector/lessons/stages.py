@@ -179,6 +179,8 @@ class LiveStage:
             if isinstance(command, Configure):
                 self._controller.setup.configure(command.settings, self._ended)
             elif not self._holds(command):
+                if isinstance(command, Prefill):
+                    self._controller.setup.prompt = command  # forms begin with the prompt on show
                 self._controller.client.request(command, self._ended)
 
     def _ended(self, request: Request[Any]) -> None:
