@@ -419,7 +419,9 @@ def _rounds(given: str, controller: Controller, before: Before) -> list[DraftRou
 def _draft_keys(given: str, last: str) -> str:
     wanted = _draft(given)
     number = f"← → until {wanted.num_draft_tokens} tokens"
-    return f"{key_for('speculation')}, {key_for('speculation.draft')} until {wanted.name}, {number}, then {last}"
+    return (
+        f"{key_for('speculation')}, {key_for('speculation.draft')} until {wanted.name}, {number}, then {last}"
+    )
 
 
 def _verify(controller: Controller) -> list[Command]:

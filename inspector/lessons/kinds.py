@@ -26,7 +26,6 @@ from engine.protocol import (
     LockstepSpan,
     Piece,
     RaceStep,
-    SpeculationVerified,
     SteeredStrength,
     Step,
     StrengthsSwept,
@@ -435,10 +434,14 @@ BATCH = SubjectKind("a batch", "tokens", {
 })  # fmt: skip
 
 
-def _some(value: float | None) -> float:
-    if value is None:
+def _accepted(of: DraftRound) -> int:
+    return sum(each.fate == "accepted" for each in of.drafts)
+
+
+def _acceptance(of: SpeculationTotals) -> Value:
+    if of.acceptance is None:
         raise LookupError("nothing was drafted")
-    return value
+    return probability(of.acceptance)
 
 
 ROUND = SubjectKind("a round of speculation", "taken", {
@@ -453,16 +456,12 @@ SPECULATION = SubjectKind("rounds of speculation", "tokens", {
     "taken": ("tokens that they added", lambda of: count(of.taken)),
     "drafted": ("tokens that were drafted", lambda of: count(of.drafted)),
     "acceptance": ("the share of the drafted tokens looked at that was accepted",
-                   lambda of: probability(_some(of.acceptance))),
+                   _acceptance),
 })  # fmt: skip
 VERIFIED = SubjectKind("speculation beside plain steps", "equal", {
     "equal": ("whether plain steps take the same tokens", lambda of: Value("truth", of.differs is None)),
     "tokens": ("how many were compared", lambda of: count(of.tokens)),
 })  # fmt: skip
-
-
-def _accepted(of: DraftRound) -> int:
-    return sum(each.fate == "accepted" for each in of.drafts)
 
 # ---- beams ------------------------------------------------------------------------------------
 

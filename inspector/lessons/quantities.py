@@ -93,6 +93,11 @@ class Scope:
         return self.controller.queries.in_force
 
     @property
+    def answers(self) -> list[Record]:
+        """What came of the questions of the beat."""
+        return [record for request in self._asked.values() for record in request.records]
+
+    @property
     def waiting(self) -> bool:
         """Whether an answer is on its way."""
         return not all(request.done for request in self._asked.values())
@@ -441,8 +446,11 @@ def _steered(scope: Scope, strength: float, toward: str = "", away: str = "") ->
     return kinds.Steered(swept, found)
 
 
-@_listed("learned(100)", kinds.LEARNED,
-         "The training that comes with the program at one of its steps: the first, or a multiple of 50 up to 4,000.")  # fmt: skip
+@_listed(
+    "learned(100)",
+    kinds.LEARNED,
+    "The training that comes with the program after a step: the first, or a multiple of 50 up to 4,000.",
+)
 def _learned(scope: Scope, step: int) -> kinds.Learned:
     training = whole_training()
     look = next((each.look for each in training.looks if each.step == step), None)
