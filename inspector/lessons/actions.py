@@ -391,10 +391,9 @@ def _batched(given: str, controller: Controller, before: Before) -> bool:
 
 def _batch_keys(given: str) -> str:
     static, size = _batch_given(given)
-    kind = f", {key_for('batch.static')} for static" if static else ""
-    lanes = f", ← until {size} at once" if size < LANES else ""
-    new, runs = key_for("batch.new"), key_for("batch.run")
-    return f"{key_for('batch')}{kind}{lanes}, {new}, {key_for('dialog.apply')}, then {runs}"
+    kind = f"{key_for('batch.static')} until {'static' if static else 'continuous'}"
+    new, applies, runs = key_for("batch.new"), key_for("dialog.apply"), key_for("batch.run")
+    return f"{key_for('batch')}, {kind}, ← → until {size} at once, {new}, {applies}, then {runs}"
 
 
 def _draft(given: str) -> SpeculationSettings:
@@ -618,6 +617,10 @@ VERBS: dict[str, Verb] = {
     "steering": Verb(
         "steering example", "Make a direction: of the example's texts, or of two, as `She saw a cat. | She saw a dog.`",
         lambda given, on: [making(_texts(given), on.timeline)], _made, _steering_keys, _texts, opens="steering",
+    ),
+    "training": Verb(
+        "training", "Look at the training that comes with the program.",
+        lambda given, on: [], lambda given, on, before: False, lambda given: key_for("training"), action="training",
     ),
     "lens": Verb(
         "lens", "Look at what each layer would predict after the last token.",

@@ -443,6 +443,8 @@ def _steered(scope: Scope, strength: float, toward: str = "", away: str = "") ->
     if (found := swept.at(strength)) is None:
         tried = ", ".join(f"{each.strength:g}" for each in swept.strengths)
         raise LookupError(f"{strength:g} is not tried; tried are {tried}")
+    added = protocol.Intervention("direction", swept.layer, None, found.strength, made.direction)
+    scope.answer(protocol.Intervene(swept.node, (added,)), protocol.Intervened)  # its screen shows that, too
     return kinds.Steered(swept, found)
 
 

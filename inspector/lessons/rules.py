@@ -313,7 +313,7 @@ def _check_prompt(lesson: Lesson, faults: Faults) -> None:
         for needs in steps:
             if isinstance(needs, LessonAction):
                 there = there or needs.name == "prompt"
-                wanted = needs.name != "set"
+                wanted = needs.name not in ("set", "training")
             else:
                 wanted = bool(needs.names() & (FUNCTIONS.keys() - NO_PROMPT))
             if wanted and not there:

@@ -35,6 +35,7 @@ SPOKEN_OF: Mapping[str, tuple[str, int]] = {
     "attention": ("head", 2),
     "lens": ("lens", 1),
     "interventions": ("without", 2),
+    "steering": ("steered", 1),
     "training": ("learned", 1),
 }
 """By tool: the function of lessons whose numbers, so many, say what is looked at on its screen."""
@@ -217,11 +218,11 @@ class LessonActions(ToolActions):
             self.host.press(show)
 
     def _point(self, tool: str) -> None:
-        """Choose the head, or the layer, that the beat speaks of first."""
+        """Choose what the beat speaks of first: a head, a layer, a strength, a step of a training."""
         function, arguments = SPOKEN_OF.get(tool, ("", 0))
         calls = self.play.beat.calls(function) if self.play is not None else []
         if (place := next((each for each in calls if len(each) == arguments), None)) is not None:
-            self.host.point(tool, *place)
+            self.host.point(tool, *((0, *place) if tool == "steering" else place))
 
     def _draw_borders(self, wanted: bool) -> None:
         """Draw the borders of the tokens while the text is what matters, where it is plain otherwise."""

@@ -54,8 +54,10 @@ class SteeringActions(ToolActions):
         self.open_screen(SteeringScreen(self.host, self.control))
 
     def point(self, *place: int) -> None:
-        """Choose a layer."""
-        self.control.layer = place[0] - 1
+        """Choose a layer, 0 for the present one; and a strength."""
+        layer, *strength = place
+        self.control.layer = layer - 1 if layer else self.control.layer
+        self.control.strength = float(strength[0]) if strength else self.control.strength
 
 
 # ---- the direction, how it is added, and the answers of the engine ------------------------------
