@@ -18,8 +18,8 @@ from inspector.widgets.fields import SafeInput
 from inspector.widgets.lists import SafeOptionList
 
 HELP = "Each asks before it shows. Nothing of your session is lost: a lesson is a branch of its tree."
-WIDEST, FRAME = 112, 10
-"""Cells of the dialog at most, as in `inspector.tcss`, and those around its list, scrollbars too."""
+WIDEST, FRAME = 112, 11
+"""Cells of the dialog at most, as in `inspector.tcss`, and those around its list, with both scrollbars."""
 
 
 class LessonsDialog(Dialog[Listed | str]):
