@@ -11,21 +11,29 @@ from typing import Any
 from engine.frozen import frozen
 from engine.protocol import (
     AttributionRead,
+    BatchOpened,
+    BatchTotals,
     Candidate,
     Distribution,
+    DraftRound,
     Explained,
     GrammarReading,
     HeadsSwept,
     Hypothesis,
     Intervened,
+    LaneCompared,
     LensCell,
     LensColumn,
     LockstepSpan,
     PairPatched,
     Piece,
     RaceStep,
+    SteeredStrength,
     Step,
+    StrengthsSwept,
     SweptUnit,
+    TrainedStep,
+    TrainingLook,
     WaysParted,
     WordApart,
 )
@@ -33,6 +41,7 @@ from inspector.display import token_label
 from inspector.lessons.values import NEAREST_DRAW, Value, margin, near_draw, near_top
 from inspector.state.beams import BeamNode
 from inspector.state.session_tree import Item
+from inspector.state.speculation import SpeculationTotals
 
 Field = tuple[str, Callable[[Any], Value]]
 """What a field is, in a few words, and how it is read."""
@@ -391,6 +400,71 @@ RACE = SubjectKind("a race", "equal", {
                    lambda of: number(max(each.largest_difference for each in of))),
 })  # fmt: skip
 
+# ---- several tokens with one forward: a batch, speculation ---------------------------------------
+
+
+@frozen
+class Ran:
+    """A batch that came to its end."""
+
+    opened: BatchOpened
+    totals: BatchTotals
+    compared: tuple[LaneCompared, ...]
+    """Its lanes beside their prompts alone, if that was asked for."""
+
+    @property
+    def equal(self) -> bool:
+        """Whether each prompt alone takes the same tokens.
+
+        Raises:
+            LookupError: None was run alone.
+        """
+        if not self.compared:
+            raise LookupError("its prompts were not run alone")
+        return all(each.difference is None for each in self.compared)
+
+
+BATCH = SubjectKind("a batch", "tokens", {
+    "tokens": ("tokens that all lanes wrote together", lambda of: count(of.totals.tokens)),
+    "forwards": ("forwards that wrote them, after the prompts", lambda of: count(of.totals.forwards)),
+    "lanes": ("how many prompts", lambda of: count(len(of.opened.lanes))),
+    "prompt_tokens": ("tokens of all prompts", lambda of: count(of.totals.prompt_tokens)),
+    "padding": ("places before prompts that were filled up with padding", lambda of: count(of.totals.padding)),
+    "rows": ("row-steps that wrote a token: one row in one forward", lambda of: count(of.totals.rows)),
+    "idle": ("row-steps of lanes that had ended", lambda of: count(of.totals.rows_after_end)),
+    "equal": ("whether each prompt alone takes the same tokens", lambda of: Value("truth", of.equal)),
+})  # fmt: skip
+
+
+def _accepted(of: DraftRound) -> int:
+    return sum(each.fate == "accepted" for each in of.drafts)
+
+
+def _acceptance(of: SpeculationTotals) -> Value:
+    if of.acceptance is None:
+        raise LookupError("nothing was drafted")
+    return probability(of.acceptance)
+
+
+ROUND = SubjectKind("a round of speculation", "taken", {
+    "taken": ("tokens that it added with one forward", lambda of: count(of.taken)),
+    "drafted": ("tokens that the draft proposed", lambda of: count(len(of.drafts))),
+    "accepted": ("how many of them were accepted", lambda of: count(_accepted(of))),
+    "text": ("the draft", lambda of: text("".join(each.text for each in of.drafts).strip())),
+})  # fmt: skip
+SPECULATION = SubjectKind("rounds of speculation", "tokens", {
+    "tokens": ("tokens that a forward added, the mean", lambda of: number(of.tokens_a_forward)),
+    "rounds": ("how many rounds", lambda of: count(of.rounds)),
+    "taken": ("tokens that they added", lambda of: count(of.taken)),
+    "drafted": ("tokens that were drafted", lambda of: count(of.drafted)),
+    "acceptance": ("the share of the drafted tokens looked at that was accepted",
+                   _acceptance),
+})  # fmt: skip
+VERIFIED = SubjectKind("speculation beside plain steps", "equal", {
+    "equal": ("whether plain steps take the same tokens", lambda of: Value("truth", of.differs is None)),
+    "tokens": ("how many were compared", lambda of: count(of.tokens)),
+})  # fmt: skip
+
 # ---- beams ------------------------------------------------------------------------------------
 
 
@@ -524,6 +598,62 @@ STRONGEST = SubjectKind("a part that was switched off", "label", {
     "kl": ("how far all probabilities moved without it, as KL", lambda of: bits(_most(of).kl_bits)),
     "top": ("the token that is the most probable then", lambda of: token(_most(of).top_text)),
     "parts": ("how many parts were switched off, one at a time", lambda of: count(len(of.units))),
+})  # fmt: skip
+
+# ---- steering, and learning ----------------------------------------------------------------------
+
+
+@frozen
+class Steered:
+    """What a direction does with one strength, beside random ones of its length."""
+
+    swept: StrengthsSwept
+    at: SteeredStrength
+
+
+STEERED = SubjectKind("a steered prediction", "top", {
+    "top": ("the most probable token then", lambda of: token(of.at.top_text)),
+    "top_prob": ("its probability", lambda of: probability(of.at.top_prob)),
+    "first": ("the candidate that is followed", lambda of: token(of.swept.text)),
+    "first_prob": ("its probability then", lambda of: probability(of.at.prob)),
+    "second": ("the candidate that it is compared with", lambda of: token(of.swept.other_text)),
+    "second_prob": ("its probability then", lambda of: probability(of.at.other_prob)),
+    "kl": ("how far all probabilities moved, as KL", lambda of: bits(of.at.kl_bits)),
+    "low": ("what 95 % of the random directions exceed: their KL", lambda of: bits(of.at.kl_low)),
+    "high": ("what 95 % of the random directions stay below: their KL", lambda of: bits(of.at.kl_high)),
+    "outside": ("whether it moved them further than 95 % of the random directions",
+                lambda of: Value("truth", of.at.kl_bits > of.at.kl_high)),
+    "random": ("how many random directions", lambda of: count(of.swept.random)),
+})  # fmt: skip
+
+
+@frozen
+class Learned:
+    """A model at a step of its training, when it was looked at."""
+
+    step: TrainedStep
+    look: TrainingLook
+    parts: tuple[str, ...]
+    """That its gradients are told of."""
+    parameters: int
+
+    @property
+    def pulled(self) -> str:
+        """The part whose gradient is the largest."""
+        return self.parts[max(range(len(self.parts)), key=lambda place: self.step.norms[place])]
+
+
+LEARNED = SubjectKind("a model that learns", "loss", {
+    "step": ("the step of its training", lambda of: count(of.step.step)),
+    "loss": ("its loss in nats on the text of that step", lambda of: number(of.step.loss)),
+    "held_out": ("its loss on text that it never learns from", lambda of: number(of.look.held_out_loss)),
+    "top": ("what it expects first after its prompt", lambda of: token(of.look.candidates[0].text)),
+    "top_prob": ("the probability of that", lambda of: probability(of.look.candidates[0].prob)),
+    "text": ("what it writes after its prompt: the first 60 characters",
+             lambda of: text(" ".join(of.look.sample[:60].split()))),
+    "pulled": ("the part with the largest gradient", lambda of: text(of.pulled)),
+    "parameters": ("how many numbers it has", lambda of: count(of.parameters)),
+    "tokens": ("tokens that it learned from until then", lambda of: count(of.step.tokens)),
 })  # fmt: skip
 
 # ---- what writes a logit, what is put into another text, what heads do --------------------------

@@ -24,7 +24,7 @@ from engine.protocol import (
 )
 from engine.settings import BY_NAME, Settings, check
 from inspector.lessons import kinds
-from inspector.lessons.actions import lens_of
+from inspector.lessons.actions import contrast, lens_of, making, sweeping
 from inspector.lessons.errors import LessonError
 from inspector.lessons.kinds import SubjectKind
 from inspector.lessons.values import Value
@@ -33,7 +33,9 @@ from inspector.session.controller import Controller
 from inspector.state.beams import BeamHistory
 from inspector.state.contributions import compared
 from inspector.state.lockstep import LockstepSoFar
+from inspector.state.speculation import Speculation, SpeculationTotals
 from inspector.state.timeline import Timeline
+from inspector.state.training import whole_training
 
 Argument = str | float | bool
 Told = TypeVar("Told", bound=Record)
@@ -90,6 +92,11 @@ class Scope:
     def settings(self) -> Settings:
         """The sampler's, in force."""
         return self.controller.queries.in_force
+
+    @property
+    def answers(self) -> list[Record]:
+        """What came of the questions of the beat."""
+        return [record for request in self._asked.values() for record in request.records]
 
     @property
     def waiting(self) -> bool:
@@ -451,6 +458,70 @@ def _beams(scope: Scope, place: int = 1) -> kinds.Searched:
     if ended is None or not 1 <= place <= len(ended.ranking):
         raise LookupError("no beam search with so many continuations was run in this beat")
     return kinds.Searched(ended.ranking[place - 1], ended.greedy, scope.timeline.of(BeamHistory).nodes)
+
+
+@_listed("batch", kinds.BATCH, "The batch of this beat.")
+def _batch(scope: Scope) -> kinds.Ran:
+    opened = next((each for each in reversed(scope.since) if isinstance(each, protocol.BatchOpened)), None)
+    ended = next((each for each in reversed(scope.since) if isinstance(each, protocol.BatchEnded)), None)
+    if opened is None or ended is None:
+        raise LookupError("no batch was run in this beat")
+    compared = (each for each in scope.since if isinstance(each, protocol.LaneCompared))
+    return kinds.Ran(opened, ended.totals, tuple(compared))
+
+
+@_listed("round", kinds.ROUND, "The last round of speculation of this beat.")
+def _round(scope: Scope) -> protocol.DraftRound:
+    rounds = [each for each in scope.since if isinstance(each, protocol.DraftRound) and each.stage == "taken"]
+    if not rounds:
+        raise LookupError("no round was taken in this beat")
+    return rounds[-1]
+
+
+@_listed("speculation", kinds.SPECULATION, "All rounds since the draft was chosen.")
+def _speculation(scope: Scope) -> SpeculationTotals:
+    totals = scope.timeline.of(Speculation).totals
+    if not totals.rounds:
+        raise LookupError("no round was taken")
+    return totals
+
+
+@_listed("verified", kinds.VERIFIED, "What was speculated, decoded again by plain steps in this beat.")
+def _verified(scope: Scope) -> protocol.SpeculationVerified:
+    found = next((each for each in scope.since if isinstance(each, protocol.SpeculationVerified)), None)
+    if found is None:
+        raise LookupError("nothing was verified in this beat")
+    return found
+
+
+@_listed(
+    "steered(2, 'She saw a cat.', 'She saw a dog.')", kinds.STEERED,
+    "What follows with a direction added at the last token, so many times: toward one text and away from another; "
+    "without texts toward happy and away from sad.",
+)  # fmt: skip
+def _steered(scope: Scope, strength: float, toward: str = "", away: str = "") -> kinds.Steered:
+    made = scope.answer(making(contrast(toward, away), scope.timeline), protocol.DirectionMade)
+    swept = scope.answer(sweeping(made.direction, scope.timeline), protocol.StrengthsSwept)
+    if (found := swept.at(strength)) is None:
+        tried = ", ".join(f"{each.strength:g}" for each in swept.strengths)
+        raise LookupError(f"{strength:g} is not tried; tried are {tried}")
+    added = protocol.Intervention("direction", swept.layer, None, found.strength, made.direction)
+    scope.answer(protocol.Intervene(swept.node, (added,)), protocol.Intervened)  # its screen shows that, too
+    return kinds.Steered(swept, found)
+
+
+@_listed(
+    "learned(100)",
+    kinds.LEARNED,
+    "The training that comes with the program after a step: the first, or a multiple of 50 up to 4,000.",
+)
+def _learned(scope: Scope, step: int) -> kinds.Learned:
+    training = whole_training()
+    look = next((each.look for each in training.looks if each.step == step), None)
+    if training.begun is None or look is None:
+        raise LookupError(f"it was not looked at after {step} steps")
+    made = next(each for each in training.steps if each.step == step)
+    return kinds.Learned(made, look, training.begun.parts, training.begun.parameters)
 
 
 @_listed("rerolls('girl')", kinds.REROLLS, "The draws of this beat; and how often one token was drawn.")

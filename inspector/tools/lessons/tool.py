@@ -11,7 +11,7 @@ from textual.content import Content
 
 from engine.errors import PathError
 from engine.frozen import frozen
-from engine.protocol import MoveTo
+from engine.protocol import MoveTo, Prefill
 from engine.settings import Settings, for_model
 from inspector.display import visible
 from inspector.keys import bare_key_for, key_for, names_of
@@ -37,6 +37,8 @@ SPOKEN_OF: Mapping[str, tuple[str, int]] = {
     "attention": ("head", 2),
     "lens": ("lens", 1),
     "interventions": ("without", 2),
+    "steering": ("steered", 1),
+    "training": ("learned", 1),
 }
 """By tool: the function of lessons whose numbers, so many, say what is looked at on its screen."""
 UNTIL = (LessonPhase.PREPARING, LessonPhase.ASKING)
@@ -77,8 +79,8 @@ class LessonActions(ToolActions):
         """The place of the lesson under way in the course that it is taken in; None for a lesson alone."""
         self.exploring = False
         self._hint = False
-        self._before: tuple[Settings, int] | None = None
-        """Settings and tip of the session as the lesson found it."""
+        self._before: tuple[Settings, int, Prefill] | None = None
+        """Settings, tip and prompt of the session as the lesson found it."""
         self._progress, self._journal = Progress(), Journal()
         self.presenting = Presenting(host, self._changed)
         self._present = present
@@ -132,7 +134,8 @@ class LessonActions(ToolActions):
         from inspector.lessons.play import LessonPlay  # with what reads values: for a lesson that begins
 
         known = self._progress.read().get(listed.lesson.id, LessonProgress())
-        self._before = self.controller.setup.settings, self.timeline.tip
+        setup = self.controller.setup
+        self._before = setup.settings, self.timeline.tip, setup.prompt
         self.play = LessonPlay(listed.lesson, self._stage(listed), self.controller, self._moved_on)
         begin = known.beat if beat is None else beat
         if beat is None and begin:
@@ -168,13 +171,15 @@ class LessonActions(ToolActions):
     def _return(self) -> None:
         if self._recorded or self._before is None:
             return
-        settings, tip = self._before
-        client = self.controller.client
+        settings, tip, prompt = self._before
+        client, setup = self.controller.client, self.controller.setup
         client.leave()
-        if settings != self.controller.setup.settings:
-            self.controller.setup.configure(settings)
-        if tip in self.timeline.tree.nodes and tip != self.timeline.tip:
-            client.request(MoveTo(tip))
+        if settings != setup.settings:
+            setup.configure(settings)
+        if tip in self.timeline.tree.nodes:
+            setup.prompt = prompt
+            if tip != self.timeline.tip:
+                client.request(MoveTo(tip))
 
     def _keep(self, play: LessonPlay) -> None:
         """Keep how far it is and what was seen; a file that can't be written is no reason to stop teaching."""
@@ -226,11 +231,11 @@ class LessonActions(ToolActions):
             self.host.press(show)
 
     def _point(self, tool: str) -> None:
-        """Choose the head, or the layer, that the beat speaks of first."""
+        """Choose what the beat speaks of first: a head, a layer, a strength, a step of a training."""
         function, arguments = SPOKEN_OF.get(tool, ("", 0))
         calls = self.play.beat.calls(function) if self.play is not None else []
         if (place := next((each for each in calls if len(each) == arguments), None)) is not None:
-            self.host.point(tool, *place)
+            self.host.point(tool, *((0, *place) if tool == "steering" else place))
 
     def _draw_borders(self, wanted: bool) -> None:
         """Draw the borders of the tokens while the text is what matters, where it is plain otherwise."""
@@ -273,7 +278,8 @@ class LessonActions(ToolActions):
         play = self.play
         if play is None or self.exploring or play.problem is not None or not play.options:
             return ""
-        if play.phase not in UNTIL or action.id in HARMLESS or not action.needs & TELLS:
+        tells = action.needs & TELLS or action.id == play.beat.show
+        if play.phase not in UNTIL or action.id in HARMLESS or not tells:
             return ""
         return self._waits(action.shown, play)
 
