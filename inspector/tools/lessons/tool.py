@@ -552,9 +552,7 @@ def _situation(play: LessonPlay, following: CoursePlace | None) -> str:
             on, all = key_for("lesson.go_on"), key_for("all_lessons")
             if following is not None:
                 title = visible(following.listed.lesson.title)
-                return (
-                    f"{on} begins {title}, {all} lists all lessons; the course goes on here whenever you like"
-                )
+                return f"{on} begins {title}, {all} lists all lessons"
             return f"{on} leaves the lesson, {all} lists all of them"
     return ""
 

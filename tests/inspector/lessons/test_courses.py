@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,14 +13,16 @@ from engine.errors import EngineError
 from inspector.cli.main import main
 from inspector.lessons import courses
 from inspector.lessons.catalogue import ORDER as LESSONS
-from inspector.lessons.catalogue import LessonProgress, Progress, find, new_lesson, shipped
+from inspector.lessons.catalogue import LessonProgress, Progress, new_lesson, shipped
 from inspector.lessons.courses import Course, CoursePlace, draft, find_course, shipped_courses
 from inspector.lessons.journal import Journal
 from inspector.lessons.lesson import LessonPhase
-from inspector.tools.lessons.dialogs import CourseDialog, LessonsDialog
+from inspector.tools.lessons.dialogs import CourseDialog, LessonsDialog, VotesDialog
+from inspector.tools.lessons.notes import follow, presenting
 from inspector.widgets.lists import SafeOptionList
 from tests.inspector.lessons.playing import WAITING, LearnerKeys
 from tests.inspector.rig import Rig
+from tests.system import short_directory
 
 COURSES = shipped_courses()
 WRITING = COURSES[0]
@@ -221,6 +224,15 @@ def test_it_is_left_and_gone_on_with_where_it_was_left(
     assert [(each.lesson, each.beat) for each in Journal().read()] == [("one-loop", 6)]
 
 
+@pytest.fixture
+def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A directory for the socket of the notes, with a short path."""
+    folder = short_directory()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
+    yield folder
+    shutil.rmtree(folder)
+
+
 # ---- on the screen ------------------------------------------------------------------------------
 
 
@@ -270,6 +282,36 @@ async def test_after_a_lesson_the_next_one_begins_with_enter(learner: LearnerKey
     assert beats == [*(("ending", beat) for beat in (1, 2, 3, 4)), ("how-an-llm-writes-exercises", 4)]
 
 
-@pytest.mark.lesson(listed=find("ending"), recorded=True)
+@pytest.mark.lesson(listed=ENDING, recorded=True, present=True, course=CoursePlace(WRITING, 3))
+async def test_a_class_goes_on_to_the_next_lesson_and_its_teacher_reads_what_to_say(
+    runtime: Path, learner: LearnerKeys
+) -> None:
+    followed = follow(presenting())
+    assert next(followed).notes[:1] == WRITING.parts[3].say[:1]
+    await learner.press("v")
+    await learner.until(lambda: isinstance(learner.app.screen, VotesDialog))
+    await learner.press("1", "space", "2", "space", "3", "enter")
+    await learner.until(lambda: bool(learner.actions.presenting._votes))
+    await learner.press("J")
+    await learner.press("J")
+    await learner.press("J")
+    await learner.until(lambda: learner.play.beat_number == 3)
+    await learner.phase(LessonPhase.ASKING)
+    while learner.play.phase is not LessonPhase.ENDED:
+        await learner.press("pagedown")
+        await learner.phase(*WAITING, LessonPhase.ENDED)
+    pages = [next(followed)]
+    while pages[-1].beat != 4:
+        pages.append(next(followed))
+    assert (pages[-1].next_title, pages[-1].next_notes) == ("Learning", WRITING.parts[3].discuss)
+    await learner.press("enter")
+    await learner.until(lambda: learner.actions.play is not None and learner.play.lesson.id == "learning")
+    await learner.phase(*WAITING)
+    assert learner.actions.presenting.on
+    assert learner.play.beat_number == 0
+    assert not learner.actions.presenting._votes  # those of the lesson before
+
+
+@pytest.mark.lesson(listed=ENDING, recorded=True)
 async def test_a_lesson_alone_is_no_part_of_a_course(learner: LearnerKeys) -> None:
     assert " of " not in learner.actions.narration().title  # type: ignore[union-attr]
