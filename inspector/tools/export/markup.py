@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from importlib import resources
 
+from markdown_it.token import Token
+
 from inspector.scales import STEPS, Rgb, heat
 
 
@@ -44,6 +46,12 @@ def framed(title: str, kicker: str, content: str) -> str:
     """
     slots = {"title": escape(title), "kicker": escape(kicker), "content": content}
     return filled("site.html", ["page.css", "site.css"], [], slots)
+
+
+def scrollable(token: Token) -> None:
+    """Have what is wide on a page of Markdown scroll with the keyboard, too."""
+    if token.type in ("table_open", "fence", "code_block"):
+        token.attrSet("tabindex", "0")
 
 
 def _hash(text: str) -> str:

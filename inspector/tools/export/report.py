@@ -20,7 +20,7 @@ from inspector.lessons.courses import Course
 from inspector.lessons.journal import Journal, SeenBeat, now
 from inspector.lessons.lesson import Lesson
 from inspector.tools.export.documents import escaped, markdown_table
-from inspector.tools.export.markup import framed
+from inspector.tools.export.markup import framed, scrollable
 from inspector.version import program
 
 FORMATS = ("md", "html", "jsonl")
@@ -137,7 +137,12 @@ def document(report: Report, name: str) -> str:
     if name == "md":
         return text
     body = text.partition("\n")[2]  # the frame has the title
-    return framed(report.title, f"Made by {program()}", MarkdownIt("js-default").render(body))
+    reader = MarkdownIt("js-default")
+    tokens = reader.parse(body)
+    for token in tokens:
+        scrollable(token)
+    content = reader.renderer.render(tokens, reader.options, {})
+    return framed(report.title, f"Made by {program()}", content)
 
 
 def markdown(report: Report) -> str:

@@ -24,7 +24,7 @@ from inspector.main.help_pages import PAGES, TOPICS
 from inspector.main.help_pages import page as help_page
 from inspector.tools.export.documents import web_page
 from inspector.tools.export.lesson_page import page as lesson_page
-from inspector.tools.export.markup import framed
+from inspector.tools.export.markup import framed, scrollable
 from inspector.tools.export.recording import read
 
 _LESSON = re.compile(r"\.\./lessons/shipped/([\w-]+)\.md")
@@ -92,8 +92,7 @@ def _help(name: str, title: str, known: Iterable[str]) -> str:
             token.attrSet("id", anchor(after.content))
         if token.type == "th_open" and after is not None and not after.content:
             token.tag = tokens[place + 2].tag = "td"  # a screen reader would read out an empty heading
-        if token.type in ("table_open", "fence", "code_block"):  # what is wide scrolls, with the keyboard too
-            token.attrSet("tabindex", "0")
+        scrollable(token)
         token.children = [*_linked(token.children or [], name, set(known))]
     body = RendererHTML().render(tokens, markdown.options, {})
     up = written(element("nav", element("a", "All pages", href=home)))
