@@ -634,6 +634,8 @@ class Learned:
     parts: tuple[str, ...]
     """That its gradients are told of."""
     parameters: int
+    vocabulary: int
+    """Tokens that it chooses among."""
 
     @property
     def pulled(self) -> str:
@@ -651,6 +653,8 @@ LEARNED = SubjectKind("a model that learns", "loss", {
              lambda of: text(" ".join(of.look.sample[:60].split()))),
     "pulled": ("the part with the largest gradient", lambda of: text(of.pulled)),
     "parameters": ("how many numbers it has", lambda of: count(of.parameters)),
+    "vocabulary": ("tokens that it chooses among", lambda of: count(of.vocabulary)),
+    "guess": ("the loss of a blind guess among these", lambda of: number(math.log(of.vocabulary))),
     "tokens": ("tokens that it learned from until then", lambda of: count(of.step.tokens)),
 })  # fmt: skip
 
