@@ -108,6 +108,12 @@ def times(ratio: float, timed: bool = False) -> Value:
     return Value("times", ratio, timed=timed)
 
 
+def _mean(values: Sequence[float]) -> float:
+    if not values:
+        raise LookupError("there is no such token")
+    return math.fsum(values) / len(values)
+
+
 def written(item: Item | Candidate | Piece) -> str:
     """The characters of a token; its bytes, where it has none yet."""
     return item.text or item.raw.decode("utf-8", "replace")
@@ -631,21 +637,26 @@ STEERED = SubjectKind("a steered prediction", "top", {
 class Learned:
     """A model at a step of its training, when it was looked at."""
 
-    step: TrainedStep
+    steps: tuple[TrainedStep, ...]
+    """The last ones until then, whose mean is told, as on the screen."""
     look: TrainingLook
     parts: tuple[str, ...]
     """That its gradients are told of."""
     parameters: int
+    vocabulary: int
+    """Tokens that it chooses among."""
 
     @property
     def pulled(self) -> str:
         """The part whose gradient is the largest."""
-        return self.parts[max(range(len(self.parts)), key=lambda place: self.step.norms[place])]
+        norms = [_mean([each.norms[place] for each in self.steps]) for place in range(len(self.parts))]
+        return self.parts[norms.index(max(norms))]
 
 
 LEARNED = SubjectKind("a model that learns", "loss", {
-    "step": ("the step of its training", lambda of: count(of.step.step)),
-    "loss": ("its loss in nats on the text of that step", lambda of: number(of.step.loss)),
+    "step": ("the step of its training", lambda of: count(of.steps[-1].step)),
+    "loss": ("its loss in nats on the text of the last steps, the mean",
+             lambda of: number(_mean([each.loss for each in of.steps]))),
     "held_out": ("its loss on text that it never learns from", lambda of: number(of.look.held_out_loss)),
     "top": ("what it expects first after its prompt", lambda of: token(of.look.candidates[0].text)),
     "top_prob": ("the probability of that", lambda of: probability(of.look.candidates[0].prob)),
@@ -653,7 +664,9 @@ LEARNED = SubjectKind("a model that learns", "loss", {
              lambda of: text(" ".join(of.look.sample[:60].split()))),
     "pulled": ("the part with the largest gradient", lambda of: text(of.pulled)),
     "parameters": ("how many numbers it has", lambda of: count(of.parameters)),
-    "tokens": ("tokens that it learned from until then", lambda of: count(of.step.tokens)),
+    "vocabulary": ("tokens that it chooses among", lambda of: count(of.vocabulary)),
+    "guess": ("the loss of a blind guess among these", lambda of: number(math.log(of.vocabulary))),
+    "tokens": ("tokens that it learned from until then", lambda of: count(of.steps[-1].tokens)),
 })  # fmt: skip
 
 # ---- what writes a logit, what is put into another text, what heads do --------------------------
@@ -732,12 +745,6 @@ SURE, UNSURE = 1.0, 2.0
 """Bits of the first model's entropy: below the one it was sure of a token, from the other one on unsure."""
 Spans = Sequence[LockstepSpan]
 """Tokens that both models read whole."""
-
-
-def _mean(values: Sequence[float]) -> float:
-    if not values:
-        raise LookupError("there is no such token")
-    return math.fsum(values) / len(values)
 
 
 def _kl(spans: Spans, low: float = 0.0, high: float = math.inf) -> Value:

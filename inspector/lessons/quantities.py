@@ -35,7 +35,7 @@ from inspector.state.contributions import compared
 from inspector.state.lockstep import LockstepSoFar
 from inspector.state.speculation import Speculation, SpeculationTotals
 from inspector.state.timeline import Timeline
-from inspector.state.training import whole_training
+from inspector.state.training import RECENT, whole_training
 
 Argument = str | float | bool
 Told = TypeVar("Told", bound=Record)
@@ -517,11 +517,11 @@ def _steered(scope: Scope, strength: float, toward: str = "", away: str = "") ->
 )
 def _learned(scope: Scope, step: int) -> kinds.Learned:
     training = whole_training()
-    look = next((each.look for each in training.looks if each.step == step), None)
-    if training.begun is None or look is None:
+    begun, look = training.begun, next((each.look for each in training.looks if each.step == step), None)
+    if begun is None or look is None:
         raise LookupError(f"it was not looked at after {step} steps")
-    made = next(each for each in training.steps if each.step == step)
-    return kinds.Learned(made, look, training.begun.parts, training.begun.parameters)
+    until = [each for each in training.steps if each.step <= step]
+    return kinds.Learned(tuple(until[-RECENT:]), look, begun.parts, begun.parameters, begun.vocabulary)
 
 
 @_listed("rerolls('girl')", kinds.REROLLS, "The draws of this beat; and how often one token was drawn.")

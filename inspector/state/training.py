@@ -11,6 +11,8 @@ from engine.protocol import CheckpointSaved, Record, TrainedStep, TrainingBegun,
 
 RECORDING = Path(__file__).with_name("training.jsonl.gz")
 """Records of a longer training, a line each as `engine.wire` writes them: what `inspector.demo.train` recorded."""
+RECENT = 10
+"""Steps whose mean is shown as the present figure."""
 
 
 @frozen
