@@ -451,16 +451,16 @@ def sweeping(direction: Direction, timeline: Timeline) -> protocol.SweepStrength
 
 
 def _texts(given: str) -> Contrast:
-    """The texts that an action gives: `example`, or two with a bar between them.
+    """The texts that an action gives: `example`, or two with a slash between them.
 
     Raises:
         ValueError: It gives none.
     """
     if given == "example":
         return EXAMPLE
-    toward, bar, away = (part.strip() for part in given.partition("|"))
-    if not (toward and bar and away):
-        raise ValueError("It needs two texts with | between them, or example")
+    toward, _, away = (part.strip() for part in given.partition(" / "))
+    if not (toward and away):
+        raise ValueError("It needs two texts with / between them, or example")
     return contrast(toward, away)
 
 
@@ -615,7 +615,7 @@ VERBS: dict[str, Verb] = {
         lambda given: f"{key_for('speculation')}, then {key_for('speculation.verify')}", opens="speculation",
     ),
     "steering": Verb(
-        "steering example", "Make a direction: of the example's texts, or of two, as `She saw a cat. | She saw a dog.`",
+        "steering example", "Make a direction: of the example's texts, or of two, as `She saw a cat. / She saw a dog.`",
         lambda given, on: [making(_texts(given), on.timeline)], _made, _steering_keys, _texts, opens="steering",
     ),
     "training": Verb(

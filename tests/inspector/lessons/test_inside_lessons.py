@@ -297,7 +297,7 @@ async def test_the_recorded_training_is_shown_up_to_the_step_of_the_beat(learner
         ("rounds guess 3", "rounds self-4bit 3"),
         ("rounds lookup 99", "rounds self-4bit 3"),
         ("steering cats", "steering example"),
-        ("steering | dogs", "steering example"),
+        ("steering / dogs", "steering example"),
     ],
 )
 def test_what_an_action_is_given_is_checked(written: str, usage: str) -> None:
