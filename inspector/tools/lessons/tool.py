@@ -41,6 +41,8 @@ SPOKEN_OF: Mapping[str, tuple[str, int]] = {
     "training": ("learned", 1),
 }
 """By tool: the function of lessons whose numbers, so many, say what is looked at on its screen."""
+KEPT = (LessonPhase.PREPARING, LessonPhase.REVEALED, LessonPhase.ENDED)
+"""Phases at whose beginning it is kept how far the lesson is: whoever leaves goes on with the beat on show."""
 UNTIL = (LessonPhase.PREPARING, LessonPhase.ASKING)
 """Phases before the prediction is locked."""
 TELLS = Needs.MODEL | Needs.DISTRIBUTION | Needs.ENGINE
@@ -198,7 +200,7 @@ class LessonActions(ToolActions):
         if play.phase is LessonPhase.PREPARING:
             self._hint = False
             self.host.to_main()  # a tool's own screen would show what is to be predicted
-        if play.phase in (LessonPhase.REVEALED, LessonPhase.ENDED):
+        if play.phase in KEPT:
             self._keep(play)
         if play.phase in SHOWN and not self.exploring:
             self._go_to(play.beat.show, play.phase)

@@ -272,6 +272,9 @@ async def test_after_a_lesson_the_next_one_begins_with_enter(learner: LearnerKey
     assert "6 of 6: Exercises: writing 1/4" in learner.text()
     await learner.press(*["J"] * 3)
     await learner.until(lambda: learner.play.beat_number == 3)
+    assert (
+        Progress().read()["how-an-llm-writes-exercises"].beat == 3
+    )  # where it would go on, before any reveal
     await learner.beat(guess=0)
     assert learner.play.phase is LessonPhase.ENDED
     assert "is at its end" in learner.told
