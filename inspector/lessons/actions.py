@@ -17,11 +17,18 @@ from engine.frozen import frozen
 from engine.grammar_settings import KINDS, Grammar, check_grammar
 from engine.protocol import (
     AttentionRead,
+    BatchCompared,
+    BatchEnded,
+    BatchOpened,
     BeamEnded,
     BeamOpened,
     Command,
+    Direction,
+    DirectionMade,
+    DraftRound,
     Ended,
     HeadsSwept,
+    LanePrompt,
     LensRead,
     LockstepOpened,
     Prefilled,
@@ -30,16 +37,22 @@ from engine.protocol import (
     ReadLens,
     Record,
     Resampled,
+    SpeculationVerified,
     TakenApart,
     WaysParted,
 )
 from engine.settings import BY_NAME, Settings, check
+from engine.speculation_settings import SpeculationSettings, check_speculation
+from inspector.config.directions import name_of
 from inspector.keys import key_for
 from inspector.lessons.errors import LessonError
 from inspector.session.controller import Controller
+from inspector.state import batch
 from inspector.state.grammar import EXAMPLES
 from inspector.state.lockstep import LockstepSoFar
 from inspector.state.merges import around
+from inspector.state.speculation import Speculation
+from inspector.state.steering import EXAMPLE, Contrast, followed
 from inspector.state.timeline import Timeline
 
 Number = TypeVar("Number", int, float)
@@ -47,6 +60,8 @@ MOST_STEPS = 1000
 """Of one action: a lesson's trace holds each of them."""
 LENS_TOP, LENS_FOLLOWED = 10, 4
 """Tokens that are asked for of each layer, and candidates that are followed through all of them."""
+LANES = 8
+"""Of a batch at once, where nothing else was chosen."""
 
 
 @frozen
@@ -343,6 +358,127 @@ def _compared(given: str, controller: Controller, before: Before) -> bool:
     return opened and timeline.tip in timeline.of(LockstepSoFar).ahead
 
 
+def _batch_given(given: str) -> tuple[bool, int]:
+    """Whether a batch is static, and its lanes at once: `static`, `continuous 2`.
+
+    Raises:
+        ValueError: It is neither.
+    """
+    kind, _, size = given.partition(" ")
+    if kind not in ("static", "continuous"):
+        raise ValueError("A batch is static or continuous")
+    return kind == "static", _number(int, size) if size else LANES
+
+
+def _batch(given: str, controller: Controller) -> list[Command]:
+    """A batch of the session's own prompt and of those that the form has beside it."""
+    static, size = _batch_given(given)
+    own = controller.setup.prompt
+    prompts = (LanePrompt(own.text, own.chat, own.system, own.options), *map(LanePrompt, batch.EXAMPLES))
+    return [protocol.StartBatch(prompts, size, static)]
+
+
+def _batched(given: str, controller: Controller, before: Before) -> bool:
+    """Whether a batch of this kind came to its end."""
+    wanted, right = _batch_given(given), False
+    for record in before.since:
+        if isinstance(record, BatchOpened):
+            right = (record.static, record.size) == wanted
+        elif isinstance(record, BatchEnded) and right:
+            return True
+    return False
+
+
+def _batch_keys(given: str) -> str:
+    static, size = _batch_given(given)
+    kind = f"{key_for('batch.static')} until {'static' if static else 'continuous'}"
+    new, applies, runs = key_for("batch.new"), key_for("dialog.apply"), key_for("batch.run")
+    return f"{key_for('batch')}, {kind}, ← → until {size} at once, {new}, {applies}, then {runs}"
+
+
+def _draft(given: str) -> SpeculationSettings:
+    """Draft and number of drafted tokens: `self-4bit 3`.
+
+    Raises:
+        ValueError: One of them is none.
+    """
+    draft, _, number = given.partition(" ")
+    try:
+        return check_speculation(SpeculationSettings(draft, num_draft_tokens=_number(int, number)))  # type: ignore[arg-type]
+    except SettingsError as error:
+        raise ValueError(error.message.rstrip(".")) from error
+
+
+def _rounds(given: str, controller: Controller, before: Before) -> list[DraftRound]:
+    """The rounds since that were taken with this draft."""
+    wanted, rounds = _draft(given), [each for each in before.since if isinstance(each, DraftRound)]
+    return [each for each in rounds if each.stage == "taken" and each.settings == wanted]
+
+
+def _draft_keys(given: str, last: str) -> str:
+    wanted = _draft(given)
+    number = f"← → until {wanted.num_draft_tokens} tokens"
+    return (
+        f"{key_for('speculation')}, {key_for('speculation.draft')} until {wanted.name}, {number}, then {last}"
+    )
+
+
+def _verify(controller: Controller) -> list[Command]:
+    begin = controller.timeline.of(Speculation).begin
+    if begin is None:
+        raise LookupError("no round was taken")
+    return [protocol.VerifySpeculation(begin)]
+
+
+def contrast(toward: str = "", away: str = "") -> Contrast:
+    """What a direction of a lesson is made of: two texts, or without them the example of the form."""
+    if not toward:
+        return EXAMPLE
+    return Contrast(name_of((toward,), (away,)), (toward,), (away,))
+
+
+def making(of: Contrast, timeline: Timeline) -> protocol.MakeDirection:
+    """The question that makes a direction in the middle of the model, as the screen asks it."""
+    layers = timeline.facts.layers if timeline.facts is not None else 1
+    return protocol.MakeDirection(layers // 2, of.toward, of.away, name=of.name)
+
+
+def sweeping(direction: Direction, timeline: Timeline) -> protocol.SweepStrengths:
+    """The question for what a direction does at the last token, as the screen asks it."""
+    best = timeline.next.candidates if timeline.next is not None else ()
+    token, other = (best[at].id if at < len(best) else None for at in followed(direction.name, best))
+    return protocol.SweepStrengths(timeline.tip, direction, direction.layer, token=token, other=other)
+
+
+def _texts(given: str) -> Contrast:
+    """The texts that an action gives: `example`, or two with a slash between them.
+
+    Raises:
+        ValueError: It gives none.
+    """
+    if given == "example":
+        return EXAMPLE
+    toward, _, away = (part.strip() for part in given.partition(" / "))
+    if not (toward and away):
+        raise ValueError("It needs two texts with / between them, or example")
+    return contrast(toward, away)
+
+
+def _steering_keys(given: str) -> str:
+    opens, make, applies = key_for("steering"), key_for("steering.make"), key_for("dialog.apply")
+    if given == "example":
+        return f"{opens}, {make} for a direction (an example is filled in), then {applies}"
+    of = _texts(given)
+    return f"{opens}, {make}, toward “{of.toward[0]}”, away from “{of.away[0]}”, then {applies}"
+
+
+def _made(given: str, controller: Controller, before: Before) -> bool:
+    """Whether a direction was made of these texts."""
+    of = _texts(given)
+    made = (each for each in before.since if isinstance(each, DirectionMade))
+    return any((each.toward, each.away) == (of.toward, of.away) for each in made)
+
+
 def _race_length(given: str) -> int:
     length = _number(int, given)
     if not 32 <= length <= 4096:
@@ -448,6 +584,43 @@ VERBS: dict[str, Verb] = {
         lambda given, on: [protocol.PartWays(on.timeline.tip)],
         lambda given, on, before: any(isinstance(each, WaysParted) for each in before.since),
         lambda given: f"{key_for('lockstep')}, then {key_for('lockstep.ways')}", opens="lockstep",
+    ),
+    "batch": Verb(
+        "batch static", "Run a batch to its end, of the prompt and two more: `static`, or `continuous 2` with two "
+        "lanes at once.",
+        _batch, _batched, _batch_keys, _batch_given, opens="batch",
+    ),
+    "alone": Verb(
+        "alone", "Run each prompt of the batch alone.",
+        lambda given, on: [protocol.CompareBatch()],
+        lambda given, on, before: any(isinstance(each, BatchCompared) for each in before.since),
+        lambda given: f"{key_for('batch')}, then {key_for('batch.alone')}", opens="batch",
+    ),
+    "round": Verb(
+        "round self-4bit 3", "Take a round of speculation: the draft, and its tokens.",
+        lambda given, on: [protocol.TakeRound(_draft(given))],
+        lambda given, on, before: bool(_rounds(given, on, before)),
+        lambda given: _draft_keys(given, key_for("speculation.round")), _draft, opens="speculation",
+    ),
+    "rounds": Verb(
+        "rounds self-4bit 3", "Take rounds of speculation until a stop, or until max_tokens.",
+        lambda given, on: [protocol.RunRounds(_draft(given))],
+        lambda given, on, before: bool(_rounds(given, on, before)) and on.timeline.tip in on.timeline.finished,
+        lambda given: _draft_keys(given, key_for("speculation.run")), _draft, opens="speculation",
+    ),
+    "verify": Verb(
+        "verify", "Decode what was speculated again by plain steps.",
+        lambda given, on: _verify(on),
+        lambda given, on, before: any(isinstance(each, SpeculationVerified) for each in before.since),
+        lambda given: f"{key_for('speculation')}, then {key_for('speculation.verify')}", opens="speculation",
+    ),
+    "steering": Verb(
+        "steering example", "Make a direction: of the example's texts, or of two, as `She saw a cat. / She saw a dog.`",
+        lambda given, on: [making(_texts(given), on.timeline)], _made, _steering_keys, _texts, opens="steering",
+    ),
+    "training": Verb(
+        "training", "Look at the training that comes with the program.",
+        lambda given, on: [], lambda given, on, before: False, lambda given: key_for("training"), action="training",
     ),
     "lens": Verb(
         "lens", "Show what each layer would predict after the last token.",

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 FOLDER = Path(__file__).with_name("shipped")
 ORDER = (
     "pieces", "one-loop", "the-draw", "filters-and-order", "the-cache", "repetition", "ending", "beams", "looking-back",
-    "grammar", "switch-off", "four-bits", "merges",
+    "grammar", "switch-off", "four-bits", "merges", "batching", "speculation", "steering", "learning",
 )  # fmt: skip
 """Ids in the order of the list."""
 ENDING = ".trace.zst"

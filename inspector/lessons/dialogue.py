@@ -4,13 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from engine.protocol import BeamEnded, Distribution, HeadsSwept, RaceStep, Record, TakenApart
+from engine.protocol import (
+    BatchEnded,
+    BeamEnded,
+    Distribution,
+    DraftRound,
+    HeadsSwept,
+    RaceStep,
+    Record,
+    StrengthsSwept,
+    TakenApart,
+)
 from inspector.display import token_label, visible
 from inspector.lessons.headless import HeadlessSession, settle
 from inspector.lessons.lesson import LessonPhase
 from inspector.lessons.play import LessonPlay
 from inspector.scales import bits, milliseconds, percent, size
+from inspector.state.batch import Batches
 from inspector.state.grammar import sentences
+from inspector.state.speculation import FATE_SIGNS, Speculation
 from inspector.state.timeline import Timeline
 
 LEAVE = "q"
@@ -29,7 +41,7 @@ class LessonDialogue:
         ask: Writes a prompt and returns the line that is answered, None at the end of the input.
         tell: Writes a line.
         beat: The one to begin with, from 0.
-        keep: Called whenever another beat begins, and at the end.
+        keep: Called once a beat is revealed, whenever another one begins, and at the end.
     """
 
     def __init__(
@@ -93,6 +105,7 @@ class LessonDialogue:
         if play.phase is LessonPhase.ACTING:
             self._act()
         self._reveal()
+        self._keep()
         last = play.beat_number + 1 == len(play.lesson.beats)
         self._answer("Enter ends the lesson, q leaves: " if last else "Enter for the next beat, q leaves: ")
         play.go_on()
@@ -112,7 +125,8 @@ class LessonDialogue:
             self._tell(f"Text so far: {text_so_far(timeline) or 'none'}")
         if beat.show and (revealed or beat.show not in beat.hide):
             slot = beat.slot(timeline) if revealed else None
-            self._tell_all(panel(beat.show, timeline, slot, self._play.scope.since, revealed))
+            scope = self._play.scope
+            self._tell_all(panel(beat.show, timeline, slot, [*scope.since, *scope.answers], revealed))
 
     def _predict(self) -> None:
         play = self._play
@@ -164,7 +178,7 @@ class LessonDialogue:
 
 # ---- what panels show, as lines --------------------------------------------------------------
 
-CANDIDATES, STEPS, CONTINUATIONS, PARTS_OFF = 5, 8, 3, 5
+CANDIDATES, STEPS, CONTINUATIONS, PARTS_OFF, ROUNDS = 5, 8, 3, 5, 3
 LONGEST = 600
 """Characters of the text so far: its end."""
 
@@ -184,7 +198,7 @@ def panel(
         show: Its id.
         timeline: The session's.
         slot: The token that is looked at; None for the one to come.
-        since: What happened in this beat.
+        since: What happened in this beat, and what was answered to its questions.
         told: Whether what was picked may be told.
     """
     yield from PANELS_AS_TEXT.get(show, _candidates)(timeline, slot, since, told)
@@ -263,6 +277,40 @@ def _beams(timeline: Timeline, slot: int | None, since: Sequence[Record], told: 
         yield f"  Greedy: {visible(ended.greedy.text)}, logprob {ended.greedy.logprob:.3f}"
 
 
+def _batch(timeline: Timeline, slot: int | None, since: Sequence[Record], told: bool) -> Iterator[str]:
+    batch = timeline.of(Batches).last
+    if batch is not None and any(isinstance(each, BatchEnded) for each in since):
+        for lane in batch.lanes:
+            length = f"{len(lane.opened.ids)} tokens after {lane.padding} of padding"
+            yield f"  Row {lane.number + 1}: {visible(lane.opened.text)} ({length})"
+            yield f"    writes {len(lane.tokens)} tokens: {visible(lane.text.strip())}"
+
+
+def _speculation(timeline: Timeline, slot: int | None, since: Sequence[Record], told: bool) -> Iterator[str]:
+    rounds = [
+        each for each in since if isinstance(each, DraftRound) and each.stage == "taken" and each.drafts
+    ]
+    if rounds:
+        yield "The last rounds: ✓ accepted, ✗ refused, ? not looked at."
+    for each in rounds[-ROUNDS:]:
+        drafts = " ".join(FATE_SIGNS[of.fate] + token_label(of.text, of.raw) for of in each.drafts)
+        instead = f", then {token_label(each.instead.text, each.instead.raw)}" if each.instead else ""
+        yield f"  {token_label(each.first_text)} and {drafts}{instead}"
+    if (verified := timeline.of(Speculation).verified) is not None and told:
+        yield f"  Verified: {verified.tokens} tokens beside plain steps."
+
+
+def _steering(timeline: Timeline, slot: int | None, since: Sequence[Record], told: bool) -> Iterator[str]:
+    swept = next((each for each in reversed(since) if isinstance(each, StrengthsSwept)), None)
+    if swept is not None and told:
+        yield f"{visible(swept.direction.label)}, by strength: KL, and in brackets 90 % of {swept.random} random ones"
+        for each in swept.strengths:
+            band = f"({bits(each.kl_low)} to {bits(each.kl_high)})"
+            leads = f"{token_label(each.top_text)} leads, {percent(each.top_prob)}"
+            yield f"  {each.strength:g} times: {bits(each.kl_bits)} {band}, {leads}"
+    yield from _candidates(timeline, slot, since, told)
+
+
 def _interventions(
     timeline: Timeline, slot: int | None, since: Sequence[Record], told: bool
 ) -> Iterator[str]:
@@ -296,5 +344,9 @@ PANELS_AS_TEXT: Mapping[str, Callable[[Timeline, int | None, Sequence[Record], b
     "beams": _beams,
     "merges": _merges,
     "interventions": _interventions,
+    "batch": _batch,
+    "speculation": _speculation,
+    "steering": _steering,
+    "training": _text,
 }
 """By id; for others the candidates."""

@@ -200,11 +200,23 @@ def expression(source: str, line: int) -> Expression:
         tree = ast.parse(source.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise LessonError(line, f"{source.strip()} can't be read as an expression.", _EXAMPLE) from error
+    tree = _Signed().visit(tree)
     _check(tree, source, line, 0)
     return Expression(source.strip(), tree, line)
 
 
 _EXAMPLE = "One looks like this: step(3).entropy."
+
+
+class _Signed(ast.NodeTransformer):
+    """Makes one constant of a minus and a number, so that a call can be given it."""
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
+        match node:
+            case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
+                return ast.copy_location(ast.Constant(-value), node)
+        self.generic_visit(node)
+        return node
 
 
 def _check(node: ast.AST, source: str, line: int, depth: int) -> None:

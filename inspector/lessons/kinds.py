@@ -10,20 +10,30 @@ from typing import Any
 
 from engine.frozen import frozen
 from engine.protocol import (
+    AttributionRead,
+    BatchOpened,
+    BatchTotals,
     Candidate,
     Distribution,
+    DraftRound,
     Explained,
     GrammarReading,
     HeadsSwept,
     Hypothesis,
     Intervened,
+    LaneCompared,
     LensCell,
     LensColumn,
     LockstepSpan,
+    PairPatched,
     Piece,
     RaceStep,
+    SteeredStrength,
     Step,
+    StrengthsSwept,
     SweptUnit,
+    TrainedStep,
+    TrainingLook,
     WaysParted,
     WordApart,
 )
@@ -31,6 +41,7 @@ from inspector.display import token_label
 from inspector.lessons.values import NEAREST_DRAW, Value, margin, near_draw, near_top
 from inspector.state.beams import BeamNode
 from inspector.state.session_tree import Item
+from inspector.state.speculation import SpeculationTotals
 
 Field = tuple[str, Callable[[Any], Value]]
 """What a field is, in a few words, and how it is read."""
@@ -95,6 +106,12 @@ def ms(milliseconds: float) -> Value:
 def times(ratio: float, timed: bool = False) -> Value:
     """A ratio."""
     return Value("times", ratio, timed=timed)
+
+
+def _mean(values: Sequence[float]) -> float:
+    if not values:
+        raise LookupError("there is no such token")
+    return math.fsum(values) / len(values)
 
 
 def written(item: Item | Candidate | Piece) -> str:
@@ -389,6 +406,71 @@ RACE = SubjectKind("a race", "equal", {
                    lambda of: number(max(each.largest_difference for each in of))),
 })  # fmt: skip
 
+# ---- several tokens with one forward: a batch, speculation ---------------------------------------
+
+
+@frozen
+class Ran:
+    """A batch that came to its end."""
+
+    opened: BatchOpened
+    totals: BatchTotals
+    compared: tuple[LaneCompared, ...]
+    """Its lanes beside their prompts alone, if that was asked for."""
+
+    @property
+    def equal(self) -> bool:
+        """Whether each prompt alone takes the same tokens.
+
+        Raises:
+            LookupError: None was run alone.
+        """
+        if not self.compared:
+            raise LookupError("its prompts were not run alone")
+        return all(each.difference is None for each in self.compared)
+
+
+BATCH = SubjectKind("a batch", "tokens", {
+    "tokens": ("tokens that all lanes wrote together", lambda of: count(of.totals.tokens)),
+    "forwards": ("forwards that wrote them, after the prompts", lambda of: count(of.totals.forwards)),
+    "lanes": ("how many prompts", lambda of: count(len(of.opened.lanes))),
+    "prompt_tokens": ("tokens of all prompts", lambda of: count(of.totals.prompt_tokens)),
+    "padding": ("places before prompts that were filled up with padding", lambda of: count(of.totals.padding)),
+    "rows": ("row-steps that wrote a token: one row in one forward", lambda of: count(of.totals.rows)),
+    "idle": ("row-steps of lanes that had ended", lambda of: count(of.totals.rows_after_end)),
+    "equal": ("whether each prompt alone takes the same tokens", lambda of: Value("truth", of.equal)),
+})  # fmt: skip
+
+
+def _accepted(of: DraftRound) -> int:
+    return sum(each.fate == "accepted" for each in of.drafts)
+
+
+def _acceptance(of: SpeculationTotals) -> Value:
+    if of.acceptance is None:
+        raise LookupError("nothing was drafted")
+    return probability(of.acceptance)
+
+
+ROUND = SubjectKind("a round of speculation", "taken", {
+    "taken": ("tokens that it added with one forward", lambda of: count(of.taken)),
+    "drafted": ("tokens that the draft proposed", lambda of: count(len(of.drafts))),
+    "accepted": ("how many of them were accepted", lambda of: count(_accepted(of))),
+    "text": ("the draft", lambda of: text("".join(each.text for each in of.drafts).strip())),
+})  # fmt: skip
+SPECULATION = SubjectKind("rounds of speculation", "tokens", {
+    "tokens": ("tokens that a forward added, the mean", lambda of: number(of.tokens_a_forward)),
+    "rounds": ("how many rounds", lambda of: count(of.rounds)),
+    "taken": ("tokens that they added", lambda of: count(of.taken)),
+    "drafted": ("tokens that were drafted", lambda of: count(of.drafted)),
+    "acceptance": ("the share of the drafted tokens looked at that was accepted",
+                   _acceptance),
+})  # fmt: skip
+VERIFIED = SubjectKind("speculation beside plain steps", "equal", {
+    "equal": ("whether plain steps take the same tokens", lambda of: Value("truth", of.differs is None)),
+    "tokens": ("how many were compared", lambda of: count(of.tokens)),
+})  # fmt: skip
+
 # ---- beams ------------------------------------------------------------------------------------
 
 
@@ -524,18 +606,145 @@ STRONGEST = SubjectKind("a part that was switched off", "label", {
     "parts": ("how many parts were switched off, one at a time", lambda of: count(len(of.units))),
 })  # fmt: skip
 
+# ---- steering, and learning ----------------------------------------------------------------------
+
+
+@frozen
+class Steered:
+    """What a direction does with one strength, beside random ones of its length."""
+
+    swept: StrengthsSwept
+    at: SteeredStrength
+
+
+STEERED = SubjectKind("a steered prediction", "top", {
+    "top": ("the most probable token then", lambda of: token(of.at.top_text)),
+    "top_prob": ("its probability", lambda of: probability(of.at.top_prob)),
+    "first": ("the candidate that is followed", lambda of: token(of.swept.text)),
+    "first_prob": ("its probability then", lambda of: probability(of.at.prob)),
+    "second": ("the candidate that it is compared with", lambda of: token(of.swept.other_text)),
+    "second_prob": ("its probability then", lambda of: probability(of.at.other_prob)),
+    "kl": ("how far all probabilities moved, as KL", lambda of: bits(of.at.kl_bits)),
+    "low": ("what 95 % of the random directions exceed: their KL", lambda of: bits(of.at.kl_low)),
+    "high": ("what 95 % of the random directions stay below: their KL", lambda of: bits(of.at.kl_high)),
+    "outside": ("whether it moved them further than 95 % of the random directions",
+                lambda of: Value("truth", of.at.kl_bits > of.at.kl_high)),
+    "random": ("how many random directions", lambda of: count(of.swept.random)),
+})  # fmt: skip
+
+
+@frozen
+class Learned:
+    """A model at a step of its training, when it was looked at."""
+
+    steps: tuple[TrainedStep, ...]
+    """The last ones until then, whose mean is told, as on the screen."""
+    look: TrainingLook
+    parts: tuple[str, ...]
+    """That its gradients are told of."""
+    parameters: int
+    vocabulary: int
+    """Tokens that it chooses among."""
+
+    @property
+    def pulled(self) -> str:
+        """The part whose gradient is the largest."""
+        norms = [_mean([each.norms[place] for each in self.steps]) for place in range(len(self.parts))]
+        return self.parts[norms.index(max(norms))]
+
+
+LEARNED = SubjectKind("a model that learns", "loss", {
+    "step": ("the step of its training", lambda of: count(of.steps[-1].step)),
+    "loss": ("its loss in nats on the text of the last steps, the mean",
+             lambda of: number(_mean([each.loss for each in of.steps]))),
+    "held_out": ("its loss on text that it never learns from", lambda of: number(of.look.held_out_loss)),
+    "top": ("what it expects first after its prompt", lambda of: token(of.look.candidates[0].text)),
+    "top_prob": ("the probability of that", lambda of: probability(of.look.candidates[0].prob)),
+    "text": ("what it writes after its prompt: the first 60 characters",
+             lambda of: text(" ".join(of.look.sample[:60].split()))),
+    "pulled": ("the part with the largest gradient", lambda of: text(of.pulled)),
+    "parameters": ("how many numbers it has", lambda of: count(of.parameters)),
+    "vocabulary": ("tokens that it chooses among", lambda of: count(of.vocabulary)),
+    "guess": ("the loss of a blind guess among these", lambda of: number(math.log(of.vocabulary))),
+    "tokens": ("tokens that it learned from until then", lambda of: count(of.steps[-1].tokens)),
+})  # fmt: skip
+
+# ---- what writes a logit, what is put into another text, what heads do --------------------------
+
+
+@frozen
+class Written:
+    """One writer of the residual stream, and what it adds to the difference of two logits."""
+
+    label: str
+    kind: str
+    logits: float
+    read: AttributionRead
+
+
+CONTRIBUTION = SubjectKind("a contribution", "logits", {
+    "label": ("the part: `L7 h2`, `L3 MLP`, `embedding`", lambda of: text(of.label)),
+    "kind": ("what it is: head, attention, mlp, embedding", lambda of: text(of.kind)),
+    "logits": ("what it adds, in logits", lambda of: number(of.logits)),
+    "total": ("the difference of the two logits, what all parts add", lambda of: number(of.read.reached)),
+    "token": ("the token whose logit it is", lambda of: token(of.read.tokens[0].text)),
+    "other": ("the one whose logit is taken off", lambda of: token(of.read.tokens[1].text)),
+})  # fmt: skip
+
+
+@frozen
+class Moved:
+    """Where the last token of a text begins to hold what tells it from another text."""
+
+    pair: PairPatched
+    layers: tuple[int, ...]
+    shares: tuple[float, ...]
+    """At the last token, for each layer: how much of the other text's answer comes with what is put in there."""
+
+    @property
+    def place(self) -> int:
+        """Place of the first layer with more than half.
+
+        Raises:
+            LookupError: There is none.
+        """
+        found = next((place for place, share in enumerate(self.shares) if share > 0.5), None)
+        if found is None:
+            raise LookupError("the last token holds the difference after no layer")
+        return found
+
+
+PATCHED = SubjectKind("a pair of texts, patched", "layer", {
+    "layer": ("the first layer after which the last token holds more than half of the difference, from 1",
+              lambda of: count(of.layers[of.place] + 1)),
+    "share": ("the share that it holds then", lambda of: probability(of.shares[of.place])),
+    "before": ("the share one layer before", lambda of: probability(of.shares[of.place - 1] if of.place else 0.0)),
+    "token": ("the answer of the text that is put in", lambda of: token(of.pair.token)),
+    "other": ("the answer of the text that it is put into", lambda of: token(of.pair.other)),
+})  # fmt: skip
+
+
+@frozen
+class Does:
+    """The head that does something most."""
+
+    label: str
+    layer: int
+    score: float
+
+
+DOES = SubjectKind("what a head does", "score", {
+    "label": ("its name: `L4 h4`", lambda of: text(of.label)),
+    "layer": ("its layer, from 1", lambda of: count(of.layer)),
+    "score": ("the share of its attention that does it", lambda of: probability(of.score)),
+})  # fmt: skip
+
 # ---- two models in lockstep ---------------------------------------------------------------------
 
 SURE, UNSURE = 1.0, 2.0
 """Bits of the first model's entropy: below the one it was sure of a token, from the other one on unsure."""
 Spans = Sequence[LockstepSpan]
 """Tokens that both models read whole."""
-
-
-def _mean(values: Sequence[float]) -> float:
-    if not values:
-        raise LookupError("there is no such token")
-    return math.fsum(values) / len(values)
 
 
 def _kl(spans: Spans, low: float = 0.0, high: float = math.inf) -> Value:

@@ -63,9 +63,10 @@ PARTS: Mapping[str, frozenset[str]] = {
 HIDDEN: Mapping[str, frozenset[str]] = {**PANELS, **PARTS}
 """What `hide` may name."""
 SCREENS = (
-    "attention", "attribution", "beams", "breakpoints", "compare", "compare_kv", "experts", "facts", "find",
+    "attention", "attribution", "batch", "beams", "breakpoints", "compare", "compare_kv", "experts", "facts", "find",
     "gradients", "interventions", "lens", "lockstep", "look_ahead", "merges", "modules", "own_text", "patching",
-    "positions", "profile", "prompt", "race", "sampling", "scores", "steering", "sweep", "why",
+    "positions", "profile", "prompt", "race", "sampling", "scores", "speculation", "steering", "sweep", "training",
+    "why",
 )  # fmt: skip
 """Keys, by id, that open something to look at. A lesson's file presses no others: some delete, write or end."""
 SHOWN = (*PANELS, *SCREENS)

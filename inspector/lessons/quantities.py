@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -24,15 +24,18 @@ from engine.protocol import (
 )
 from engine.settings import BY_NAME, Settings, check
 from inspector.lessons import kinds
-from inspector.lessons.actions import lens_of
+from inspector.lessons.actions import contrast, lens_of, making, sweeping
 from inspector.lessons.errors import LessonError
 from inspector.lessons.kinds import SubjectKind
 from inspector.lessons.values import Value
 from inspector.session.client import Request
 from inspector.session.controller import Controller
 from inspector.state.beams import BeamHistory
+from inspector.state.contributions import compared
 from inspector.state.lockstep import LockstepSoFar
+from inspector.state.speculation import Speculation, SpeculationTotals
 from inspector.state.timeline import Timeline
+from inspector.state.training import RECENT, whole_training
 
 Argument = str | float | bool
 Told = TypeVar("Told", bound=Record)
@@ -89,6 +92,11 @@ class Scope:
     def settings(self) -> Settings:
         """The sampler's, in force."""
         return self.controller.queries.in_force
+
+    @property
+    def answers(self) -> list[Record]:
+        """What came of the questions of the beat."""
+        return [record for request in self._asked.values() for record in request.records]
 
     @property
     def waiting(self) -> bool:
@@ -360,6 +368,67 @@ def _strongest(scope: Scope) -> protocol.HeadsSwept:
     return scope.answer(protocol.SweepHeads(scope.timeline.tip), protocol.HeadsSwept)
 
 
+@_listed(
+    "contribution('L7 h2')", kinds.CONTRIBUTION,
+    "What a part adds to the logit of the picked token, less that of the best other one; without a name the "
+    "part that adds most.",
+)  # fmt: skip
+def _contribution(scope: Scope, part: str = "") -> kinds.Written:
+    pair = compared(scope.timeline)
+    if len(pair) < 2:
+        raise LookupError("no two candidates are known")
+    read = scope.answer(protocol.Attribute(scope.timeline.tip, pair), protocol.AttributionRead)
+    parts = list(_writers(read))
+    if not part:
+        return max(parts, key=lambda each: each.logits)
+    found = next((each for each in parts if each.label.casefold() == part.casefold()), None)
+    if found is None:
+        raise LookupError(f"no part is called {part}")
+    return found
+
+
+def _writers(read: protocol.AttributionRead) -> Iterator[kinds.Written]:
+    """The writers, heads in the place of their attention where they are told apart."""
+    for part in read.parts:
+        where = f"L{part.layer + 1} " if part.layer is not None else ""
+        heads, _ = part.heads.shape
+        if not heads:
+            name = "MLP" if part.kind == "mlp" else part.kind
+            yield kinds.Written(f"{where}{name}", part.kind, read.bar(part.logits), read)
+        for head in range(heads):
+            yield kinds.Written(f"{where}h{head + 1}", "head", read.bar(part.head(head)), read)
+
+
+@_listed(
+    "patched('a girl named', 'a dog named')", kinds.PATCHED,
+    "The layer from which a text answers as another one: the other text's last token is patched in, layer after layer.",
+)  # fmt: skip
+def _patched(scope: Scope, text: str, source: str) -> kinds.Moved:
+    command = protocol.PatchPairs((protocol.PatchPair(text, source),))
+    read = scope.answer(command, protocol.PairsPatched)
+    (pair,) = read.pairs
+    last = next((each.means for each in read.places if each.place == "last"), None)
+    if pair.failure or last is None:
+        raise LookupError(pair.failure.rstrip(".") or "the texts differ at their last token")
+    return kinds.Moved(pair, read.layers, last)
+
+
+@_listed(
+    "doing('induction')", kinds.DOES,
+    "The head with the highest score over random tokens, repeated once: previous, induction or duplicate.",
+)  # fmt: skip
+def _doing(scope: Scope, what: str) -> kinds.Does:
+    if what not in ("previous", "induction", "duplicate"):
+        raise LookupError(f"{what} is not previous, induction or duplicate")
+    command = protocol.ScoreHeads(scope.timeline.tip, protocol.RepeatedTexts())
+    heads = scope.answer(command, protocol.HeadsScored).heads
+    scored = [(getattr(each, what), each) for each in heads if getattr(each, what) is not None]
+    if not scored:
+        raise LookupError("no head of this model can be scored")
+    score, head = max(scored, key=lambda each: each[0])
+    return kinds.Does(f"L{head.layer + 1} h{head.head + 1}", head.layer + 1, score)
+
+
 @_listed("lockstep", kinds.LOCKSTEP, "The readings of the completion by both models of the lockstep.")
 def _lockstep(scope: Scope) -> list[protocol.LockstepSpan]:
     spans = scope.timeline.of(LockstepSoFar).spans
@@ -395,6 +464,70 @@ def _beams(scope: Scope, place: int = 1) -> kinds.Searched:
     if ended is None or not 1 <= place <= len(ended.ranking):
         raise LookupError("no beam search with so many continuations was run in this beat")
     return kinds.Searched(ended.ranking[place - 1], ended.greedy, scope.timeline.of(BeamHistory).nodes)
+
+
+@_listed("batch", kinds.BATCH, "The batch of this beat.")
+def _batch(scope: Scope) -> kinds.Ran:
+    opened = next((each for each in reversed(scope.since) if isinstance(each, protocol.BatchOpened)), None)
+    ended = next((each for each in reversed(scope.since) if isinstance(each, protocol.BatchEnded)), None)
+    if opened is None or ended is None:
+        raise LookupError("no batch was run in this beat")
+    compared = (each for each in scope.since if isinstance(each, protocol.LaneCompared))
+    return kinds.Ran(opened, ended.totals, tuple(compared))
+
+
+@_listed("round", kinds.ROUND, "The last round of speculation of this beat.")
+def _round(scope: Scope) -> protocol.DraftRound:
+    rounds = [each for each in scope.since if isinstance(each, protocol.DraftRound) and each.stage == "taken"]
+    if not rounds:
+        raise LookupError("no round was taken in this beat")
+    return rounds[-1]
+
+
+@_listed("speculation", kinds.SPECULATION, "All rounds since the draft was chosen.")
+def _speculation(scope: Scope) -> SpeculationTotals:
+    totals = scope.timeline.of(Speculation).totals
+    if not totals.rounds:
+        raise LookupError("no round was taken")
+    return totals
+
+
+@_listed("verified", kinds.VERIFIED, "The speculated tokens, decoded again by plain steps in this beat.")
+def _verified(scope: Scope) -> protocol.SpeculationVerified:
+    found = next((each for each in scope.since if isinstance(each, protocol.SpeculationVerified)), None)
+    if found is None:
+        raise LookupError("nothing was verified in this beat")
+    return found
+
+
+@_listed(
+    "steered(2, 'She saw a cat.', 'She saw a dog.')", kinds.STEERED,
+    "The prediction with a direction added at the last token, this many times: toward one text and away from another; "
+    "without texts toward happy and away from sad.",
+)  # fmt: skip
+def _steered(scope: Scope, strength: float, toward: str = "", away: str = "") -> kinds.Steered:
+    made = scope.answer(making(contrast(toward, away), scope.timeline), protocol.DirectionMade)
+    swept = scope.answer(sweeping(made.direction, scope.timeline), protocol.StrengthsSwept)
+    if (found := swept.at(strength)) is None:
+        tried = ", ".join(f"{each.strength:g}" for each in swept.strengths)
+        raise LookupError(f"{strength:g} is not tried; tried are {tried}")
+    added = protocol.Intervention("direction", swept.layer, None, found.strength, made.direction)
+    scope.answer(protocol.Intervene(swept.node, (added,)), protocol.Intervened)  # its screen shows that, too
+    return kinds.Steered(swept, found)
+
+
+@_listed(
+    "learned(100)",
+    kinds.LEARNED,
+    "The training that comes with the program, after a step: the first, or a multiple of 50 up to 4,000.",
+)
+def _learned(scope: Scope, step: int) -> kinds.Learned:
+    training = whole_training()
+    begun, look = training.begun, next((each.look for each in training.looks if each.step == step), None)
+    if begun is None or look is None:
+        raise LookupError(f"it was not looked at after {step} steps")
+    until = [each for each in training.steps if each.step <= step]
+    return kinds.Learned(tuple(until[-RECENT:]), look, begun.parts, begun.parameters, begun.vocabulary)
 
 
 @_listed("rerolls('girl')", kinds.REROLLS, "The draws of this beat; with a token, how often it was drawn.")

@@ -22,7 +22,7 @@ COLUMNS = 76
 """Of the card in a terminal of 80."""
 TEXT, QUESTION, WHY, HINT, TO_DO = 2, 1, 3, 1, 2
 """Lines of its parts in 24 rows."""
-NO_PROMPT = frozenset({"tokens", "merged"})
+NO_PROMPT = frozenset({"tokens", "merged", "learned"})
 """Functions that need none."""
 
 
@@ -311,7 +311,7 @@ def _check_prompt(lesson: Lesson, faults: Faults) -> None:
         for needs in steps:
             if isinstance(needs, LessonAction):
                 there = there or needs.name == "prompt"
-                wanted = needs.name != "set"
+                wanted = needs.name not in ("set", "training")
             else:
                 wanted = bool(needs.names() & (FUNCTIONS.keys() - NO_PROMPT))
             if wanted and not there:

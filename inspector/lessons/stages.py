@@ -175,10 +175,15 @@ class LiveStage:
 
     def _send(self, wanted: LessonAction | Command) -> None:
         self._controller.timeline.select(None)
-        for command in wanted.commands(self._controller) if isinstance(wanted, LessonAction) else [wanted]:
+        commands = wanted.commands(self._controller) if isinstance(wanted, LessonAction) else [wanted]
+        if not commands and self._begun and wanted in self.left:
+            self._number += 1  # it asks nothing of the engine, and no record will tell that it was done
+        for command in commands:
             if isinstance(command, Configure):
                 self._controller.setup.configure(command.settings, self._ended)
             elif not self._holds(command):
+                if isinstance(command, Prefill):
+                    self._controller.setup.prompt = command  # forms begin with the prompt on show
                 self._controller.client.request(command, self._ended)
 
     def _ended(self, request: Request[Any]) -> None:

@@ -21,6 +21,7 @@ TOPICS: tuple[tuple[str, str, str], ...] = (
     ("parts/servers", "Recorded requests", "of a server: record, open and compare them"),
     ("parts/browser", "In a browser", "a class that watches, who may come in, keys that browsers take"),
     ("learning", "Learning and teaching", "take a lesson, give one before a class"),
+    ("courses", "Courses for teachers", "three courses: times, talking points, questions to the class"),
     ("lessons", "Writing lessons", "the form of a lesson, how to check and record it"),
     ("parts/tokenizer", "Tokenizer", "how a text becomes tokens, merge by merge"),
     ("parts/embedding", "Embedding", "from an id to a list of numbers"),

@@ -296,7 +296,7 @@ class ToolActions:
         return None
 
     def point(self, *place: int) -> None:
-        """Choose what its own screen shows: a layer, a layer and a head, counted from 1."""
+        """Choose what its own screen shows: a layer, or a layer and a head, counted from 1; a strength; a step."""
 
     def pressed(self, key: str) -> None:
         """A key of the main screen is about to do what it does."""

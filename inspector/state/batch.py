@@ -33,6 +33,8 @@ from engine.protocol import (
 from inspector.state.capability import CapabilityState, ReplayStop
 
 LaneState = Literal["waiting", "prefill", "live", "ended"]
+EXAMPLES = ("The dog was", "Tom and his mom went to the park. They saw a")
+"""Prompts after the session's own, until a person types others."""
 
 
 @slotted

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from engine.frozen import frozen
@@ -10,6 +11,8 @@ from engine.protocol import CheckpointSaved, Record, TrainedStep, TrainingBegun,
 
 RECORDING = Path(__file__).with_name("training.jsonl.gz")
 """Records of a longer training, a line each as `engine.wire` writes them: what `inspector.demo.train` recorded."""
+RECENT = 10
+"""Steps whose mean is shown as the present figure."""
 
 
 @frozen
@@ -63,6 +66,15 @@ class TrainingSoFar:
         self.steps = [each for each in self.steps if same and each.step <= record.step]
         self.looks = [each for each in self.looks if same and each.step <= record.step]
         self.checkpoints = [each for each in self.checkpoints if same and each.step <= record.step]
+
+
+@cache
+def whole_training() -> TrainingSoFar:
+    """The training that comes with the program, up to its end."""
+    made = TrainingSoFar()
+    for record in recorded():
+        made.apply(record)
+    return made
 
 
 def recorded() -> Iterator[Record]:

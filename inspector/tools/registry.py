@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from engine.protocol import OpenLockstep
 from inspector.config.directions import Steering
 from inspector.lessons.catalogue import Listed
@@ -45,6 +47,9 @@ from inspector.tools.training.tool import TRAINING
 from inspector.tools.tree.tool import TREE
 from inspector.tools.turns.tool import TURNS
 from inspector.tools.typed_text.tool import TYPED_TEXT
+
+if TYPE_CHECKING:
+    from inspector.lessons.courses import CoursePlace
 
 TOOLS: tuple[Tool, ...] = (
     BREAKPOINTS,
@@ -91,15 +96,18 @@ FOLLOWING = tuple(tool for tool in TOOLS if tool not in (BREAKPOINTS, EXPORT, RE
 """The tools of a program that follows a session of somebody else: none that writes, or opens anything else."""
 
 
-def with_lesson(listed: Listed, present: bool = False, beat: int | None = None) -> tuple[Tool, ...]:
+def with_lesson(
+    listed: Listed, present: bool = False, beat: int | None = None, course: CoursePlace | None = None
+) -> tuple[Tool, ...]:
     """The tools of a program that begins with a lesson.
 
     Args:
         listed: The lesson.
         present: Whether to present it.
         beat: The one to begin with, from 0; None for where it was left, or for the first one before a class.
+        course: The course that the lesson is taken in; None for none.
     """
-    return tuple(lessons(listed, present, beat) if tool is LESSONS else tool for tool in TOOLS)
+    return tuple(lessons(listed, present, beat, course) if tool is LESSONS else tool for tool in TOOLS)
 
 
 def with_against(against: OpenLockstep) -> tuple[Tool, ...]:

@@ -118,7 +118,7 @@ def learner(request: pytest.FixtureRequest) -> Opened:
     """A learner at the module's `LESSON`, begun as `@pytest.mark.lesson(...)`, or the test's own parameters, say."""
     from tests.inspector.lessons.playing import on_lesson
 
-    wanted = options(request, "lesson", "listed", "size", "recorded", "present", "beat")
+    wanted = options(request, "lesson", "listed", "size", "recorded", "present", "beat", "course")
     return Opened(partial(on_lesson, **{"listed": getattr(request.module, "LESSON", None), **wanted}))
 
 

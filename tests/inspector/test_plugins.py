@@ -456,12 +456,12 @@ def test_a_lesson(install: Install, tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "+++" in found["wrong"].problem
     assert found["none"].problem
     assert main(["learn"]) == 0
-    listing = capsys.readouterr()
-    assert "14  A lesson of mine" in listing.out
+    listing, number = capsys.readouterr(), len(catalogue.ORDER) + 1
+    assert f"{number}  A lesson of mine" in listing.out
     assert "Plug-in wrong (teach 1.0) is left out" in listing.err
-    assert catalogue.find("14").lesson.title == catalogue.find("a lesson of mine").lesson.title
-    with pytest.raises(EngineError, match="There is no lesson 15"):
-        catalogue.find("15")
+    assert catalogue.find(str(number)).lesson.title == catalogue.find("a lesson of mine").lesson.title
+    with pytest.raises(EngineError, match=f"There is no lesson {number + 1}"):
+        catalogue.find(str(number + 1))
 
 
 # ---- the start pays nothing ---------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""`inspector learn`, `lesson` and `notes`: lessons listed and begun, what authors need, the notes of a presenter."""
+"""`inspector learn`, `lesson` and `notes`: lessons and courses begun, what authors need, the notes of a presenter."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine.errors import EngineError
-from engine.files import replacing, typed
+from engine.files import free, replacing, typed
 from engine.settings import LoadSettings, Settings
 from inspector.cli import screen
 from inspector.cli.exit import BAD_INPUT, OK, note, output
@@ -21,11 +21,13 @@ from inspector.cli.flags import EXIT_STATUS, Parser, Subcommand, add_theme, comm
 if TYPE_CHECKING:
     from inspector.lessons.catalogue import Listed
     from inspector.lessons.check import Examination
+    from inspector.lessons.courses import CoursePlace
     from inspector.lessons.errors import LessonError
     from inspector.lessons.headless import HeadlessSession
     from inspector.lessons.lesson import Lesson
     from inspector.lessons.play import LessonPlay
 
+STDOUT = "-"
 LONGEST_ANSWER = 1000
 """Characters of a line that are read at once."""
 
@@ -36,17 +38,26 @@ def learn_parser() -> Parser:
         "learn",
         "Learn how a language model generates text, in lessons inside the program: predict, try it, and see. Without a "
         "LESSON they are listed.",
-        EXIT_STATUS,
+        f"A course of your own, and the report: inspector/help/learning.md. {EXIT_STATUS}",
     )
     add = made.add_argument
-    add("lesson", metavar="LESSON", nargs="?", help="number or name of a lesson, or a file of your own")
+    add("lesson", metavar="LESSON", nargs="?", help="number or name of a lesson, or a file of your own; with --course "
+        "one of its parts")  # fmt: skip
+    add("--course", metavar="NAME", help="take a course: lessons in order, from the first that isn't done; NAME.toml "
+        "is one of your own")  # fmt: skip
+    add(
+        "--plan",
+        action="store_true",
+        help="print the course's page for the teacher: times and talking points",
+    )
+    add("--report", nargs="?", const=STDOUT, metavar="FILE", help="write what you did, predicted and saw, in all "
+        "lessons, in LESSON or in the course: .md, .html or .jsonl; without FILE print it")  # fmt: skip
+    add("--force", action="store_true", help="replace the report if it exists")
     add("--recorded", action="store_true", help="play the lesson from its recording, without a model")
-    add("--plain", action="store_true", help="hold the lesson as a dialogue of lines on standard input and output, "
-                                             "for screen "
-        "readers; where its model can't be loaded, from its recording")  # fmt: skip
-    add("--present", action="store_true", help="present to a class: one panel, 60 columns wide; run `inspector "
-                                               "notes` in a "
-        "second terminal for the speaker's notes")  # fmt: skip
+    add("--plain", action="store_true", help="hold the lesson as a dialogue of lines on standard input and output, for "
+        "screen readers; where its model can't be loaded, from its recording")  # fmt: skip
+    add("--present", action="store_true", help="present to a class: one panel, 60 columns wide; run `inspector notes` "
+        "in a second terminal for the speaker's notes")  # fmt: skip
     add("--from", dest="beat", metavar="N", type=whole, help="begin with beat N (default: where you left the lesson; "
         "with --present, the first beat)")  # fmt: skip
     add_theme(made)
@@ -57,29 +68,30 @@ def run_learn(args: Namespace) -> int:
     """Run `inspector learn`.
 
     Raises:
-        EngineError: There is no such lesson, or no terminal.
+        EngineError: There is no such lesson or course, or no terminal.
     """
-    from inspector import plugins
-    from inspector.lessons.catalogue import all_lessons, find
-    from inspector.lessons.catalogue import listed as read
+    from inspector.lessons.catalogue import find
 
-    if args.lesson is None:
-        for plugin in plugins.load_all(read, (plugins.LESSONS,)):
-            if plugin.problem:
-                note(plugin.sentence)
-        for listed in all_lessons():
-            own = listed.lesson
-            print(f"{listed.number:>2}  {own.title:<24}{own.minutes:>3g} min  {own.about}")
-        return OK
-    listed = find(args.lesson)
+    if args.report is not None:
+        return _report(args)
+    if args.plan:
+        return _plan(args)
+    if args.lesson is None and args.course is None:
+        return _list()
+    place = _place(args) if args.course is not None else None
+    listed = place.listed if place is not None else find(args.lesson)
     beat = _beat(listed, args.beat)
     if args.plain:
-        return _plain(listed, args.recorded, beat)
+        if place is not None:
+            _plain_course(place, args.recorded, beat)
+        else:
+            _plain(listed, args.recorded, beat)
+        return OK
     screen.check_terminal(instead="Without one, use inspector learn --plain.")
     from inspector.session.playback import Opening, checked
     from inspector.tools.registry import with_lesson
 
-    tools = with_lesson(listed, args.present, beat)
+    tools = with_lesson(listed, args.present, beat, place)
     recorded = args.recorded or not _has_mlx()
     trace = Opening(checked(listed.trace), play=True) if recorded else None
     app = screen.application()(
@@ -87,6 +99,89 @@ def run_learn(args: Namespace) -> int:
         trace=trace, tools=tools, theme=args.theme or "",
     )  # fmt: skip
     return screen.run_app(app)
+
+
+def _list() -> int:
+    """Print all lessons, and all courses with what was done of them."""
+    from inspector import plugins
+    from inspector.display import visible
+    from inspector.lessons.catalogue import Progress, all_lessons
+    from inspector.lessons.catalogue import listed as read
+    from inspector.lessons.courses import shipped_courses
+
+    for plugin in plugins.load_all(read, (plugins.LESSONS,)):
+        if plugin.problem:
+            note(plugin.sentence)
+    out, progress = output(), Progress().read()
+    for listed in all_lessons():
+        own = listed.lesson
+        out.write(visible(f"{listed.number:>2}  {own.title:<26}{own.minutes:>3g} min  {own.about}") + "\n")
+    out.write("\nCourses, with --course NAME:\n")
+    for course in shipped_courses():
+        done = f"{course.done(progress)} of {len(course.parts)} lessons done"
+        out.write(visible(f"    {course.id:<26}{course.minutes:>3g} min  {done}. {course.about}") + "\n")
+    return OK
+
+
+def _place(args: Namespace) -> CoursePlace:
+    """The part of a course to begin with: the one that is named, or else the first that isn't done."""
+    from inspector.lessons.catalogue import Progress
+    from inspector.lessons.courses import CoursePlace, find_course
+
+    course = find_course(args.course)
+    if args.lesson is not None:
+        return CoursePlace(course, course.find(args.lesson))
+    progress = Progress().read()
+    if not args.present and course.done(progress) == len(course.parts):
+        note(f"All lessons of {course.title} are done; it begins again. --report writes what you did.")
+    return CoursePlace(course, 0 if args.present else course.next(progress))
+
+
+def _plan(args: Namespace) -> int:
+    """Print a course's page for the teacher."""
+    from inspector.lessons.courses import find_course
+    from inspector.tools.export.courses import plan
+
+    if args.course is None:
+        raise EngineError("--plan is of a course.", "Add --course NAME.")
+    output().write(plan(find_course(args.course)))
+    return OK
+
+
+def _report(args: Namespace) -> int:
+    """Write what was done, predicted and seen."""
+    from inspector.display import visible
+    from inspector.lessons.catalogue import find
+    from inspector.lessons.courses import find_course
+    from inspector.tools.export.report import Report, document, seen
+
+    course = find_course(args.course) if args.course is not None else None
+    lesson = None
+    if args.lesson is not None:
+        lesson = course.parts[course.find(args.lesson)].listed if course is not None else find(args.lesson)
+    report = Report(seen(), course, lesson.lesson if lesson is not None else None)
+    if args.report == STDOUT:
+        output().write(document(report, "md"))
+        return OK
+    path = free(typed(args.report), args.force)
+    text = document(report, path.suffix.lstrip(".").lower())
+    with replacing(path, args.force) as file:
+        file.write(text.encode())
+    note(f"{visible(str(path))}: {report.summary}")
+    return OK
+
+
+def _plain_course(place: CoursePlace, recorded: bool, beat: int | None) -> None:
+    """Hold the lessons of a course as dialogues, one after another, until whoever answers leaves."""
+    from inspector.display import visible
+
+    following: CoursePlace | None = place
+    while following is not None:
+        output().write(visible(f"{following.course.title}, {following.named}.") + "\n")
+        if not _plain(following.listed, recorded, beat):
+            return
+        following, beat = following.following, None
+    output().write("The course is at its end. --report writes what you did, predicted and saw.\n")
 
 
 def _beat(listed: Listed, number: int | None) -> int | None:
@@ -98,10 +193,15 @@ def _beat(listed: Listed, number: int | None) -> int | None:
     return number - 1 if number is not None else None
 
 
-def _plain(listed: Listed, recorded: bool, beat: int | None) -> int:
-    """Hold a lesson as a dialogue; from its recording, where its model can't be loaded."""
+def _plain(listed: Listed, recorded: bool, beat: int | None) -> bool:
+    """Hold a lesson as a dialogue; from its recording, where its model can't be loaded.
+
+    Returns:
+        Whether it came to its end.
+    """
     from inspector.lessons.catalogue import LessonProgress, Progress
     from inspector.lessons.dialogue import LessonDialogue
+    from inspector.lessons.journal import Journal
 
     out = output()
     if sys.stdin is None:
@@ -122,9 +222,11 @@ def _plain(listed: Listed, recorded: bool, beat: int | None) -> int:
         return answer or None
 
     def keep() -> None:
-        """Keep how far it is, as the screen does; a file that can't be written is no reason to stop."""
+        """Keep how far it is and what was seen, as the screen does; a file that can't be written ends nothing."""
         try:
             Progress().keep(play.lesson.id, play.progress)
+            Journal().add(play.seen)
+            play.seen.clear()
         except EngineError as error:
             note(f"Progress isn't kept: {error}")
 
@@ -136,8 +238,7 @@ def _plain(listed: Listed, recorded: bool, beat: int | None) -> int:
             else LessonProgress(beat)
         )
         play.know(known, known.beat)
-        LessonDialogue(session, play, ask, tell, known.beat, keep).hold()
-    return OK
+        return LessonDialogue(session, play, ask, tell, known.beat, keep).hold()
 
 
 def _begun(listed: Listed, recorded: bool, stack: ExitStack) -> tuple[HeadlessSession, LessonPlay]:
@@ -185,7 +286,11 @@ def lesson_parser() -> Parser:
         f"The format: inspector/help/lessons.md. {EXIT_STATUS} check: 2 if anything is wrong.",
     )
     made.add_argument("verb", choices=tuple(VERBS), metavar="VERB", help="new, check, record or run")
-    made.add_argument("file", metavar="FILE", help="the lesson: a Markdown file, NAME.md")
+    made.add_argument(
+        "file",
+        metavar="FILE",
+        help="the lesson: a Markdown file, NAME.md; check also takes a course, NAME.toml",
+    )
     made.add_argument("--force", action="store_true",
                       help="new: replace the file if it exists; record: write it even if the check fails")  # fmt: skip
     check = made.add_argument_group("check").add_argument
@@ -251,9 +356,12 @@ def _learn(args: Namespace) -> int:
 
 def _check(args: Namespace) -> int:
     from inspector.lessons.check import OWN_DTYPES, check_live
+    from inspector.lessons.courses import ENDING
 
     if args.dtype and args.all_dtypes:
         raise EngineError("--dtype and --all-dtypes were both given.", "Leave one of them out.")
+    if args.file.endswith(ENDING):
+        return _check_course(args)
     lesson, faults = _read_checked(_lesson_path(args))
     if lesson is None or faults or args.static:
         return _faults_told(args, faults, lesson)
@@ -266,6 +374,19 @@ def _check(args: Namespace) -> int:
         for examined in runs:
             output().writelines(f"{line}\n" for line in _computed(examined))
     return _faults_told(args, faults, lesson)
+
+
+def _check_course(args: Namespace) -> int:
+    """Name all that is wrong with a course's file; its lessons are checked by themselves."""
+    from inspector.display import visible
+    from inspector.lessons.courses import read_course
+
+    course, faults = read_course(typed(args.file))
+    parts = len(course.parts) if course is not None else 0
+    fine = f"{args.file}: nothing is wrong in {parts} part{'s' * (parts != 1)}."
+    lines = [fault.at(args.file) for fault in faults] or [fine]
+    output().writelines(f"{visible(line)}\n" for line in lines)
+    return BAD_INPUT if faults else OK
 
 
 def _read_checked(path: Path) -> tuple[Lesson | None, list[LessonError]]:

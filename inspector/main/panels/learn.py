@@ -20,7 +20,7 @@ DIVIDERS = ("left_narrower", "left_wider", "divider_up", "divider_down")
 SECTIONS: Mapping[str, Sequence[tuple[tuple[str, ...], str, str]]] = {
     "Learn": (
         (("lessons",), "Lessons", "predict, do it, and see"),
-        (("all_lessons",), "All lessons", "the list, to begin another"),
+        (("all_lessons",), "All lessons", "the list, and courses"),
         (("training",), "Training", "watch a model learn"),
         (("tour",), "Tour", "a stop at each tab"),
         (("present",), "Present", "to a class, in large type"),

@@ -33,7 +33,7 @@ from inspector.keys import key_for
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
 from inspector.scales import milliseconds, percent, size
-from inspector.state.batch import BatchSoFar, LaneSoFar
+from inspector.state.batch import EXAMPLES, BatchSoFar, LaneSoFar
 from inspector.tools.batch.tool import BATCH_SCREEN, BatchControl
 from inspector.tools.batch.words import compared_words, difference_words, ending, held_words, totals_words
 from inspector.widgets.actions import ActionTable, dialog_table, note
@@ -379,8 +379,6 @@ class BatchDialog(Dialog[TypedPrompts]):
 
 # ---- the screen ---------------------------------------------------------------------------------
 
-EXAMPLES = ("The dog was", "Tom and his mom went to the park. They saw a")
-"""After the session's own prompt, until a person types others."""
 REPLACED = "Draws took the place of this batch"
 LOW = 20
 """Rows below which one panel is shown at a time."""

@@ -24,6 +24,9 @@ from inspector.widgets.fields import Choice, SafeInput, Ticks
 PICTURE = "svg"
 LESSON = "lesson"
 """The web page of a lesson, where its recording is on show."""
+REPORT = "report"
+"""The report on lessons, where something was seen of any."""
+REPORT_STEM = "lessons-report"
 
 
 @frozen
@@ -39,12 +42,14 @@ class Exportable:
 
 
 def kinds() -> list[Exportable]:
-    """All that can be made, a lesson's page last."""
+    """All that can be made, what is of lessons last."""
     page = "the whole lesson as a page that asks, shows what was recorded, and needs no program"
+    report = "what you did in lessons: predicted, done and seen; a name that ends in .md or .jsonl gets that"
     return [
         *(Exportable(each.name, each.label, each.purpose, each.evidence) for each in formats().values()),
         Exportable(PICTURE, "picture", "the screen as it stands, as SVG"),
         Exportable(LESSON, "lesson's page", page),
+        Exportable(REPORT, "report", report),
     ]
 
 
@@ -55,6 +60,7 @@ class ExportDialog(Dialog[Wanted]):
         name: The kind that is chosen at first.
         stem: The file's name without its end.
         lesson: Whether a lesson's recording is on show.
+        learned: Whether there is something to report on lessons.
         looked: Names of what was looked at.
         without: Those of it that are not ticked.
         nothing: The sentence where nothing was.
@@ -75,6 +81,7 @@ class ExportDialog(Dialog[Wanted]):
         name: str,
         stem: str,
         lesson: bool = False,
+        learned: bool = False,
         looked: Sequence[str] = (),
         without: Collection[str] = (),
         nothing: str = "",
@@ -82,7 +89,8 @@ class ExportDialog(Dialog[Wanted]):
         super().__init__()
         self._looked, self._without, self._nothing = looked, without, nothing
         self._stem = stem
-        self._kinds = [each for each in kinds() if lesson or each.name != LESSON]
+        absent = {name for name, there in ((LESSON, lesson), (REPORT, learned)) if not there}
+        self._kinds = [each for each in kinds() if each.name not in absent]
         self._kind = next((each for each in self._kinds if each.name == name), self._kinds[0])
         """The one that is chosen."""
         self._destination = Destination("Export")
@@ -98,8 +106,7 @@ class ExportDialog(Dialog[Wanted]):
             yield Label("views that were opened", classes="field-label", markup=False)
             yield Ticks(self._looked, unticked, id="export-ticks") if self._looked else Remark(self._nothing)
         yield Label("file", classes="field-label", markup=False)
-        end = _end(self._kind.name)
-        yield SafeInput(f"{self._stem}.{end}", f"session.{end}", id="export-path")
+        yield SafeInput(self._file_name, f"session.{_end(self._kind.name)}", id="export-path")
         yield Remark(visible(directory_hint()), id="export-remark")
 
     def on_mount(self) -> None:
@@ -113,12 +120,15 @@ class ExportDialog(Dialog[Wanted]):
     @on(Choice.Changed, "#export-what")
     def _chosen(self, message: Choice.Changed) -> None:
         """Describe the kind, and let the file's name end so, if it ended in a name of these before."""
+        field = self.query_one("#export-path", SafeInput)
+        untouched = field.value == self._file_name
         self._kind = self._kinds[message.choice.chosen]
         self.query_one("#export-purpose", Remark).say(self._kind.purpose)
         self.query_one("#export-evidence").display = self._kind.evidence
-        field = self.query_one("#export-path", SafeInput)
         before, dot, end = field.value.rpartition(".")
-        if dot and any(end == each.name for each in self._kinds):
+        if untouched:
+            field.value = self._file_name
+        elif dot and any(end == each.name for each in self._kinds):
             field.value = f"{before}.{_end(self._kind.name)}"
 
     @on(Input.Changed, "#export-path")
@@ -136,6 +146,12 @@ class ExportDialog(Dialog[Wanted]):
             self.dismiss(Wanted(self._kind.name, path, force, frozenset(self._unticked())))
 
     @property
+    def _file_name(self) -> str:
+        """The file's name, until a person types another one."""
+        stem = REPORT_STEM if self._kind.name == REPORT else self._stem
+        return f"{stem}.{_end(self._kind.name)}"
+
+    @property
     def tick_word(self) -> str:
         """The word for the key that ticks what was looked at."""
         return "tick" if isinstance(self.focused, Ticks) else ""
@@ -147,7 +163,7 @@ class ExportDialog(Dialog[Wanted]):
 
 def _end(name: str) -> str:
     """The end of a file's name."""
-    return "html" if name == LESSON else name
+    return "html" if name in (LESSON, REPORT) else name
 
 
 def stem(title: str) -> str:

@@ -218,7 +218,7 @@ def _report_figures(recording: Recording) -> list[str]:
         *settings_figures(recording),
         *totals(recording.timeline, recording.items),
     )
-    return ["## Figures", "", *_markdown_table(("what", "value"), pairs)]
+    return ["## Figures", "", *markdown_table(("what", "value"), pairs)]
 
 
 def _captions(recording: Recording, branches: Sequence[TreePath]) -> list[str]:
@@ -233,7 +233,7 @@ def _captions(recording: Recording, branches: Sequence[TreePath]) -> list[str]:
         return []
     heading = ("step", "token", "what it shows", "on another branch")
     columns = len(heading) if any(row[-1] for row in rows) else len(heading) - 1
-    table = _markdown_table(heading[:columns], [row[:columns] for row in rows])
+    table = markdown_table(heading[:columns], [row[:columns] for row in rows])
     return ["## Captions and notes", "", *table]
 
 
@@ -258,7 +258,7 @@ def _surprises(items: Sequence[Item]) -> list[str]:
         for step in surprising
     ]  # fmt: skip
     heading = ("step", "token", "probability", "bits", "rank", "likeliest")
-    return ["## Surprises", "", *_markdown_table(heading, table, "rlrrrl")]
+    return ["## Surprises", "", *markdown_table(heading, table, "rlrrrl")]
 
 
 def _branches(paths: Sequence[TreePath]) -> list[str]:
@@ -266,7 +266,7 @@ def _branches(paths: Sequence[TreePath]) -> list[str]:
         return []
     table = [(path.title, str(path.fork), path.text, count(path.tokens), path.perplexity) for path in paths]
     heading = ("branch", "from step", "how it continues", "tokens", "perplexity")
-    return ["## Branches", "", *_markdown_table(heading, table, "lrlrr")]
+    return ["## Branches", "", *markdown_table(heading, table, "lrlrr")]
 
 
 def _looked_at(recording: Recording) -> list[str]:
@@ -305,7 +305,7 @@ def _markdown_cell(made: Element) -> str:
 def _step_rows(items: Sequence[Item]) -> list[str]:
     table = [_step_row(item) for item in items if isinstance(item, Step)]
     heading = ("step", "token", "probability", "sampler", "bits", "rank", "model entropy", "time", "KV")
-    return ["## Steps", "", *_markdown_table(heading, table, "rlrrrrrrr")] if table else []
+    return ["## Steps", "", *markdown_table(heading, table, "rlrrrrrrr")] if table else []
 
 
 def _step_row(step: Step) -> Sequence[str]:
@@ -319,7 +319,14 @@ def _place(item: Item) -> str:
     return str(item.index + 1) if isinstance(item, Step) else "prompt"
 
 
-def _markdown_table(heading: Sequence[str], lines: Iterable[Sequence[str]], align: str = "") -> Iterator[str]:
+def markdown_table(heading: Sequence[str], lines: Iterable[Sequence[str]], align: str = "") -> Iterator[str]:
+    """A table in Markdown, line by line.
+
+    Args:
+        heading: Names of its columns.
+        lines: Its rows; printable.
+        align: A letter for each column, `r` for numbers.
+    """
     return _table_lines(heading, *([escaped(cell) for cell in line] for line in lines), align=align)
 
 

@@ -1,4 +1,4 @@
-"""A folder of pages with an index, which any static host serves: lessons, recordings, and the pages of the help.
+"""A folder of pages with an index, which any static host serves: courses, lessons, recordings, the pages of the help.
 
 Each page stands alone, as those of one session and one lesson do; links between them are relative, and no page asks
 another host for anything.
@@ -9,9 +9,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from html import escape
 from pathlib import Path
-from typing import Any
 
 from markdown_it import MarkdownIt
 from markdown_it.renderer import RendererHTML
@@ -19,15 +17,18 @@ from markdown_it.token import Token
 
 from inspector.display import visible
 from inspector.lessons.catalogue import shipped
+from inspector.lessons.courses import shipped_courses
 from inspector.main.elements import element, written
 from inspector.main.evidence import ExportPart
 from inspector.main.help_pages import PAGES, TOPICS
 from inspector.main.help_pages import page as help_page
 from inspector.tools.export.documents import web_page
 from inspector.tools.export.lesson_page import page as lesson_page
-from inspector.tools.export.markup import filled
+from inspector.tools.export.markup import framed, scrollable
 from inspector.tools.export.recording import read
 
+_LESSON = re.compile(r"\.\./lessons/shipped/([\w-]+)\.md")
+"""How the page of courses links a lesson's file."""
 WHAT = "A step debugger for text generation with language models"
 
 
@@ -42,7 +43,10 @@ def site(traces: Mapping[str, Path], parts: Sequence[ExportPart]) -> Iterator[tu
         EngineError: A recording can't be read.
     """
     lessons, recordings = [], []
-    for each in shipped():
+    courses = shipped_courses()
+    lists_of = (shipped(), *([part.listed for part in each.parts] for each in courses))
+    known_lessons = {each.path: each for some in lists_of for each in some}
+    for each in known_lessons.values():
         place = f"lessons/{each.path.stem}.html"
         yield place, lesson_page(each.lesson, each.trace, parts)
         minutes = f"{each.lesson.minutes:g} minutes. " if each.lesson.minutes else ""
@@ -58,8 +62,12 @@ def site(traces: Mapping[str, Path], parts: Sequence[ExportPart]) -> Iterator[tu
     for name, title, _ in helps:
         yield f"help/{name}.html", _help(name, title, known)
     told = [(f"help/{name}.html", title, about) for name, title, about in helps]
-    lists = (("Lessons", lessons), ("Recordings", recordings), ("Help", told))
-    yield "index.html", _framed("mlx-inspector", WHAT, "".join(map(_listed, lists)))
+    taught = [
+        (f"help/courses.html#{anchor(each.title)}", each.title, f"{each.minutes:g} minutes. {each.about}")
+        for each in courses
+    ]
+    lists = (("Courses", taught), ("Lessons", lessons), ("Recordings", recordings), ("Help", told))
+    yield "index.html", framed("mlx-inspector", WHAT, "".join(map(_listed, lists)))
 
 
 def _listed(heading_and_rows: tuple[str, Sequence[tuple[str, str, str]]]) -> str:
@@ -81,15 +89,19 @@ def _help(name: str, title: str, known: Iterable[str]) -> str:
     tokens = markdown.parse(text.partition("\n")[2])
     for place, (token, after) in enumerate(zip(tokens, [*tokens[1:], None], strict=True)):
         if token.type == "heading_open" and after is not None:
-            token.attrSet("id", re.sub(r"[^\w\- ]", "", after.content.lower()).replace(" ", "-"))
+            token.attrSet("id", anchor(after.content))
         if token.type == "th_open" and after is not None and not after.content:
             token.tag = tokens[place + 2].tag = "td"  # a screen reader would read out an empty heading
-        if token.type in ("table_open", "fence", "code_block"):  # what is wide scrolls, with the keyboard too
-            token.attrSet("tabindex", "0")
+        scrollable(token)
         token.children = [*_linked(token.children or [], name, set(known))]
     body = RendererHTML().render(tokens, markdown.options, {})
     up = written(element("nav", element("a", "All pages", href=home)))
-    return _framed(title, "The help of mlx-inspector", up + body)
+    return framed(title, "The help of mlx-inspector", up + body)
+
+
+def anchor(heading: str) -> str:
+    """The name by which a link leads to a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
 def _linked(tokens: Iterable[Token], name: str, known: set[str]) -> Iterator[Token]:
@@ -99,6 +111,11 @@ def _linked(tokens: Iterable[Token], name: str, known: set[str]) -> Iterator[Tok
         if token.type == "link_open":
             href = str(token.attrGet("href"))
             place, _, heading = href.partition("#")
+            if lesson := _LESSON.fullmatch(place):
+                token.attrSet("href", f"../lessons/{lesson[1]}.html")
+                open_links.append(True)
+                yield token
+                continue
             page = posixpath.normpath(posixpath.join(posixpath.dirname(name), place)).removesuffix(".md")
             kept = href.startswith("https://") or page in known
             open_links.append(kept)
@@ -111,8 +128,3 @@ def _linked(tokens: Iterable[Token], name: str, known: set[str]) -> Iterator[Tok
         elif token.type == "link_close" and not open_links.pop():
             continue
         yield token
-
-
-def _framed(title: str, kicker: str, content: str) -> str:
-    slots: dict[str, Any] = {"title": escape(title), "kicker": escape(kicker), "content": content}
-    return filled("site.html", ["page.css", "site.css"], [], slots)

@@ -24,6 +24,7 @@ from inspector.scales import clock
 from inspector.widgets.actions import Action, ActionTable, Hint, hints_of
 
 if TYPE_CHECKING:
+    from inspector.lessons.courses import CoursePlace
     from inspector.lessons.play import LessonPlay
     from inspector.tools.lessons.notes import NotesPage, NotesServer
 
@@ -85,6 +86,8 @@ class Presenting:
         """By beat: how many chose each option."""
         self._began = self._beat_began = time.monotonic()
         self._beat = -1
+        self._play: LessonPlay | None = None
+        """The lesson that was told last."""
         self._enlarged = False
         self._server: NotesServer | None = None
 
@@ -130,10 +133,11 @@ class Presenting:
         if play is None:
             return own
         votes: Keys = {"presenting.votes": lambda: self._ask_votes(play)} if play.options else {}
+        on: Keys = {"presenting.on": lambda: self._on(play)} if play.phase is not LessonPhase.ENDED else {}
         return {
             **own,
             **votes,
-            "presenting.on": lambda: self._on(play),
+            **on,
             "presenting.back": lambda: play.begin(play.beat_number - 1),
             "presenting.jump": lambda: self._ask_beat(play),
         }
@@ -251,20 +255,31 @@ class Presenting:
 
     # ---- notes ------------------------------------------------------------------------------
 
-    def tell(self, play: LessonPlay | None) -> None:
-        """Tell the second terminal what is on show."""
+    def tell(self, play: LessonPlay | None, course: CoursePlace | None = None) -> None:
+        """Tell the second terminal what is on show.
+
+        Args:
+            play: The lesson; None for a session without one.
+            course: Its place in a course: what the teacher says comes before its first beat.
+        """
         if play is None:
             return
+        if play is not self._play:  # times and votes are of one lesson
+            self._play, self._beat, self._votes = play, -1, {}
+            self._began = time.monotonic()
         if play.beat_number != self._beat:
             self._beat, self._beat_began = play.beat_number, time.monotonic()
         if self._server is not None:
-            self._server.publish(self._page(play))
+            self._server.publish(self._page(play, course))
 
-    def _page(self, play: LessonPlay) -> NotesPage:
+    def _page(self, play: LessonPlay, course: CoursePlace | None) -> NotesPage:
         from inspector.tools.lessons.notes import NotesPage
 
         beat, card = play.beat, play.card
         following = [*play.lesson.beats, None][play.beat_number + 1]
+        part = course.course.parts[course.place] if course is not None else None
+        after = course.following if course is not None else None
+        ends = after.listed.lesson.title if after is not None else "the end" if part is not None else ""
         beat_seconds, lesson_seconds = self._seconds
         return NotesPage(
             lesson=play.lesson.title,
@@ -272,13 +287,13 @@ class Presenting:
             beats=len(play.lesson.beats),
             title=beat.title,
             phase=play.phase.value,
-            notes=beat.notes,
+            notes=(*(part.say if part is not None and not play.beat_number else ()), *beat.notes),
             question=card.question,
             options=tuple(each.text for each in play.options),
             answer=play.options[card.right].text if card.right is not None else "",
             votes=self._votes.get(play.beat_number, ()),
-            next_title=following.title if following is not None else "",
-            next_notes=following.notes if following is not None else (),
+            next_title=following.title if following is not None else ends,
+            next_notes=following.notes if following is not None else part.discuss if part is not None else (),
             beat_seconds=beat_seconds,
             lesson_seconds=lesson_seconds,
             beat_minutes=minutes_of(play),

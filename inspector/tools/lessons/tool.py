@@ -11,11 +11,12 @@ from textual.content import Content
 
 from engine.errors import PathError
 from engine.frozen import frozen
-from engine.protocol import MoveTo
+from engine.protocol import MoveTo, Prefill
 from engine.settings import Settings, for_model
 from inspector.display import visible
 from inspector.keys import bare_key_for, key_for, names_of
 from inspector.lessons.catalogue import END, LessonProgress, Listed, Progress, all_lessons
+from inspector.lessons.journal import Journal
 from inspector.lessons.lesson import MOST_OPTIONS, LessonPhase
 from inspector.main.finder import Findable
 from inspector.main.narration import Narration
@@ -26,6 +27,7 @@ from inspector.tools.lessons.presenter import PRESENTING_KEYS, Keys, Presenting
 from inspector.widgets.actions import Action, ActionTable, Hint, Needs, hints_of
 
 if TYPE_CHECKING:
+    from inspector.lessons.courses import Course, CoursePlace
     from inspector.lessons.play import LessonPlay
     from inspector.lessons.stages import LessonStage
 
@@ -35,8 +37,12 @@ SPOKEN_OF: Mapping[str, tuple[str, int]] = {
     "attention": ("head", 2),
     "lens": ("lens", 1),
     "interventions": ("without", 2),
+    "steering": ("steered", 1),
+    "training": ("learned", 1),
 }
 """By tool: the function of lessons whose numbers, so many, say what is looked at on its screen."""
+KEPT = (LessonPhase.PREPARING, LessonPhase.REVEALED, LessonPhase.ENDED)
+"""Phases at whose beginning it is kept how far the lesson is: whoever leaves goes on with the beat on show."""
 UNTIL = (LessonPhase.PREPARING, LessonPhase.ASKING)
 """Phases before the prediction is locked."""
 TELLS = Needs.MODEL | Needs.DISTRIBUTION | Needs.ENGINE
@@ -55,21 +61,29 @@ class LessonActions(ToolActions):
         first: The lesson to begin with, as soon as its model or its recording is there; None for none.
         present: Whether to present it.
         beat: The one to begin with, from 0; None for where it was left, or for the first one before a class.
+        course: The course that the lesson is taken in; None for none.
     """
 
     def __init__(
-        self, host: Host, first: Listed | None = None, present: bool = False, beat: int | None = None
+        self,
+        host: Host,
+        first: Listed | None = None,
+        present: bool = False,
+        beat: int | None = None,
+        course: CoursePlace | None = None,
     ) -> None:
         super().__init__(host)
         begin = 0 if present and beat is None else beat
         self._wanted: tuple[Listed, int | None] | None = (first, begin) if first is not None else None
         """A lesson that waits for its model or its recording, and the beat to begin with."""
         self.play: LessonPlay | None = None
+        self.course = course
+        """The place of the lesson under way in the course that it is taken in; None for a lesson alone."""
         self.exploring = False
         self._hint = False
-        self._before: tuple[Settings, int] | None = None
-        """Settings and tip of the session as the lesson found it."""
-        self._progress = Progress()
+        self._before: tuple[Settings, int, Prefill] | None = None
+        """Settings, tip and prompt of the session as the lesson found it."""
+        self._progress, self._journal = Progress(), Journal()
         self.presenting = Presenting(host, self._changed)
         self._present = present
 
@@ -98,15 +112,16 @@ class LessonActions(ToolActions):
     def _recorded(self) -> bool:
         return self.controller.transport.recorded
 
-    def begin(self, listed: Listed, beat: int | None = None) -> None:
+    def begin(self, listed: Listed, beat: int | None = None, course: CoursePlace | None = None) -> None:
         """Begin a lesson, once its model or its recording is there.
 
         Args:
             listed: The lesson.
             beat: From 0; None for where it was left, if it was.
+            course: Its place in the course that it is taken in; None for a lesson alone.
         """
         self.leave()
-        self._wanted = listed, beat
+        self._wanted, self.course = (listed, beat), course
         setup, playback = self.controller.setup, self.host.playback
         if self._recorded and playback is not None:
             if playback.path != listed.trace:
@@ -121,7 +136,8 @@ class LessonActions(ToolActions):
         from inspector.lessons.play import LessonPlay  # with what reads values: for a lesson that begins
 
         known = self._progress.read().get(listed.lesson.id, LessonProgress())
-        self._before = self.controller.setup.settings, self.timeline.tip
+        setup = self.controller.setup
+        self._before = setup.settings, self.timeline.tip, setup.prompt
         self.play = LessonPlay(listed.lesson, self._stage(listed), self.controller, self._moved_on)
         begin = known.beat if beat is None else beat
         if beat is None and begin:
@@ -144,7 +160,7 @@ class LessonActions(ToolActions):
 
     def leave(self) -> None:
         """End the lesson: the session is where the lesson found it, and what the lesson added stays in the tree."""
-        self._wanted = None
+        self._wanted = self.course = None
         if self.play is None:
             return
         self.play.close()
@@ -157,18 +173,22 @@ class LessonActions(ToolActions):
     def _return(self) -> None:
         if self._recorded or self._before is None:
             return
-        settings, tip = self._before
-        client = self.controller.client
+        settings, tip, prompt = self._before
+        client, setup = self.controller.client, self.controller.setup
         client.leave()
-        if settings != self.controller.setup.settings:
-            self.controller.setup.configure(settings)
-        if tip in self.timeline.tree.nodes and tip != self.timeline.tip:
-            client.request(MoveTo(tip))
+        if settings != setup.settings:
+            setup.configure(settings)
+        if tip in self.timeline.tree.nodes:
+            setup.prompt = prompt
+            if tip != self.timeline.tip:
+                client.request(MoveTo(tip))
 
     def _keep(self, play: LessonPlay) -> None:
-        """Keep how far it is; a file that can't be written is no reason to stop teaching."""
+        """Keep how far it is and what was seen; a file that can't be written is no reason to stop teaching."""
         try:
             self._progress.keep(play.lesson.id, play.progress)
+            self._journal.add(play.seen)
+            play.seen.clear()
         except PathError as error:
             self.host.answer(visible(f"Progress isn't kept: {error}"))
 
@@ -180,7 +200,7 @@ class LessonActions(ToolActions):
         if play.phase is LessonPhase.PREPARING:
             self._hint = False
             self.host.to_main()  # a tool's own screen would show what is to be predicted
-        if play.phase in (LessonPhase.REVEALED, LessonPhase.ENDED):
+        if play.phase in KEPT:
             self._keep(play)
         if play.phase in SHOWN and not self.exploring:
             self._go_to(play.beat.show, play.phase)
@@ -189,7 +209,7 @@ class LessonActions(ToolActions):
 
     def _changed(self) -> None:
         """Have the card shown again, here and in the second terminal."""
-        self.presenting.tell(self.play)
+        self.presenting.tell(self.play, self.course)
         self.host.narrate(self if self.play is not None or self.presenting.on else None)
 
     def _go_to(self, panel: str, phase: LessonPhase) -> None:
@@ -213,11 +233,11 @@ class LessonActions(ToolActions):
             self.host.press(show)
 
     def _point(self, tool: str) -> None:
-        """Choose the head, or the layer, that the beat speaks of first."""
+        """Choose what the beat speaks of first: a head, a layer, a strength, a step of a training."""
         function, arguments = SPOKEN_OF.get(tool, ("", 0))
         calls = self.play.beat.calls(function) if self.play is not None else []
         if (place := next((each for each in calls if len(each) == arguments), None)) is not None:
-            self.host.point(tool, *place)
+            self.host.point(tool, *((0, *place) if tool == "steering" else place))
 
     def _draw_borders(self, wanted: bool) -> None:
         """Draw the borders of the tokens while the text is what matters, where it is plain otherwise."""
@@ -240,7 +260,7 @@ class LessonActions(ToolActions):
 
     def narration(self) -> Narration | None:
         """The card now."""
-        shown = card(self.play, self._hint, self.exploring) if self.play is not None else None
+        shown = card(self.play, self._hint, self.exploring, self.course) if self.play is not None else None
         shown = self.presenting.narration(self.play, shown) if self.presenting.on else shown
         help = (*[PRESENTING_KEYS] * self.presenting.on, *[LESSON_KEYS] * (self.play is not None))
         return replace(shown, keys=frozenset(self._keys()), help=help) if shown is not None else None
@@ -260,7 +280,8 @@ class LessonActions(ToolActions):
         play = self.play
         if play is None or self.exploring or play.problem is not None or not play.options:
             return ""
-        if play.phase not in UNTIL or action.id in HARMLESS or not action.needs & TELLS:
+        tells = action.needs & TELLS or action.id == play.beat.show
+        if play.phase not in UNTIL or action.id in HARMLESS or not tells:
             return ""
         return self._waits(action.shown, play)
 
@@ -300,8 +321,20 @@ class LessonActions(ToolActions):
             case LessonPhase.REVEALED:
                 keys["lesson.go_on"] = play.go_on
             case LessonPhase.ENDED:
-                keys["lesson.go_on"] = self.leave
+                keys["lesson.go_on"] = self._after
         return keys
+
+    def _after(self) -> None:
+        """After a lesson: the next one of its course, or nothing."""
+        following = self.course.following if self.course is not None else None
+        if following is None:
+            self.leave()
+        else:
+            self._take(following)
+
+    def _take(self, place: CoursePlace) -> None:
+        """Begin a lesson of a course: where it was left, or before a class at its first beat."""
+        self.begin(place.listed, 0 if self.presenting.on else None, place)
 
     def _acting(self, play: LessonPlay, keys: Keys) -> Keys:
         """The keys while something is to be done: the one that begins it is the program's, where its tab is open."""
@@ -370,11 +403,21 @@ class LessonActions(ToolActions):
 
         self.host.open(LessonsDialog(self._progress.read(), self.play is not None), self._chosen)
 
-    def _chosen(self, listed: Listed | str | None) -> None:
-        if listed == END:
+    def _chosen(self, chosen: Listed | Course | str | None) -> None:
+        if chosen == END:
             self.leave()
-        elif isinstance(listed, Listed):
-            self.begin(listed)
+        elif isinstance(chosen, Listed):
+            self.begin(chosen)
+        elif chosen is not None and not isinstance(chosen, str):
+            self.list_parts(chosen)
+
+    def list_parts(self, course: Course) -> None:
+        """Show the lessons of a course, with what is done of it."""
+        from inspector.tools.lessons.dialogs import CourseDialog
+
+        self.host.open(
+            CourseDialog(course, self._progress.read()), lambda place: self._take(place) if place else None
+        )
 
 
 # ---- the card: what it says in each phase, and its keys -----------------------------------------
@@ -388,11 +431,13 @@ class CardState:
         play: The lesson.
         hint: Whether the learner asked for one.
         exploring: Whether the learner left the card for a while.
+        following: The lesson that comes after it in its course; None for none.
     """
 
     play: LessonPlay
     hint: bool = False
     exploring: bool = False
+    following: CoursePlace | None = None
 
     @property
     def phase(self) -> LessonPhase | None:
@@ -415,6 +460,12 @@ def _explores(own: CardState) -> str:
     return "back to the lesson" if own.exploring else "" if own.over else "explore"
 
 
+def _continues(own: CardState) -> str:
+    if own.phase is LessonPhase.ENDED:
+        return "next lesson" if own.following is not None else "end"
+    return "next" if own.phase is LessonPhase.REVEALED else ""
+
+
 _BEATS, _READ = "Go to the previous or the next beat.", "Scroll a card that is longer than the screen."
 
 
@@ -435,8 +486,7 @@ LESSON_KEYS = ActionTable(
     "In a lesson",
     (
         *PREDICTS,
-        Action("lesson.go_on", "Continue", "Continue, once the answer is shown.", worth=9,
-               hint=lambda own: {LessonPhase.REVEALED: "next", LessonPhase.ENDED: "end"}.get(own.phase, "")),
+        Action("lesson.go_on", "Continue", "Continue, once the answer is shown.", worth=9, hint=_continues),
         Action("lesson.help", "Hint", "Show a hint; press it again to have the step done for you.",
                hint=_helps, worth=6),
         Action("lesson.back", "Previous beat", _BEATS, hint=lambda own: "" if own.over or own.exploring else "back",
@@ -454,25 +504,29 @@ LESSON_KEYS = ActionTable(
 """What keys mean beside the card, before they mean anything else; the owner is a `CardState`."""
 
 
-def card(play: LessonPlay, hint: bool = False, exploring: bool = False) -> Narration:
+def card(
+    play: LessonPlay, hint: bool = False, exploring: bool = False, course: CoursePlace | None = None
+) -> Narration:
     """The card of a lesson.
 
     Args:
         play: The lesson.
         hint: Whether the learner asked for one.
         exploring: Whether the learner left the card for a while.
+        course: Its place in the course that it is taken in; None for a lesson alone.
     """
-    title, state = _title(play), CardState(play, hint, exploring)
+    following = course.following if course is not None else None
+    title, state = _title(play, course), CardState(play, hint, exploring, following)
     hints = tuple(hints_of([[(state, each) for each in LESSON_KEYS.actions]]))
     if exploring:
         again = key_for("lesson.again")
         words = f"Explore freely. {EXPLORE.shown} goes back to the lesson, {again} begins this beat again."
         return Narration(title, Content(words), hints)
-    body = Content("\n").join(_lines(play, hint))
+    body = Content("\n").join(_lines(play, hint, course))
     veiled = (
         frozenset() if play.phase in (LessonPhase.REVEALED, LessonPhase.ENDED) else frozenset(play.beat.hide)
     )
-    return Narration(title, body, hints, play.beat.show, veiled, situation=_situation(play))
+    return Narration(title, body, hints, play.beat.show, veiled, situation=_situation(play, following))
 
 
 def numbers(play: LessonPlay) -> str:
@@ -480,7 +534,7 @@ def numbers(play: LessonPlay) -> str:
     return Hint(PREDICTS[: len(play.options)], "", 0).keys
 
 
-def _situation(play: LessonPlay) -> str:
+def _situation(play: LessonPlay, following: CoursePlace | None) -> str:
     """The status line: what to press now, also where a dialog lies over the card."""
     explore = f"{EXPLORE.shown} explores freely"
     if play.problem is not None:
@@ -497,18 +551,23 @@ def _situation(play: LessonPlay) -> str:
             on = key_for("lesson.go_on")
             return f"{on} ends the lesson" if last else f"{on} goes to the next beat, {explore}"
         case LessonPhase.ENDED:
-            return f"{key_for('lesson.go_on')} leaves the lesson, {key_for('all_lessons')} lists all of them"
+            on, all = key_for("lesson.go_on"), key_for("all_lessons")
+            if following is not None:
+                title = visible(following.listed.lesson.title)
+                return f"{on} begins {title}, {all} lists all lessons"
+            return f"{on} leaves the lesson, {all} lists all of them"
     return ""
 
 
-def _title(play: LessonPlay) -> str:
+def _title(play: LessonPlay, course: CoursePlace | None) -> str:
     beats = len(play.lesson.beats)
+    part = f"{course.named}: " if course is not None else ""
     if play.phase is LessonPhase.ENDED:
-        return visible(play.lesson.title)
-    return visible(f"{play.lesson.title} {play.beat_number + 1}/{beats} · {play.beat.title}")
+        return visible(f"{part}{play.lesson.title}")
+    return visible(f"{part}{play.lesson.title} {play.beat_number + 1}/{beats} · {play.beat.title}")
 
 
-def _lines(play: LessonPlay, hint: bool) -> Iterator[Content]:
+def _lines(play: LessonPlay, hint: bool, course: CoursePlace | None) -> Iterator[Content]:
     if play.problem is not None:
         yield Content.styled(visible(str(play.problem)), "$text-error")
         return
@@ -517,6 +576,7 @@ def _lines(play: LessonPlay, hint: bool) -> Iterator[Content]:
             yield Content.styled("Getting ready", "$ink-muted")
         case LessonPhase.ENDED:
             yield from _ended(play)
+            yield from _in_course(course) if course is not None else ()
         case LessonPhase.REVEALED:
             yield from _options(play)
             yield from map(Content, play.card.why)
@@ -569,28 +629,46 @@ def _ended(play: LessonPlay) -> Iterator[Content]:
         yield Content(f"{sum(play.right.values())} of {asked} predictions were right.")
 
 
+def _in_course(place: CoursePlace) -> Iterator[Content]:
+    """What comes next in the course, or what came of it."""
+    title, following = visible(place.course.title), place.following
+    if following is not None:
+        lesson = following.listed.lesson
+        next_one = f"next comes {visible(lesson.title)}, {lesson.minutes:g} minutes."
+        yield Content(f"{title}, {place.named}; {next_one}")
+        return
+    report = f"{key_for('export')} with what: report"
+    yield Content(f"{title} is at its end. What you predicted and saw, in a file: {report}.")
+
+
 # ---- the tool -----------------------------------------------------------------------------------
 
 
-def lessons(first: Listed | None = None, present: bool = False, beat: int | None = None) -> Tool:
+def lessons(
+    first: Listed | None = None,
+    present: bool = False,
+    beat: int | None = None,
+    course: CoursePlace | None = None,
+) -> Tool:
     """The tool.
 
     Args:
         first: The lesson to begin with; None for none.
         present: Whether to present it.
         beat: The one to begin with, from 0; None for where it was left, or for the first one before a class.
+        course: The course that the lesson is taken in; None for none.
     """
     return Tool(
         "lessons",
         "Lessons",
-        lambda host: LessonActions(host, first, present, beat),
+        lambda host: LessonActions(host, first, present, beat, course),
         actions=(
             Action("lessons", "Learn",
             "Lessons: predict, do it, and see. In a lesson: explore freely, and come back.",
             LessonActions.explore,
             synonyms="tutorial, course, learning, lesson, how does it work, explain", view="lessons…"),
-            Action("all_lessons", "All lessons", "Show all lessons; begin another one.", LessonActions.list,
-            synonyms="lessons, list of lessons, exercises"),
+            Action("all_lessons", "All lessons", "Show all lessons and courses, with what you did; begin another one.",
+            LessonActions.list, synonyms="lessons, list of lessons, exercises, courses, curriculum, progress"),
             Action("present", "Present",
             "Present to a class: one panel of 60 columns, large numbers, votes; notes in a second terminal.",
             LessonActions.present,

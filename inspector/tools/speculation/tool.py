@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engine.protocol import LoadDraft, RunRounds, TakeRound, VerifySpeculation
+from engine.protocol import DraftRound, LoadDraft, Record, RunRounds, TakeRound, VerifySpeculation
 from engine.speculation_settings import DRAFT_KINDS, MOST_DRAFTS, DraftKind, SpeculationSettings
 from inspector.main.tool import Host, Tool, ToolActions
 from inspector.session.controller import Controller
@@ -32,6 +32,14 @@ class SpeculationControl:
         self.drafting_model = self._asked.draft_model
         """The draft model that was named last; empty for none."""
         self.job = Job(controller.client, LoadDraft, TakeRound, RunRounds, VerifySpeculation)
+        self._own: set[int] = set()
+        """Ids of the commands that took rounds here."""
+        controller.client.listen(self._receive, DraftRound)
+
+    def _receive(self, record: Record) -> None:
+        """Continue with the settings of rounds that others took: a lesson, a script."""
+        if isinstance(record, DraftRound) and record.request not in self._own and not self.recorded:
+            self._asked = record.settings
 
     @property
     def state(self) -> Speculation:
@@ -39,11 +47,15 @@ class SpeculationControl:
         return self.controller.timeline.of(Speculation)
 
     @property
+    def recorded(self) -> bool:
+        """Whether a recording is shown."""
+        return self.controller.transport.recorded
+
+    @property
     def settings(self) -> SpeculationSettings:
         """Those of the next round; in a replay those of the latest."""
         latest = self.state.latest
-        recorded = self.controller.transport.recorded
-        return latest.settings if recorded and latest is not None else self._asked
+        return latest.settings if self.recorded and latest is not None else self._asked
 
     # ---- settings ---------------------------------------------------------------------------
 
@@ -74,7 +86,7 @@ class SpeculationControl:
     def step(self, inside: bool) -> None:
         """Take a round, or the next stage of one; while a run goes on, pause it."""
         if not self.job.stop():
-            self.job.start(TakeRound(self._asked, inside))
+            self._take(TakeRound(self._asked, inside))
 
     def run(self) -> None:
         """Take rounds until something stops them, or pause."""
@@ -82,7 +94,11 @@ class SpeculationControl:
             return
         points = self.controller.runs.breakpoints.points
         plain = 0 if self.state.plain else PLAIN_STEPS
-        self.job.start(RunRounds(self._asked, points if points.active else None, plain=plain))
+        self._take(RunRounds(self._asked, points if points.active else None, plain=plain))
+
+    def _take(self, command: TakeRound | RunRounds) -> None:
+        self._own.add(command.id)
+        self.job.start(command)
 
     def compare(self) -> bool:
         """Have all since the first round decoded again by plain steps; returns whether there was a round."""

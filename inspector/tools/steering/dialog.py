@@ -16,21 +16,12 @@ from engine.files import typed
 from inspector.config.directions import END, name_of, read_direction
 from inspector.display import visible
 from inspector.main.dialogs.destination import Destination, directory_hint
-from inspector.tools.steering.tool import DIRECTION_DIALOG, SAVING_DIALOG, Contrast, Source
+from inspector.state.steering import EXAMPLE, Contrast
+from inspector.tools.steering.tool import DIRECTION_DIALOG, SAVING_DIALOG, Source
 from inspector.widgets.actions import ActionTable, KeyLine
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.fields import Choice, SafeInput, SafeTextArea
 
-EXAMPLE = Contrast(
-    "happy-sad",
-    (
-        "Lily was very happy. She smiled and",
-        "Tom was so happy that he laughed and",
-        "They were happy and glad. They",
-    ),
-    ("Lily was very sad. She cried and", "Tom was so sad that he wept and", "They were sad and upset. They"),
-)
-"""What the fields begin with, so that a stranger sees what they are for."""
 KINDS = ("texts", "a branch", "a file")
 _TEXTS = "A text on each line. The direction is the mean stream at the ends of the upper texts, less the lower ones'."
 _BRANCHES = "The stream at this token, less that at the end of the other one."

@@ -33,10 +33,10 @@ from inspector.main.tool import Host
 from inspector.scales import bits, percent
 from inspector.state.inside import interventions_words, steered_words
 from inspector.state.session_tree import Item
+from inspector.state.steering import Contrast
 from inspector.tools.steering.tool import (
     REACHES,
     STEERING_SCREEN,
-    Contrast,
     Source,
     SteeringControl,
     other_ends,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
 
-from engine.frozen import frozen
 from engine.protocol import (
     STRENGTHS,
     Candidate,
@@ -31,6 +30,7 @@ from inspector.session.controller import Controller
 from inspector.session.requests import Replies
 from inspector.state.inside import swept_key, tried_key
 from inspector.state.session_tree import Item
+from inspector.state.steering import Contrast, followed
 from inspector.state.timeline import Timeline
 from inspector.widgets.actions import Action, Needs, applies, both, dialog_table, fields
 
@@ -54,21 +54,13 @@ class SteeringActions(ToolActions):
         self.open_screen(SteeringScreen(self.host, self.control))
 
     def point(self, *place: int) -> None:
-        """Choose a layer."""
-        self.control.layer = place[0] - 1
+        """Choose a layer, 0 for the present one; and a strength."""
+        layer, *strength = place
+        self.control.layer = layer - 1 if layer else self.control.layer
+        self.control.strength = float(strength[0]) if strength else self.control.strength
 
 
 # ---- the direction, how it is added, and the answers of the engine ------------------------------
-
-
-@frozen
-class Contrast:
-    """What a direction is made of: two kinds of text, or two nodes."""
-
-    name: str
-    toward: tuple[str, ...] = ()
-    away: tuple[str, ...] = ()
-    nodes: tuple[int, ...] = ()
 
 
 Source = Contrast | Direction
@@ -108,7 +100,11 @@ class SteeringControl:
         return self._controller.timeline
 
     def _receive(self, record: Record) -> None:
-        """Steer the first prompt's completion, where that was asked for."""
+        """Steer the first prompt's completion, where that was asked for; and by what a lesson made."""
+        if isinstance(record, DirectionMade) and not self.timeline.recorded:
+            made = Contrast(record.direction.name, record.toward, record.away, record.nodes)
+            if made != self.source:
+                self.source, self.layer = made, record.direction.layer
         if self._begin is not None and isinstance(record, Prefilled) and not self.timeline.recorded:
             begin, self._begin = self._begin, None
             self._controller.client.do(HoldInterventions(record.tokens[-1].node, (begin.intervention,)))
@@ -214,11 +210,7 @@ class SteeringControl:
 
     def _places(self, name: str) -> tuple[int, int]:
         """The places of the two candidates that are followed."""
-        if self.followed is not None:
-            return self.followed
-        texts = [each.text.strip() for each in self._best]
-        named = [texts.index(word) for word in name.split("-") if word in texts]
-        return (named[0], named[1]) if len(set(named)) == 2 else (0, 1)
+        return self.followed if self.followed is not None else followed(name, self._best)
 
     def follow(self, which: int) -> None:
         """Follow the next candidate's logit.
@@ -229,11 +221,11 @@ class SteeringControl:
         count, direction = len(self.timeline.candidates), self.direction
         if count < 3 or direction is None:
             return
-        followed = list(self._places(direction.name))
-        followed[which] = (followed[which] + 1) % count
-        if followed[0] == followed[1]:
-            followed[which] = (followed[which] + 1) % count
-        self.followed = followed[0], followed[1]
+        places = list(self._places(direction.name))
+        places[which] = (places[which] + 1) % count
+        if places[0] == places[1]:
+            places[which] = (places[which] + 1) % count
+        self.followed = places[0], places[1]
 
 
 def _made_key(made: DirectionMade) -> Hashable:

@@ -18,7 +18,7 @@ from inspector.keys import bare_key_for
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
 from inspector.scales import amount, count, milliseconds, time_left
-from inspector.state.training import LookAt, TrainingSoFar
+from inspector.state.training import RECENT, LookAt, TrainingSoFar
 from inspector.tools.training.tool import TRAINING_SCREEN, TrainingControl
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, PageView, Row, wrapped
@@ -38,8 +38,6 @@ TOKENS = 5
 """After the prompt, of which the probabilities are shown."""
 TOKEN_CELLS, STEP_CELLS = 12, 7
 NAME_CELLS, FIGURE_CELLS = 12, 8
-RECENT = 10
-"""Steps whose mean is shown as the present figure."""
 
 
 # ---- the page -----------------------------------------------------------------------------------

@@ -50,6 +50,11 @@ class RecordedTraining:
                 break
         self.playing = self.playing and not self.so_far.over
 
+    def go_to(self, step: int) -> None:
+        """Show all up to a step, where that was not passed."""
+        while self.so_far.step < step and not self.so_far.over:
+            self.advance(to_look=True)
+
 
 class TrainingControl:
     """Trains, pauses, goes back, and opens what was trained; or plays the recorded training.
@@ -97,6 +102,12 @@ class TrainingControl:
         else:
             return "A training of your own needs a live engine"
         return ""
+
+    def show_recorded(self, step: int) -> None:
+        """Show the recorded training up to a step."""
+        self.stop()
+        self.recording = RecordedTraining()
+        self.recording.go_to(step)
 
     def stop(self) -> None:
         """Pause."""
@@ -186,6 +197,10 @@ class TrainingActions(ToolActions):
         from inspector.tools.training.screen import TrainingScreen
 
         self.open_screen(TrainingScreen(self.host, self.control))
+
+    def point(self, *place: int) -> None:
+        """Show the recorded training up to a step."""
+        self.control.show_recorded(place[0])
 
 
 # ---- keys ---------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from inspector.config.preferences import Preferences
 from inspector.keys import key_for, textual_name
 from inspector.lessons.actions import LessonAction
 from inspector.lessons.catalogue import Listed
+from inspector.lessons.courses import CoursePlace
 from inspector.lessons.lesson import LessonPhase
 from inspector.lessons.play import LessonPlay
 from inspector.session.playback import Opening
@@ -163,13 +164,14 @@ async def on_lesson(
     recorded: bool = False,
     present: bool = False,
     beat: int | None = None,
+    course: CoursePlace | None = None,
 ) -> AsyncIterator[LearnerKeys]:
     """The application with a lesson begun."""
     app = InspectorApp(
         LoadSettings(listed.lesson.model),
         Settings() if recorded else listed.lesson.settings,
         trace=Opening(listed.trace, play=True) if recorded else None,
-        tools=with_lesson(listed, present, beat),
+        tools=with_lesson(listed, present, beat, course),
         begins=Preferences(),
     )
     async with app.run_test(size=size) as pilot:

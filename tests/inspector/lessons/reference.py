@@ -1,6 +1,7 @@
-"""The reference in the authors' page, made from the tables: `inspector/help/lessons.md` from its heading on.
+"""The reference in the authors' page, made from the tables, and the teacher's page, made from the courses' files:
+`inspector/help/lessons.md` from its heading on, and `inspector/help/courses.md` from its first course on.
 
-`python -m tests.inspector.lessons.reference` writes it anew.
+`python -m tests.inspector.lessons.reference` writes both anew.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ from pathlib import Path
 
 from engine.settings import FIELDS
 from inspector.lessons.actions import VERBS
+from inspector.lessons.courses import shipped_courses
 from inspector.lessons.lesson import PANELS, PARTS, SCREENS
 from inspector.lessons.quantities import FUNCTIONS, Function
 from inspector.lessons.values import FORMS
+from inspector.tools.export.courses import plan
 
 HEADING = "## Reference"
-PAGE = Path("inspector/help/lessons.md")
+PAGE, COURSES = Path("inspector/help/lessons.md"), Path("inspector/help/courses.md")
 
 
 def current(page: str) -> str:
@@ -26,6 +29,16 @@ def current(page: str) -> str:
     """
     own, _, _ = page.partition(f"\n{HEADING}\n")
     return own + "\n" + "\n".join(_lines()) + "\n"
+
+
+def current_courses(page: str) -> str:
+    """The teacher's page with its courses made anew.
+
+    Args:
+        page: All of it, as it is.
+    """
+    own, _, _ = page.partition("\n## ")
+    return own + "".join(f"\n{plan(course)}" for course in shipped_courses())
 
 
 def _lines() -> Iterator[str]:
@@ -65,3 +78,4 @@ def _function(function: Function, told: dict[tuple[str, ...], str]) -> Iterator[
 
 if __name__ == "__main__":
     PAGE.write_text(current(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    COURSES.write_text(current_courses(COURSES.read_text(encoding="utf-8")), encoding="utf-8")

@@ -15,13 +15,17 @@ from inspector.lessons.check import read_checked
 from inspector.lessons.lesson import Lesson
 from inspector.lessons.reading import BEAT, HEAD, read
 from inspector.main.help_pages import page
-from tests.inspector.lessons.reference import current
+from tests.inspector.lessons.reference import current, current_courses
 
 FIVE = Path(__file__).with_name("five-beats.md")
 
 
 def test_its_reference_is_made_from_the_tables() -> None:
     assert page("lessons") == current(page("lessons"))
+
+
+def test_the_page_for_teachers_is_made_from_the_courses() -> None:
+    assert page("courses") == current_courses(page("courses"))
 
 
 def test_it_names_all_that_a_file_may_have() -> None:

@@ -7,22 +7,27 @@ from dataclasses import replace
 import pytest
 
 from engine.settings import LoadSettings
+from engine.speculation_settings import SpeculationSettings
 from inspector.lessons.actions import VERBS, Before, action
 from inspector.lessons.catalogue import find
 from inspector.lessons.check import read_checked
 from inspector.lessons.errors import LessonError
 from inspector.lessons.expressions import expression
-from inspector.lessons.headless import HeadlessSession, live_session
+from inspector.lessons.headless import HeadlessSession, live_play, live_session, settle
 from inspector.lessons.lesson import LessonPhase
 from inspector.lessons.quantities import Scope, Unanswered
 from inspector.main.screen import MainScreen
 from inspector.state.beams import BeamHistory
 from inspector.tools.attention.screen import AttentionScreen
+from inspector.tools.batch.screen import BatchDialog, BatchScreen
 from inspector.tools.beams.screen import BeamScreen
 from inspector.tools.grammar.dialog import GrammarDialog
 from inspector.tools.interventions.screen import InterventionsScreen
 from inspector.tools.lens.screen import LensScreen
 from inspector.tools.lockstep.screen import LockstepScreen
+from inspector.tools.speculation.screen import SpeculationScreen
+from inspector.tools.steering.dialog import DirectionDialog
+from inspector.tools.steering.screen import SteeringScreen
 from tests.inspector.lessons.playing import LearnerKeys
 
 
@@ -202,6 +207,114 @@ async def test_a_second_model_is_opened_by_its_keys(learner: LearnerKeys) -> Non
     await learner.press("down", "enter")
     await learner.phase(LessonPhase.REVEALED)
     assert learner.play.right == {0: True}
+
+
+@pytest.mark.slow
+@pytest.mark.lesson(listed=find("batching"), size=(80, 24))
+async def test_a_batch_is_run_by_its_keys(learner: LearnerKeys) -> None:
+    """Of the lesson's prompt and the two that the form has."""
+    await learner.press("2", "4", "Z")
+    await learner.until(lambda: isinstance(learner.app.screen, BatchScreen))
+    await learner.press("m", "n")
+    await learner.until(
+        lambda: isinstance(learner.app.screen, BatchDialog) and learner.app.focused is not None
+    )
+    assert "Once upon a time" in learner.text()
+    await learner.press("ctrl+s")
+    await learner.until(lambda: "3 lanes are running" in learner.text())
+    await learner.press("r")
+    await learner.phase(LessonPhase.REVEALED)
+    assert learner.play.right == {0: True}
+    assert "180 tokens came of 59 forwards" in learner.told
+
+
+@pytest.mark.slow
+@pytest.mark.lesson(listed=find("speculation"), size=(80, 24))
+async def test_a_round_is_taken_by_its_keys(learner: LearnerKeys) -> None:
+    """Rounds that were had done are the screen's, too: it goes on with their draft."""
+    await learner.press("3", "5", "S")
+    await learner.until(lambda: isinstance(learner.app.screen, SpeculationScreen))
+    await learner.press("d", "space")
+    await learner.phase(LessonPhase.REVEALED)
+    assert learner.play.right == {0: True}
+    await learner.press("enter")
+    for _ in range(2):
+        await learner.beat(guess=0)
+    await learner.beat(guess=0)
+    await learner.phase(LessonPhase.ASKING)
+    control = learner.app.main.actions["speculation"].control  # type: ignore[attr-defined]
+    assert control.settings == SpeculationSettings("lookup", num_draft_tokens=3)
+
+
+@pytest.mark.slow
+@pytest.mark.lesson(listed=find("steering"), size=(80, 24))
+async def test_a_direction_is_made_by_its_form(learner: LearnerKeys) -> None:
+    """The card's own S gives way in the tab whose S opens steering."""
+    await learner.press("2", "4", "S")
+    await learner.until(lambda: isinstance(learner.app.screen, SteeringScreen))
+    await learner.press("enter")
+    await learner.until(
+        lambda: isinstance(learner.app.screen, DirectionDialog) and learner.app.focused is not None
+    )
+    await learner.press("ctrl+s")
+    await learner.phase(LessonPhase.REVEALED)
+    assert learner.play.right == {0: True}
+    await learner.until(lambda: "happy-sad x2" in learner.text())
+
+
+@pytest.mark.lesson(listed=find("steering"), size=(80, 24), recorded=True, beat=4)
+async def test_the_strength_that_the_beat_speaks_of_is_chosen(learner: LearnerKeys) -> None:
+    """In a recording, too, with the candidates that it leads to."""
+    await learner.press("1", "h", "h")
+    await learner.phase(LessonPhase.REVEALED)
+    await learner.until(lambda: "happy-sad x8" in learner.text() and "With x8" in learner.text())
+
+
+@pytest.mark.lesson(listed=find("learning"), size=(80, 24), recorded=True)
+async def test_the_recorded_training_is_shown_up_to_the_step_of_the_beat(learner: LearnerKeys) -> None:
+    """Its key waits for the prediction: it would show the answer."""
+    await learner.press("6", "l")
+    assert "l waits" in learner.text()
+    assert isinstance(learner.app.screen, MainScreen)
+    for step in ("step 1 of 4,000", "step 100 of 4,000", "step 200 of 4,000"):
+        await learner.press("1")
+        await learner.phase(LessonPhase.ACTING, LessonPhase.REVEALED)
+        if learner.play.phase is LessonPhase.ACTING:
+            await learner.press("l")
+        await learner.phase(LessonPhase.REVEALED)
+        await learner.until(lambda step=step: step in learner.text())  # type: ignore[misc]
+        await learner.press("enter")
+        await learner.phase(LessonPhase.ASKING)
+
+
+@pytest.mark.parametrize(
+    ("written", "usage"),
+    [
+        ("batch", "batch static"),
+        ("batch dynamic", "batch static"),
+        ("batch static many", "batch static"),
+        ("round", "round self-4bit 3"),
+        ("rounds guess 3", "rounds self-4bit 3"),
+        ("rounds lookup 99", "rounds self-4bit 3"),
+        ("steering cats", "steering example"),
+        ("steering / dogs", "steering example"),
+    ],
+)
+def test_what_an_action_is_given_is_checked(written: str, usage: str) -> None:
+    with pytest.raises(LessonError, match=written.split()[0]) as refused:
+        action(written, 3)
+    assert usage in refused.value.hint
+
+
+def test_leaving_a_batch_lesson_gives_the_prompt_back() -> None:
+    """Forms begin with the prompt on show: in a lesson that of the lesson."""
+    lesson = find("batching").lesson
+    with live_session(LoadSettings(lesson.model), lesson) as session:
+        play = live_play(session, lesson)
+        play.begin()
+        settle(session, play)
+        assert session.controller.setup.prompt.text == lesson.prompt
+        play.close()
 
 
 @pytest.mark.parametrize("written", ["regex", "foo x", "example none", "lark "])

@@ -12,6 +12,7 @@ from engine.settings import LoadSettings
 from inspector.demo import LESSON
 from inspector.lessons.catalogue import ORDER, Listed, shipped
 from inspector.lessons.check import OWN_DTYPES, check_live, read_checked
+from inspector.lessons.courses import shipped_courses
 from inspector.lessons.headless import (
     go_through,
     live_play,
@@ -25,7 +26,8 @@ from inspector.lessons.reading import text_of
 from tests.inspector.lessons.playing import LearnerKeys
 from tests.system import without_mlx
 
-LESSONS = shipped()
+EXERCISES = [part.listed for course in shipped_courses() for part in course.parts if not part.listed.number]
+LESSONS = [*shipped(), *EXERCISES]
 EACH = pytest.mark.parametrize("listed", LESSONS, ids=lambda listed: listed.lesson.id)
 LIVE = pytest.mark.parametrize(
     "listed",

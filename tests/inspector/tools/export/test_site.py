@@ -11,6 +11,7 @@ import pytest
 from inspector.cli import main as cli
 from inspector.demo import DEMONSTRATION
 from inspector.lessons.catalogue import ORDER
+from inspector.lessons.courses import ORDER as COURSES
 from inspector.main.help_pages import PAGES, TOPICS
 from tests.inspector.story import STORY
 from tests.inspector.tools.export.browser import Browser, installed
@@ -29,7 +30,8 @@ def test_it_has_all_lessons_the_recordings_and_the_whole_help(folder: Path) -> N
     pages = {str(path.relative_to(folder).with_suffix("")) for path in folder.rglob("*.html")}
     assert pages == {
         "index", "recordings/demonstration", "recordings/story", "recordings/story-2",
-        *(f"lessons/{name}" for name in ORDER), *(f"help/{name}" for name, *_ in (*PAGES, *TOPICS)),
+        *(f"lessons/{name}" for name in ORDER), *(f"lessons/{name}-exercises" for name in COURSES),
+        *(f"help/{name}" for name, *_ in (*PAGES, *TOPICS)),
     }  # fmt: skip
 
 
@@ -70,7 +72,15 @@ def browser(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReq
 
 
 @pytest.mark.parametrize(
-    "name", ["index", "help/concepts", "help/command-line", "help/figures", "recordings/demonstration"]
+    "name",
+    [
+        "index",
+        "help/concepts",
+        "help/courses",
+        "help/command-line",
+        "help/figures",
+        "recordings/demonstration",
+    ],
 )
 def test_no_page_is_wider_than_the_window_or_asks_anybody_for_anything(
     browser: Browser, folder: Path, name: str

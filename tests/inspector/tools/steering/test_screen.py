@@ -28,13 +28,13 @@ from engine.trace import Entry, load, save_as
 from inspector.app import InspectorApp
 from inspector.config.directions import Steering, read_direction, write_direction
 from inspector.display import visible
+from inspector.state.steering import EXAMPLE, Contrast
 from inspector.tools.export.documents import FORMATS
 from inspector.tools.export.recording import Recording, line
 from inspector.tools.exports import EXPORTS
 from inspector.tools.registry import TOOLS, with_steering
-from inspector.tools.steering.dialog import EXAMPLE, DirectionDialog, SavingDialog
+from inspector.tools.steering.dialog import DirectionDialog, SavingDialog
 from inspector.tools.steering.screen import SteeringPage, SteeringScreen
-from inspector.tools.steering.tool import Contrast
 from inspector.widgets.dialog import Remark
 from inspector.widgets.fields import Choice, SafeInput, SafeTextArea
 from tests.inspector.fakes import Session

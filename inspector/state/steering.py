@@ -1,0 +1,43 @@
+"""What a direction of the residual stream is made of, and the two candidates whose logits it is judged by. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from engine.frozen import frozen
+from engine.protocol import Candidate
+
+
+@frozen
+class Contrast:
+    """What a direction is made of: two kinds of text, or two nodes."""
+
+    name: str
+    toward: tuple[str, ...] = ()
+    away: tuple[str, ...] = ()
+    nodes: tuple[int, ...] = ()
+
+
+EXAMPLE = Contrast(
+    "happy-sad",
+    (
+        "Lily was very happy. She smiled and",
+        "Tom was so happy that he laughed and",
+        "They were happy and glad. They",
+    ),
+    ("Lily was very sad. She cried and", "Tom was so sad that he wept and", "They were sad and upset. They"),
+)
+"""What the fields begin with, so that a stranger sees what they are for."""
+
+
+def followed(name: str, best: Sequence[Candidate]) -> tuple[int, int]:
+    """The places of the two candidates whose logits are followed: those that the direction is named after, or else the
+    first two.
+
+    Args:
+        name: Of the direction: `happy-sad`.
+        best: The candidates, the most probable first.
+    """
+    texts = [each.text.strip() for each in best]
+    named = [texts.index(word) for word in name.split("-") if word in texts]
+    return (named[0], named[1]) if len(set(named)) == 2 else (0, 1)
