@@ -294,7 +294,8 @@ class SpeculationScreen(ToolScreen[None]):
                 f"Loading the draft: {visible(state.loading.name)} {state.loading.done}/{state.loading.total}"
             )
         if self.recorded:
-            return f"Recorded, {len(state.rounds)} rounds. {self.needs_model}"
+            rounds = len(state.rounds)
+            return f"Recorded, {rounds} round{'s' * (rounds != 1)}. {self.needs_model}"
         if state.failure is not None:
             return visible(f"{state.failure.message} {state.failure.hint}".strip())
         if self.control.job.running:
