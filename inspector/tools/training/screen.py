@@ -262,7 +262,7 @@ class TrainingScreen(ToolScreen[None]):
         if failure is not None and self.control.recording is None:
             texts = [(failure.message, on.ink("bad")), (failure.hint, on.ink("muted"))]
             return [[Segment(line, ink)] for text, ink in texts for line in wrapped(visible(text), width)]
-        if so_far.begun is None:
+        if so_far.begun is None or (self.control.recording is not None and not so_far.steps):
             return self._about(on, width)
         return training_page(on, so_far, so_far.begun, width, height)
 
@@ -270,21 +270,24 @@ class TrainingScreen(ToolScreen[None]):
         """What can be done, before anything was."""
         run, step, recorded = map(bare_key_for, ("training.run", "training.step", "training.recorded"))
         settings = self.control.settings
+        if self.control.recording is not None:
+            does: tuple[str, ...] = (
+                f"{run} plays a training that was recorded, from random weights to stories.",
+                f"{step} goes a step further; {recorded} leaves it for a training of your own.",
+            )
+        else:
+            does = (
+                f"{run} trains a llama of {settings.layers} layers on stories that come with the program: "
+                "from random weights to first sentences in half a minute.",
+                f"{step} makes a single step of the {count(settings.steps)}.",
+                f"While it trains, the engine does nothing else: {run} pauses after the present step, and so does "
+                "leaving this page.",
+                f"{recorded} plays a longer training that was recorded.",
+            )
         texts = (
             ("Watch a model learn, from random weights.", on.ink("primary")),
             ("", on.rich_style),
-            (
-                f"{run} trains a llama of {settings.layers} layers on stories that come with the program: "
-                "from random weights to first sentences in half a minute.",
-                on.rich_style,
-            ),
-            (f"{step} makes a single step of the {count(settings.steps)}.", on.rich_style),
-            (
-                f"While it trains, the engine does nothing else: {run} pauses after the present step, and so does "
-                "leaving this page.",
-                on.rich_style,
-            ),
-            (f"{recorded} plays a longer training that was recorded.", on.rich_style),
+            *((each, on.rich_style) for each in does),
             ("", on.rich_style),
             (
                 "Loss is surprise: the mean surprisal of a token, in nats. It falls first for "

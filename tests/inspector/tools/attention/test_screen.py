@@ -81,7 +81,7 @@ async def test_the_maps_come_first_where_there_is_little_room(rig: Rig) -> None:
     assert len(named) > 1
     screen.view.action_move(20)
     await rig.pilot.pause()
-    assert "Attention is not explanation" in rig.screen_text()
+    assert "Attention is not an explanation" in rig.screen_text()
 
 
 async def test_layers_and_heads_are_chosen_and_go_round(rig: Rig) -> None:
@@ -316,7 +316,7 @@ async def test_the_kite_and_the_ball_on_the_real_model() -> None:
                 await pilot.pause(0.02)
         await pilot.press("3", "A")
         await until("Layer 6, head 2 looks from ␣red at", "␣kite", "The model's next token: ␣ball 7")
-        await until("Attention is not explanation")
+        await until("Attention is not an explanation")
         await pilot.press("a")
         await until("17 tokens, 306 B of 16 bits", "␣played   14", "17▸")
         await pilot.press("o", "o")
