@@ -97,7 +97,7 @@ def test_a_course_is_its_lessons_in_order_with_their_times() -> None:
             "mine.toml:13: There is no lesson ../shipped/the-draw.md.",
         ),
         (('"one-loop"', '"none.md"'), "mine.toml:13: none.md can't be read"),
-        (('lesson = "one-loop"', "= ="), "mine.toml:13: This is no TOML"),
+        (('lesson = "one-loop"', "= ="), "mine.toml:13: This is not valid TOML"),
         (('lesson = "one-loop"', "a" + ".a" * 30000 + " = 1"), "mine.toml:13: This table is too large."),
         ((GOOD, 'title = "t"'), "mine.toml:1: There are 0 parts."),
         (("[[part]]", "[[part]]\n" * 50), "mine.toml:1: There are 100 parts."),
@@ -214,9 +214,9 @@ def test_it_is_left_and_gone_on_with_where_it_was_left(
     assert main(course) == 0
     told = capsys.readouterr().out
     assert "How an LLM writes, 2 of 6." in told
-    assert "It goes on at beat 6, where it was left." in told
+    assert "It continues at beat 6, where you left it." in told
     assert "How an LLM writes, 3 of 6." in told
-    assert told.endswith("Left.\n")
+    assert told.endswith("You left the lesson.\n")
     assert Progress().read()["one-loop"].done
     answers("q\n")
     assert main(course) == 0

@@ -225,7 +225,7 @@ async def test_a_batch_is_run_by_its_keys(learner: LearnerKeys) -> None:
     await learner.press("r")
     await learner.phase(LessonPhase.REVEALED)
     assert learner.play.right == {0: True}
-    assert "180 tokens came of 59 forwards" in learner.told
+    assert "180 tokens came from 59 forwards" in learner.told
 
 
 @pytest.mark.slow
