@@ -77,7 +77,7 @@ def file() -> Path:
     return places.state() / "lessons-seen.jsonl"
 
 
-class Journal:
+class LessonJournal:
     """All that was seen, in order.
 
     Args:

@@ -410,7 +410,7 @@ RACE = SubjectKind("a race", "equal", {
 
 
 @frozen
-class Ran:
+class RunBatch:
     """A batch that came to its end."""
 
     opened: BatchOpened
@@ -693,7 +693,7 @@ CONTRIBUTION = SubjectKind("a contribution", "logits", {
 
 
 @frozen
-class Moved:
+class AnswerMoved:
     """Where the last token of a text begins to hold what tells it from another text."""
 
     pair: PairPatched

@@ -403,14 +403,14 @@ def _writers(read: protocol.AttributionRead) -> Iterator[kinds.Written]:
     "patched('a girl named', 'a dog named')", kinds.PATCHED,
     "The layer from which a text answers as another one: the other text's last token is patched in, layer after layer.",
 )  # fmt: skip
-def _patched(scope: Scope, text: str, source: str) -> kinds.Moved:
+def _patched(scope: Scope, text: str, source: str) -> kinds.AnswerMoved:
     command = protocol.PatchPairs((protocol.PatchPair(text, source),))
     read = scope.answer(command, protocol.PairsPatched)
     (pair,) = read.pairs
     last = next((each.means for each in read.places if each.place == "last"), None)
     if pair.failure or last is None:
         raise LookupError(pair.failure.rstrip(".") or "the texts differ at their last token")
-    return kinds.Moved(pair, read.layers, last)
+    return kinds.AnswerMoved(pair, read.layers, last)
 
 
 @_listed(
@@ -467,13 +467,13 @@ def _beams(scope: Scope, place: int = 1) -> kinds.Searched:
 
 
 @_listed("batch", kinds.BATCH, "The batch of this beat.")
-def _batch(scope: Scope) -> kinds.Ran:
+def _batch(scope: Scope) -> kinds.RunBatch:
     opened = next((each for each in reversed(scope.since) if isinstance(each, protocol.BatchOpened)), None)
     ended = next((each for each in reversed(scope.since) if isinstance(each, protocol.BatchEnded)), None)
     if opened is None or ended is None:
         raise LookupError("no batch was run in this beat")
     compared = (each for each in scope.since if isinstance(each, protocol.LaneCompared))
-    return kinds.Ran(opened, ended.totals, tuple(compared))
+    return kinds.RunBatch(opened, ended.totals, tuple(compared))
 
 
 @_listed("round", kinds.ROUND, "The last round of speculation of this beat.")

@@ -206,9 +206,13 @@ def _units(text: str) -> tuple[Intervention, ...]:
 
 def _texts(text: str) -> tuple[int, ...]:
     """Length, count and seed of repeated texts; the last ones may be left out."""
+    from engine.protocol import HALF_TOKENS, MOST_TEXTS
+
     given = tuple(whole(part.strip()) for part in text.split(","))
     if len(given) > 3:
         raise argparse.ArgumentTypeError("give a length, a count and a seed")
+    if not 2 <= given[0] <= HALF_TOKENS or not all(1 <= count <= MOST_TEXTS for count in given[1:2]):
+        raise argparse.ArgumentTypeError(f"give 1 to {MOST_TEXTS} texts of twice 2 to {HALF_TOKENS} tokens")
     return given
 
 

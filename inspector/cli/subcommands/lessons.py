@@ -153,13 +153,13 @@ def _report(args: Namespace) -> int:
     from inspector.display import visible
     from inspector.lessons.catalogue import find
     from inspector.lessons.courses import find_course
-    from inspector.tools.export.report import Report, document, seen
+    from inspector.tools.export.report import LessonReport, document, seen
 
     course = find_course(args.course) if args.course is not None else None
     lesson = None
     if args.lesson is not None:
         lesson = course.parts[course.find(args.lesson)].listed if course is not None else find(args.lesson)
-    report = Report(seen(), course, lesson.lesson if lesson is not None else None)
+    report = LessonReport(seen(), course, lesson.lesson if lesson is not None else None)
     if args.report == STDOUT:
         output().write(document(report, "md"))
         return OK
@@ -201,7 +201,7 @@ def _plain(listed: Listed, recorded: bool, beat: int | None) -> bool:
     """
     from inspector.lessons.catalogue import LessonProgress, Progress
     from inspector.lessons.dialogue import LessonDialogue
-    from inspector.lessons.journal import Journal
+    from inspector.lessons.journal import LessonJournal
 
     out = output()
     if sys.stdin is None:
@@ -225,7 +225,7 @@ def _plain(listed: Listed, recorded: bool, beat: int | None) -> bool:
         """Keep how far it is and what was seen, as the screen does; a file that can't be written ends nothing."""
         try:
             Progress().keep(play.lesson.id, play.progress)
-            Journal().add(play.seen)
+            LessonJournal().add(play.seen)
             play.seen.clear()
         except EngineError as error:
             note(f"Progress isn't kept: {error}")

@@ -192,6 +192,15 @@ _WORDS: Mapping[str, Callable[[str], str]] = {
     "grammar": lambda given: "take the grammar off" if given == "off" else f"set the grammar “{given}”",
     "interventions": lambda _: "switch off each head, part and layer alone",
     "merges": lambda _: "take the last word's tokens apart",
+    "batch": lambda given: f"run a {given} batch of the prompt and two more to its end",
+    "alone": lambda _: "run each prompt of the batch alone",
+    "round": lambda given: f"take a round of speculation with the draft {given}",
+    "rounds": lambda given: f"take rounds of speculation with the draft {given}, to the end",
+    "verify": lambda _: "decode the speculated tokens again by plain steps",
+    "steering": lambda given: (
+        "make the direction of the example" if given == "example" else f"make a direction of “{given}”"
+    ),
+    "training": lambda _: "look at the training that comes with the program",
     "lockstep": lambda given: f"read the text in {given} bits, too",
     "ways": lambda _: "let each model continue on its own",
 }

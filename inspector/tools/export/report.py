@@ -17,7 +17,7 @@ from engine.errors import EngineError
 from engine.frozen import frozen
 from inspector.display import visible
 from inspector.lessons.courses import Course
-from inspector.lessons.journal import Journal, SeenBeat, now
+from inspector.lessons.journal import LessonJournal, SeenBeat, now
 from inspector.lessons.lesson import Lesson
 from inspector.tools.export.documents import escaped, markdown_table
 from inspector.tools.export.markup import framed, scrollable
@@ -33,7 +33,7 @@ NO_GRADE = (
 
 def seen() -> list[SeenBeat]:
     """All that the user has seen."""
-    return Journal().read()
+    return LessonJournal().read()
 
 
 @frozen
@@ -61,7 +61,7 @@ class LessonSeen:
 
 
 @frozen
-class Report:
+class LessonReport:
     """A report to be written."""
 
     entries: Sequence[SeenBeat]
@@ -111,7 +111,7 @@ class Report:
         )
 
 
-def document(report: Report, name: str) -> str:
+def document(report: LessonReport, name: str) -> str:
     """A report as a document.
 
     Args:
@@ -145,12 +145,12 @@ def document(report: Report, name: str) -> str:
     return framed(report.title, f"Made by {program()}", content)
 
 
-def markdown(report: Report) -> str:
+def markdown(report: LessonReport) -> str:
     """The report."""
     return "\n".join(_lines(report)) + "\n"
 
 
-def _lines(report: Report) -> Iterator[str]:
+def _lines(report: LessonReport) -> Iterator[str]:
     yield from (f"# {_shown(report.title)}", "")
     yield from (_shown(f"{_minute(now())}, {program()}. {report.summary}."), "", NO_GRADE, "")
     head = ("lesson", "beats seen", "first predictions that the run bore out", "from", "to")

@@ -133,10 +133,12 @@ class ExportActions(ToolActions):
 
     def _report(self, wanted: Wanted) -> None:
         """Write what was seen of all lessons."""
-        from inspector.tools.export.report import Report, document, seen
+        from inspector.tools.export.report import LessonReport, document, seen
 
         end = wanted.path.suffix.lstrip(".").lower()
-        self.host.in_background(lambda: _written(wanted, lambda: document(Report(seen()), end)), self._answer)
+        self.host.in_background(
+            lambda: _written(wanted, lambda: document(LessonReport(seen()), end)), self._answer
+        )
 
     def _answer(self, written: Written) -> None:
         text, failed = written

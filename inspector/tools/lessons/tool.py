@@ -16,7 +16,7 @@ from engine.settings import Settings, for_model
 from inspector.display import visible
 from inspector.keys import bare_key_for, key_for, names_of
 from inspector.lessons.catalogue import END, LessonProgress, Listed, Progress, all_lessons
-from inspector.lessons.journal import Journal
+from inspector.lessons.journal import LessonJournal
 from inspector.lessons.lesson import MOST_OPTIONS, LessonPhase
 from inspector.main.finder import Findable
 from inspector.main.narration import Narration
@@ -83,7 +83,7 @@ class LessonActions(ToolActions):
         self._hint = False
         self._before: tuple[Settings, int, Prefill] | None = None
         """Settings, tip and prompt of the session as the lesson found it."""
-        self._progress, self._journal = Progress(), Journal()
+        self._progress, self._journal = Progress(), LessonJournal()
         self.presenting = Presenting(host, self._changed)
         self._present = present
 

@@ -19,7 +19,6 @@ from engine.protocol import (
     AttributionRead,
     CaptureFacts,
     Command,
-    ExpertsRead,
     Explained,
     HeadsScored,
     LensRead,
@@ -144,7 +143,6 @@ def test_every_view_is_told_of_the_second_model_and_of_the_first_as_before(zoo: 
         (protocol.Attribute, (tokens,), AttributionRead),
         (protocol.ReadGradients, (), protocol.GradientsRead),
         (protocol.ReadScore, (1, 0), ScoreRead),
-        (protocol.ReadExperts, (), ExpertsRead),
         (protocol.TryPosition, ("path", 3), PositionTried),
     ]
     for command, more, kind in asked:
@@ -153,6 +151,10 @@ def test_every_view_is_told_of_the_second_model_and_of_the_first_as_before(zoo: 
         assert facts(found).failed is None
         assert facts(ask(two, command(at, *more), kind)).model == ""
         assert facts(ask(alone, command(there, *more), kind)).family == facts(found).family == "qwen2"
+    failure = next(
+        each for each in two.do(protocol.ReadExperts(at, second=True)) if isinstance(each, protocol.Failure)
+    )
+    assert failure.message == "This model has neither experts nor recurrent layers."
     modules = ask(two, protocol.ReadModules(second=True), ModelModules)
     assert modules == ask(alone, protocol.ReadModules(), ModelModules)
     assert modules != ask(two, protocol.ReadModules(), ModelModules)

@@ -39,6 +39,9 @@ STANDS_FOR = {
     'inspector inside --off "blocks.5.attn.hook_z[1], model.layers.2.mlp x0.5"':
         'inspector inside -p TEXT --off "blocks.5.attn.hook_z[1], model.layers.2.mlp x0.5"',
     "inspector learn N --plain": "inspector learn 3 --plain",
+    "inspector learn --course NAME 3": "inspector learn --course how-an-llm-writes 3",
+    "inspector learn --course NAME --present": "inspector learn --course how-an-llm-writes --present",
+    "inspector learn --report FILE": "inspector learn --report report.md",
     "inspector models [DIR ...]": "inspector models DIR",
     "inspector open FILE --no-model": "inspector open FILE 13 --no-model -o TRACE",
     "inspector open FILE 12 --model MODEL": "inspector open FILE 13 --model MODEL",
@@ -64,6 +67,7 @@ QUICK = {
     "inspector keys --help": "keys.toml",
     "inspector learn": "The draw",
     "inspector learn N --plain": "Beat 1 of 6",
+    "inspector learn --report FILE": "report.md",
     "inspector lesson check my-lesson.md": "nothing is wrong",
     "inspector lesson new my-lesson.md": "my-lesson.md: written",
     "inspector models": "pocket",
@@ -110,6 +114,11 @@ SCREENS = {
     "inspector learn 3": "The draw",
     "inspector learn 3 --present": "The draw",
     "inspector learn 3 --recorded": "The draw",
+    "inspector learn --course how-an-llm-writes": "1 of 6",
+    "inspector learn --course inference-engineering": "1 of 6",
+    "inspector learn --course interpretability": "1 of 4",
+    "inspector learn --course NAME 3": "3 of 6",
+    "inspector learn --course NAME --present": "1 of 6",
     "inspector learn my-lesson.md": "1/2",
     "inspector learn my-lesson.md --recorded": "1/2",
     "inspector lesson run my-lesson.md": "1/2",
@@ -140,6 +149,7 @@ FAR = "needs another machine; tests/inspector/test_far_engine.py has both ends o
 BROWSER = "opens a browser; tests/inspector/serve/test_browser.py drives one"
 INSTALLS = ".ci/run and .ci/slow (tests/installed.py) run it in a fresh environment"
 SUITE = "this suite, or a part of it"
+COURSES = "tests/inspector/lessons/test_courses.py checks and begins one"
 REST = {
     "inspector --connect 127.0.0.1:7531 --token-file engine.token": FAR,
     "inspector --model mlx-community/Qwen3-0.6B-4bit": HUB,
@@ -148,6 +158,8 @@ REST = {
     "--max-ppl-ratio 1.02": "needs an adapter and the model fused with it: tests/inspector/cli/test_gate.py makes both",
     "inspector export --to ranks": "needs the plug-in of the page: tests/inspector/test_plugins.py installs it",
     "inspector generate --hostfile hosts.json -p Hello": "needs several machines; tests/engine/ranks has processes",
+    "inspector learn --course my-course.toml": COURSES,
+    "inspector lesson check my-course.toml": COURSES,
     "inspector lesson new|check|record|run FILE": "four commands, each of which stands elsewhere",
     "inspector models --get ID": HUB,
     "inspector models --get mlx-community/Qwen3-0.6B-4bit": HUB,

@@ -58,7 +58,7 @@ def test_the_exit_status_is_the_gate_s(
 
 def test_a_figure_that_there_is_not_holds_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["diff", "pocket", "pocket", "-p", "a", "--max-kld", "1"]) == 2
-    assert "no figure: can't be told" in capsys.readouterr().out
+    assert "no figure: can't be decided" in capsys.readouterr().out
 
 
 def test_the_last_event_has_the_verdicts_and_the_worst_tokens(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,8 +17,8 @@ from inspector.lessons import journal
 from inspector.lessons.catalogue import find
 from inspector.lessons.courses import shipped_courses
 from inspector.lessons.headless import go_through, recorded_play, recorded_session, settle
-from inspector.lessons.journal import Journal, SeenBeat
-from inspector.tools.export.report import Report, document
+from inspector.lessons.journal import LessonJournal, SeenBeat
+from inspector.tools.export.report import LessonReport, document
 
 SEEN = SeenBeat(
     when="2026-03-01T09:30:15+01:00", lesson="ending", title="Ending", beats=4, beat=2, heading="The end is barred",
@@ -38,10 +38,10 @@ def path(tmp_path: Path) -> Path:
 
 def test_what_is_added_is_read_again_in_its_order(path: Path) -> None:
     other = replace(SEEN, beat=3, right=None, recorded=True)
-    Journal(path).add([SEEN])
-    Journal(path).add([other, SEEN])
-    Journal(path).add([])
-    assert Journal(path).read() == [SEEN, other, SEEN]
+    LessonJournal(path).add([SEEN])
+    LessonJournal(path).add([other, SEEN])
+    LessonJournal(path).add([])
+    assert LessonJournal(path).read() == [SEEN, other, SEEN]
     assert path.stat().st_mode & 0o777 == 0o600
 
 
@@ -60,9 +60,9 @@ def test_what_is_added_is_read_again_in_its_order(path: Path) -> None:
 )
 def test_lines_that_are_none_are_left_out_and_the_others_kept(path: Path, line: bytes) -> None:
     path.write_bytes(line)
-    assert Journal(path).read() == []
-    Journal(path).add([SEEN])  # behind a line that a killed program left without its end
-    assert Journal(path).read() == [SEEN]
+    assert LessonJournal(path).read() == []
+    LessonJournal(path).add([SEEN])  # behind a line that a killed program left without its end
+    assert LessonJournal(path).read() == [SEEN]
 
 
 def test_values_of_another_kind_are_as_if_absent(path: Path) -> None:
@@ -75,7 +75,7 @@ def test_values_of_another_kind_are_as_if_absent(path: Path) -> None:
         "beats": True,
     }
     path.write_text(json.dumps(raw))
-    (read,) = Journal(path).read()
+    (read,) = LessonJournal(path).read()
     assert (read.beat, read.beats, read.right, read.did, read.model) == (1, 1, None, (), "")
     assert [len(each) for each in read.why] == [1, journal.LONGEST]
 
@@ -83,9 +83,9 @@ def test_values_of_another_kind_are_as_if_absent(path: Path) -> None:
 def test_a_full_file_loses_its_older_half(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal, "LARGEST", 10_000)
     for beat in range(1, 60):
-        Journal(path).add([replace(SEEN, beat=beat)])
+        LessonJournal(path).add([replace(SEEN, beat=beat)])
         assert path.stat().st_size <= 10_000
-    beats = [each.beat for each in Journal(path).read()]
+    beats = [each.beat for each in LessonJournal(path).read()]
     assert beats == list(range(beats[0], 60))
     assert len(beats) > 8
 
@@ -93,14 +93,14 @@ def test_a_full_file_loses_its_older_half(path: Path, monkeypatch: pytest.Monkey
 def test_what_is_no_regular_file_is_refused_without_a_wait(path: Path) -> None:
     os.mkfifo(path)
     with pytest.raises(PathError, match="no regular file"):
-        Journal(path).add([SEEN])
-    assert Journal(path).read() == []
+        LessonJournal(path).add([SEEN])
+    assert LessonJournal(path).read() == []
 
 
 def test_two_programs_at_once_lose_nothing(path: Path) -> None:
     def add(lesson: str) -> None:
         for beat in range(1, 41):
-            Journal(path).add([replace(SEEN, lesson=lesson, beat=beat)])
+            LessonJournal(path).add([replace(SEEN, lesson=lesson, beat=beat)])
 
     threads = [threading.Thread(target=add, args=(name,)) for name in "abc"]
     for thread in threads:
@@ -108,7 +108,7 @@ def test_two_programs_at_once_lose_nothing(path: Path) -> None:
     for thread in threads:
         thread.join()
     for name in "abc":
-        assert [each.beat for each in Journal(path).read() if each.lesson == name] == list(range(1, 41))
+        assert [each.beat for each in LessonJournal(path).read() if each.lesson == name] == list(range(1, 41))
 
 
 def test_a_lesson_tells_what_was_predicted_and_what_the_run_gave() -> None:
@@ -133,7 +133,7 @@ def test_a_lesson_tells_what_was_predicted_and_what_the_run_gave() -> None:
 
 def test_the_first_prediction_counts_and_a_later_one_is_told_apart() -> None:
     again = replace(SEEN, right=True, predicted="the end", when="2026-03-01T09:40:00+01:00")
-    text = document(Report([SEEN, again], lesson=find("ending").lesson), "md")
+    text = document(LessonReport([SEEN, again], lesson=find("ending").lesson), "md")
     assert "1 of 4 beats seen; of 1 first predictions 0 were what the run gave" in text
     assert "| Ending | 1 of 4 | 0 of 1 | 2026-03-01 09:30 | 2026-03-01 09:40 |" in text
     assert "- Again, 2026-03-01 09:40, pocket in float32" in text
@@ -143,21 +143,21 @@ def test_the_first_prediction_counts_and_a_later_one_is_told_apart() -> None:
 
 def test_a_beat_without_a_prediction_is_none_that_was_wrong() -> None:
     none = replace(SEEN, predicted="", right=None)
-    text = document(Report([none]), "md")
+    text = document(LessonReport([none]), "md")
     assert "of 0 first predictions 0" in text
     assert "Predicted: nothing" in text
 
 
 def test_of_a_course_also_what_was_not_begun_is_told() -> None:
     course = shipped_courses()[0]
-    text = document(Report([SEEN, replace(SEEN, lesson="beams", title="Beams")], course), "md")
+    text = document(LessonReport([SEEN, replace(SEEN, lesson="beams", title="Beams")], course), "md")
     assert f"1 of {len(course.parts)} lessons begun" in text
     assert text.count("| not begun |") == len(course.parts) - 1
     assert "Beams" not in text
 
 
 def test_a_beat_that_the_lesson_no_longer_has_is_not_counted() -> None:
-    text = document(Report([SEEN, replace(SEEN, beat=9)], lesson=find("ending").lesson), "md")
+    text = document(LessonReport([SEEN, replace(SEEN, beat=9)], lesson=find("ending").lesson), "md")
     assert "1 of 4 beats seen" in text
 
 
@@ -166,7 +166,9 @@ def test_what_a_stranger_s_lesson_said_stays_text(name: str) -> None:
     fields = dict.fromkeys(
         ("title", "heading", "question", "predicted", "answer", "value", "model", "dtype"), HOSTILE
     )
-    text = document(Report([replace(SEEN, **fields, did=(HOSTILE,), why=(HOSTILE,), when=HOSTILE)]), name)  # type: ignore[arg-type]
+    text = document(
+        LessonReport([replace(SEEN, **fields, did=(HOSTILE,), why=(HOSTILE,), when=HOSTILE)]), name
+    )  # type: ignore[arg-type]
     assert "\x1b" not in text
     assert "\u202e" not in text
     if name == "html":
@@ -179,7 +181,7 @@ def test_what_a_stranger_s_lesson_said_stays_text(name: str) -> None:
 def test_it_is_written_where_a_person_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["learn", "--report"]) == 2
     assert "nothing to report" in capsys.readouterr().err
-    Journal().add([SEEN])
+    LessonJournal().add([SEEN])
     assert main(["learn", "--report"]) == 0
     assert capsys.readouterr().out.startswith("# Report on lessons\n")
     page = tmp_path / "r.html"
@@ -201,4 +203,4 @@ def test_it_is_written_where_a_person_says(tmp_path: Path, capsys: pytest.Captur
 
 def test_no_format_is_an_error() -> None:
     with pytest.raises(EngineError, match="says no format"):
-        document(Report([SEEN]), "")
+        document(LessonReport([SEEN]), "")

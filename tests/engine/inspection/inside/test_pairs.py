@@ -83,7 +83,7 @@ def test_a_pair_that_can_not_be_patched_is_left_out_with_the_reason(model: Loade
     ]
     found = patched(model, [*wrong, PAIRS[0]])
     failures = [each.failure for each in found.pairs]
-    said = ("same tokens", "", "One answer", "tokens, not one", "Give one of 1 to 512")
+    said = ("same tokens", "", "Only one of the two answers", "tokens, not one", "Give one of 1 to 512")
     assert [words in failure for words, failure in zip(said, failures, strict=False)] == [True] * 5
     assert all(failures[:-1])
     assert failures[-1] == ""

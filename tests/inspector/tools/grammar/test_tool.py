@@ -193,7 +193,7 @@ async def test_a_text_outside_is_marked(rig: Rig) -> None:
 @pytest.mark.parametrize(
     ("reading", "told"),
     [
-        (OPEN, "fights the model: it allows 0.02 % of what"),
+        (OPEN, "fights the model: it allows 0.02 % of the"),
         (GrammarReading(3, 0.9, "open", b'"name"'), 'No choice is left: every text continues with “"name"”.'),
         (
             GrammarReading(1, 0.9, "accepting"),

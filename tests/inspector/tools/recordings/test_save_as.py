@@ -242,7 +242,7 @@ def test_the_session_that_runs_is_not_shown_over_itself(state):
         await rig.ready(3)
         await listed(rig)
         await rig.press("enter")
-        assert "runs now" in rig.status
+        assert "is open now" in rig.status
         assert rig.app.playback.player is None
 
     run(test, save=state)
