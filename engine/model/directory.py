@@ -292,7 +292,7 @@ def _config(path: Path) -> dict[str, Any]:
         raise LoadError(f"{path} names no model_type.", "It is not the config of a language model.")
     if not isinstance(config["model_type"], str):
         raise LoadError(
-            f"{path} names a model_type that is not a text.", "It is not the config of a language model."
+            f"{path} has a model_type that is not a string.", "It is not the config of a language model."
         )
     return config
 

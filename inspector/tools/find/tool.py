@@ -142,7 +142,7 @@ TEXT_KEYS = dialog_table(
     "While a text is found",
     *picking("Go through the places; the text shows those of the path at once.", "place", 6),
     taking("Stay there; for a place on another branch the KV cache moves.", "go there", 7),
-    Action("find.scope", "All branches", "Search all branches, or this path alone.", lambda own: own.change_scope(),
+    Action("find.scope", "All branches", "Search all branches, or only this path.", lambda own: own.change_scope(),
            hint="path or all", worth=4, priority=True),
     leaves("Go back to where you were."),
 )  # fmt: skip

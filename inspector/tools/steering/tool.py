@@ -273,7 +273,7 @@ STEERING_SCREEN = inside_table(
     Action("steering.hold", "Hold", "Continue with it, in a branch that begins with this token.",
            lambda own: own.hold(), hint=lambda own: "hold" if own.direction else "", worth=7),
     Action("steering.release", "Release",
-           "Leave such a branch, for the model's own token where it begins.", lambda own: own.release(),
+           "Leave a steered branch: return to the model's own token where it begins.", lambda own: own.release(),
            hint=lambda own: "release" if own.timeline.under else "", worth=7),
     Action("steering.save", "Save", "Save the direction to a file, for `--steer FILE` and for another session.",
            lambda own: own.save(), hint=lambda own: "save" if own.direction else "", worth=4),
