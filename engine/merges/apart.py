@@ -219,7 +219,8 @@ class Apart:
 def _check(text: str) -> None:
     if len(text) > MOST:
         raise PromptError(
-            f"The text has {len(text):,} characters; {MOST:,} are taken apart at most.", "Give a part of it."
+            f"The text has {len(text):,} characters; {MOST:,} at most can be taken apart.",
+            "Give a part of it.",
         )
     try:
         text.encode()

@@ -232,12 +232,12 @@ def check_adapter(path: Path) -> None:
     for name in ("adapter_config.json", "adapters.safetensors"):
         if not os.path.lexists(path / name):
             raise LoadError(
-                f"The adapter directory {path} has no {name}.", "Give the directory mlx_lm.lora wrote."
+                f"The adapter directory {path} has no {name}.", "Give the directory that mlx_lm.lora wrote."
             )
     read_object(path / "adapter_config.json")
     if not _headers(path, [path / "adapters.safetensors"]):
         raise LoadError(
-            f"{path}/adapters.safetensors holds no tensors.", "Give the directory mlx_lm.lora wrote."
+            f"{path}/adapters.safetensors holds no tensors.", "Give the directory that mlx_lm.lora wrote."
         )
 
 

@@ -134,7 +134,7 @@ FIND_KEYS = dialog_table(
     taking("Take it, as a second click on it does."),
     Action("find.recall", "Compute logits", "Compute logits that were not kept, such as those inside a prompt.",
            lambda own: own.recall(), hint="compute logits", worth=4, priority=True),
-    Action("find.in_text", "In the text instead", "Look for the same in the text instead.", lambda own: own.in_text(),
+    Action("find.in_text", "In the text instead", "Search the text for the same instead.", lambda own: own.in_text(),
            hint="in the text instead", worth=3, priority=True),
     leaves("Leave; your text is kept."),
 )  # fmt: skip

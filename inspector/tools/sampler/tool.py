@@ -279,7 +279,7 @@ SAMPLING_KEYS = dialog_table(
     *both(("sampling.difference_before", "sampling.next_difference"), ("Earlier difference", "Next difference"),
           "Go to the previous or next step that would differ.", lambda own, by: own.look("differing", by),
           hint="difference", worth=2, priority=True),
-    Action("sampling.recall", "Recompute", "Compute logits again that were dropped.",
+    Action("sampling.recall", "Recompute", "Compute dropped logits again.",
            lambda own: own.look("recall", 0), hint="recompute", worth=1, priority=True),
     applies("Continue with the settings from the selected token; not in a replay.",
             written="`{dialog.apply}` or `⏎`"),

@@ -264,7 +264,7 @@ STEERING_SCREEN = inside_table(
            hint=lambda own: "" if own.host.controller.transport.recorded else "another direction" if own.direction
            else "make a direction"),
     Action("steering.scope", "Scope",
-           "Steer this token's forward alone, or all from the prompt's last token on, or the whole context.",
+           "Steer only this token's forward, all tokens from the prompt's last one on, or the whole context.",
            lambda own: own.control.turn_reach(), hint=lambda own: own.reach, worth=6),
     Action("steering.follow", "Follow", "Follow the logit of another candidate.",
            lambda own: own.control.follow(0), hint=lambda own: "follow" if own.direction else "", worth=5),
