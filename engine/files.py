@@ -80,7 +80,10 @@ def message_and_hint(
         done: What can't be done with the file.
     """
     if error.strerror == confinement.OUTSIDE:
-        return f"{shorter(path)} is outside your folder.", "Give a name alone: its place is there."
+        return (
+            f"{shorter(path)} is outside your folder.",
+            "Give only a name: it stands for a file in your folder.",
+        )
     message, number = f"{shorter(path)} can't be {done}: {error.strerror or error}.", error.errno or 0
     if done == "read":
         return message, _HINTS.get(number, "Check its name.")

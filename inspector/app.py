@@ -222,7 +222,7 @@ class InspectorApp(App[int]):
             return super().get_driver_class()
         except Exception as error:  # whatever importing a module that somebody named brings
             raise EngineError(
-                f"TEXTUAL_DRIVER names no driver of a terminal: {constants.DRIVER!r}.", "Unset it."
+                f"TEXTUAL_DRIVER is {constants.DRIVER!r}, which is not a terminal driver.", "Unset it."
             ) from error
 
     def get_default_screen(self) -> Screen[None]:

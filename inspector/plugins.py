@@ -219,7 +219,7 @@ def _check(entry: EntryPoint, value: object) -> None:
                 "no terminal sends its key; take a letter, a sign, f1 to f12, or ctrl with a letter."
             )
         if textual_name(value.key) in FIXED | {"ctrl+q", "ctrl+p", "ctrl+c"}:
-            raise EngineError(f"its key {value.key} means the same everywhere; take another one.")
+            raise EngineError(f"its key {value.key} has a fixed meaning everywhere; use another one.")
     elif isinstance(value, ExportPlugin):
         _check_text("label", value.label)
         _check_text("purpose", value.purpose, 100)

@@ -241,7 +241,7 @@ def part_ways(
     for done in range(tokens):
         if stopped():
             raise Cancelled
-        yield Measuring("PartWays", done, tokens, "both go on")
+        yield Measuring("PartWays", done, tokens, "both continue")
         mine.step()
         theirs.step()
         if mine.ended and theirs.ended:

@@ -300,7 +300,7 @@ class PathReader:
         raws = [b""] * marks + [tokens.raw(token) for token in ids[marks:]]
         text = b"".join(raws).decode("utf-8", "ignore")  # a character at the end may be unfinished
         if not text:
-            raise StepError("There is no text to compare yet.", "Step on.")
+            raise StepError("There is no text to compare yet.", "Take a step.")
         other_ids = other.encode(text)
         ends = (
             byte_ends(raws, text.encode()),

@@ -245,7 +245,7 @@ def _cost(run: _Path, base: _Base, bits: int, group: int, kinds: Sequence[Kind])
         mean_change=float(change.mean()),
         same_top=int(run.row.argmax()) == int(base.row.argmax()),
         ms=run.ms,
-        note=f"Caches of kind {', '.join(others)} stay as they are: mlx-lm quantizes plain ones alone."
+        note=f"Caches of kind {', '.join(others)} stay as they are: mlx-lm quantizes only plain ones."
         if others
         else "",
     )

@@ -101,7 +101,7 @@ def capture(session: Session, path: Path) -> MetalCaptured:
         raise StepError("This MLX has no Metal: no step can be captured.", "Capture one on a Mac.")
     if path.suffix != METAL_SUFFIX:
         raise PathError(
-            f"A capture of Metal is a file whose name ends with {METAL_SUFFIX}.",
+            f"A Metal capture is a file whose name ends with {METAL_SUFFIX}.",
             f"Give {path.stem}{METAL_SUFFIX}.",
         )
     step = RepeatedStep(session)

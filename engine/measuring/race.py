@@ -71,7 +71,7 @@ def _check(session: Session, first: int, last: int) -> None:
     if window is not None and last > window:
         raise StepError(
             f"A race to {last} tokens exceeds the model's context window of {window}.",
-            f"End at {window} or before.",
+            f"Race to {window} tokens or fewer.",
         )
 
 

@@ -63,7 +63,7 @@ def algorithm_of(model: Mapping[str, Any]) -> Algorithm:
     match model["type"]:
         case "BPE" if model.get("dropout"):
             raise LoadError(
-                "This tokenizer leaves out merges at random (dropout), so that no text has tokens of its own.",
+                "This tokenizer leaves out merges at random (dropout), so the same text gives other tokens each time.",
                 "Set dropout to null in its tokenizer.json.",
             )
         case "BPE":

@@ -187,8 +187,8 @@ class Apart:
             if tuple(id for _, each in made for id in each.ids) == ids:
                 return made
         raise PromptError(
-            f"This tokenizer cuts {word[:40]!r} otherwise than its own list says, so that it isn't told how.",
-            "Look at another word.",
+            f"This tokenizer does not cut {word[:40]!r} as its own list of merges says: its merges can't be shown.",
+            "Choose another word.",
         )
 
     def _parts(self, word: str) -> list[str]:
@@ -219,7 +219,8 @@ class Apart:
 def _check(text: str) -> None:
     if len(text) > MOST:
         raise PromptError(
-            f"The text has {len(text):,} characters; {MOST:,} are taken apart at most.", "Give a part of it."
+            f"The text has {len(text):,} characters; {MOST:,} at most can be taken apart.",
+            "Give a part of it.",
         )
     try:
         text.encode()
@@ -268,7 +269,7 @@ def on_disk(model: str, name: str) -> Apart:
     if not (file.is_file() or model.endswith(".json")):
         raise LoadError(
             f"The tokenizer of {model} isn't on this disk, and this word was not recorded.",
-            "Go on live with the model, or look at a word that was.",
+            "Continue live with the model, or choose a word that was recorded.",
         )
     return opened(file, name)
 
@@ -278,6 +279,6 @@ def _read(file: Path) -> Any:
         return Tokenizer.from_file(str(file))
     except Exception as error:  # tokenizers raises Exception itself
         raise LoadError(
-            f"{file} is no tokenizer that can be read ({first_line(error, 160)}).",
+            f"{file} can't be read as a tokenizer ({first_line(error, 160)}).",
             "Give the tokenizer.json of a model.",
         ) from error

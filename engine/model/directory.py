@@ -232,12 +232,12 @@ def check_adapter(path: Path) -> None:
     for name in ("adapter_config.json", "adapters.safetensors"):
         if not os.path.lexists(path / name):
             raise LoadError(
-                f"The adapter directory {path} has no {name}.", "Give the directory mlx_lm.lora wrote."
+                f"The adapter directory {path} has no {name}.", "Give the directory that mlx_lm.lora wrote."
             )
     read_object(path / "adapter_config.json")
     if not _headers(path, [path / "adapters.safetensors"]):
         raise LoadError(
-            f"{path}/adapters.safetensors holds no tensors.", "Give the directory mlx_lm.lora wrote."
+            f"{path}/adapters.safetensors holds no tensors.", "Give the directory that mlx_lm.lora wrote."
         )
 
 
@@ -292,7 +292,7 @@ def _config(path: Path) -> dict[str, Any]:
         raise LoadError(f"{path} names no model_type.", "It is not the config of a language model.")
     if not isinstance(config["model_type"], str):
         raise LoadError(
-            f"{path} names a model_type that is not a text.", "It is not the config of a language model."
+            f"{path} has a model_type that is not a string.", "It is not the config of a language model."
         )
     return config
 

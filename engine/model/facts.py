@@ -253,7 +253,7 @@ def _probe_kv_bits(
         return off, [f"--kv-bits is not used. {why}"]
     if others:
         return settings, [
-            f"--kv-bits is used for the plain caches alone; {', '.join(others)} stay as they are."
+            f"--kv-bits is used only for the plain caches; {', '.join(others)} stay as they are."
         ]
     return settings, []
 

@@ -116,7 +116,9 @@ class Address:
             return
         except OSError:
             pass
-        raise PathError(f"An engine listens at {shorter(self.path)} already.", "End it, or choose another.")
+        raise PathError(
+            f"An engine listens at {shorter(self.path)} already.", "End it, or choose another path."
+        )
 
 
 def parsed(text: str) -> Address:

@@ -366,7 +366,7 @@ class SessionState:
             and len(self.tokens.encode(text[:begin], bare=bare)) > 2 * window
         ):
             raise PromptError(
-                f"The prompt has {len(text)} characters, many more than fit the model's context window of "
+                f"The prompt has {len(text)} characters, many more than fit into the model's context window of "
                 f"{window} tokens.",
                 "Shorten the prompt.",
             )

@@ -220,7 +220,7 @@ class TraceReader(Iterator[Entry]):
     def _lost(self, what: str) -> NoReturn:
         self.close()
         raise TraceError(
-            f"{self.path} {what}, so the program no longer follows it.", "Open it again.", self.line
+            f"{self.path} {what}, so this program no longer follows it.", "Open it again.", self.line
         )
 
     def _unreadable(self, error: Exception) -> TraceError:

@@ -362,7 +362,7 @@ def backend_from(args: Namespace) -> MakeBackend:
     def made(emit: Callable[[Record], None]) -> Backend:
         def told(connection: Connection) -> None:
             if connection.stage == "gone":
-                hint = "See that it runs, then try again."
+                hint = "Check that it runs, then try again."
                 emit(protocol.Failure("Connect", connection.why, hint))
 
         engine = RemoteEngine(emit, link, version(), told)

@@ -273,7 +273,7 @@ def address_of(args: argparse.Namespace, text: str) -> Address:
     address = parsed(text)
     if not address.local and not args.unencrypted:
         hint = "Use ssh's forwarding (inspector engine prints the command), or add --unencrypted."
-        message = f"{address} is not an address of this machine, and nothing on the way would be encrypted."
+        message = f"{address} is not an address of this machine, and the connection would not be encrypted."
         raise EngineError(message, hint)
     return address
 

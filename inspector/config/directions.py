@@ -153,7 +153,7 @@ def steering(text: str) -> Steering:
     """
     found = _ASKED.fullmatch(text)
     if found is None:
-        raise PathError("No file of a direction was named.", "Give FILE, FILE:2 or FILE:2@L4.")
+        raise PathError("No direction file was named.", "Give FILE, FILE:2 or FILE:2@L4.")
     direction = read_direction(typed(found["file"]))
     layer = direction.layer if found["layer"] is None else int(found["layer"]) - 1
     if layer < 0:

@@ -239,7 +239,7 @@ def _lane(given: dict[str, object], like: LanePrompt, settings: Settings) -> Lan
     if unknown:
         raise PromptError(
             f"there is no setting {unknown[0]!r}.",
-            "They have the names of the flags: temp, top_p, seed, max_tokens.",
+            "Settings have the names of the flags: temp, top_p, seed, max_tokens.",
         )
     own = read({name: value for name, value in given.items() if name not in OWN})
     system = given.get("system", like.system)

@@ -552,7 +552,7 @@ SCREEN_TOOL = Tool("screen", "Screen", ScreenActions, owners=(HELP_KEYS,), actio
           "Show the next answer of this tab, or the previous one; where only one panel fits, also the text.",
           lambda own, by: own.host.turn_view(by), by=(1, -1), one=True, hint="next view", worth=6, place=155),
     Action("stop", "Stop",
-            "Pause the run, stop the prefill or a look ahead, leave the enlarged panel, or go back to the candidates; "
+            "Pause the run, stop the prefill or a look-ahead, leave the enlarged panel, or go back to the candidates; "
             "this also closes notices.",
             lambda own: own.host.stop(), synonyms="cancel, abort, interrupt"),
     Action("alone", "Text and answer",

@@ -46,7 +46,9 @@ class Remembered:
         name = SHORT.get(theme, theme)
         if name and name not in app.available_themes:
             others = sorted(set(app.available_themes) - {*SHORT.values()})
-            raise EngineError(f"There is no theme {theme!r}.", f"There are {', '.join((*SHORT, *others))}.")
+            raise EngineError(
+                f"There is no theme {theme!r}.", f"The themes are {', '.join((*SHORT, *others))}."
+            )
         app.theme = name or kept or app.theme
         self._theme = app.theme
 

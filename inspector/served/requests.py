@@ -371,7 +371,7 @@ def _text(where: str, content: Any) -> str:
     for part in content:
         if not (isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str)):
             kind = part.get("type") if isinstance(part, dict) else _kind(part)
-            message = f"{where}: its content has a part that is no text ({str(kind)[:40]})."
+            message = f"{where}: its content has a part that is not text ({str(kind)[:40]})."
             raise PromptError(message, "Only text can be read here.")
     return "".join(part["text"] for part in content)
 

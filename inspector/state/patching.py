@@ -79,7 +79,10 @@ def pairs_from(text: str, name: str) -> tuple[PatchPair, ...]:
     return tuple(pairs)
 
 
-_SHAPE = 'Write one a line: {"text": "...", "source": "...", "token": " happy", "other": " sad"}, or the first two.'
+_SHAPE = (
+    'Write a pair on each line: {"text": "...", "source": "...", "token": " happy", "other": " sad"}, '
+    "or the first two only."
+)
 
 
 def _pair_of(line: str, where: str) -> PatchPair:

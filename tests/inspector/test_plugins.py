@@ -243,8 +243,8 @@ def test_the_list_of_nothing(install: Install, capsys: pytest.CaptureFixture[str
         ("PANEL = 5", "bad:PANEL must be a PanelPlugin, not a value of type int"),
         ("", "AttributeError: module 'bad' has no attribute 'PANEL'"),
         (panel(DRAWS, "space bar"), "no terminal sends its key"),
-        (panel(DRAWS, "enter"), "its key enter means the same everywhere"),
-        (panel(DRAWS, "ctrl+q"), "its key ctrl+q means the same everywhere"),
+        (panel(DRAWS, "enter"), "its key enter has a fixed meaning everywhere"),
+        (panel(DRAWS, "ctrl+q"), "its key ctrl+q has a fixed meaning everywhere"),
         (panel(DRAWS, tab="7"), "its tab must be one of 1, 2, 3, 4, 5, 6"),
         (panel(DRAWS, help="a\x1b[2J"), "its help must be 1 to 300 printable characters"),
         (

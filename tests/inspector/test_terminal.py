@@ -143,9 +143,9 @@ def test_no_thread_to_be_had_is_told_in_one_line(opened, name: str) -> None:
 @pytest.mark.parametrize(
     ("variable", "value", "told"),
     [
-        ("TEXTUAL_DRIVER", "nowhere:A", "TEXTUAL_DRIVER names no driver of a terminal: 'nowhere:A'. Unset it."),
-        ("TEXTUAL_DRIVER", "nonsense", "TEXTUAL_DRIVER names no driver of a terminal: 'nonsense'. Unset it."),
-        ("TEXTUAL_DRIVER", "os:path", "TEXTUAL_DRIVER names no driver of a terminal: 'os:path'. Unset it."),
+        ("TEXTUAL_DRIVER", "nowhere:A", "TEXTUAL_DRIVER is 'nowhere:A', which is not a terminal driver. Unset it."),
+        ("TEXTUAL_DRIVER", "nonsense", "TEXTUAL_DRIVER is 'nonsense', which is not a terminal driver. Unset it."),
+        ("TEXTUAL_DRIVER", "os:path", "TEXTUAL_DRIVER is 'os:path', which is not a terminal driver. Unset it."),
         ("TEXTUAL_LOG", "/", "TEXTUAL_LOG can't be written: /: Is a directory. Unset it."),
     ],
 )  # fmt: skip

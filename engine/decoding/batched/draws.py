@@ -150,7 +150,7 @@ class Draws:
         if not 1 <= count <= MOST or tokens < 1:
             raise StepError(
                 f"{count:,} draws of {tokens} tokens are out of range.",
-                f"Give 1 to {MOST:,} draws, of a token or more.",
+                f"Give 1 to {MOST:,} draws, of one token or more each.",
             )
         session.position  # noqa: B018 - raises where there is no prompt
         self.node = session.node if node is None else node

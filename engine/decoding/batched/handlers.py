@@ -98,7 +98,7 @@ def not_together(runner: Runner, dtype: str, ids: Sequence[int]) -> str:
     kv = runner.fresh().kv
     why = next(filter(None, map(padded.refusal, kv.caches)), "")
     if not why and kv.chunks_matter:
-        why = "its KV cache is quantized, which mlx_lm does for one sequence alone"
+        why = "its KV cache is quantized, which mlx_lm does only for a single sequence"
     return why or _unlike(runner, dtype, ids)
 
 

@@ -280,7 +280,7 @@ def check_interventions(model: Any, interventions: Sequence[Intervention]) -> No
             )
         if (each.kind == "head") != (each.head is not None):
             what = "is missing" if each.kind == "head" else f"makes no sense for a unit of kind {each.kind}"
-            raise StepError(f"The number of a head {what}.", "Give one for heads alone.")
+            raise StepError(f"The number of a head {what}.", "A head needs a number; other units have none.")
         if each.head is not None and each.head < 0:
             raise StepError(f"There is no h{each.head + 1}: heads count from h1.", "Choose another head.")
         if not (math.isfinite(each.scale) and abs(each.scale) <= LARGEST):
@@ -304,7 +304,7 @@ def check_direction(direction: Direction, fingerprint: str = "") -> None:
     """
     vector = direction.vector
     if len(vector.shape) != 1 or not 1 <= vector.shape[0] <= WIDEST or not vector.fits:
-        raise StepError("The direction is not a vector.", "Make it anew, or give another file.")
+        raise StepError("The direction is not a vector.", "Make it again, or give another file.")
     numbers = vector_of(direction)
     most = float(np.abs(numbers).max())
     if not 0 < most < np.finfo(np.float32).max / (LARGEST * len(numbers)):  # NaN isn't, either
@@ -315,7 +315,7 @@ def check_direction(direction: Direction, fingerprint: str = "") -> None:
         raise StepError(
             f"The direction {direction.label} was made with another model{f' ({of})' if of else ''}: its numbers mean "
             "nothing in this one.",
-            "Make it anew of its texts, or open that model.",
+            "Make it again from its texts, or open that model.",
         )
 
 
@@ -333,7 +333,7 @@ def check_directions(session: Session, interventions: Iterable[Intervention]) ->
 def _other_width(layer: int, width: int, own: int) -> tuple[str, str]:
     return (
         f"The direction has {width:,} numbers, the stream after L{layer + 1} has {own:,}: it is another model's.",
-        "Make it anew with this model.",
+        "Make it again with this model.",
     )
 
 
@@ -599,7 +599,7 @@ def hold(
         return
     if not session.cached:
         raise StepError(
-            "Without a KV cache no intervention can be held: each step runs its whole path again.",
+            "Without a KV cache interventions can't be held: each step runs its whole path again.",
             "Load the model with its KV cache.",
         )
     session.check_node(node)

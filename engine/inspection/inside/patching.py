@@ -449,7 +449,7 @@ def _check_baselines(sweep: _Sweep, own: npt.NDArray[np.float64], given: npt.NDA
     if not np.isfinite(given - own).all() or np.abs(given - own).min() < _SMALLEST:
         raise StepError(
             f"Both paths have the same difference of these two logits ({own[0]:.2f} and {given[0]:.2f}).",
-            "Choose two tokens of which one path prefers the one, the other the other.",
+            "Choose two tokens: one that this path prefers, and one that the source prefers.",
         )
 
 

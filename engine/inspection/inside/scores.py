@@ -98,7 +98,7 @@ def read_score(
     kept_keys, query = _kept(session, seen, keys), taken.depth - 1
     if len(seen) < 2:
         raise StepError(
-            "The head sees one token alone: there is nothing to compare.", "Look at a later token."
+            "The head sees only one token: there is nothing to compare.", "Look at a later token."
         )
     places = sorted({*kept_keys, query})
     chunks: list[Taps] = []

@@ -93,7 +93,7 @@ def run_bits(args: Namespace) -> int:
     if args.model is not None:
         raise EngineError("The model was named twice.", "Leave --model out.")
     if (args.text or []).count(STDIN) > 1:
-        raise PromptError("Standard input can be read once.", "Name it once with --text.")
+        raise PromptError("Standard input can be read only once.", "Name it once with --text.")
     path = None if args.output is None else free(typed(args.output), args.force)
     args.model = args.named
     texts = tuple(

@@ -133,7 +133,9 @@ def _place(args: Namespace) -> CoursePlace:
         return CoursePlace(course, course.find(args.lesson))
     progress = Progress().read()
     if not args.present and course.done(progress) == len(course.parts):
-        note(f"All lessons of {course.title} are done; it begins again. --report writes what you did.")
+        note(
+            f"All lessons of {course.title} are done; the course begins again. --report writes what you did."
+        )
     return CoursePlace(course, 0 if args.present else course.next(progress))
 
 

@@ -63,7 +63,7 @@ def run_prefix(args: Namespace) -> int:
     from inspector.cli.writers.prefix import PrefixWriter
 
     if [args.first, args.second, args.answer].count(STDIN) > 1:
-        raise PromptError("Standard input can be read once.", "Give the others as files.")
+        raise PromptError("Standard input can be read only once.", "Give the others as files.")
     first, second = chats = [_chat(args, name) for name in (args.first, args.second)]
     if first.messages[-1].role == "assistant":
         raise PromptError(

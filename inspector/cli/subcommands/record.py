@@ -328,7 +328,7 @@ def upstream_of(url: str) -> tuple[str, int]:
         parts, host, port = urlsplit(""), None, 0
     if parts.scheme == "https":
         raise EngineError(
-            "A server behind https can't be recorded: bytes pass as they are, and it expects its own name in them.",
+            "A server behind https can't be recorded: requests pass unchanged, and it expects its own name in them.",
             "Record where the server itself listens with http, or forward that to here: "
             "ssh -L 9000:127.0.0.1:8080 HOST, then --upstream http://127.0.0.1:9000.",
         )
@@ -337,7 +337,7 @@ def upstream_of(url: str) -> tuple[str, int]:
             f"--upstream {url} is not the URL of a server.", "Write it as http://127.0.0.1:8000."
         )
     if parts.path.strip("/") or parts.query or parts.fragment or parts.username is not None:
-        raise EngineError("--upstream takes host and port alone: paths and keys of requests pass as they are.",
+        raise EngineError("--upstream takes only host and port: paths and keys of requests pass unchanged.",
                           f"Write --upstream http://{host}:{port}, and give the rest to the client.")  # fmt: skip
     return HERE if host == "localhost" else host, port
 

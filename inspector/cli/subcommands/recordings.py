@@ -120,7 +120,7 @@ def _follow(args: Namespace) -> int:
     from inspector.session.playback import Opening, checked
 
     if args.play:
-        hint = f"{key_for('run')} does so later."
+        hint = f"Leave --play out: {key_for('run')} plays it later."
         raise EngineError("--follow shows what comes, so it can't --play from the start.", hint)
     path = checked(sessions.find_growing(args.trace or ""))
     screen.check_terminal(instead="Without one, use inspector export.")

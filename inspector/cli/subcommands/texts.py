@@ -215,7 +215,7 @@ def run_diff(args: Namespace) -> int:
         hint = "Name one after the first, or give --bits or --adapter."
         raise EngineError("There is no second model.", hint)
     if (args.text or []).count(STDIN) > 1:
-        raise PromptError("Standard input can be read once.", "Name it once with --text.")
+        raise PromptError("Standard input can be read only once.", "Name it once with --text.")
     texts = [
         given_text(file, args.prompt, "inspector diff A B", "compare", "--text")
         for file in args.text or [None]

@@ -492,7 +492,7 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
     def other_model(self) -> None:
         """Look at the other one of two models."""
         if not self.OF_BOTH:
-            self.say(with_keys("Changes here apply to the session's model alone. {next_view} shows another"))
+            self.say(with_keys("Changes here apply only to the session's model. {next_view} shows another"))
         elif switch_model(self.timeline):
             self.drop()
             self.host.changed()

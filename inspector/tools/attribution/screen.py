@@ -134,7 +134,7 @@ class AttributionScreen(InsideScreen[AttributionRead]):
             self.choices.unfolded ^= {row.part}
             self.choices.row = row.key
         else:
-            self.say("It has no heads: ↑↓ goes to an attention, which has")
+            self.say("This part has no heads: ↑↓ goes to an attention, which has some")
 
     def unfold_all(self) -> None:
         """Show the heads of every attention; where they are shown, fold them."""

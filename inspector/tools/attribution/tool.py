@@ -59,12 +59,12 @@ ATTRIBUTION_SCREEN = inside_table(
     *both(("attribution.ten_before", "attribution.ten_after"), ("Ten before", "Ten after"), _PART,
           lambda own, by: own.turn_row(by), by=(-10, 10)),
     Action("attribution.heads", "Heads",
-           "Show the heads of the attention that is looked at, or fold them. `{attribution.all_heads}` does so for "
+           "Show the heads of the selected attention, or fold them. `{attribution.all_heads}` does so for "
            "all.",
            lambda own: own.unfold(), hint=lambda own: "heads" if own.has_heads else "", worth=7),
     Action("attribution.all_heads", "All heads", "Show the heads of every attention, or fold them.",
            lambda own: own.unfold_all(), hint="all heads", worth=2, place=1, listed=False),
-    Action("attribution.sort", "Sort", "Sort by size, heads in their attention's place, or in the order of the layers.",
+    Action("attribution.sort", "Sort", "Sort by size, with unfolded heads in place of their attention, or by layer.",
            lambda own: own.sort(), hint=lambda own: "by layer" if own.choices.by_size else "by size", worth=5),
     *both(("attribution.next_token", "attribution.token_before"), ("Next token", "Previous token"),
           "Take another candidate's logit apart.", lambda own, by: own.choices.follow_other(own.timeline, by),
@@ -72,7 +72,7 @@ ATTRIBUTION_SCREEN = inside_table(
     *both(("attribution.compare", "attribution.compare_back"), ("Compare", "Compare back"),
           "Compare it with another candidate; first the highlighted one.",
           lambda own, by: own.choices.compare_with(own.timeline, by), by=(1, -1), hint="against", worth=5, one=True),
-    Action("attribution.alone", "One or two", "Look at one token alone, or at the difference of two.",
+    Action("attribution.alone", "One or two", "Look at one token, or at the difference of two.",
            lambda own: own.turn_alone(), hint=lambda own: "two" if own.choices.alone else "alone", worth=3),
     *walking(),
 )  # fmt: skip

@@ -589,13 +589,15 @@ class BatchScreen(ToolScreen[int]):
         self.control.static = not self.control.static
         if self.current is not None:
             kind = "static: rows stay until all lanes have ended" if self.control.static else "continuous"
-            self.say(f"The next batch is {kind}. Press {key_for('batch.new')} for it")
+            self.say(f"The next batch is {kind}. Press {key_for('batch.new')} to begin it")
 
     def change_size(self, by: int) -> None:
         """Have the next batch run more lanes at once, or fewer."""
         self.control.resize(by)
         if self.current is not None:
-            self.say(f"The next batch runs {self.control.size} at once. Press {key_for('batch.new')} for it")
+            self.say(
+                f"The next batch runs {self.control.size} at once. Press {key_for('batch.new')} to begin it"
+            )
 
     def open_lane(self) -> None:
         """Open the highlighted lane in the session."""

@@ -201,7 +201,7 @@ BATCH_SCREEN = screen_table(
            hint=_growing("add"), worth=6),
     Action("batch.take_out", "Take out", "Remove the highlighted lane while the others continue.",
            lambda own: own.take_out(), Needs.ENGINE, hint=_growing("take out"), worth=5),
-    Action("batch.alone", "Alone", "Once all have ended: run each prompt alone, for equal ids and the time of both.",
+    Action("batch.alone", "Alone", "Once all have ended: run each prompt alone, and compare ids and times.",
            lambda own: own.compare(), Needs.ENGINE, worth=7, place=-1,
            hint=lambda own: "alone" if own.current and own.current.over and not own.current.replaced else ""),
     Action("batch.new", "New batch",

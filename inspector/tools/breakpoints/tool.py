@@ -208,8 +208,8 @@ BREAKPOINTS = Tool(
     BreakpointActions,
     actions=(
         Action("skip", "Skip sure tokens",
-            "Run until the next token has less than 50 %, less than all others together: skip what the model is sure "
-            "of. Breakpoints and stops apply, too; again to pause.",
+            "Run while the model is sure: until the next token has less than 50 %, less than all others together. "
+            "Breakpoints and stops apply, too; again to pause.",
             lambda own: own.host.answer(own.controller.transport.run(over_sure=True)),
             Needs.DISTRIBUTION | Needs.ENGINE,
             synonyms="next uncertain token, uncertainty, confidence, interesting tokens, fast forward"),

@@ -209,7 +209,7 @@ class CompareScreen(ToolScreen[ComparedPlace]):
             self._point(ahead[0] if by > 0 else ahead[-1])
             self.table.centre()
         else:
-            self.say(f"They neither meet nor part {'after' if by > 0 else 'before'} this.")
+            self.say(f"The branches neither meet nor part {'after' if by > 0 else 'before'} this.")
 
     @property
     def differing(self) -> list[TokenChange]:

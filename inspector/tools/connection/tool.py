@@ -24,7 +24,7 @@ class ConnectionActions(ToolActions):
 
 CONNECTION_KEYS = dialog_table(
     "With an engine elsewhere",
-    Action("connection.try_now", "Try now", "Reconnect now, rather than in some seconds.",
+    Action("connection.try_now", "Try now", "Reconnect now instead of after the wait.",
            lambda own: own.try_now(), hint="try now", worth=6, written="`{connection}` then `{connection.try_now}`"),
     Action("connection.give_up", "Give up",
            "Give up: the session becomes a replay, and `{go_live}` continues it with a new engine.",

@@ -117,7 +117,7 @@ COST_SCREEN = screen_table(
     Action("costs.next_page", "Next page", "Show the next page, or the previous one.", lambda own: own.turn(1),
            hint="page", worth=9, place=-2),
     Action("costs.page_before", "Previous page", "Show the next page, or the previous one.", lambda own: own.turn(-1)),
-    Action("costs.again", "Again", "Measure again; while it is measured, stop.", lambda own: own.measure_again(),
+    Action("costs.again", "Again", "Measure again; while that runs, stop it.", lambda own: own.measure_again(),
            Needs.ENGINE, hint=lambda own: "stop" if own.control.job.running else "again", worth=6),
     note("up down", "Scroll the page.", "scroll", 5, place=-1),
     note("pageup pagedown", "Scroll the page."),

@@ -195,4 +195,4 @@ class GradientsScreen(InsideScreen[GradientsRead]):
         if self.chooses:
             self.choices.held_experts = not self.choices.held_experts
         else:
-            self.say("Experts are held on the line of integrated gradients, in a model that has some")
+            self.say("Experts can be held only in integrated gradients of a model that has experts")

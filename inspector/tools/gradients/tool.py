@@ -89,7 +89,7 @@ GRADIENTS_SCREEN = inside_table(
     *both(("gradients.compare", "gradients.compare_back"), ("Compare", "Compare back"),
           "Compare it with another candidate; first the highlighted one.",
           lambda own, by: own.choices.compare_with(own.timeline, by), by=(1, -1), hint="against", worth=5, one=True),
-    Action("gradients.alone", "One or two", "Look at one token alone, or at the difference of two.",
+    Action("gradients.alone", "One or two", "Look at one token, or at the difference of two.",
            lambda own: own.turn_alone(), hint=lambda own: "two" if own.choices.alone else "alone", worth=3),
     Action("gradients.method", "Method",
            "Gradient x input, at the text alone, or integrated gradients, along the line from a baseline to the text: "

@@ -339,8 +339,8 @@ INTERVENTIONS_SCREEN = inside_table(
           "Choose the previous or next unit in the layer: heads, attention, MLP, layer.",
           lambda own, by: own.turn_column(by), hint="unit", worth=8),
     Action("interventions.heads", "Heads",
-           "In a large model: switch off each head of this layer, as all heads together take minutes. In the whole "
-           "context: switch off each part in all of the path.",
+           "In a large model: switch off each head of this layer alone (all layers would take minutes). In the whole "
+           "context: switch off each part along the whole path.",
            lambda own: own.switch_off_more(), worth=8, hint=lambda own: own.more),
     Action("interventions.together", "Together",
            "Switch this unit off together with others (`×`), or take it out; `{interventions.clear}` takes out all.",
@@ -349,7 +349,7 @@ INTERVENTIONS_SCREEN = inside_table(
            lambda own: own.clear(), listed=False),
     *both(("interventions.less", "interventions.more"), ("Less", "More"), "Scale it: off, half, twice.",
           lambda own, by: own.turn_scale(by), hint="scale", worth=4),
-    Action("interventions.scope", "Scope", "Change this token's forward alone, or let the whole context run anew.",
+    Action("interventions.scope", "Scope", "Change only this token's forward, or run the whole context again.",
            lambda own: own.change_scope(), hint=lambda own: own.scope, worth=6),
     Action("interventions.measure", "Measure",
            "Colour by KL (how far all probabilities move), or by the change of the followed token's logit.",
@@ -358,11 +358,12 @@ INTERVENTIONS_SCREEN = inside_table(
     Action("interventions.hold", "Hold", "Continue with it, in a branch that begins with this token.",
            lambda own: own.hold(), hint="hold", worth=7),
     Action("interventions.release", "Release",
-           "Leave such a branch, for the model's own token where it begins.", lambda own: own.release(),
+           "Leave a branch under interventions: return to the model's own token where it begins.",
+           lambda own: own.release(),
            hint=lambda own: "release" if own.timeline.under else "", worth=7),
     *walking(),
     replace(SCROLLS, help="Scroll the page."),
-    text="The map shows what happens where one unit alone is switched off at this token. Under it are the candidates "
+    text="The map shows what happens when only one unit is switched off at this token. Under it are the candidates "
     "with and without the chosen units.",
 )  # fmt: skip
 _MOVE = "Look at another layer, or at another position."
@@ -396,7 +397,7 @@ PATCHING_SCREEN = inside_table(
            "change it, and this key puts it in force.",
            lambda own: own.turn_facing(),
            hint=lambda own: "use it" if own.aligning else "alignment" if own.live and own.mapping else "", worth=6),
-    Action("patching.unface", "Face none", "In the alignment: this token faces none, and nothing is put in there.",
+    Action("patching.unface", "Face none", "In the alignment: let this token face none, so that its activations stay.",
            lambda own: own.unface(), hint=lambda own: "none" if own.aligning else "", worth=6),
     Action("patching.usual", "Common blocks", "Align by common blocks again, and follow the tokens that differ most.",
            lambda own: own.usual(), hint=lambda own: "usual" if own.chosen and not own.over_pairs else "", worth=4),

@@ -177,7 +177,7 @@ def presenting() -> Path:
             trial.connect(str(path))
             return path
     raise EngineError(
-        "Nobody presents on this machine.",
+        "No lesson is being presented on this machine.",
         f"Begin with: inspector learn 3 --present, or {key_for('present')} in a session.",
     )
 

@@ -596,7 +596,7 @@ class LockstepScreen(ToolScreen[WaysParted]):
         """Go to the largest of what the text is coloured by; from one of the list to the next largest."""
         slots = [slot for slot, _ in self.largest]
         if not slots:
-            self.say("Nothing of the text was read in both models yet")
+            self.say("No text has been read in both models yet")
         else:
             here = slots.index(self.timeline.slot) if self.timeline.slot in slots else -1
             self.look_at(slots[(here + 1) % len(slots)])

@@ -53,8 +53,8 @@ MODULES_SCREEN = inside_table(
     *both(("modules.page_up", "modules.page_down"), ("Page up", "Page down"), _MODULE, lambda own, by: own.go(by),
           by=(-10, 10)),
     Action("modules.open", "Open",
-           "Show what can be seen of it: of attention where it looks, of a layer what it would predict. The view opens "
-           "on the layer, where it is one.",
+           "Look inside it: for an attention, where it looks; for a layer, what it would predict. The view opens at "
+           "its layer, if it has one.",
            lambda own: own.open(), hint=lambda own: own.opens_word, worth=7),
     *both(("modules.fold", "modules.unfold"), ("Fold", "Unfold"),
           "Unfold layers that are alike, then one of them; fold them again.", lambda own, by: own.unfold(by),

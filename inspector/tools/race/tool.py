@@ -137,7 +137,7 @@ RACE_SCREEN = screen_table(
     *both(("race.shorter", "race.longer"), ("Shorter", "Longer"), "Race to fewer tokens, or to more.",
           lambda own, by: own.lengthen(by), needs=Needs.ENGINE, worth=6,
           hint=lambda own: "" if own.control.job.running else "length"),
-    Action("race.again", "Again", "Begin anew.", lambda own: own.control.forget(), Needs.ENGINE, worth=4,
+    Action("race.again", "Again", "Start the race again.", lambda own: own.control.forget(), Needs.ENGINE, worth=4,
            hint=lambda own: "anew" if own.control.steps and not own.control.job.running else ""),
     back("race.leave", "Go back; a race under way pauses."),
 )  # fmt: skip

@@ -28,7 +28,7 @@ class RecordingActions(ToolActions):
             self.host.answer(f"This session is live already: {key_for('step')} takes the next token")
         elif self.timeline.facts is not None and not self.timeline.facts.ran:
             self.host.answer(
-                "A reply alone has no model to continue with: open its request with --model MODEL"
+                "A recorded reply has no model to continue with: open its request with --model MODEL"
             )
         else:
             self.host.answer(playback.going.begin())

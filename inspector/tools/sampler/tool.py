@@ -271,7 +271,7 @@ SAMPLING_KEYS = dialog_table(
     "While sampling settings are tried",
     *fields("Go from field to field."),
     note("left right", "On the presets: go through them; the fields take their values."),
-    Action("sampling.delete_preset", "Delete preset", "On a preset of your own: delete it, when pressed twice.",
+    Action("sampling.delete_preset", "Delete preset", "Delete a preset of your own: press twice.",
            lambda own: own.delete_preset()),
     *both(("sampling.token_before", "sampling.next_token"), ("Earlier token", "Later token"),
           "Look at the previous or the next token.", lambda own, by: own.look("walk", by), hint="token", worth=3,
@@ -279,7 +279,7 @@ SAMPLING_KEYS = dialog_table(
     *both(("sampling.difference_before", "sampling.next_difference"), ("Earlier difference", "Next difference"),
           "Go to the previous or next step that would differ.", lambda own, by: own.look("differing", by),
           hint="difference", worth=2, priority=True),
-    Action("sampling.recall", "Recompute", "Compute logits again that were dropped.",
+    Action("sampling.recall", "Recompute", "Compute dropped logits again.",
            lambda own: own.look("recall", 0), hint="recompute", worth=1, priority=True),
     applies("Continue with the settings from the selected token; not in a replay.",
             written="`{dialog.apply}` or `⏎`"),
@@ -298,7 +298,7 @@ TURNING = ActionTable(
 TURNED = ActionTable(
     "While the temperature is turned",
     (
-        Action("sampler.apply", "Apply", "Continue with it from the selected token; not in a replay.",
+        Action("sampler.apply", "Apply", "Continue at this temperature from the selected token; not in a replay.",
                lambda own: own.apply(), hint=live("apply"), worth=12, place=50,
                needs=Needs.DISTRIBUTION | Needs.SESSION),
         Action("stop", help="Discard it; everything is as it was.", hint="discard", worth=12, place=55),

@@ -359,7 +359,7 @@ class SpeculationScreen(ToolScreen[None]):
     def count_anew(self) -> None:
         """Count from the next round on."""
         self.control.state.forget()
-        self.say("Rounds are counted from the next one on")
+        self.say("The figures were reset: they count from the next round on")
 
 
 class DraftModelDialog(ModelDialog):

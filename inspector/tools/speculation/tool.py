@@ -129,7 +129,7 @@ SPECULATION_SCREEN = screen_table(
     "In speculation",
     Action("speculation.round", "Round", "Take a round, or the rest of one; during a run, pause.",
            lambda own: own.take(inside=False), Needs.ENGINE, hint="round", worth=11, place=1),
-    Action("speculation.inside", "Inside", "The next stage of a round: propose, verify, take.",
+    Action("speculation.inside", "Inside", "Go to the next stage of a round: propose, verify, take.",
            lambda own: own.take(inside=True), Needs.ENGINE, hint="inside", worth=9, place=2),
     Action("speculation.run", "Run", "Take rounds until a stop or a breakpoint; again to pause.",
            lambda own: own.take_rounds(), Needs.ENGINE, worth=8, place=3,
@@ -137,7 +137,7 @@ SPECULATION_SCREEN = screen_table(
     Action("speculation.draft", "Draft", "Draft by lookup, by the model itself in 4 bits, or by the model that you "
         "named.",
            lambda own: own.change_draft(), Needs.ENGINE, hint="draft", worth=7, place=5),
-    Action("speculation.model", "Draft model", "Name a model that drafts; its tokens must be the model's.",
+    Action("speculation.model", "Draft model", "Name a model for drafting; it must have the same tokens as this one.",
            lambda own: own.ask_model(), Needs.ENGINE, hint="draft model", worth=4, place=7),
     *both(("speculation.fewer", "speculation.more"), ("Fewer", "More"), "Draft fewer tokens for a round, or more.",
           lambda own, by: own.control.change_number(by), needs=Needs.ENGINE, hint="number", worth=5, place=6),

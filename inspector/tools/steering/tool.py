@@ -264,7 +264,7 @@ STEERING_SCREEN = inside_table(
            hint=lambda own: "" if own.host.controller.transport.recorded else "another direction" if own.direction
            else "make a direction"),
     Action("steering.scope", "Scope",
-           "Steer this token's forward alone, or all from the prompt's last token on, or the whole context.",
+           "Steer only this token's forward, all tokens from the prompt's last one on, or the whole context.",
            lambda own: own.control.turn_reach(), hint=lambda own: own.reach, worth=6),
     Action("steering.follow", "Follow", "Follow the logit of another candidate.",
            lambda own: own.control.follow(0), hint=lambda own: "follow" if own.direction else "", worth=5),
@@ -273,7 +273,7 @@ STEERING_SCREEN = inside_table(
     Action("steering.hold", "Hold", "Continue with it, in a branch that begins with this token.",
            lambda own: own.hold(), hint=lambda own: "hold" if own.direction else "", worth=7),
     Action("steering.release", "Release",
-           "Leave such a branch, for the model's own token where it begins.", lambda own: own.release(),
+           "Leave a steered branch: return to the model's own token where it begins.", lambda own: own.release(),
            hint=lambda own: "release" if own.timeline.under else "", worth=7),
     Action("steering.save", "Save", "Save the direction to a file, for `--steer FILE` and for another session.",
            lambda own: own.save(), hint=lambda own: "save" if own.direction else "", worth=4),

@@ -94,7 +94,7 @@ def _idle(word: str) -> Callable[[Any], str]:
 
 def _sweep(place: int) -> Action:
     """The action that asks for a sweep, or leaves it out."""
-    return Action(f"sweeps.{SWEEPS[place]}", NAMES[SWEEPS[place]], "Measure a sweep, or leave it out.",
+    return Action(f"sweeps.{SWEEPS[place]}", NAMES[SWEEPS[place]], "Include this sweep, or leave it out.",
                   lambda own: own.turn(place), Needs.ENGINE, hint=_idle("choose"), worth=5)  # fmt: skip
 
 

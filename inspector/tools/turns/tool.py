@@ -84,7 +84,7 @@ class TurnActions(ToolActions):
         if chosen is not None:
             self._send(text, chosen)
         else:
-            self.host.answer(f"Nothing was sent. {key_for('reply')} has your message still")
+            self.host.answer(f"Nothing was sent. {key_for('reply')} still has your message")
 
 
 TURN_KEYS = dialog_table(

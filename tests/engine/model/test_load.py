@@ -63,7 +63,7 @@ def test_a_quantized_model_is_computed_with_float32_scales_on_the_cpu_unless_ref
         (
             "gemma3",
             {"kv_bits": 8, "kv_group_size": 32},
-            "--kv-bits is used for the plain caches alone; rotating stay",
+            "--kv-bits is used only for the plain caches; rotating stay",
         ),
         (
             "llama",

@@ -57,7 +57,7 @@ REFUSED = {
         "--from two": "--from: must be a whole number, not 'two'.",
         "--max-tokens 9": "inspector race has no flag --max-tokens. --max-tokens is a flag of",
         "--to 8": "A race can't go from 16 to 8 tokens.",
-        "--to 513": "exceeds the model's context window of 512. End at 512 or before.",
+        "--to 513": "exceeds the model's context window of 512. Race to 512 tokens or fewer.",
         "--no-kv-cache --kv-bits 8": "--no-kv-cache: there is no KV cache for --kv-bits to change.",
     },
     "bench": {
@@ -102,7 +102,7 @@ REFUSED = {
         "/nowhere/at/all": "There is no file",
     },
     "engine": {
-        "--listen 0.0.0.0:7531": "0.0.0.0:7531 is not an address of this machine, and nothing on",
+        "--listen 0.0.0.0:7531": "0.0.0.0:7531 is not an address of this machine, and the connection",
         "--listen 7531": "'7531' is not an address. Write unix:PATH, 127.0.0.1:PORT or [::1]:PORT.",
         "--idle 0": "must be a number of minutes above 0, not '0'",
     },

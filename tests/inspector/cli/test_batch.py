@@ -82,7 +82,7 @@ def test_a_line_may_have_settings_of_its_own(tmp_path: Path) -> None:
     [
         (
             '{"prompt": "a", "temperature": 1}',
-            "Prompt 2: there is no setting 'temperature'. They have the names",
+            "Prompt 2: there is no setting 'temperature'. Settings have the names",
         ),
         (
             '{"prompt": "a", "temp": "hot"}',

@@ -86,7 +86,7 @@ def test_what_a_family_decides_is_part_of_the_mix(tmp_path: Path, capsys: pytest
         (["-p", TEXT, "--share", "25"], "--share: must be a number from 0 to 1, not '25'"),
         (["-p", TEXT, "--model", "pocket"], "The model was named twice. Leave --model out."),
         (["-p", TEXT, "-o", "there.json"], "there.json already exists."),
-        (["-t", "-", "-t", "-"], "Standard input can be read once."),
+        (["-t", "-", "-t", "-"], "Standard input can be read only once."),
         (["-p", TEXT, "--bits", "9"], "can't be quantized to 9 bits"),
     ],
 )

@@ -109,9 +109,9 @@ def test_contents_are_those_that_mlx_lm_server_makes(tmp_path: Path) -> None:
         ([{"role": "user"}], "message 1 has no content"),
         ([{"role": "user", "content": 7}], "message 1: content must be text, not a number"),
         ([{"role": "user", "content": {"a": 1}}], "message 1: content must be text, not an object"),
-        ([{"role": "user", "content": [{"type": "image_url"}]}], "a part that is no text (image_url)"),
-        ([{"role": "user", "content": [{"type": "text"}]}], "a part that is no text (text)"),
-        ([{"role": "user", "content": ["x"]}], "a part that is no text (a text)"),
+        ([{"role": "user", "content": [{"type": "image_url"}]}], "a part that is not text (image_url)"),
+        ([{"role": "user", "content": [{"type": "text"}]}], "a part that is not text (text)"),
+        ([{"role": "user", "content": ["x"]}], "a part that is not text (a text)"),
         ([{"role": "assistant", "tool_calls": "f"}], "tool_calls must be a list of objects"),
         (
             [{"role": "assistant", "tool_calls": [{"function": {"arguments": "{"}}]}],

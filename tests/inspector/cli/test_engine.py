@@ -65,7 +65,7 @@ def test_an_engine_serves_commands_and_leaves_nothing_behind(
             == "inspector: error: No such directory: /nowhere. Check the path's spelling.\n"
         )
         assert cli.main(["engine"]) == 2
-        assert "already. End it, or choose another." in capsys.readouterr().err
+        assert "already. End it, or choose another path." in capsys.readouterr().err
     finally:
         errors = ended(engine, signal.SIGTERM)
     assert errors.splitlines()[:2] == [

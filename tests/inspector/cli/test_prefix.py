@@ -185,7 +185,7 @@ def test_what_is_no_request_is_refused(
         assert main(["prefix", *given]) == 2
         assert why in capsys.readouterr().err
     assert main(["prefix", "-", "-"]) == 2
-    assert "Standard input can be read once." in capsys.readouterr().err
+    assert "Standard input can be read only once." in capsys.readouterr().err
 
 
 # ---- pieces -------------------------------------------------------------------------------------

@@ -87,7 +87,7 @@ def test_notes_are_the_owners_alone_and_leave_nothing_behind(runtime: Path) -> N
     server.close()
     assert list(followed) == []
     assert not path.exists()
-    with pytest.raises(EngineError, match="Nobody presents"):
+    with pytest.raises(EngineError, match="No lesson is being presented"):
         presenting()
 
 
@@ -111,7 +111,7 @@ def test_a_visitor_who_presents_has_no_second_terminal_here(
 def test_a_socket_that_nobody_listens_at_is_passed_over(runtime: Path) -> None:
     notes.folder().mkdir(parents=True)
     (notes.folder() / "notes-1.sock").touch()
-    with pytest.raises(EngineError, match="Nobody presents"):
+    with pytest.raises(EngineError, match="No lesson is being presented"):
         presenting()
 
 

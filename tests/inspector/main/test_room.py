@@ -520,7 +520,7 @@ def test_nothing_is_written_where_nothing_was_changed(config: Path) -> None:
 def test_the_theme_is_one_that_there_is(config: Path) -> None:
     with pytest.raises(EngineError, match="There is no theme 'sepia'") as caught:
         InspectorApp(LoadSettings(), Settings(), theme="sepia")
-    assert "There are dark, light, " in caught.value.hint
+    assert "The themes are dark, light, " in caught.value.hint
     SavedPreferences().save(Preferences(theme="nord"))
     assert InspectorApp(LoadSettings(), Settings()).theme == "nord"
     assert InspectorApp(LoadSettings(), Settings(), theme="light").theme == "textual-light"

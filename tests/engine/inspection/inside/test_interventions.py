@@ -267,8 +267,8 @@ def test_a_scale_that_a_norm_undoes_is_told(zoo: Zoo) -> None:
         ([Intervention("layer", -1)], "There is no L0: this model has 2 layers. Choose L1 to L2."),
         ([Intervention("head", 0, -1)], "There is no h0: heads count from h1. Choose another head."),
         ([Intervention("head", 0, 4)], "L1 has 4 heads: there is no h5. Choose h1 to h4."),
-        ([Intervention("head", 0)], "The number of a head is missing. Give one for heads alone."),
-        ([Intervention("mlp", 0, 1)], "The number of a head makes no sense for a unit of kind mlp. Give one"),
+        ([Intervention("head", 0)], "The number of a head is missing. A head needs a number;"),
+        ([Intervention("mlp", 0, 1)], "The number of a head makes no sense for a unit of kind mlp. A head"),
         ([Intervention("layer", 0, scale=math.nan)], "The scale nan is out of range. Give -100 to 100"),
         ([Intervention("layer", 0, scale=math.inf)], "The scale inf is out of range."),
         ([Intervention("layer", 0, scale=1e9)], "The scale 1e+09 is out of range."),
@@ -612,7 +612,7 @@ def test_what_can_not_be_held_is_refused(zoo: Zoo) -> None:
 def test_a_session_without_a_cache_says_why_it_can_not(zoo: Zoo) -> None:
     session = UncachedSession(zoo.load("llama", no_kv_cache=True), Settings())
     list(session.prefill("", IDS))
-    with pytest.raises(StepError, match="Without a KV cache no intervention can be held"):
+    with pytest.raises(StepError, match="Without a KV cache interventions can't be held"):
         list(hold(session, session.node, OFF))
 
 

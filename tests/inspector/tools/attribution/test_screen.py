@@ -111,7 +111,7 @@ async def test_an_attention_unfolds_and_by_size_its_heads_take_its_place(rig: Ri
     assert "⏎ heads" not in rig.screen_text(), "an MLP has none"
     await rig.press("enter")
     assert "├ h1" not in rig.screen_text()
-    assert "It has no heads: ↑↓ goes to an attention" in rig.screen_text()
+    assert "This part has no heads: ↑↓ goes to an attention" in rig.screen_text()
     await rig.press("up")
     assert "⏎ heads" in rig.screen_text()
     await rig.press("enter")

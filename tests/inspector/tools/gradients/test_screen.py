@@ -86,7 +86,7 @@ async def test_the_other_method_has_a_baseline_steps_and_a_residual(rig: Rig) ->
 async def test_experts_can_be_held_where_there_are_some(rig: Rig) -> None:
     await opened(rig)
     await rig.press("x")
-    assert "Experts are held on the line" in rig.screen_text()
+    assert "Experts can be held only" in rig.screen_text()
     await rig.press("m")
     failed = replace(FACTS, checks=(Check("complete", 0.4, 0.05, "after 288 steps"),))
     await answer(rig, chooses=True, facts=failed)

@@ -229,7 +229,7 @@ async def test_a_key_leads_inside_either_model_and_another_to_the_other_one(
     await rig.until(lambda: isinstance(rig.app.screen, InterventionsScreen))
     assert "P pocket · " in rig.screen_text()  # what is changed is changed in the session's
     await rig.press("j")
-    assert "to the session's model alone" in rig.screen_text()
+    assert "only to the session's model" in rig.screen_text()
 
 
 async def test_why_is_told_of_either_model_with_the_same_draw(rig: Rig) -> None:

@@ -246,7 +246,7 @@ async def test_failures_are_sentences(rig: Rig) -> None:
     screen.changed()
     await rig.pilot.pause()
     await rig.push(
-        [Failure("Intervene", "It was made with another model.", "Make it anew."), Ended("Intervene")]
+        [Failure("Intervene", "It was made with another model.", "Make it again."), Ended("Intervene")]
     )
     assert "It was made with another model." in rig.said()
     asked = sweeping(rig)

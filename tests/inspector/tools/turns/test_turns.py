@@ -77,7 +77,7 @@ async def test_where_the_template_differs_the_person_decides(rig: Rig) -> None:
     count = len(rig.engine.sent)
     await rig.press("escape")
     assert len(rig.engine.sent) == count
-    assert rig.status == "Nothing was sent. 4 R has your message still"
+    assert rig.status == "Nothing was sent. 4 R still has your message"
 
 
 async def test_the_dialog_says_what_a_server_would_lose_and_why(rig: Rig) -> None:
