@@ -257,7 +257,7 @@ def _surprises(items: Sequence[Item]) -> list[str]:
          likeliest(step.choice.candidates))
         for step in surprising
     ]  # fmt: skip
-    heading = ("step", "token", "probability", "bits", "rank", "likeliest")
+    heading = ("step", "token", "probability", "bits", "rank", "most probable")
     return ["## Surprises", "", *markdown_table(heading, table, "rlrrrl")]
 
 

@@ -217,7 +217,7 @@ def xtc(distribution: Distribution, settings: Settings | None) -> str:
 def _fired(stage: StageReading, cut: int) -> str:
     if not cut:
         return "XTC fired, but fewer than two tokens are above its threshold: it cut none."
-    which = "the likeliest token" if cut == 1 else f"the {cut} most probable tokens"
+    which = "the most probable token" if cut == 1 else f"the {cut} most probable tokens"
     return f"XTC fired: it cut {which}, {_percent(stage.removed_mass)} of what was left."
 
 
