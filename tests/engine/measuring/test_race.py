@@ -119,7 +119,7 @@ def test_without_a_cache_the_session_can_race_too(zoo: Zoo) -> None:
     [
         (0, 9, "can't go from 0 to 9"),
         (9, 9, "can't go from 9 to 9"),
-        (16, 513, "context window of 512. End at 512 or before"),
+        (16, 513, "context window of 512. Race to 512 tokens or fewer"),
     ],
 )
 def test_lengths_that_do_not_hold_are_refused(zoo: Zoo, first: int, last: int, said: str) -> None:

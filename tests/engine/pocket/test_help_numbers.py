@@ -130,7 +130,7 @@ def test_operations_and_where_attention_overtakes_the_mlp(pocket: Loaded) -> Non
     assert a_token * facts.layers == looked
     assert fixed + a_token * overtakes == mlp
     assert share == round(100 * (fixed + 512 * a_token) / mlp)
-    (prompt,) = stated("parts/mlp", r"there attention overtakes at # tokens")
+    (prompt,) = stated("parts/mlp", r"over a whole prompt attention overtakes at # tokens")
     assert (prompt + 1) / 2 == overtakes
     ours, theirs, heads, size, there = stated(
         "parts/mlp", r"whose layer has # and # parameters and # heads of #, it is #"

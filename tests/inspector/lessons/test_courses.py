@@ -306,7 +306,7 @@ async def test_a_class_goes_on_to_the_next_lesson_and_its_teacher_reads_what_to_
     pages = [next(followed)]
     while pages[-1].beat != 4:
         pages.append(next(followed))
-    assert (pages[-1].next_title, pages[-1].next_notes) == ("Learning", WRITING.parts[3].discuss)
+    assert (pages[-1].next_title, pages[-1].next_notes) == ("From noise to stories", WRITING.parts[3].discuss)
     await learner.press("enter")
     await learner.until(lambda: learner.actions.play is not None and learner.play.lesson.id == "learning")
     await learner.phase(*WAITING)

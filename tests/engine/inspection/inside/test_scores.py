@@ -206,7 +206,7 @@ def test_what_is_not_there_is_refused(
 def test_the_first_token_sees_nothing_to_compare(zoo: Zoo) -> None:
     session = begun(zoo.load("llama"), KITE, steps=1)
     first = session.tree.nodes(session.node)[0]
-    with pytest.raises(StepError, match="one token alone"):
+    with pytest.raises(StepError, match="only one token"):
         list(read_score(session, first, 0, 0))
 
 
