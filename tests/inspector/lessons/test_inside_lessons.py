@@ -51,7 +51,7 @@ async def test_a_screen_opens_at_its_key_and_closes_with_the_beat(learner: Learn
 @pytest.mark.slow
 @pytest.mark.lesson(listed=find("beams"))
 async def test_a_search_is_begun_by_its_form(learner: LearnerKeys) -> None:
-    await learner.press("1", "B")
+    await learner.press("1", "4", "B")
     await learner.until(lambda: isinstance(learner.app.screen, BeamScreen))
     await learner.until(lambda: learner.app.focused is not None)
     await learner.press(
