@@ -337,7 +337,7 @@ class InspectorApp(App[int]):
             self.garbage.tick(idle and len(self.screen_stack) == 1)
 
     def _takes_records(self) -> bool:
-        """Whether records are taken in: not while the program is being left, when widgets go one by one."""
+        """True if records are taken in: not while the program is being left, when widgets go one by one."""
         return self.main.is_attached and not self._exit
 
     def _receive(self, record: Record) -> None:
@@ -466,7 +466,7 @@ def _connection(engine: Backend, app: InspectorApp) -> EngineConnection | None:
 
 
 def gone_at(screen: Screen[Any], x: int, y: int) -> bool:
-    """Whether what stands at a place has gone; the toolkit would draw it, to see what is under the mouse."""
+    """True if what stands at a place has gone; the toolkit would draw it, to see what is under the mouse."""
     try:
         return not screen.get_widget_at(x, y)[0].is_attached
     except NoWidget:

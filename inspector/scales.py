@@ -169,7 +169,7 @@ class Metric:
     height: Callable[[float], float] = float
     """Height of a value in a chart, before it is set against the top."""
     signed: bool = False
-    """Whether values below 0 are as hot as those above, in colours of their own."""
+    """True if values below 0 are as hot as those above, in colours of their own."""
 
     @property
     def falling(self) -> bool:

@@ -216,7 +216,7 @@ class TextTail:
         length = at.depth - at.start
         self._raw = session.tokens.raw
         self._cut = length > REACH
-        """Whether the completion began before `_text`."""
+        """True if the completion began before `_text`."""
         before = b"".join(map(self._raw, session.tree.tail(session.node, min(length, REACH))))
         self._text, self._pending = decode(b"", before)
         self._seen = len(self._text)

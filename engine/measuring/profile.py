@@ -50,7 +50,7 @@ class RepeatedStep:
         self._path = session.tree.tokens(session.node)
         self._runner: Runner = session.runner.copy()
         self.copies = session.cached and session.kv.without_snapshots() is not None
-        """Whether every step copies the cache, which takes additional time."""
+        """True if every step copies the cache, which takes additional time."""
 
     def forward(self) -> Row:
         """Run the token: over the cache or, in a session without one, the whole path with it."""

@@ -90,7 +90,7 @@ class DiskModel:
     kv: KVSize | None = None
     """None where the headers don't tell."""
     known: bool | None = None
-    """Whether mlx_lm has this family; None where mlx_lm isn't installed."""
+    """True if mlx_lm has this family; None where mlx_lm isn't installed."""
     problem: str = ""
     """Why it can't be loaded, and what to do about it: a sentence or two; not yet printable. Empty where it can be."""
     incomplete: bool = False

@@ -80,7 +80,7 @@ def family_source(family: str) -> str | None:
 
 
 def known_family(family: str) -> bool | None:
-    """Whether mlx_lm has a family, None where it isn't installed."""
+    """True if mlx_lm has a family; None where it isn't installed."""
     return family_source(family) is not None if _package() else None
 
 

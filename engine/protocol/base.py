@@ -18,14 +18,14 @@ class Command:
     kind: ClassVar[str]
     """Its name in records, traces and messages; the name of the class unless the class body sets another one."""
     needs_model: ClassVar[bool] = True
-    """Whether the engine refuses it while no model is loaded."""
+    """True if the engine refuses it while no model is loaded."""
     stoppable: ClassVar[bool] = False
-    """Whether escape on the main screen cancels it."""
+    """True if escape on the main screen cancels it."""
     aside: ClassVar[bool] = False
-    """Whether the engine may answer it between the steps of a run: it needs no forward and changes nothing of the
+    """True if the engine may answer it between the steps of a run: it needs no forward and changes nothing of the
     session."""
     over_ranks: ClassVar[bool] = True
-    """Whether it works on a model that several processes compute; not where it looks into the arrays of one."""
+    """True if it works on a model that several processes compute; not where it looks into the arrays of one."""
     id: int = field(default_factory=_next_id, repr=False, compare=False, kw_only=True)
     """Unique in the process that sends the command."""
 
@@ -56,7 +56,7 @@ class Record:
     """Base of what the engine emits, and of a person's marks on the tree. Equal records of two commands are equal."""
 
     lasting: ClassVar[bool] = True
-    """Whether a recording shows it: what answered a question of the moment, and progress, is for who asked alone."""
+    """True if a recording shows it: what answered a question of the moment, and progress, is for who asked alone."""
     request: int = field(default=0, compare=False, repr=False, kw_only=True, metadata={"traced": False})
     """`Command.id` of the command during which the engine emitted it. 0 for what belongs to none: what the engine does
     in idle time, a person's marks, and a recording, which does not keep it, since an id means something in the sending

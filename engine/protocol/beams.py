@@ -123,5 +123,5 @@ class BeamEnded(Record):
     steps: int
     """Of the search; greedy decoding may have continued longer."""
     reason: Literal["finished", "length"]
-    """Whether enough hypotheses finished, or max tokens were reached."""
+    """True if enough hypotheses finished, or max tokens were reached."""
     ms: float

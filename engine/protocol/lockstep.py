@@ -158,7 +158,7 @@ class LockstepSpan:
     """Of the token in the first model's distribution; None for several tokens."""
     other_rank: int | None
     same_top: bool | None
-    """Whether both have the same most probable token; None where they have different tokens."""
+    """True if both have the same most probable token; None where they have different tokens."""
     candidates: tuple[Candidate, ...] = ()
     """The most probable tokens before it by the first model, best first; `sampler_prob` equals `prob`."""
     other_candidates: tuple[Candidate, ...] = ()

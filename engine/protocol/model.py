@@ -87,12 +87,12 @@ class ModelFacts(Record):
 
     @property
     def attends(self) -> bool:
-        """Whether a layer may look at earlier tokens; False where all of them are known to keep states instead."""
+        """True if a layer may look at earlier tokens; False where all of them are known to keep states instead."""
         return set(self.cache_kinds) != {"recurrent"}
 
     @property
     def chooses_or_keeps(self) -> bool:
-        """Whether a layer may choose experts or keep a state; False where it is known that none does."""
+        """True if a layer may choose experts or keep a state; False where it is known that none does."""
         return self.experts != 0 or not {*self.cache_kinds} <= {"plain", "quantized", "rotating", "chunked"}
 
     @property

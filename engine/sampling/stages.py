@@ -74,7 +74,7 @@ class Stage:
 
     @property
     def changes_logits(self) -> bool:
-        """Whether it changes logits (bias, bar, penalties): greedy runs these stages too, and no others."""
+        """True if it changes logits (bias, bar, penalties): greedy runs these stages too, and no others."""
         return self.kind == "logits"
 
 

@@ -82,7 +82,7 @@ def too_long(size: int, lines: int, built: int = 0) -> str:
 
 
 def too_dense(size: int, packed: int) -> str:
-    """Whether compressed bytes stand for more than a session's can, in words; empty if not.
+    """The refusal of compressed bytes that stand for more than a session's can, in words; empty if they don't.
 
     Args:
         size: Bytes so far, uncompressed.

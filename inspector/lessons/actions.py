@@ -101,7 +101,7 @@ class LessonAction:
             raise LessonError(self.line, f"{self}: {error.args[0]}.", rule="action") from error
 
     def done(self, controller: Controller, before: Before) -> bool:
-        """Whether it was done since."""
+        """True if it was done since."""
         return self.verb.done(self.given, controller, before)
 
     @property
@@ -300,7 +300,7 @@ def beam_settings(given: str) -> BeamSettings:
 
 
 def _searched(given: str, controller: Controller, before: Before) -> bool:
-    """Whether a search with these settings, not another one, came to its end."""
+    """True if a search with these settings, not another one, came to its end."""
     wanted, right = beam_settings(given), False
     for record in before.since:
         if isinstance(record, BeamOpened):
@@ -324,7 +324,7 @@ def lens_of(timeline: Timeline) -> ReadLens:
 
 
 def _answered(kind: type[Record]) -> Callable[[str, Controller, Before], bool]:
-    """Whether the engine told something of its inside since, beyond what the lesson itself asked for."""
+    """A test of whether the engine showed something of its inside since, beyond what the lesson itself asked for."""
 
     def answered(given: str, controller: Controller, before: Before) -> bool:
         asked = False  # the first answer after a question is the lesson's own
@@ -352,14 +352,14 @@ def _bits(given: str) -> int:
 
 
 def _compared(given: str, controller: Controller, before: Before) -> bool:
-    """Whether a second model was opened and has read the path."""
+    """True if a second model was opened and has read the path."""
     timeline = controller.timeline
     opened = any(isinstance(each, LockstepOpened) for each in before.since)
     return opened and timeline.tip in timeline.of(LockstepSoFar).ahead
 
 
 def _batch_given(given: str) -> tuple[bool, int]:
-    """Whether a batch is static, and its lanes at once: `static`, `continuous 2`.
+    """The kind of a batch, true for static, and its lanes at once: of `static`, `continuous 2`.
 
     Raises:
         ValueError: It is neither.
@@ -379,7 +379,7 @@ def _batch(given: str, controller: Controller) -> list[Command]:
 
 
 def _batched(given: str, controller: Controller, before: Before) -> bool:
-    """Whether a batch of this kind came to its end."""
+    """True if a batch of this kind came to its end."""
     wanted, right = _batch_given(given), False
     for record in before.since:
         if isinstance(record, BatchOpened):
@@ -473,7 +473,7 @@ def _steering_keys(given: str) -> str:
 
 
 def _made(given: str, controller: Controller, before: Before) -> bool:
-    """Whether a direction was made of these texts."""
+    """True if a direction was made of these texts."""
     of = _texts(given)
     made = (each for each in before.since if isinstance(each, DirectionMade))
     return any((each.toward, each.away) == (of.toward, of.away) for each in made)

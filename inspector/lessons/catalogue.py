@@ -61,7 +61,7 @@ def of_recording(trace: Path) -> Listed | None:
 
 
 def is_name(name: str) -> bool:
-    """Whether a name is one of a lesson: its number, its id or title, or a file's that ends in .md."""
+    """True if a name is one of a lesson: its number, its id or title, or a file's that ends in .md."""
     return name.endswith(".md") or _called(name, shipped()) is not None
 
 
@@ -147,7 +147,7 @@ class LessonProgress:
     right: Mapping[int, bool] = field(default_factory=dict)
     """By beat: whether the last prediction was right."""
     done: bool = False
-    """Whether it was gone through to its end once."""
+    """True if it was gone through to its end once."""
 
 
 def file() -> Path:

@@ -1,4 +1,4 @@
-"""Whether a lesson works: its rules without a model, then all its beats gone through on the model."""
+"""True if a lesson works: its rules without a model, then all its beats gone through on the model."""
 
 from __future__ import annotations
 

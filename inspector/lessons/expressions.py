@@ -239,7 +239,7 @@ def _check(node: ast.AST, source: str, line: int, depth: int) -> None:
 
 
 def _plain(call: ast.Call) -> bool:
-    """Whether it calls a function of the list by name, with constants."""
+    """True if it calls a function of the list by name, with constants."""
     constants = (*call.args, *(each.value for each in call.keywords))
     named = all(each.arg is not None for each in call.keywords)
     return (

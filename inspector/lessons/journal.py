@@ -53,7 +53,7 @@ class SeenBeat:
     value: str = ""
     """What the run gave, with its unit."""
     right: bool | None = None
-    """Whether the prediction was the answer; None without one."""
+    """True if the prediction was the answer; None without one."""
     did: tuple[str, ...] = ()
     """What was done, as the lesson's file writes it."""
     why: tuple[str, ...] = ()
@@ -62,7 +62,7 @@ class SeenBeat:
     dtype: str = ""
     fingerprint: str = ""
     recorded: bool = False
-    """Whether the values came from the lesson's recording, not from a model on this machine."""
+    """True if the values came from the lesson's recording, not from a model on this machine."""
     program: str = ""
     """Which version of the program."""
 

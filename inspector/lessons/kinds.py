@@ -236,7 +236,7 @@ def _mass(reading: GrammarReading) -> Value:
 
 
 def _certain(step: Step) -> bool:
-    """Whether a grammar left one text alone for a token."""
+    """True if a grammar left one text alone for a token."""
     return step.choice.grammar is not None and step.choice.grammar.forced.startswith(step.raw)
 
 
@@ -420,7 +420,7 @@ class RunBatch:
 
     @property
     def equal(self) -> bool:
-        """Whether each prompt alone takes the same tokens.
+        """True if each prompt alone takes the same tokens.
 
         Raises:
             LookupError: None was run alone.

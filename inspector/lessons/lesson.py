@@ -105,7 +105,7 @@ class Option:
     line: int
 
     def holds(self, value: Value) -> bool:
-        """Whether it is the right one for a value."""
+        """True if it is the right one for a value."""
         if (borders := self.borders) is not None:
             return value.number is not None and borders[0] <= value.number < borders[1]
         return self.test.strip().casefold() == value.plain.strip().casefold()
@@ -123,7 +123,7 @@ class Option:
             return None
 
     def near(self, value: Value) -> bool:
-        """Whether a value that it holds is so near to a border that another machine may have it on the other side."""
+        """True if a value that it holds is so near to a border that another machine may have it on the other side."""
         if self.borders is None or value.number is None or value.exact:
             return False
         return self._apart(value.number) < (NEAR_TIMED if value.timed else NEAR_BORDER)

@@ -100,7 +100,7 @@ class Scope:
 
     @property
     def waiting(self) -> bool:
-        """Whether an answer is on its way."""
+        """True if an answer is on its way."""
         return not all(request.done for request in self._asked.values())
 
     def answer(self, command: Command, kind: type[Told]) -> Told:

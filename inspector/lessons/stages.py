@@ -42,11 +42,11 @@ class LessonStage(Protocol):
 
     @property
     def busy(self) -> bool:
-        """Whether something is under way."""
+        """True if something is under way."""
 
     @property
     def done(self) -> bool:
-        """Whether what the learner does in the present beat was done, by whomever."""
+        """True if what the learner does in the present beat was done, by whomever."""
 
     @property
     def left(self) -> tuple[LessonAction, ...]:
@@ -97,7 +97,7 @@ class LiveStage:
         self._number = 0
         """Of the beat's actions that were done."""
         self._begun = False
-        """Whether the beat's beginning was reached: what happens before it is not the learner's doing."""
+        """True if the beat's beginning was reached: what happens before it is not the learner's doing."""
         self._before = self._snapshot()
         self.failure: Failure | None = None
         controller.client.listen(self._receive)
@@ -119,12 +119,12 @@ class LiveStage:
 
     @property
     def busy(self) -> bool:
-        """Whether the engine works, or has more to do for the lesson."""
+        """True if the engine works, or has more to do for the lesson."""
         return bool(self._queue) or self._under_way
 
     @property
     def _under_way(self) -> bool:
-        """Whether the engine works; a look-ahead gives way by itself."""
+        """True if the engine works; a look-ahead gives way by itself."""
         outstanding = self._controller.client.outstanding
         return any(not isinstance(each, LookAhead) for each in outstanding)
 
@@ -190,7 +190,7 @@ class LiveStage:
         self.failure = self.failure or request.failure
 
     def _holds(self, command: Command) -> bool:
-        """Whether the session is already as a command would have it."""
+        """True if the session is already as a command would have it."""
         timeline = self._controller.timeline
         match command:
             case MoveTo():
@@ -214,7 +214,7 @@ class LiveStage:
 
     @property
     def done(self) -> bool:
-        """Whether all of it was."""
+        """True if all of it was."""
         return not self.left
 
     def _look(self) -> None:
@@ -268,7 +268,7 @@ class RecordedStage:
 
     @property
     def busy(self) -> bool:
-        """Whether the recording is read, or gone through."""
+        """True if the recording is read, or gone through."""
         return self._wanted is not None or not self._player.settled
 
     def begin(self, beat: int) -> None:
@@ -300,7 +300,7 @@ class RecordedStage:
 
     @property
     def done(self) -> bool:
-        """Whether the recording is past it, or only marks are left before it: a key of the player's may end there."""
+        """True if the recording is past it, or only marks are left before it: a key of the player's may end there."""
         place = self._place(self._beat, True) if self._beat is not None else None
         if place is None:
             return False

@@ -97,7 +97,7 @@ class Arrangement:
         """The panel in the place of the answer."""
         self.enlarged = False
         self.alone = False
-        """Whether the text and the answer are shown alone."""
+        """True if the text and the answer are shown alone."""
         self.hidden: frozenset[str] = frozenset()
         """Those that were hidden: they come back when they are gone to."""
 
@@ -131,7 +131,7 @@ class Arrangement:
         self.current, self.answer = self.text, self.first
 
     def can_hide(self, panel: str) -> bool:
-        """Whether a panel can be hidden: one that is shown beside text and answer."""
+        """True if a panel can be hidden: one that is shown beside text and answer."""
         return panel in (*self._of[Place.LOWER], *self._of[Place.STEPS])
 
     def hide(self, panel: str) -> None:

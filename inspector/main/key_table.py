@@ -230,7 +230,7 @@ class KeyTable:
 
 
 def available(action: Action, controller: Controller) -> bool:
-    """Whether an action is not to be greyed."""
+    """True if an action is not to be greyed."""
     if action.needs and controller.opening:
         return False
     if Needs.MODEL in action.needs and controller.timeline.facts is None and not action.refusal:
@@ -270,7 +270,7 @@ def refusal(action: Action, controller: Controller, own: ToolActions) -> str:
 
 
 def _has_distribution(action: Action, controller: Controller) -> bool:
-    """Whether a distribution is on show, where an action needs one."""
+    """True if a distribution is on show, where an action needs one."""
     if Needs.DISTRIBUTION not in action.needs or controller.stepping:
         return True
     if controller.timeline.phase is Phase.RETURNING:

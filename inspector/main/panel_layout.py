@@ -56,9 +56,9 @@ class PanelLayout:
         self._screen, self._actions = screen, actions
         self._arranged: tuple[object, ...] | None = None
         self.covered: Callable[[], bool] = lambda: False
-        """Whether a tool's own screen lies over the answer."""
+        """True if a tool's own screen lies over the answer."""
         self.waiting = True
-        """Whether there is no text yet."""
+        """True if there is no text yet."""
         self.columns = 0
         """That panels have at most before a class, 0 for all."""
 
@@ -82,7 +82,7 @@ class PanelLayout:
 
     @property
     def _of_text(self) -> bool:
-        """Whether a lesson is about the text."""
+        """True if a lesson is about the text."""
         return self._screen.query_one(f"#{self.arrangement.text}").has_class("-spot")
 
     @property

@@ -425,7 +425,7 @@ class MainScreen(KeyedScreen[None]):
         await self.do(action.id)
 
     def refuses(self, key: str, typed: float) -> bool:
-        """Whether a key is the one that quits, and was meant for what lay over this one, as the second of two is.
+        """True if a key is the one that quits, and was meant for what lay over this one, as the second of two is.
 
         Args:
             key: As the toolkit names it.
@@ -789,7 +789,7 @@ class ScreenHost:
         return next((each.id for each in self._table.actions if tab in each.tabs and key in each.names), "")
 
     def has(self, action: str) -> bool:
-        """Whether there is an action."""
+        """True if there is an action."""
         return action in self._table
 
     def forward(self, event: events.MouseEvent) -> None:

@@ -148,7 +148,7 @@ class Host(Protocol):
         """
 
     def has(self, action: str) -> bool:
-        """Whether the main screen has an action.
+        """True if the main screen has an action.
 
         Args:
             action: Its id.
@@ -220,7 +220,7 @@ class OfferedHeat:
     shares: Mapping[int, float]
     """By node, 0 to 1, or -1 to 1; a token without one stays plain."""
     signed: bool = False
-    """Whether some can be below 0."""
+    """True if some can be below 0."""
 
 
 @frozen
@@ -243,7 +243,7 @@ class ToolActions:
     """
 
     in_dialog = False
-    """Whether a dialog of the tool is open that leaves its panel in sight."""
+    """True if a dialog of the tool is open that leaves its panel in sight."""
 
     def __init__(self, host: Host) -> None:
         self.host = host
@@ -275,7 +275,7 @@ class ToolActions:
         """Everything is shown and in its place."""
 
     def takes_alone(self, records: Sequence[Record]) -> bool:
-        """Whether the tool alone has something to show of records; it shows it then."""
+        """True if the tool alone has something to show of records; it shows it then."""
         return False
 
     def stop(self) -> bool:
@@ -324,7 +324,7 @@ class Tool:
     situation: str = ""
     """The status line while the tool's panel is the current one; `{step}` in it is the key of that action."""
     screen: bool = False
-    """Whether the actions with `recorded` open a screen of its own: a caption in a recording may have that opened."""
+    """True if the actions with `recorded` open a screen of its own: a caption in a recording may have that opened."""
 
     exports: Callable[[], tuple[ExportPart, ...]] = tuple
     """What it contributes to an export; its making is imported once something is exported."""

@@ -273,7 +273,7 @@ class ToolScreen(Overlay[Result]):
 
     @property
     def recorded(self) -> bool:
-        """Whether what is shown was recorded: nothing can be started."""
+        """True if what is shown was recorded: nothing can be started."""
         return bool(self.MEASURES) and self.host.controller.transport.recorded
 
     @property
@@ -283,7 +283,7 @@ class ToolScreen(Overlay[Result]):
 
     @property
     def playing(self) -> bool:
-        """Whether the recording plays, or is to be followed."""
+        """True if the recording plays, or is to be followed."""
         return self.host.controller.transport.running
 
     def _move(self, answer: Callable[[], str]) -> None:
@@ -317,11 +317,11 @@ class ToolScreen(Overlay[Result]):
 
     @property
     def typing(self) -> bool:
-        """Whether a field of it has the focus."""
+        """True if a field of it has the focus."""
         return self.focused is not None and self.focused.check_consume_key("x", "x")
 
     def keeps(self, action: Action) -> bool:
-        """Whether an action's key means here what it says, and nothing to whoever narrates."""
+        """True if an action's key means here what it says, and nothing to whoever narrates."""
         narrator = self.host.narrator
         told = narrator.narration() if narrator is not None else None
         return told is None or action.names[0] not in told.keys

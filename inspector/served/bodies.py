@@ -32,7 +32,7 @@ class Body:
         self._encoding = headers.get("content-encoding", "").strip().lower()
         self._zipped = zlib.decompressobj(wbits=47) if self._encoding in _ZIPPED else None
         self.unread = self._encoding not in (*_PLAIN, *_ZIPPED) or self.kind.startswith("multipart/")
-        """Whether nothing of it can be recorded."""
+        """True if nothing of it can be recorded."""
         self._kept = 0
         self._blocks: list[bytes] = []
 

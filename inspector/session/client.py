@@ -97,9 +97,9 @@ class Request(Generic[Sent]):
         self.progress: protocol.Measuring | None = None
         """How far it is, where the engine says so."""
         self.done = False
-        """Whether it has ended."""
+        """True if it has ended."""
         self.cancelled = False
-        """Whether it is being cancelled; once it has ended, whether it was, rather than carried out."""
+        """True if it is being cancelled; once it has ended, whether it was, rather than carried out."""
 
     def reply(self, kind: type[Reply]) -> Reply | None:
         """The record of a class that came of it, None where none did."""

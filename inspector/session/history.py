@@ -193,7 +193,7 @@ class History:
         self._left: int | None = None
         """Where the path ended before the command under way moved it."""
         self._choosing = False
-        """Whether the command under way has put in a token."""
+        """True if the command under way has put in a token."""
         client.listen(self._hear)
         runs.changed = self._settle
 
@@ -213,7 +213,7 @@ class History:
         return self._turn(self._log.undone[-1], again=True) if self._log.undone else with_keys(NOTHING_AGAIN)
 
     def _holds(self, change: Change) -> bool:
-        """Whether there is something to take back: a person may have done it another way."""
+        """True if there is something to take back: a person may have done it another way."""
         timeline = self._client.timeline
         match change:
             case MarkChange():

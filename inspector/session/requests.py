@@ -58,7 +58,7 @@ class Latest:
 
     @property
     def waiting(self) -> bool:
-        """Whether an answer is on its way."""
+        """True if an answer is on its way."""
         return self._wanted is not None
 
     @property
@@ -128,7 +128,7 @@ class Replies(Generic[Reply]):
 
     @property
     def any(self) -> bool:
-        """Whether there are any."""
+        """True if there are any."""
         return bool(self._known)
 
     @property
@@ -138,7 +138,7 @@ class Replies(Generic[Reply]):
 
     @property
     def waiting(self) -> bool:
-        """Whether one is on its way."""
+        """True if one is on its way."""
         return self._latest.waiting
 
     @property
@@ -213,7 +213,7 @@ class LookReplies(Generic[Reply]):
 
     @property
     def any(self) -> bool:
-        """Whether there are any, of either model."""
+        """True if there are any, of either model."""
         return self._replies.any
 
     @property
@@ -236,7 +236,7 @@ class LookReplies(Generic[Reply]):
 
     @property
     def waiting(self) -> bool:
-        """Whether one is on its way."""
+        """True if one is on its way."""
         return self._replies.waiting
 
     @property
@@ -292,7 +292,7 @@ class Job:
         self.failures: dict[str, Failure] = {}
         """By the kind of the command that failed, until it is started again."""
         self.cancelled = False
-        """Whether the command that ended last was cancelled."""
+        """True if the command that ended last was cancelled."""
 
     @property
     def commands(self) -> list[Command]:
@@ -301,7 +301,7 @@ class Job:
 
     @property
     def running(self) -> bool:
-        """Whether anything is asked for."""
+        """True if anything is asked for."""
         return bool(self.commands)
 
     @property

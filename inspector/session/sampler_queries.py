@@ -30,7 +30,7 @@ class SamplerQueries:
         self, client: EngineClient, settings: Settings, clock: Callable[[], float] = monotonic
     ) -> None:
         self.watching = False
-        """Whether the sampler is on show: nothing is asked otherwise."""
+        """True if the sampler is on show: nothing is asked otherwise."""
         self.in_force = settings
         """The settings that the engine samples with."""
         self._client, self._clock = client, clock

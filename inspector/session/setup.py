@@ -115,7 +115,7 @@ class PrefillControl:
 
     @property
     def waits(self) -> bool:
-        """Whether a prefill was stopped on its way, and can be gone on with."""
+        """True if a prefill was stopped on its way, and can be gone on with."""
         return self._client.timeline.phase is Phase.PREFILL and not self._under_way()
 
     def go_on(self) -> None:

@@ -27,7 +27,7 @@ class Transport(Protocol):
     """Moves on and back; there is one for a live engine and one for a recording."""
 
     recorded: ClassVar[bool]
-    """Whether there is no engine that could compute anything."""
+    """True if there is no engine that could compute anything."""
     bound: str = ""
     """Why nothing but what is on show can be had here, as an answer; empty where all can."""
 

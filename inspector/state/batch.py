@@ -102,7 +102,7 @@ class BatchSoFar:
     totals: BatchTotals = field(default_factory=BatchTotals)
     over: bool = False
     replaced: bool = False
-    """Whether the engine let go of it for the continuations of draws: it can be looked at, and no more."""
+    """True if the engine let go of it for the continuations of draws: it can be looked at, and no more."""
     compared: BatchCompared | None = None
 
     @property

@@ -29,7 +29,7 @@ class BreakpointState:
         self.hit: protocol.BreakpointHit | None = None
         """Where the last run stopped, until something else is done."""
         self.skipping = False
-        """Whether the run is, or was, one over sure tokens."""
+        """True if the run is, or was, one over sure tokens."""
         self.skipped = 0
         """Sure tokens that it took."""
 

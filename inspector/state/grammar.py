@@ -49,7 +49,7 @@ def allows(reading: GrammarReading) -> str:
 
 
 def ending(reading: GrammarReading) -> str:
-    """Whether the text may end here, must, or is out of the grammar's reach."""
+    """A sentence: the text may end here, must end, or is out of the grammar's reach."""
     match reading.state:
         case "open":
             return "The text may not end here."

@@ -173,7 +173,7 @@ def swept_key(swept: SweepStrengths | StrengthsSwept) -> Swept:
 
 
 def is_vector(direction: Direction) -> bool:
-    """Whether a direction that a file brought is one, and none that a trace wouldn't keep."""
+    """True if a direction that a file brought is one, and none that a trace wouldn't keep."""
     return direction.vector.fits and len(direction.vector.packed) <= LARGEST
 
 
@@ -187,7 +187,7 @@ class InsideViews(CapabilityState):
         PromptOpened,
     )  # fmt: skip
     SECOND: ClassVar[bool] = False
-    """Whether they are of the second model."""
+    """True if they are of the second model."""
 
     attention: OrderedDict[int, AttentionRead] = field(default_factory=OrderedDict)
     """By node."""

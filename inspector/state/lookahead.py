@@ -22,7 +22,7 @@ NOTHING: Mapping[int, AheadLine] = {}
 
 
 class LookAheadLines:
-    """Whether lines of what might come are shown, and all that the engine sent.
+    """True if lines of what might come are shown, and all that the engine sent.
 
     Args:
         nodes: How many nodes to keep the lines of.
@@ -52,7 +52,7 @@ class LookAheadLines:
 
     @property
     def known(self) -> bool:
-        """Whether there are any lines, shown or not."""
+        """True if there are any lines, shown or not."""
         return bool(self._lines)
 
     def lines(self, node: int) -> Mapping[int, AheadLine]:

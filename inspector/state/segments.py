@@ -112,7 +112,7 @@ class PathSegments:
     over: bool = False
     """True if the reply at its end has ended."""
     _blank: list[bool] = field(default_factory=list)
-    """Whether each token is white space."""
+    """True if each token is white space."""
     _sums: list[Figures] = field(default_factory=lambda: [NOTHING])
     """Of all tokens before each slot."""
 

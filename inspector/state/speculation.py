@@ -213,7 +213,7 @@ def share(value: float) -> str:
 
 
 def verdict(totals: SpeculationTotals) -> str:
-    """Whether it paid, and why not, in a sentence; empty while nothing can be said."""
+    """A sentence on whether it paid, and why not; empty while nothing can be said."""
     slower = totals.slower
     if not slower or totals.plain_ms is None:
         return ""

@@ -42,7 +42,7 @@ class TrainingSoFar:
 
     @property
     def over(self) -> bool:
-        """Whether the last step is made."""
+        """True if the last step is made."""
         return self.begun is not None and self.step >= self.begun.settings.steps
 
     def apply(self, record: Record) -> None:

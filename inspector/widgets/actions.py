@@ -65,7 +65,7 @@ class Action:
     place: int = 0
     """Where it stands in the line; of those with the same, but for 0, the topmost table's are shown."""
     looks: bool = False
-    """Whether it only looks at what is there, which can be done while a session goes live."""
+    """True if it only looks at what is there, which can be done while a session goes live."""
     synonyms: str = ""
     """What else a person may call it, with commas between, for the finder."""
     moves: Literal["", "on", "back"] = ""
@@ -73,12 +73,12 @@ class Action:
     refusal: str = ""
     """The answer while there is no model; empty to grey it."""
     recorded: Callable[[Any], bool] = field(default=lambda own: False)
-    """Whether a recording has what it shows: then it needs no engine."""
+    """True if a recording has what it shows: then it needs no engine."""
     view: str = ""
     """Of one of the main screen that shows an answer to the question of its tab: its word in the line under the tabs.
     `…` at the end says that it asks for something first."""
     offered: Callable[[Any], bool] = field(default=lambda own: True)
-    """Whether the line under the tabs has that word now, given the owner."""
+    """True if the line under the tabs has that word now, given the owner."""
     lacks: Callable[[ModelFacts], str] = field(default=lambda facts: "")
     """Why a model has nothing of what it shows, and what has, given the model's facts; empty where it may have some.
     `{modules}` in it is the key of that action."""
@@ -89,9 +89,9 @@ class Action:
     written: str = ""
     """As the help writes its keys, where that says more than they do."""
     priority: bool = False
-    """Whether it comes before what the key means to the widget that has the focus."""
+    """True if it comes before what the key means to the widget that has the focus."""
     listed: bool = True
-    """Whether the help has a row for it."""
+    """True if the help has a row for it."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -109,7 +109,7 @@ class Action:
         return TABS_OF.get(self.id, self.tab)
 
     def holds(self, tab: str) -> bool:
-        """Whether it holds in a tab."""
+        """True if it holds in a tab."""
         return not self.tabs or tab in self.tabs
 
     @property
@@ -198,13 +198,13 @@ class ActionTable:
     text: str = ""
     """What the help says besides."""
     when: Callable[[Any], bool] = field(default=lambda own: True)
-    """Whether they hold now, given the owner."""
+    """True if they hold now, given the owner."""
     priority: bool = False
-    """Whether all of them come before what their keys mean to the widget that has the focus."""
+    """True if all of them come before what their keys mean to the widget that has the focus."""
     told: bool = True
-    """Whether the help has a section for it."""
+    """True if the help has a section for it."""
     screen: bool = False
-    """Whether it is that of a tool's own screen."""
+    """True if it is that of a tool's own screen."""
 
     def __post_init__(self) -> None:
         refuse_doubles(f"in “{self.title}”", ((action.id, action) for action in self.actions))

@@ -35,13 +35,13 @@ class TextPiece(NamedTuple):
     text: str
     cells: int
     opens: bool
-    """Whether a line may break before it."""
+    """True if a line may break before it."""
     mark: bool = False
     """True for what is drawn next to the tokens and isn't text: left out of a copy."""
     under: str = ""
     """What is drawn under it; its cells have room for that."""
     edge: bool = False
-    """Whether its last cell is the token's border."""
+    """True if its last cell is the token's border."""
 
     @property
     def blank(self) -> int:
@@ -133,7 +133,7 @@ class Wrap:
         return first
 
     def _begins_clean(self, index: int) -> bool:
-        """Whether a line begins with the beginning of a token."""
+        """True if a line begins with the beginning of a token."""
         pieces = self.lines[index].pieces
         return bool(pieces) and self.line_of[pieces[0].slot] == index
 
@@ -168,7 +168,7 @@ class Wrap:
             self.line_of[piece.slot] = len(self.lines) - 1
 
     def _opens(self, text: str) -> bool:
-        """Whether a line may break before a text: at a space, and next to a wide character."""
+        """True if a line may break before a text: at a space, and next to a wide character."""
         pieces = self.lines[-1].pieces
         if pieces and pieces[-1].mark:
             return False

@@ -214,7 +214,7 @@ def _contribution(kind: WriterKind, layer: int | None, name: str, logits: Number
 def _checks(
     taken: Capture, end: LinearEnd, row: Row, found: Sequence[AttributedToken], parts: Sequence[Contribution]
 ) -> tuple[Check, Check]:
-    """Whether the linear end gives the model's logits, and whether the parts sum to them."""
+    """The checks that the linear end gives the model's logits, and that the parts sum to them."""
     sums = np.sum([part.logits for part in parts], axis=0)
     reached = np.array([token.reached for token in found])
     return (

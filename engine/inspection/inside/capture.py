@@ -67,11 +67,11 @@ class Capture:
     no more kept."""
 
     def forward_check(self) -> Check:
-        """Whether the taps left the logits as they are."""
+        """The check that the taps left the logits as they are."""
         return Check("forward", largest_difference(np.array(self.logits), np.array(self.plain)), 0.0)
 
     def session_check(self, away: float) -> Check:
-        """Whether the logits are those that the session computed, in chunks and steps of its own."""
+        """The check that the logits are those that the session computed, in chunks and steps of its own."""
         bound = self.again
         return Check("session", away, bound, "cut into other chunks than before" if away > bound else "")
 

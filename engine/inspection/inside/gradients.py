@@ -314,7 +314,7 @@ class _Embedded:
         return values, found
 
     def baseline(self, kind: str, token: int | None) -> mx.array:
-        """What stands in the place of the tokens' vectors, of their shape."""
+        """The baseline's vectors, of the shape of the tokens' own."""
         if kind == "zero":
             return mx.zeros_like(self.own)
         row = self.vectors([token])[0] if token is not None else self._mean()
@@ -344,7 +344,7 @@ class _Embedded:
 
 
 def row_bytes(session: Session, tokens: int, size: int) -> int:
-    """What one text takes in a forward with its derivative, in bytes, by estimate.
+    """An estimate of the bytes that one text takes in a forward with its derivative.
 
     Args:
         session: Of the model.
@@ -490,7 +490,7 @@ def _looked_up(session: Session, ids: list[int], runner: Runner | None) -> tuple
 
 
 def _forward_check(at: _Embedded) -> Check:
-    """Whether given vectors change nothing: against a forward with nothing replaced."""
+    """The check that giving the model its own vectors changes nothing, against a forward with nothing replaced."""
     model, begin = at.model, 0
     caches = (at.session.runner.fresh() if at.before is None else at.before.copy()).kv.caches
     for piece in at.pieces:
@@ -504,7 +504,7 @@ def _forward_check(at: _Embedded) -> Check:
 
 
 def _session_check(at: _Embedded, plain: Row) -> Check:
-    """Whether one forward of the text gives the logits that the session has: where a cache sees other tokens in another
+    """The check that one forward of the text gives the session's logits; where a cache sees other tokens in another
     cut, the text is cut as the session cut it."""
     session, bound = at.session, again(at.session)
     kept_row = session.row_at(at.node)

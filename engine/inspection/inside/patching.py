@@ -598,9 +598,9 @@ class _TokenRows:
     """
 
     tokens = 1
-    """That run for a unit."""
+    """The forwards that run for a unit."""
     before = 0
-    """That ran for what the model itself predicts, besides those of the ground."""
+    """The forwards that ran for the model's own prediction, besides those of the ground."""
 
     def __init__(self, at: Ground) -> None:
         self._at = at

@@ -321,7 +321,7 @@ class PositionWatch:
         return PositionUse(way, self._position - self._count, keys, rotations, unturned, self._table)
 
     def same_keys(self, other: PositionWatch) -> Check:
-        """Whether the attentions of other forwards saw as many keys."""
+        """The check that the attentions of other forwards saw as many keys."""
         every = self.keys.keys() | other.keys.keys()
         apart = {layer: abs(self.keys.get(layer, 0) - other.keys.get(layer, 0)) for layer in every}
         layer = max(apart, key=apart.__getitem__, default=0)

@@ -386,7 +386,7 @@ class _Look:
         caught = self._caught(mx.concatenate([self.given, mx.zeros_like(self.given)]))
         added = isinstance(caught.mask, mx.array) and caught.mask.dtype != mx.bool_
         self.pairs = caught.queries is not None and not added
-        """Whether the scores are q·k and nothing else."""
+        """True if the scores are q·k and nothing else."""
 
     def queries_and_keys(self, rows: mx.array) -> tuple[Numbers, Numbers]:
         """The head's query and keys of some streams, shapes (rows, size) and (rows, places, size).
@@ -612,7 +612,7 @@ def _pairs(queries: Numbers, keys: Numbers) -> tuple[tuple[tuple[int, int], ...]
 
 
 def _checks(taken: Capture, run: AttentionRun, found: _Found, weights: Numbers) -> tuple[Check, Check]:
-    """Whether the parts sum to the scores, and the sums make the head's weights.
+    """The checks that the parts sum to the scores, and that the sums make the head's weights.
 
     Of the weights only those among the kept keys are compared: all others, and a sink, take what they take.
     """

@@ -260,7 +260,7 @@ def _begun(listed: Listed, recorded: bool, stack: ExitStack) -> tuple[HeadlessSe
 
 
 def _has_mlx() -> bool:
-    """Whether there is an engine: without one a lesson is shown from its recording."""
+    """True if there is an engine: without one a lesson is shown from its recording."""
     from importlib.util import find_spec
 
     return find_spec("mlx") is not None and find_spec("mlx_lm") is not None

@@ -276,11 +276,11 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
 
     AUTO_FOCUS = "#inside-view"
     HEATS: ClassVar[bool] = False
-    """Whether the text above the view has colours of its own: one without is named alone where it stands beside."""
+    """True if the text above the view has colours of its own: one without is named alone where it stands beside."""
     ASKS: ClassVar[bool] = True
-    """Whether the view is about a token; one of the whole model has no text above it."""
+    """True if the view is about a token; one of the whole model has no text above it."""
     OF_BOTH: ClassVar[bool] = True
-    """Whether the second model in lockstep can be looked at, too; what changes a forward is done to the session's."""
+    """True if the second model in lockstep can be looked at, too; what changes a forward is done to the session's."""
     text = getters.query_one("#inside-text", TokenHeat)
     view = getters.query_one("#inside-view", PageView)
 

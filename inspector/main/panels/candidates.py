@@ -166,7 +166,7 @@ def _divided(free: int, token: int, bars: int, **fits: bool) -> CandidateColumns
 
 
 def is_untouched(distribution: Distribution) -> bool:
-    """Whether the sampler leaves every probability as the model has it: two bars would be twins."""
+    """True if the sampler leaves every probability as the model has it: two bars would be twins."""
     for each in distribution.candidates:
         if each.cut_by is not None or not abs(each.prob - each.sampler_prob) < NOISE:
             return False
@@ -673,7 +673,7 @@ class CandidatesPanel(Canvas, can_focus=True):
 
     @property
     def _unnumbered(self) -> bool:
-        """Whether the candidates' probabilities are to be predicted."""
+        """True if the candidates' probabilities are to be predicted."""
         return self.timeline is not None and self.timeline.conceals("probabilities")
 
     def _hidden(self) -> str:

@@ -248,7 +248,7 @@ class StepsTable(ScrollView, Inked, can_focus=False):
         self._fitted, self._token_cells, self._bar_cells = 0, 1, 0
         """Cells that the columns were chosen for; of the token, and of the bar of its probability, if it has room."""
         self.asks = True
-        """Whether the questions are listed while there are no steps."""
+        """True if the questions are listed while there are no steps."""
         self._noticed: tuple[tuple[object, ...], list[Row]] = ((), [])
         """The rows in the place of the table, and before them what they were made of."""
 

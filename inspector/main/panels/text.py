@@ -199,7 +199,7 @@ class TextLines:
         return self._wrap.lines[number] if number < len(self._wrap.lines) else None
 
     def ends(self, y: int) -> bool:
-        """Whether the caret is in a row."""
+        """True if the caret is in a row."""
         return y == (len(self._wrap.lines) - 1) * self.height
 
     def tail_at(self, y: int) -> str:
@@ -455,7 +455,7 @@ class TextPanel(ScrollView, Inked, can_focus=True, inherit_bindings=False):
     def __init__(self, *, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(name=name, id=id, classes=classes)
         self.lent = False
-        """Whether a lesson draws the borders of tokens for a while, where the person has plain text."""
+        """True if a lesson draws the borders of tokens for a while, where the person has plain text."""
         self._timeline: Timeline | None = None
         self._lines = TextLines(1)
         self._rows: TextRows | None = None
@@ -472,7 +472,7 @@ class TextPanel(ScrollView, Inked, can_focus=True, inherit_bindings=False):
         self._unsure = 0
         """Slot from which on the kinds of tokens were provisional."""
         self._reading = False
-        """Whether a prompt is going through the model, and what it is at is kept in sight."""
+        """True if a prompt is going through the model, and what it is at is kept in sight."""
 
     def on_mount(self) -> None:
         self.border_title = _TITLES[self.view]

@@ -497,7 +497,7 @@ class BatchScreen(ToolScreen[int]):
 
     @property
     def low(self) -> bool:
-        """Whether there is room for one panel at a time."""
+        """True if there is room for one panel at a time."""
         return self.room < LOW
 
     # ---- keys -------------------------------------------------------------------------------

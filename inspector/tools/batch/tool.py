@@ -59,7 +59,7 @@ class BatchControl:
 
     @property
     def running(self) -> bool:
-        """Whether a command goes on by itself."""
+        """True if a command goes on by itself."""
         return any(not isinstance(each, AdvanceBatch) or each.steps is None for each in self.job.commands)
 
     def lane_prompts(self, lines: Sequence[str]) -> tuple[LanePrompt, ...]:

@@ -39,7 +39,7 @@ class Landmark:
     rule: str
     """When a token is one: what it has, as the end of a sentence."""
     stands: Callable[[Timeline, int], bool]
-    """Whether the token of a slot is one."""
+    """True if the token of a slot is one."""
     describe: Callable[[Timeline, int], str]
     """A description of the one at a slot; printable."""
 

@@ -583,7 +583,7 @@ class Format:
     make: Callable[[Recording], str]
     """Its text, of the recording's path."""
     evidence: bool = False
-    """Whether what was looked at goes along."""
+    """True if what was looked at goes along."""
 
 
 FORMATS: Mapping[str, Format] = {

@@ -31,7 +31,7 @@ class Wanted:
     """Of one of the dialog's kinds."""
     path: Path
     force: bool
-    """Whether an existing file is to be replaced: the dialog warned of it."""
+    """True if an existing file is to be replaced: the dialog warned of it."""
     without: frozenset[str] = frozenset()
     """Names of what was looked at and is left out."""
 

@@ -67,7 +67,7 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
         self.control = control
         control.cursor = None
         self._reading = False
-        """Whether a counterfactual prompt is being read: the session is at it, and not at the path on show."""
+        """True if a counterfactual prompt is being read: the session is at it, and not at the path on show."""
         self._said = ""
         """Why the last one could not be read; printable."""
         self._known: tuple[int, int, list[PatchSource]] = (-1, -1, [])
@@ -76,7 +76,7 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
         self.editing: Facing | None = None
         """The alignment that is being changed; None where the map is on show."""
         self.over_pairs = False
-        """Whether the means over a set of pairs are on show."""
+        """True if the means over a set of pairs are on show."""
         self._top = 0
         """Of that page the lines that are scrolled out of sight."""
         self._place = 0
@@ -84,7 +84,7 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
 
     @property
     def live(self) -> bool:
-        """Whether there is an engine: a recording computes nothing."""
+        """True if there is an engine: a recording computes nothing."""
         return not self.host.controller.transport.recorded
 
     # ---- asking ---------------------------------------------------------------------------------
@@ -217,17 +217,17 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
 
     @property
     def aligning(self) -> bool:
-        """Whether the alignment is being changed."""
+        """True if the alignment is being changed."""
         return self.editing is not None
 
     @property
     def mapping(self) -> bool:
-        """Whether the map of the two paths is on show, or why there is none."""
+        """True if the map of the two paths is on show, or why there is none."""
         return not self.over_pairs and not self.aligning
 
     @property
     def _mapped(self) -> bool:
-        """Whether there is a map on show."""
+        """True if there is a map on show."""
         return self.mapping and (answer := self.answer) is not None and not self._failed(answer)
 
     @property
@@ -260,7 +260,7 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
 
     @property
     def chosen(self) -> bool:
-        """Whether a person chose tokens or an alignment."""
+        """True if a person chose tokens or an alignment."""
         return bool(self.control.followed or self.control.facing)
 
     def follow_other(self, side: int, by: int) -> None:
@@ -617,7 +617,7 @@ def _heads(on: Canvas, answer: ActivationsPatched, column: int, cell: int, shown
 
 
 def _skips(answer: ActivationsPatched, before: PatchColumn, column: PatchColumn) -> bool:
-    """Whether tokens of either path between two columns face none."""
+    """True if tokens of either path between two columns face none."""
     return (
         column.position > before.position + 1 or partner_of(answer, column) > partner_of(answer, before) + 1
     )

@@ -101,7 +101,7 @@ class LessonActions(ToolActions):
                 self.host.changed()
 
     def _ready(self, listed: Listed) -> bool:
-        """Whether the recording is on show, or the model loaded and idle."""
+        """True if the recording is on show, or the model loaded and idle."""
         if self._recorded:
             return self.host.playback is not None and self.host.playback.path == listed.trace
         waits = self.controller.opening or bool(self.controller.client.outstanding)
@@ -446,7 +446,7 @@ class CardState:
 
     @property
     def over(self) -> bool:
-        """Whether there is nothing but to leave, or to go past a problem."""
+        """True if there is nothing but to leave, or to go past a problem."""
         return not self.exploring and (self.play.problem is not None or self.phase is LessonPhase.ENDED)
 
 

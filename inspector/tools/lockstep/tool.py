@@ -86,7 +86,7 @@ class LockstepControl:
         self.memory: LockstepMemory | None = None
         """What the second model needs that is being loaded, once that is known."""
         self.stopped = False
-        """Whether the last one was stopped while it was loading."""
+        """True if the last one was stopped while it was loading."""
         controller.client.listen(self._receive, ModelFacts, Resampled)
 
     @property
@@ -96,7 +96,7 @@ class LockstepControl:
 
     @property
     def live(self) -> bool:
-        """Whether an engine can be asked."""
+        """True if an engine can be asked."""
         return not self.controller.transport.recorded
 
     def _receive(self, record: Record) -> None:
@@ -133,7 +133,7 @@ class LockstepControl:
 
     @property
     def loading(self) -> bool:
-        """Whether a second model is being loaded."""
+        """True if a second model is being loaded."""
         return any(isinstance(command, OpenLockstep) for command in self.job.commands)
 
     def stop_loading(self) -> None:

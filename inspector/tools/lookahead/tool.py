@@ -116,7 +116,7 @@ class LookAheadActions(ToolActions):
 
 
 def tells_ahead(record: Record) -> bool:
-    """Whether a record is of a look ahead and of nothing else."""
+    """True if a record is of a look ahead and of nothing else."""
     return isinstance(record, LookedAhead) or (isinstance(record, Ended) and record.command == LookAhead.kind)
 
 

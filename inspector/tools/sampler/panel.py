@@ -281,7 +281,7 @@ def _stages(
 def _values(
     name: str, candidates: Sequence[Candidate], ran: Sequence[str], explained: Explained | None
 ) -> tuple[bool, tuple[str, ...]]:
-    """Whether the values are probabilities, and the cells; empty for who is cut by now."""
+    """True if the values are probabilities, and the cells; a cell is empty for a token that is cut by now."""
     stage = next((c for c in explained.columns if c.name == name), None) if explained else None
     if explained is None or stage is None:
         return name not in PENALTIES, tuple("" if c.cut_by in ran else UNKNOWN for c in candidates)

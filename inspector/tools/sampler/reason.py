@@ -201,7 +201,7 @@ def label_of(distribution: Distribution, id: int) -> str:
 
 
 def xtc(distribution: Distribution, settings: Settings | None) -> str:
-    """Whether XTC fired, empty where it is off or not known."""
+    """The sentence on whether XTC fired; empty where it is off or not known."""
     if settings is None or settings.temp == 0 or settings.xtc_probability == 0:
         return ""
     left = distribution.others + len(distribution.candidates)

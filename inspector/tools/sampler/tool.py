@@ -82,7 +82,7 @@ class SamplerActions(ToolActions):
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self._asks = False
-        """Whether the form is open."""
+        """True if the form is open."""
         self._slot: int | None = None
         """The slot selected before, None for the tip."""
         self._second = Replies(self.controller.client, Explained, lambda explained: explained.node)
@@ -123,12 +123,12 @@ class SamplerActions(ToolActions):
 
     @property
     def turning(self) -> bool:
-        """Whether the temperature is turned: settings are tried without the form."""
+        """True if the temperature is turned: settings are tried without the form."""
         return self.timeline.trial is not None and not self._asks
 
     @property
     def can_turn(self) -> bool:
-        """Whether the keys turn it: the panel is the current one, or it is turned already, and nothing goes on."""
+        """True if the keys turn it: the panel is the current one, or it is turned already, and nothing goes on."""
         here = SAMPLER.id == self.host.arrangement.current or self.turning
         return here and SAMPLER.id in self.host.shown and self._rests
 
@@ -138,7 +138,7 @@ class SamplerActions(ToolActions):
 
     @property
     def _lesson_applies(self) -> bool:
-        """Whether a lesson takes the key that applies."""
+        """True if a lesson takes the key that applies."""
         told = self.host.narrator.narration() if self.host.narrator is not None else None
         return told is not None and not told.keys.isdisjoint(names_of("sampler.apply"))
 

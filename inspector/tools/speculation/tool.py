@@ -48,7 +48,7 @@ class SpeculationControl:
 
     @property
     def recorded(self) -> bool:
-        """Whether a recording is shown."""
+        """True if a recording is shown."""
         return self.controller.transport.recorded
 
     @property

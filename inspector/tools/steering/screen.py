@@ -132,7 +132,7 @@ class SteeringScreen(InsideScreen[StrengthsSwept]):
 
     @property
     def _under(self) -> bool:
-        """Whether this token was computed under interventions: steering is tried at the model's own."""
+        """True if this token was computed under interventions: steering is tried at the model's own."""
         last = self.path[-1] if self.path else None
         return isinstance(last, Step) and last.origin == "intervened"
 

@@ -74,7 +74,7 @@ class TrainingControl:
 
     @property
     def can_train(self) -> bool:
-        """Whether there is an engine: none is asked while a recorded session is shown."""
+        """True if there is an engine: none is asked while a recorded session is shown."""
         return not self.controller.transport.recorded
 
     @property
@@ -84,7 +84,7 @@ class TrainingControl:
 
     @property
     def running(self) -> bool:
-        """Whether it goes on by itself."""
+        """True if it goes on by itself."""
         return self.recording.playing if self.recording is not None else self.job.running
 
     def enter(self) -> None:

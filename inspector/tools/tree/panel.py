@@ -116,7 +116,7 @@ class TreePanel(Widget, can_focus=True):
         self._entitle(timeline)
 
     def follows(self, timeline: Timeline) -> bool:
-        """Whether it has taken in the path of a timeline, but for tokens that were added to it."""
+        """True if it has taken in the path of a timeline, but for tokens that were added to it."""
         return timeline is self._timeline and self._table.view.has_path(timeline)
 
     def _entitle(self, timeline: Timeline) -> None:

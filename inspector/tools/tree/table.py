@@ -185,7 +185,7 @@ class TreeTable(ScrollView, Inked, can_focus=False):
         def __init__(self, row: int, again: bool) -> None:
             self.row = row
             self.again = again
-            """Whether it was clicked twice, or the cursor was on it already."""
+            """True if it was clicked twice, or the cursor was on it already."""
             super().__init__()
 
     class FoldClicked(Message):

@@ -191,7 +191,7 @@ class TreeView:
         self._tread(timeline.generation)
 
     def has_path(self, timeline: Timeline) -> bool:
-        """Whether the path was taken in, but for tokens that were added to it."""
+        """True if the path was taken in, but for tokens that were added to it."""
         return timeline.tree.branches is self.branches and self._trod[:1] == (timeline.generation,)
 
     def _lay(self, timeline: Timeline) -> None:
