@@ -222,7 +222,7 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
 
     @property
     def mapping(self) -> bool:
-        """True if the map of the two paths is on show, or why there is none."""
+        """True if the map of the two paths is on show, or the reason that there is none."""
         return not self.over_pairs and not self.aligning
 
     @property
