@@ -38,7 +38,7 @@ from inspector.lessons.catalogue import listed
 from inspector.main.ahead import Garbage, ImportsAhead, packages_of
 from inspector.main.clipboard import copy_on_mac
 from inspector.main.key_table import key_table
-from inspector.main.notices import notice
+from inspector.main.notices import TOLD, notice
 from inspector.main.remembered import Remembered
 from inspector.main.screen import MainScreen
 from inspector.main.tool import Tool
@@ -344,6 +344,8 @@ class InspectorApp(App[int]):
         """Take in a record, and say what is no part of the panels: a model or first prompt that is refused is told in
         the text's place."""
         self.controller.client.receive(record)
+        if not isinstance(record, TOLD):
+            return
         told = notice(record)
         timeline = self.controller.timeline
         refused = timeline.phase is Phase.EMPTY and record is timeline.prompts.failure

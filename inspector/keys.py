@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 
 TABS: Mapping[str, str] = {
     "1": "Next", "2": "Why", "3": "Inside", "4": "What if", "5": "Cost", "6": "Learn",
@@ -220,6 +220,7 @@ def use(own: Mapping[str, Sequence[str]], added: Mapping[str, str] | None = None
     """
     global _own, _added
     _own, _added = own, added or {}
+    _forget()
 
 
 def go_to(tab: str) -> None:
@@ -229,7 +230,15 @@ def go_to(tab: str) -> None:
         tab: Its key; empty where there is no screen.
     """
     global _tab
-    _tab = tab
+    if tab != _tab:
+        _tab = tab
+        _forget()
+
+
+def _forget() -> None:
+    """Have keys be looked up anew: others are in use, or another tab is open."""
+    key_for.cache_clear()
+    with_keys.cache_clear()
 
 
 def names_of(id: str, keys: str = "", own: Mapping[str, Sequence[str]] | None = None) -> tuple[str, ...]:
@@ -249,6 +258,7 @@ def names_of(id: str, keys: str = "", own: Mapping[str, Sequence[str]] | None = 
     return tuple(dict.fromkeys(names))
 
 
+@cache
 def key_for(id: str) -> str:
     """The key of an action as a sentence names it: `E`, or `6 E` where that holds in another tab than the open one.
 
@@ -268,6 +278,7 @@ def bare_key_for(id: str) -> str:
     return shown(names_of(id)[0])
 
 
+@lru_cache(512)  # some texts have numbers in them
 def with_keys(text: str) -> str:
     """A text in which `{step}` stands for the key of an action, `{Step}` for it at the beginning of a sentence.
 
@@ -298,7 +309,6 @@ _SIGNS: Mapping[str, str] = {
 """What Textual calls the signs that have a longer name in Unicode."""
 
 
-@cache
 @cache
 def textual_name(key: str) -> str:
     """A key as Textual names it.

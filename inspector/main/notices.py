@@ -9,6 +9,9 @@ from inspector.display import visible_lines
 from inspector.keys import key_for
 from inspector.session.client import Severity
 
+TOLD: tuple[type[Record], ...] = (Failure, Verified, LockstepOpened, PromptOpened, ModelFacts)
+"""The classes of the records that there are notices on; each has others, too."""
+
 
 @frozen
 class Notice:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from rich.cells import cell_len
@@ -9,7 +10,7 @@ from textual.content import Content
 from textual.widget import Widget
 
 from engine.breakpoints import Breakpoints
-from engine.protocol import Candidate, Choose, Insert, MoveTo, PromptToken, Recall, Step, Verify
+from engine.protocol import Candidate, Choose, Command, Insert, MoveTo, PromptToken, Recall, Step, Verify
 from engine.thread import WITHOUT_MLX
 from inspector.display import quoted, token_label, truncate_words, visible
 from inspector.keys import bare_key_for, key_for
@@ -41,22 +42,37 @@ def situation(
     rests = timeline.recorded and timeline.phase is Phase.READY
     if (words := controller.transport.describe()) and not (narrated and rests):
         return words
-    match timeline.phase:
-        case Phase.LOADING:
-            return (
-                f"Loading the model. Meanwhile: {key_for('prompt')} another prompt, "
-                f"{key_for('sampling')} sampling, {key_for('quit')} quit"
-            )
-        case Phase.FAILED if timeline.load_failure and timeline.load_failure.hint.endswith(WITHOUT_MLX):
-            return f"No MLX. Press {key_for('sessions')} to see a saved session, {key_for('quit')} to quit"
-        case Phase.FAILED:
-            return f"No model. Press {key_for('open')} to open another, {key_for('quit')} to quit"
-        case Phase.EMPTY if timeline.prompts.failure is not None:
-            return f"The prompt was refused. Press {key_for('prompt')} to change it"
-        case Phase.EMPTY:
-            return f"No prompt. Press {key_for('prompt')} to give one"
-        case _:
-            return _ready(controller, panel, candidate, narrated)
+    if timeline.phase in (Phase.LOADING, Phase.FAILED, Phase.EMPTY):
+        return _without_text(timeline)
+    if doing := _UNDER_WAY.get(type(controller.client.doing)):
+        return f"{doing}. Press esc to stop it"
+    if narrated:
+        return narrated
+    if timeline.trial is not None:
+        if timeline.recorded:
+            return "Trying other settings on the recording. Esc leaves them"
+        return "Trying other settings. ⏎ continues with them, esc discards them"
+    if panel:
+        return panel
+    if not timeline.following:
+        return _looking_back(timeline, candidate)
+    if timeline.tip in timeline.finished:
+        return _finished(timeline)
+    if stopped := controller.runs.breakpoints.stop_sentence(timeline.next):
+        return stopped
+    begins = timeline.items and isinstance(timeline.items[-1], PromptToken)
+    lost = timeline.prompts.lost_words if begins else ""
+    return f"{lost}. {_tip(timeline, candidate)}" if lost else _tip(timeline, candidate)
+
+
+_UNDER_WAY: Mapping[type[Command] | type[None], str] = {
+    Verify: "Recomputing the path without the cache to compare",
+    Insert: "Taking your text, token by token",
+    MoveTo: "Moving the KV cache",
+    Choose: "Moving the KV cache",
+    Recall: "Computing dropped logits again",
+}
+"""What the engine is doing, by the command."""
 
 
 def picture_words(timeline: Timeline) -> str:
@@ -65,36 +81,20 @@ def picture_words(timeline: Timeline) -> str:
     return f"A picture of a recording{steps}; `inspector replay` shows it token by token"
 
 
-def _ready(controller: Controller, panel: str, candidate: Candidate | None, narrated: str) -> str:
-    timeline = controller.timeline
-    match controller.client.doing:
-        case Verify():
-            return "Recomputing the path without the cache to compare. Press esc to stop it"
-        case Insert():
-            return "Taking your text, token by token. Press esc to stop it"
-        case MoveTo() | Choose():
-            return "Moving the KV cache. Press esc to stop it"
-        case Recall():
-            return "Computing dropped logits again. Press esc to stop it"
-    if narrated:
-        return narrated
-    if timeline.trial is not None and timeline.recorded:
-        return "Trying other settings on the recording. Esc leaves them"
-    if timeline.trial is not None:
-        return "Trying other settings. ⏎ continues with them, esc discards them"
-    if panel:
-        return panel
-    if not timeline.following:
-        return _looking_back(timeline, candidate)
-    if (finished := timeline.finished.get(timeline.tip)) is not None:
-        if under := _under(timeline):
-            return f"{under}. Finished: {finished.reason}; {key_for('run')} runs on"
-        return f"Finished: {finished.reason} ({visible(finished.detail)}). {_past(timeline)}"
-    if stopped := controller.runs.breakpoints.stop_sentence(timeline.next):
-        return stopped
-    begins = timeline.items and isinstance(timeline.items[-1], PromptToken)
-    lost = timeline.prompts.lost_words if begins else ""
-    return f"{lost}. {_tip(timeline, candidate)}" if lost else _tip(timeline, candidate)
+def _without_text(timeline: Timeline) -> str:
+    """What to press where there is no model yet, or no prompt."""
+    prompt, sampling, quits = key_for("prompt"), key_for("sampling"), key_for("quit")
+    match timeline.phase:
+        case Phase.LOADING:
+            return f"Loading the model. Meanwhile: {prompt} another prompt, {sampling} sampling, {quits} quit"
+        case Phase.FAILED if timeline.load_failure and timeline.load_failure.hint.endswith(WITHOUT_MLX):
+            return f"No MLX. Press {key_for('sessions')} to see a saved session, {quits} to quit"
+        case Phase.FAILED:
+            return f"No model. Press {key_for('open')} to open another, {quits} to quit"
+        case _ if timeline.prompts.failure is not None:
+            return f"The prompt was refused. Press {prompt} to change it"
+        case _:
+            return f"No prompt. Press {prompt} to give one"
 
 
 def _looking_back(timeline: Timeline, candidate: Candidate | None) -> str:
@@ -125,60 +125,56 @@ def _mark(timeline: Timeline, node: int) -> str:
     return written(replace(mark, caption="") if timeline.recorded else mark)
 
 
-def _tip(timeline: Timeline, candidate: Candidate | None) -> str:
-    picked = _picked(timeline)
-    if under := _under(timeline):
-        more = (
-            f". {key_for('step').capitalize()} takes {_name(picked)}, {key_for('run')} runs"
-            if picked is not None
-            else ""
-        )
-        return f"{under}{more}"
-    if picked is None:
-        return f"Press {key_for('step')} to step, {key_for('run')} to run"
-    if candidate is None or candidate.id == picked.id:
-        return (
-            f"{key_for('step').capitalize()} or ⏎ takes {_name(picked)}; ↑↓ highlights another for "
-            f"⏎, {key_for('run')} runs"
-        )
-    return (
-        f"{key_for('step').capitalize()} takes {_name(picked)}, ⏎ takes {_name(candidate)} in "
-        f"its place; {key_for('run')} runs"
+def _finished(timeline: Timeline) -> str:
+    """Why the text ended at the tip, and the keys that go on past it."""
+    finished, run = timeline.finished[timeline.tip], key_for("run")
+    if timeline.under and not timeline.recorded:
+        return f"{_under(timeline)}. Finished: {finished.reason}; {run} runs on"
+    step, picked = key_for("step").capitalize(), _picked(timeline)
+    past = (
+        f"{step} takes {_name(picked)} past it, {run} runs on"
+        if picked
+        else f"{step} or {run} continues past it"
     )
+    talks = timeline.prompts.opened is not None and timeline.prompts.opened.messages and not timeline.recorded
+    replies = f", {key_for('reply')} replies" if talks else ""
+    return f"Finished: {finished.reason} ({visible(finished.detail)}). {past}{replies}"
+
+
+def _tip(timeline: Timeline, candidate: Candidate | None) -> str:
+    """What the next key takes, at the tip."""
+    step, run, picked = key_for("step"), key_for("run"), _picked(timeline)
+    takes = f"{step.capitalize()} takes {_name(picked)}" if picked is not None else ""
+    if timeline.under and not timeline.recorded:
+        return f"{_under(timeline)}. {takes}, {run} runs" if takes else _under(timeline)
+    if picked is None:
+        return f"Press {step} to step, {run} to run"
+    if candidate is None or candidate.id == picked.id:
+        return f"{step.capitalize()} or ⏎ takes {_name(picked)}; ↑↓ highlights another for ⏎, {run} runs"
+    return f"{takes}, ⏎ takes {_name(candidate)} in its place; {run} runs"
 
 
 def _under(timeline: Timeline) -> str:
-    """What is held while the text goes on, and the keys that release it; empty for nothing."""
-    if not timeline.under or timeline.recorded:
-        return ""
+    """What is held while the text goes on, and the keys that release it."""
     how = f"{key_for('interventions')} then {key_for('interventions.release')}"
     return f"Under {interventions_words(timeline.under)} ({how} releases)"
 
 
-def _past(timeline: Timeline) -> str:
-    """The keys that go on past the end."""
-    picked = _picked(timeline)
-    past = (
-        f"{key_for('step').capitalize()} takes {_name(picked)} past it, {key_for('run')} runs on"
-        if picked
-        else f"{key_for('step').capitalize()} or {key_for('run')} continues past it"
-    )
-    talks = timeline.prompts.opened is not None and timeline.prompts.opened.messages and not timeline.recorded
-    return f"{past}, {key_for('reply')} replies" if talks else past
-
-
 def _picked(timeline: Timeline) -> Candidate | None:
     """The token that space takes, where it is among the candidates."""
-    return next((c for c in timeline.candidates if c.id == timeline.taken), None)
+    taken = timeline.taken
+    for candidate in timeline.candidates:
+        if candidate.id == taken:
+            return candidate
+    return None
 
 
 def _name(candidate: Candidate) -> str:
     return quoted(token_label(candidate.text, candidate.raw))
 
 
-def _stage(phase: Phase) -> Phase:
-    """A phase, as far as answers hold: a run begins and ends within one."""
-    return Phase.READY if phase is Phase.RUNNING else phase
+_STEPPING = frozenset((Phase.READY, Phase.RUNNING))
+"""An answer holds in both: a run begins and ends within it."""
 
 
 class StatusLine(Widget):
@@ -220,8 +216,9 @@ class StatusLine(Widget):
             candidate: The highlighted one.
             narrated: The keys that do something now, where a narrator takes some of them.
         """
-        if _stage(controller.timeline.phase) is not _stage(self._answered_in):
-            self.say("", controller.timeline.phase)
+        phase = controller.timeline.phase
+        if phase is not self._answered_in and not {phase, self._answered_in} <= _STEPPING:
+            self.say("", phase)
         said = situation(controller, panel, candidate, narrated)
         shown = said, right, controller.runs.breakpoints.points
         if shown != (self.left, self.right, self.points):

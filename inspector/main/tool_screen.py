@@ -228,10 +228,10 @@ class ToolScreen(Overlay[Result]):
         """Show what is told to an audience, above the status. The line is made with the first of that."""
         text, lines = self.host.caption, self.query(CaptionLine)
         if lines:
-            lines.first().put(text)
+            lines.first().caption = text
         elif text and len(own := self.query_children("*").exclude(".narration")) > 1:
             line = CaptionLine(id="caption")
-            line.put(text)
+            line.caption = text
             self.mount(line, before=list(own)[-2])
 
     @property

@@ -7,9 +7,9 @@ from rich.segment import Segment
 from engine.protocol import ModelFacts
 from engine.setting_field import Field
 from engine.settings import BY_NAME, FIELDS, STAGES, Settings
-from inspector import scales
 from inspector.display import truncate, visible
 from inspector.keys import key_for
+from inspector.scales import amount, count
 from inspector.state.grammar import outside, warning
 from inspector.state.inside import interventions_words
 from inspector.state.timeline import Phase, Timeline
@@ -35,6 +35,8 @@ class HeaderLine(Canvas):
 
     settings = Settings()
     away = ""
+    _kept: tuple[ModelFacts | None, Settings, list[Row], list[Row]] | None = None
+    """The versions of the first part and of the last, and what they were made of."""
 
     def show(self, timeline: Timeline, settings: Settings | None = None, away: str = "") -> None:
         """Show the timeline and the settings as they are now.
@@ -50,17 +52,25 @@ class HeaderLine(Canvas):
     def reads(self, timeline: Timeline) -> tuple[object, ...]:
         return *timeline.place, self.settings, self.away
 
+    def notify_style_update(self) -> None:
+        super().notify_style_update()
+        self._kept = None
+
     def draw(self, width: int, height: int) -> list[Row]:
-        if self.timeline is None:
+        timeline, settings = self.timeline, self.settings
+        if timeline is None:
             return []
-        timeline = self.timeline
+        facts = timeline.facts
+        if self._kept is None or self._kept[:2] != (facts, settings):
+            self._kept = facts, settings, self._model(facts), self._sampling(facts)
+        stepping = timeline.phase in (Phase.READY, Phase.RUNNING) and not self.away
         parts = [
-            self._model(timeline.facts),
-            self._phase(timeline),
-            self._under(timeline),
-            self._grammar(timeline),
+            [*self._kept[2]],  # shortened below
+            self._steps(timeline) if stepping else self._phase(timeline),
+            self._under(timeline) if timeline.under else [],
+            self._grammar(timeline) if settings.grammar is not None else [],
             self._window(timeline),
-            self._sampling(timeline),
+            [*self._kept[3]],
         ]
         row = self._joined(parts)
         for part in _GIVING_WAY:
@@ -86,42 +96,48 @@ class HeaderLine(Canvas):
 
     def _model(self, facts: ModelFacts | None) -> list[Row]:
         if facts is None:
-            return [[]]
+            return []
         whole = Segment(visible(facts.name), self.ink("strong"))
         name = Segment(truncate(whole.text, 28), whole.style)
         if not facts.ran:
             return [[whole], [name], []]
-        kind = f"{visible(facts.family)} · {facts.layers} layers · {scales.amount(facts.parameters)} {_type(facts)}"
+        kind = f"{visible(facts.family)} · {facts.layers} layers · {amount(facts.parameters)} {_type(facts)}"
         muted = self.ink("muted")
-        short = f"{scales.amount(facts.parameters)} {_type(facts)}"
+        short = f"{amount(facts.parameters)} {_type(facts)}"
         kind_of = Segment(f" {kind}", muted)
         return [[whole, kind_of], [name, kind_of], [name, Segment(f" {short}", muted)], [name], []]
 
     def _phase(self, timeline: Timeline) -> list[Row]:
+        """What is going on before there are steps, or in their place, with details and without."""
+        phase, detail = timeline.phase, ""
         if self.away:
-            return [self._state("AWAY", "warn", self.away), self._state("AWAY", "warn", "")]
-        match timeline.phase:
-            case Phase.LOADING | Phase.EMPTY if timeline.recorded:
-                return [self._state("RECORDED", "accent", "")]
-            case Phase.LOADING:
-                return self._loading(timeline)
-            case Phase.FAILED:
-                message = visible(timeline.load_failure.message) if timeline.load_failure else ""
-                return [self._state("FAILED", "bad", message), self._state("FAILED", "bad", "")]
-            case Phase.EMPTY:
-                return [
-                    self._state("READY", "muted", f"{key_for('prompt')} writes a prompt"),
-                    self._state("READY", "muted", ""),
-                ]
-            case Phase.RETURNING:
-                return [
-                    self._state("RETURNING", "warn", visible(timeline.returning)),
-                    self._state("RETURNING", "warn", ""),
-                ]
-            case Phase.PREFILL:
-                return self._prefill(timeline)
-            case phase:
-                return self._decode(timeline, phase)
+            name, ink, detail = "AWAY", "warn", self.away
+        elif timeline.recorded and phase in (Phase.LOADING, Phase.EMPTY):
+            name, ink = "RECORDED", "accent"
+        elif phase is Phase.LOADING:
+            return self._loading(timeline)
+        elif phase is Phase.FAILED:
+            name, ink = "FAILED", "bad"
+            detail = visible(timeline.load_failure.message) if timeline.load_failure else ""
+        elif phase is Phase.EMPTY:
+            name, ink, detail = "READY", "muted", f"{key_for('prompt')} writes a prompt"
+        elif phase is Phase.RETURNING:
+            name, ink, detail = "RETURNING", "warn", visible(timeline.returning)
+        else:
+            return self._prefill(timeline)
+        return [self._state(name, ink, detail), self._state(name, ink, "")]
+
+    def _steps(self, timeline: Timeline) -> list[Row]:
+        """How many steps there are, and which place is looked at."""
+        running = timeline.phase is Phase.RUNNING
+        name, ink = ("RUN", "accent") if running else ("DECODE", "good")
+        name, ink = ("RECORDED", "accent") if timeline.recorded else (name, ink)
+        short = self._state(name, ink, f"step {count(len(timeline.step_slots))}")
+        if timeline.following:
+            return [short]
+        step, slot = timeline.step, timeline.slot
+        place = f"at step {count(step.index + 1)}" if step else f"at prompt token {slot + 1}"
+        return [[*short, Segment(f" · {place}", self.ink("primary"))], short]
 
     def _state(self, name: str, ink: str, detail: str) -> Row:
         row = [Segment("● ", self.ink(ink)), Segment(name, self.ink("strong"))]
@@ -141,59 +157,49 @@ class HeaderLine(Canvas):
     def _prefill(self, timeline: Timeline) -> list[Row]:
         total, done = len(timeline.items), timeline.held
         name = "RECORDED prefill" if timeline.recorded else "PREFILL"
-        state = self._state(name, "warn", f"{scales.count(done)}/{scales.count(total)}")
+        state = self._state(name, "warn", f"{count(done)}/{count(total)}")
         return [[*state, *self._bar(done / total if total else 0.0, 12)], state]
-
-    def _decode(self, timeline: Timeline, phase: Phase) -> list[Row]:
-        name, ink = ("RUN", "accent") if phase is Phase.RUNNING else ("DECODE", "good")
-        name, ink = ("RECORDED", "accent") if timeline.recorded else (name, ink)
-        short = self._state(name, ink, f"step {scales.count(len(timeline.step_slots))}")
-        if timeline.following:
-            return [short]
-        step, slot = timeline.step, timeline.slot
-        place = f"at step {scales.count(step.index + 1)}" if step else f"at prompt token {slot + 1}"
-        return [[*short, Segment(f" · {place}", self.ink("primary"))], short]
 
     def _under(self, timeline: Timeline) -> list[Row]:
         """That the path is not the model's own: this never gives way to nothing."""
-        if not (under := timeline.under):
-            return [[]]
-        long = f"under {interventions_words(under)}"
+        long = f"under {interventions_words(timeline.under)}"
         return [[Segment(text, self.ink("warn"))] for text in (long, truncate(long, 24), "changed")]
 
     def _grammar(self, timeline: Timeline) -> list[Row]:
         """That the text must match something, and whether it does."""
         if timeline.facts is None or (grammar := self.settings.grammar) is None:
-            return [[]]
+            return []
         reading = timeline.distribution.grammar if timeline.distribution is not None else None
         if outside(reading):
-            return [
-                [Segment("outside the grammar", self.ink("warn"))],
-                [Segment("outside", self.ink("warn"))],
-            ]
-        ink = self.ink("warn") if reading is not None and warning(reading) else self.ink("accent")
-        return [[Segment(text, ink)] for text in (truncate(visible(grammar.summary), 24), "grammar")]
+            texts = ["outside the grammar", "outside"]
+            ink = self.ink("warn")
+        else:
+            texts = [truncate(visible(grammar.summary), 24), "grammar"]
+            ink = self.ink("warn" if reading is not None and warning(reading) else "accent")
+        return [[Segment(text, ink)] for text in texts]
 
     def _window(self, timeline: Timeline) -> list[Row]:
-        if timeline.kv is None or (timeline.facts is not None and not timeline.facts.ran):
-            return [[]]
+        """How full the context is, with a bar that gets shorter, and without."""
+        facts = timeline.facts
+        if timeline.kv is None or (facts is not None and not facts.ran):
+            return []
         used = timeline.kv.offset or len(timeline.items)  # the offset is 0 without a KV cache
-        window = timeline.facts.context_window if timeline.facts else None
+        name = Segment("context ", self.ink("muted"))
+        window = facts.context_window if facts is not None else None
         if not window:
-            return [[Segment("context ", self.ink("muted")), Segment(scales.count(used))], []]
-        number = Segment(
-            f"{scales.count(used)}/{scales.count(window)}", self.ink("strong" if used < window else "bad")
-        )
-        long = [Segment("context ", self.ink("muted")), number, *self._bar(used / window, 10)]
-        return [long, [number, *self._bar(used / window, 6)], [number], []]
+            return [[name, Segment(count(used))], []]
+        number = Segment(f"{count(used)}/{count(window)}", self.ink("strong" if used < window else "bad"))
+        long, short = self._bar(used / window, 10), self._bar(used / window, 6)
+        return [[name, number, *long], [number, *short], [number], []]
 
     def _bar(self, share: float, cells: int) -> Row:
         return [Segment(" "), Segment(bar(share, cells), self.ink("track") + self.data())]
 
-    def _sampling(self, timeline: Timeline) -> list[Row]:
+    def _sampling(self, facts: ModelFacts | None) -> list[Row]:
+        """The settings that are on, as many as there is room for."""
         settings = self.settings
-        if timeline.facts is None or (not timeline.facts.ran and settings == Settings()):
-            return [[]]  # of a reply whose request isn't known
+        if facts is None or (not facts.ran and settings == Settings()):
+            return []  # of a reply whose request isn't known
         greedy = settings.temp == 0
         first = Segment("greedy", self.ink("muted")) if greedy else Segment(f"T {settings.temp:g}")
         on = settings_words(settings)

@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 
 from rich.cells import cell_len
 from rich.segment import Segment
+from rich.style import Style
 from textual.content import Content
 
 from engine.protocol import KVGroup, KVReading, ModelFacts, Moved, Prefilled, Step
-from inspector import scales
 from inspector.display import visible
 from inspector.keys import key_for
-from inspector.scales import FREE, amount, count, percent, size
+from inspector.scales import FREE, amount, count, milliseconds, percent, size
 from inspector.state.branches import Branch
 from inspector.state.measured import Measured
 from inspector.state.timeline import Timeline
@@ -70,7 +70,7 @@ def _a_token(facts: ModelFacts, kv: KVReading) -> Iterator[Fact]:
         share = f"{facts.heads} query heads share {facts.kv_heads} KV head" + "s" * (facts.kv_heads > 1)
         yield (
             "grouped",
-            f"{share}: full heads would take {size(full)}, {_times(full, per_token)} as much",
+            f"{share}: full heads would take {size(full)}, {full / per_token:.3g} times as much",
         )
 
 
@@ -99,10 +99,6 @@ def _rest(facts: ModelFacts, layers: int) -> str:
 
 def _several(number: int, name: str) -> str:
     return f"{number} {name}{'s' * (number != 1)}"
-
-
-def _times(larger: int, smaller: int) -> str:
-    return f"{larger / smaller:.3g} times"
 
 
 # ---- windows and states -----------------------------------------------------------------------
@@ -138,6 +134,13 @@ def layers_of(group: KVGroup) -> str:
     names = [f"{run[0] + 1}" if len(run) == 1 else f"{run[0] + 1}-{run[-1] + 1}" for run in runs]
     shown = ", ".join(names) if len(names) <= 6 else f"{', '.join(names[:5])} and {len(names) - 5} runs more"
     return f"layer{'s' if len(group.layers) > 1 else ''} {shown}"
+
+
+def _held(group: KVGroup) -> str:
+    """What each layer of a group holds."""
+    if group.kind == "recurrent":
+        return "one state"
+    return f"{count(group.held)}{f' of {count(group.limit)}' if group.limit else ''} tokens"
 
 
 # ---- ahead ------------------------------------------------------------------------------------
@@ -236,37 +239,42 @@ class KVPanel(Canvas, can_focus=True):
 
     def draw(self, width: int, height: int) -> list[Row]:
         timeline = self.timeline
-        kv = reading_at(timeline) if timeline is not None else None
-        self._entitle(timeline, kv)
+        kv = reading_of(timeline, timeline.slot) if timeline is not None else None
         if timeline is None or kv is None or not kv.offset:
-            if self.frameless:
-                return [self._named([Segment(_nothing(timeline, kv), self.ink("muted"))])]
-            reason, advice = _without(timeline, kv) or why_empty(
-                timeline, "Tokens, bytes and their growth appear here."
-            )
-            return centred([(reason, self.ink("base")), (advice, self.ink("muted"))], width, height)
+            return self._empty(timeline, kv, width, height)
+        window = timeline.facts.context_window if timeline.facts else None
+        ends = [f"over {ranks} ranks"] if (ranks := timeline.of(Measured).rank_count) > 1 else []
+        ends += [f"{percent(kv.offset / window)} of the window of {count(window)}"] if window else []
+        self.title(Content(f"KV cache · {count(kv.offset)} tokens"), Content(" · ".join(ends)))
         if width >= _DEEP[0] and height >= _DEEP[1]:
             return self._deep(timeline, kv, width, height)
         below = self._below(timeline, kv, width, height)
         chart = max(0, min(_MOST_CHART, height - 1 - len(below)))
         told = chart > _LEAST_CHART  # then an axis has room, and tells what a token takes
-        drawn = self._chart(timeline, width, chart - told, _WIDEST)
-        axis = [self._axis(timeline, drawn, slope(timeline))] if told else []
+        drawn = self._chart(timeline, width, chart, told)
         if self.frameless:
-            return [self._line(timeline, kv, width, alone=height == 1), *drawn, *axis, *below]
-        return [self._summary(timeline, kv, width, not told), *drawn, *axis, *below]
+            return [self._line(timeline, kv, width, alone=height == 1), *drawn, *below]
+        return [self._summary(timeline, kv, width, not told), *drawn, *below]
 
-    def _entitle(self, timeline: Timeline | None, kv: KVReading | None) -> None:
-        if timeline is None or kv is None or not kv.offset:
-            self.title(Content("KV cache"))
-            return
-        window = timeline.facts.context_window if timeline.facts else None
-        of = f"{scales.percent(kv.offset / window)} of the window of {scales.count(window)}" if window else ""
-        over = (
-            f"over {timeline.of(Measured).rank_count} ranks" if timeline.of(Measured).rank_count > 1 else ""
-        )
-        ends = " · ".join(filter(None, (over, of)))
-        self.title(Content(f"KV cache · {scales.count(kv.offset)} tokens"), Content(ends))
+    def _empty(self, timeline: Timeline | None, kv: KVReading | None, width: int, height: int) -> list[Row]:
+        """Why there is no KV cache, or none yet; in a few words where there is no frame."""
+        self.title(Content(self.NAME))
+        if timeline is not None and timeline.facts is not None and not timeline.facts.ran:
+            brief = "not known of a server's reply"
+            reason = "A server's reply says nothing of its KV cache."
+            advice = "With its model it is computed again."
+        elif kv is not None and kv.passed_tokens:
+            ran, dropped = f"{count(kv.passed_tokens)} tokens", size(kv.passed_bytes)
+            brief = f"off · last step: {ran} run, {dropped} dropped"
+            reason = "The KV cache is off: 0 tokens are held."
+            advice = f"The last step ran {ran} and dropped {dropped}."
+        else:
+            brief = "no tokens yet"
+            reason, advice = why_empty(timeline, "Tokens, bytes and their growth appear here.")
+        muted = self.ink("muted")
+        if self.frameless:
+            return [self._named([Segment(brief, muted)])]
+        return centred([(reason, self.ink("base")), (advice, muted)], width, height)
 
     def _summary(self, timeline: Timeline, kv: KVReading, width: int, per_token: bool = True) -> Row:
         """Used and allocated, each with its sign in the chart, where they share no scale: so how full that is, too.
@@ -277,18 +285,20 @@ class KVPanel(Canvas, can_focus=True):
             width: Cells; how full it is gives way first, then what a token takes.
             per_token: Whether to tell what a token takes by the model's shape.
         """
-        muted = self.ink("muted")
-        full = f"  {scales.percent(kv.used_bytes / kv.allocated_bytes)} full" if kv.allocated_bytes else ""
+        muted, strong = self.ink("muted"), self.ink("strong")
+        full = f"  {percent(kv.used_bytes / kv.allocated_bytes)} full" if kv.allocated_bytes else ""
         row = [
-            Segment("█ ", self.data()), Segment(scales.size(kv.used_bytes), self.ink("strong")),
-            Segment(" used  ", muted), Segment(f"{OPENS} ", muted),
-            Segment(scales.size(kv.allocated_bytes), self.ink("strong")), Segment(" allocated", muted),
+            Segment("█ ", self.data()), Segment(size(kv.used_bytes), strong), Segment(" used  ", muted),
+            Segment(f"{OPENS} ", muted), Segment(size(kv.allocated_bytes), strong), Segment(" allocated", muted),
         ]  # fmt: skip
         of_model = timeline.facts.kv_bytes_per_token if timeline.facts and per_token else None
-        each = f"  {scales.size(of_model)} a token" if of_model else ""
+        each = f"  {size(of_model)} a token" if of_model else ""
         left = width - Segment.get_line_length(row)
-        more = next((text for text in (full + each, each) if cell_len(text) <= left), "")
-        return [*row, Segment(more, muted)]
+        if cell_len(full + each) <= left:
+            row.append(Segment(full + each, muted))
+        elif cell_len(each) <= left:
+            row.append(Segment(each, muted))
+        return row
 
     def _line(self, timeline: Timeline, kv: KVReading, width: int, alone: bool) -> Row:
         """What matters most, where there is no frame: used of allocated, and what a token added.
@@ -300,22 +310,22 @@ class KVPanel(Canvas, can_focus=True):
             alone: Whether nothing is drawn below it: then the growth is drawn at its end, where there is room.
         """
         muted, strong = self.ink("muted"), self.ink("strong")
-        used, allocated = scales.size(kv.used_bytes), scales.size(kv.allocated_bytes)
+        used, allocated = size(kv.used_bytes), size(kv.allocated_bytes)
         sizes = self._named([Segment(used, strong), Segment(" used of ", muted), Segment(allocated, strong)])
         steep, grown, word = slope(timeline), [], " allocated"
         if steep is not None:
-            grown = [Segment(f"  +{scales.size(round(steep))}", strong), Segment(" a token", muted)]
+            grown = [Segment(f"  +{size(round(steep))}", strong), Segment(" a token", muted)]
         if Segment.get_line_length([*sizes, *grown]) + len(word) <= width:
             sizes.append(Segment(word, muted))
         row = [*sizes, *grown] if Segment.get_line_length([*sizes, *grown]) <= width else sizes
-        more = [[Segment(scales.count(kv.offset), strong), Segment(" tokens", muted)]]
+        more = [[Segment(count(kv.offset), strong), Segment(" tokens", muted)]]
         if kv.allocated_bytes:
-            more += [[Segment(f"{scales.percent(kv.used_bytes / kv.allocated_bytes)} full", muted)]]
+            more += [[Segment(f"{percent(kv.used_bytes / kv.allocated_bytes)} full", muted)]]
         row = side_by_side([row, *more], width - alone * (_LEAST_SIDE + 2))
         left = width - Segment.get_line_length(row) - 2
         if not alone or left < _LEAST_SIDE:
             return row
-        return [*row, Segment("  "), *self._chart(timeline, left, 1, _WIDEST)[0]]
+        return [*row, Segment("  "), *self._chart(timeline, left, 1)[0]]
 
     def _named(self, row: Row) -> Row:
         return [Segment(f"{self.NAME}  ", self.ink("strong")), *row]
@@ -327,7 +337,8 @@ class KVPanel(Canvas, can_focus=True):
         muted = self.ink("muted")
         groups = [row for group in kv.groups for row in self._group_in_depth(group, width)]
         bill = self._bill(timeline, width) if timeline.following else []
-        below: list[Row] = [[], *groups, *self._kept(kv, width, FACT_NAME), *bill, []]
+        kept = [self._kept(kv, width, FACT_NAME)] if kv.kept_bytes else []
+        below: list[Row] = [[], *groups, *kept, *bill, []]
         told = [fact_rows([fact], width, muted, self.ink("base")) for fact in kv_facts(timeline, kv)]
         more = f"{key_for('compare_kv')} compares 16, 8 and 4 bits · {key_for('race')} races against no cache"
         told += [fact_rows([("", more)], width, muted, muted)]
@@ -336,71 +347,69 @@ class KVPanel(Canvas, can_focus=True):
                 break
             below += rows
         chart = max(_LEAST_DEEP, min(_TALLEST, height - 2 - len(below)))
-        drawn = self._chart(timeline, width, chart, _WIDEST)
-        axis = self._axis(timeline, drawn, slope(timeline))
-        return [self._summary(timeline, kv, width, per_token=False), *drawn, axis, *below]
-
-    def _axis(self, timeline: Timeline, drawn: Sequence[Row], slope: float | None) -> Row:
-        """The tokens that the chart goes over, and how steep it is at the token that is looked at."""
-        held = min(len(timeline.items), timeline.kv.offset if timeline.kv else 0)
-        cells = Segment.get_line_length(drawn[0]) if drawn else 0
-        steep = f"+{scales.size(round(slope))} a token" if slope is not None else "tokens"
-        line = axis("1", scales.count(held), cells, steep)
-        after = "" if steep in line else f"  {steep}"  # a short chart has no room for it between its ends
-        return [Segment(line + after, self.ink("muted"))]
+        drawn = self._chart(timeline, width, chart + 1, told=True)
+        return [self._summary(timeline, kv, width, per_token=False), *drawn, *below]
 
     def _group_in_depth(self, group: KVGroup, width: int) -> list[Row]:
         """A kind with its layers, how full each of them is, and all of them together."""
         layers, (wide, long, short) = len(group.layers), _GROUP_BARS
         cells = long if width >= wide else short
         muted, share = self.ink("muted"), group.used_bytes / max(1, group.allocated_bytes)
-        per_layer = f"{scales.size(group.used_bytes)} of {scales.size(group.allocated_bytes)}"
-        every = f" × {layers} = {scales.size(layers * group.used_bytes)}" if layers > 1 else ""
+        per_layer = f"{size(group.used_bytes)} of {size(group.allocated_bytes)}"
+        every = f" × {layers} = {size(layers * group.used_bytes)}" if layers > 1 else ""
         rows: list[Row] = [
             [
                 Segment(group.kind.ljust(FACT_NAME)), Segment(bar(share, cells), self.ink("track") + self.data()),
                 Segment(f"  {per_layer}{every}", self.ink("base")),
             ]
         ]  # fmt: skip
-        for words in (self._held(group), layers_of(group)):
+        for words in (_held(group), layers_of(group)):
             if Segment.get_line_length(rows[-1]) + 2 + len(words) > width:
                 rows.append([Segment(" " * (FACT_NAME - 2))])
             rows[-1].append(Segment(f"  {words}", muted))
         return rows
 
-    def _held(self, group: KVGroup) -> str:
-        if group.kind == "recurrent":
-            return "one state"
-        return f"{scales.count(group.held)}{f' of {scales.count(group.limit)}' if group.limit else ''} tokens"
-
     # ---- growth -----------------------------------------------------------------------------
 
-    def _chart(self, timeline: Timeline, width: int, height: int, widest: int = 1) -> list[Row]:
+    def _chart(self, timeline: Timeline, width: int, height: int, told: bool = False) -> list[Row]:
         """Used bytes over the tokens of the path; above them, from three lines on, where what is allocated changed.
 
         Args:
             timeline: What is shown.
             width: Cells.
             height: Lines; the most that was used fills those of the bytes.
-            widest: Columns that a token takes at most, where there is room.
+            told: Whether the last line is an axis: the tokens, and how steep it is at the one that is looked at.
         """
         held = min(len(timeline.items), timeline.kv.offset if timeline.kv else 0)
-        wide = max(1, min(widest, width // max(1, held)))
-        slots = [slot for slot in sample(held, width) for _ in range(wide)]
-        read = [(slot, reading) for slot in slots if (reading := reading_of(timeline, slot))]
-        slots = [slot for slot, _ in read]
-        used = [reading.used_bytes for _, reading in read]
-        prompt, decoded = self.data(0.0), self.data(0.5)
-        inks = [decoded if isinstance(timeline.items[slot], Step) else prompt for slot in slots]
+        wide = max(1, min(_WIDEST, width // max(1, held)))
+        prompt, decoded, muted = self.data(0.0), self.data(0.5), self.ink("muted")
+        slots: list[int] = []
+        readings: list[KVReading] = []
+        inks: list[Style] = []
+        for slot in sample(held, width):
+            if (reading := reading_of(timeline, slot)) is not None:
+                slots += [slot] * wide
+                readings += [reading] * wide
+                inks += [decoded if isinstance(timeline.items[slot], Step) else prompt] * wide
         if not timeline.following and slots:
             at = min(bisect_left(slots, timeline.slot), len(slots) - 1)
             inks[at : at + wide] = [self.ink("accent")] * min(wide, len(inks) - at)
-        above: list[Row] = []
-        if height >= _LEAST_MARKED:
-            allocated = held_values([reading.allocated_bytes for _, reading in read], scales.size)
-            above = [[Segment(allocated, self.ink("muted"))]]
-        lines = area(used, height - len(above), max(used, default=0))
-        return [*above, *(list(map(Segment, line, inks)) for line in lines)]
+        rows: list[Row] = []
+        lines = height - told
+        if lines >= _LEAST_MARKED:
+            allocated = held_values([reading.allocated_bytes for reading in readings], size)
+            rows.append([Segment(allocated, muted)])
+        used = [reading.used_bytes for reading in readings]
+        rows += [
+            list(map(Segment, line, inks)) for line in area(used, lines - len(rows), max(used, default=0))
+        ]
+        if told:
+            steep = slope(timeline)
+            name = "tokens" if steep is None else f"+{size(round(steep))} a token"
+            line = axis("1", count(held), len(slots), name)
+            after = "" if name in line else f"  {name}"  # a short chart has no room for it between its ends
+            rows.append([Segment(line + after, muted)])
+        return rows
 
     # ---- kinds and bill ---------------------------------------------------------------------
 
@@ -412,34 +421,33 @@ class KVPanel(Canvas, can_focus=True):
         room = max(0, height - 1 - (2 if height > 3 else 1))
         bill = self._bill(timeline, width)[:room] if timeline.following else []
         room -= len(bill)
-        groups = [self._group(group, width) for group in kv.groups]
-        if len(kv.groups) == 1 and kv.groups[0].kind == "plain" and height - 2 - len(bill) < _MOST_CHART:
-            groups = []
-        elif len(groups) > room:
+        groups: list[Row] = []
+        plain = len(kv.groups) == 1 and kv.groups[0].kind == "plain"
+        if len(kv.groups) > room:
             groups = [self._kinds(kv)][:room]
-        return [*groups, *self._kept(kv, width)[: room - len(groups)], *bill]
+        elif not plain or height - 2 - len(bill) >= _MOST_CHART:
+            groups = [self._group(group, width) for group in kv.groups]
+        kept = [self._kept(kv, width)] if kv.kept_bytes and len(groups) < room else []
+        return [*groups, *kept, *bill]
 
     def _kinds(self, kv: KVReading) -> Row:
         """What each kind uses in all its layers, on one line."""
-        sizes = (f"{group.kind} {scales.size(len(group.layers) * group.used_bytes)}" for group in kv.groups)
+        sizes = (f"{group.kind} {size(len(group.layers) * group.used_bytes)}" for group in kv.groups)
         return [Segment(" · ".join(sizes), self.ink("muted"))]
 
     def _group(self, group: KVGroup, width: int) -> Row:
-        layers = f"{len(group.layers)} layer" + ("s" if len(group.layers) != 1 else "")
-        held = f"{layers} × {self._held(group)}"
-        sizes = f"{scales.size(group.used_bytes)} / {scales.size(group.allocated_bytes)}"
-        forms = [f"{held:<24}  {sizes}", f"{held}  {sizes}", f"{held}  {scales.size(group.used_bytes)}"]
+        held = f"{_several(len(group.layers), 'layer')} × {_held(group)}"
+        sizes = f"{size(group.used_bytes)} / {size(group.allocated_bytes)}"
+        forms = [f"{held:<24}  {sizes}", f"{held}  {sizes}", f"{held}  {size(group.used_bytes)}"]
         words = next((form for form in forms if 10 + cell_len(form) <= width), held)
         return [Segment(group.kind.ljust(10)), Segment(words, self.ink("muted"))]
 
-    def _kept(self, kv: KVReading, width: int, wide: int = 10) -> list[Row]:
+    def _kept(self, kv: KVReading, width: int, wide: int = 10) -> Row:
         """The KV of branches that were left, and the budget that it is kept within."""
-        if not kv.kept_bytes:
-            return []
-        text = f"{scales.size(kv.kept_bytes)} of {scales.size(kv.kept_budget)}"
+        text = f"{size(kv.kept_bytes)} of {size(kv.kept_budget)}"
         long = f"{text} kept for going back"
         text = long if wide + len(long) <= width else f"{text} kept"
-        return [[Segment("branches".ljust(wide)), Segment(text, self.ink("muted"))]]
+        return [Segment("branches".ljust(wide)), Segment(text, self.ink("muted"))]
 
     def _bill(self, timeline: Timeline, width: int) -> list[Row]:
         """What the last move cost, or the prompt that was just read, and why."""
@@ -454,10 +462,10 @@ class KVPanel(Canvas, can_focus=True):
             name, ran, ms, paid = "prompt ", again, prefilled.ttft_ms, prefilled
         else:
             return []
-        parts = [f"kept {scales.count(paid.kept)}"]
-        parts += [f"restored {scales.count(paid.restored)}"] if paid.restored else []
-        came = f"{'recomputed' if paid is moved else 'read'} {scales.count(ran)} · {scales.milliseconds(ms)}"
-        sized = f" ({scales.size(paid.restored_bytes)})" if paid.restored_bytes else ""
+        parts = [f"kept {count(paid.kept)}"]
+        parts += [f"restored {count(paid.restored)}"] if paid.restored else []
+        came = f"{'recomputed' if paid is moved else 'read'} {count(ran)} · {milliseconds(ms)}"
+        sized = f" ({size(paid.restored_bytes)})" if paid.restored_bytes else ""
         kept = " · ".join(parts)
         text = f"{kept}{sized} · {came}"
         if cell_len(name + text) > width:
@@ -472,11 +480,12 @@ class KVPanel(Canvas, can_focus=True):
 
 
 def reading_of(timeline: Timeline, slot: int) -> KVReading | None:
-    """The cache after the token of a slot: after its step, or after its chunk of the prompt."""
+    """The cache after the token of a slot: after its step, or after its chunk of the prompt; for the token to come, as
+    it is now."""
+    if slot == len(timeline.items):
+        return timeline.kv
     item = timeline.items[slot]
-    if isinstance(item, Step):
-        return item.kv
-    return timeline.prompts.kv.get(item.node)
+    return item.kv if isinstance(item, Step) else timeline.prompts.kv.get(item.node)
 
 
 def slope(timeline: Timeline) -> float | None:
@@ -495,35 +504,3 @@ def slope(timeline: Timeline) -> float | None:
     tokens = now.offset - (before.offset if before else 0)
     added = now.used_bytes - (before.used_bytes if before else 0)
     return added / tokens if tokens > 0 and added >= 0 else None
-
-
-def reading_at(timeline: Timeline) -> KVReading | None:
-    """The cache at the selected token, at the tip while following."""
-    return timeline.kv if timeline.following else reading_of(timeline, timeline.slot)
-
-
-def _without(timeline: Timeline | None, kv: KVReading | None) -> tuple[str, str] | None:
-    """What to show where there is no KV cache; None where there is one."""
-    if _unknown(timeline):
-        return (
-            "A server's reply says nothing of its KV cache.",
-            "With its model it is computed again.",
-        )
-    if kv is None or not kv.passed_tokens:
-        return None
-    passed = f"The last step ran {scales.count(kv.passed_tokens)} tokens and dropped {scales.size(kv.passed_bytes)}."
-    return "The KV cache is off: 0 tokens are held.", passed
-
-
-def _unknown(timeline: Timeline | None) -> bool:
-    """Tell whether a server's reply is shown, of which no model ran here."""
-    return timeline is not None and timeline.facts is not None and not timeline.facts.ran
-
-
-def _nothing(timeline: Timeline | None, kv: KVReading | None) -> str:
-    """The same in a few words, and those for a session that has no tokens yet."""
-    if _unknown(timeline):
-        return "not known of a server's reply"
-    if kv is None or not kv.passed_tokens:
-        return "no tokens yet"
-    return f"off · last step: {scales.count(kv.passed_tokens)} tokens run, {scales.size(kv.passed_bytes)} dropped"

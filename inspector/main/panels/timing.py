@@ -11,8 +11,7 @@ from rich.segment import Segment
 from textual.content import Content
 
 from engine.frozen import frozen
-from engine.protocol import Memory, Prefilled, Step, StepTimes
-from engine.timing import Tpot
+from engine.protocol import Memory, Prefilled, Step
 from inspector import scales
 from inspector.keys import key_for
 from inspector.main.panels.steps import MOST, StepMs, step_shown
@@ -224,40 +223,44 @@ class TimingPanel(Canvas, can_focus=True):
         self.kept_bytes: int | None = None
         """What kept logits may take, None where it isn't known."""
 
-    def show(self, timeline: Timeline) -> None:
-        """Show the timing of the path, and of the selected step."""
-        self._ms.update(timeline)
-        super().show(timeline)
-
     def reads(self, timeline: Timeline) -> tuple[object, ...]:
         return timeline.place
 
     def draw(self, width: int, height: int) -> list[Row]:
         timeline = self.timeline
-        step = timeline.step if timeline is not None else None
-        if timeline is not None and timeline.facts is not None and not timeline.facts.ran:
-            self.title(Content("Time"))
-            if self.frameless:
-                return [self._named([Segment("not known of a server's reply", self.ink("muted"))])]
-            said = "A server's reply says nothing of the time of its steps."
-            return centred([(said, self.ink("muted"))], width, height)
-        self._entitle(timeline, step.memory if step else timeline.memory if timeline else None)
-        if timeline is None or not (timeline.prompts.chunks or timeline.prompts.prefilled):
-            if self.frameless:
-                return [self._named([Segment("no step yet", self.ink("muted"))])]
-            reason, advice = why_empty(timeline, "Time to first token, and for each token, appear here.")
-            return centred([(reason, self.ink("base")), (advice, self.ink("muted"))], width, height)
+        known = timeline is not None and (timeline.prompts.chunks or timeline.prompts.prefilled)
+        if timeline is None or not known or (timeline.facts is not None and not timeline.facts.ran):
+            return self._empty(timeline, width, height)
+        step = timeline.step
+        self._ms.update(timeline)
+        self._entitle(timeline)
         if width >= _DEEP[0] and height >= _DEEP[1]:
             return self._deep(timeline, step, width, height)
         if self.frameless or height == 1:
             above = [self._line(timeline, step, width, alone=height == 1)]
         else:
-            above = [self._latency(timeline, width), self._throughput(timeline)]
+            above = self._rates(timeline, width)
         below = self._split(step, width) if step and height > 1 else []
         if 1 < height < 5:
             above, below = above[: height - 1], below[1:]
         chart = max(0, min(_MOST_CHART, height - len(above) - len(below)))
         return [*above, *self._chart(timeline, width, chart), *below]
+
+    def _empty(self, timeline: Timeline | None, width: int, height: int) -> list[Row]:
+        """Why there are no times, or none yet; in a few words where there is no frame."""
+        muted = self.ink("muted")
+        if timeline is not None and timeline.facts is not None and not timeline.facts.ran:
+            self.title(Content(self.NAME))
+            brief = "not known of a server's reply"
+            texts = [("A server's reply says nothing of the time of its steps.", muted)]
+        else:
+            self._entitle(timeline)
+            brief = "no step yet"
+            reason, advice = why_empty(timeline, "Time to first token, and for each token, appear here.")
+            texts = [(reason, self.ink("base")), (advice, muted)]
+        if self.frameless:
+            return [self._named([Segment(brief, muted)])]
+        return centred(texts, width, height)
 
     def _deep(self, timeline: Timeline, step: Step | None, width: int, height: int) -> list[Row]:
         """Everything: a chart with what room is left, the slow steps, and who holds how much memory."""
@@ -275,7 +278,7 @@ class TimingPanel(Canvas, can_focus=True):
             muted,
         )
         parts: list[Row] = [*(self._split(step, width) if step else []), []]
-        above = [self._latency(timeline, width, deep=True), self._throughput(timeline), []]
+        above = [*self._rates(timeline, width, deep=True), []]
         room = height - 2 - bool(slow.count) - len(above) - len(parts) - len(more)
         facts = self._facts(timeline, step, slow, width, room - _LEAST_CHART)
         chart = max(_LEAST_CHART, min(_TALLEST, room - len(facts)))
@@ -296,13 +299,14 @@ class TimingPanel(Canvas, can_focus=True):
                 break
         return [*rows, *ends]
 
-    def _entitle(self, timeline: Timeline | None, memory: Memory | None) -> None:
+    def _entitle(self, timeline: Timeline | None) -> None:
         """The title has what the prompt logprobs cost, which is no part of the numbers in the panel."""
-        ms = timeline.prompts.readings_ms if timeline else 0.0
-        spent = f" · prompt logprobs +{scales.milliseconds(ms)}" if ms else ""
-        text = ""
-        if memory is not None:
-            text = f"memory {scales.size(memory.active_bytes)} · peak {scales.size(memory.peak_bytes)}"
+        spent = text = ""
+        if timeline is not None:
+            step, ms = timeline.step, timeline.prompts.readings_ms
+            spent = f" · prompt logprobs +{milliseconds(ms)}" if ms else ""
+            if memory := step.memory if step else timeline.memory:
+                text = f"memory {size(memory.active_bytes)} · peak {size(memory.peak_bytes)}"
         self.title(Content(f"Time{spent}"), Content(text))
 
     def _line(self, timeline: Timeline, step: Step | None, width: int, alone: bool) -> Row:
@@ -340,61 +344,64 @@ class TimingPanel(Canvas, can_focus=True):
     def _named(self, row: Row) -> Row:
         return [Segment(self.NAME + " " * GAP, self.ink("strong")), *row]
 
-    def _latency(self, timeline: Timeline, width: int, deep: bool = False) -> Row:
-        prefilled, tpot = timeline.prompts.prefilled, self._ms.tpot()
-        if prefilled is None:
-            return self._prefilling(timeline)
-        ttft = ("first token", scales.milliseconds(prefilled.ttft_ms))
-        first = self._pairs(ttft) + ([self._cold()] if prefilled.cold else [])
-        row = first + self._then(tpot, deep, width - Segment.get_line_length(first))
-        only = tpot is None and prefilled.cold and self._ms.values  # a step, that was cold as the prompt was
-        if only and Segment.get_line_length(row) > width + GAP:
-            row = [*self._pairs(ttft, self._cold_step()), self._cold("both ")]
-        return row
-
     def _prefilling(self, timeline: Timeline) -> Row:
         done, total = timeline.held, len(timeline.items)
         spent = sum(chunk.ms for chunk in timeline.prompts.chunks)
         return self._pair("prefill", f"{milliseconds(spent)} for {count(done)} of {count(total)} tokens")
 
-    def _then(self, tpot: Tpot | None, deep: bool, room: int) -> Row:
-        """Time per output token; where the line is short, without what is told elsewhere too."""
-        if tpot is None:
-            return [*self._pairs(self._cold_step()), self._cold()] if self._ms.values else []
-        pairs = {
-            "then": scales.milliseconds(tpot.mean),
-            "p50": scales.ms(tpot.p50),
-            "p95": scales.ms(tpot.p95),
-        }
-        if deep:
-            pairs["p99"] = scales.ms(tpot.p99)
-        for drop in ("", "p50", "p99", "p95", "then"):
-            pairs.pop(drop, None)
-            row = self._pairs(*pairs.items())
-            if Segment.get_line_length(row) <= room + GAP:
-                break
-        return row
+    def _rates(self, timeline: Timeline, width: int, deep: bool = False) -> list[Row]:
+        """Time to the first token and for each after it, and tokens a second of both.
 
-    def _cold_step(self) -> tuple[str, str]:
-        return "then", scales.milliseconds(self._ms.values[0])
-
-    def _cold(self, which: str = "") -> Segment:
-        return Segment(which + scales.COLD + " " * GAP, self.ink("warn"))
-
-    def _throughput(self, timeline: Timeline) -> Row:
+        Args:
+            timeline: What is shown.
+            width: Cells; where they are few, what is told elsewhere too gives way.
+            deep: Whether to tell the slowest hundredth.
+        """
         prefilled, tpot = timeline.prompts.prefilled, self._ms.tpot()
         if prefilled is None:
-            return self._pairs(("prompt", scales.prompt_rate(timeline.prompts.tps)))
-        pairs = [("prompt", scales.prompt_rate(prefilled.prompt_tps))]
-        pairs += [("generation", scales.rate(tpot.tps))] if tpot else []
-        return self._pairs(*pairs)
+            prompt = "prompt", scales.prompt_rate(timeline.prompts.tps)
+            return [self._prefilling(timeline), self._pairs(prompt)]
+        prompt = "prompt", scales.prompt_rate(prefilled.prompt_tps)
+        if tpot is None:
+            return [self._cold_times(prefilled, width), self._pairs(prompt)]
+        first = self._pairs(("first token", milliseconds(prefilled.ttft_ms)))
+        first += [self._cold()] if prefilled.cold else []
+        then = {"then": milliseconds(tpot.mean), "p50": scales.ms(tpot.p50), "p95": scales.ms(tpot.p95)}
+        if deep:
+            then["p99"] = scales.ms(tpot.p99)
+        for drop in ("", "p50", "p99", "p95", "then"):
+            then.pop(drop, None)
+            row = [*first, *self._pairs(*then.items())]
+            if Segment.get_line_length(row) <= width + GAP:
+                break
+        return [row, self._pairs(prompt, ("generation", scales.rate(tpot.tps)))]
+
+    def _cold_times(self, prefilled: Prefilled, width: int) -> Row:
+        """Time to the first token, and of a step that is a cold start, where that is the only one."""
+        first = "first token", milliseconds(prefilled.ttft_ms)
+        row = [*self._pairs(first), *[self._cold()] * prefilled.cold]
+        if not self._ms.values:
+            return row
+        then = "then", milliseconds(self._ms.values[0])
+        row += [*self._pairs(then), self._cold()]
+        if prefilled.cold and Segment.get_line_length(row) > width + GAP:
+            return [*self._pairs(first, then), self._cold("both ")]
+        return row
+
+    def _cold(self, which: str = "") -> Segment:
+        return Segment(which + COLD + " " * GAP, self.ink("warn"))
 
     def _pairs(self, *pairs: tuple[str, str]) -> Row:
         """Names in grey and numbers in bold, side by side."""
-        return [segment for pair in pairs for segment in (*self._pair(*pair), Segment(" " * GAP))]
+        muted, strong = self.ink("muted"), self.ink("strong")
+        row: Row = []
+        for name, value in pairs:
+            row += [Segment(f"{name} ", muted), Segment(value, strong), Segment(" " * GAP)]
+        return row
 
     def _pair(self, name: str, value: str) -> Row:
-        return [Segment(f"{name} ", self.ink("muted")), Segment(value, self.ink("strong"))]
+        """One of them, without the blanks behind it."""
+        return self._pairs((name, value))[:-1]
 
     # ---- steps ------------------------------------------------------------------------------
 
@@ -441,24 +448,19 @@ class TimingPanel(Canvas, can_focus=True):
 
     def _split(self, step: Step, width: int) -> list[Row]:
         """The parts of one step as a bar, and in numbers."""
-        parts = split(step.ms)
-        inks = [self.data(level) for _, _, level in PARTS]
-        cells = shares(parts, width)
-        bar = [
-            Segment(fill * count, ink)
-            for (_, fill, _), count, ink in zip(PARTS, cells, inks, strict=True)
-            if count
-        ]
+        ms, muted = step.ms, self.ink("muted")
+        rest = max(0.0, ms.total - ms.forward - ms.sample - ms.inspect)
+        parts = ms.forward, ms.sample, ms.inspect, rest
+        bar: Row = []
         numbers: Row = []
-        for (name, fill, _), value, ink in zip(PARTS, parts, inks, strict=True):
-            number = Segment(f"{scales.ms(value)} ")
-            numbers += [Segment(f"{fill} ", ink), Segment(f"{name} ", self.ink("muted")), number]
+        for (name, fill, level), value, cells in zip(PARTS, parts, shares(parts, width), strict=True):
+            ink = self.data(level)
+            if cells:
+                bar.append(Segment(fill * cells, ink))
+            numbers += [
+                Segment(f"{fill} ", ink), Segment(f"{name} ", muted), Segment(f"{scales.ms(value)} "),
+            ]  # fmt: skip
         while Segment.get_line_length(numbers) > width + 1 and len(numbers) > 3:
             del numbers[-3:]
         numbers[-1] = Segment(numbers[-1].text.rstrip())
         return [bar, numbers]
-
-
-def split(ms: StepTimes) -> tuple[float, float, float, float]:
-    """Forward, sample, inspect and the rest of a step, in milliseconds."""
-    return ms.forward, ms.sample, ms.inspect, max(0.0, ms.total - ms.forward - ms.sample - ms.inspect)

@@ -17,9 +17,9 @@ from engine.settings import Settings
 from engine.timing import tpot
 from inspector import scales
 from inspector.main.panels.header import HeaderLine
-from inspector.main.panels.kv import KVPanel, kv_facts, reading_at, slope
+from inspector.main.panels.kv import KVPanel, kv_facts, reading_of, slope
 from inspector.main.panels.steps import Series, StepMs
-from inspector.main.panels.timing import TimingPanel, split
+from inspector.main.panels.timing import TimingPanel
 from inspector.state.timeline import Timeline
 from inspector.widgets.charts import HEIGHTS
 from tests.inspector.cold import cold_start
@@ -232,11 +232,11 @@ async def test_an_earlier_token_shows_the_cache_as_it_was() -> None:
     made.steps(6)
     timeline = made.timeline()
     timeline.select(len(PROMPT) + 1)
-    found = reading_at(timeline)
+    found = reading_of(timeline, timeline.slot)
     assert found is not None
     assert found.offset == len(PROMPT) + 2
     timeline.select(1)
-    found = reading_at(timeline)
+    found = reading_of(timeline, timeline.slot)
     assert found is not None
     assert found.offset == 3
 
@@ -625,10 +625,16 @@ async def test_the_split_is_of_the_selected_step() -> None:
         assert "forward" not in screen(pilot)
 
 
-def test_the_parts_of_a_step_add_up() -> None:
-    parts = split(StepTimes(10.0, 7.0, 1.0, 1.5))
-    assert sum(parts) == pytest.approx(10.0)
-    assert split(StepTimes(1.0, 1.1, 0.0, 0.0))[3] == 0.0
+@on_screen
+async def test_the_parts_of_a_step_add_up() -> None:
+    parts = {StepTimes(10.0, 7.0, 1.0, 1.5): "0.50", StepTimes(1.0, 1.1, 0.0, 0.0): "0.00"}
+    async with shown(TimingPanel(), (70, 12)) as (panel, pilot):
+        for ms, other in parts.items():
+            timeline = session(3).timeline()
+            timeline.items[-1] = replace(timeline.items[-1], ms=ms)
+            panel.show(timeline)
+            await pilot.pause()
+            assert f"┄ other {other}" in screen(pilot)
 
 
 @on_screen
