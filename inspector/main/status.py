@@ -184,6 +184,8 @@ class StatusLine(Widget):
         super().__init__(id=id)
         self.left, self.right, self.answer = "", "", ""
         self.points = Breakpoints()
+        self._stops = False
+        """True if one of them is set."""
         self._answered_in = Phase.LOADING
 
     def say(self, answer: str, phase: Phase) -> None:
@@ -219,16 +221,20 @@ class StatusLine(Widget):
         phase = controller.timeline.phase
         if phase is not self._answered_in and not {phase, self._answered_in} <= _STEPPING:
             self.say("", phase)
+        points = controller.runs.breakpoints.points
+        if points is not self.points:
+            self.points, self._stops = points, bool(points.active)
+            self.refresh()
         said = situation(controller, panel, candidate, narrated)
-        shown = said, right, controller.runs.breakpoints.points
-        if shown != (self.left, self.right, self.points):
-            self.left, self.right, self.points = shown
+        if (said, right) != (self.left, self.right):
+            self.left, self.right = said, right
             self.refresh()
 
     def render(self) -> Content:
         said, width = self.answer or self.left, self.content_size.width
         right = f" {self.right}" if self.right else ""
-        marked = marker(self.points, width - cell_len(said) - cell_len(right) - 2)
+        room = width - cell_len(said) - cell_len(right) - 2
+        marked = marker(self.points, room) if self._stops else ""
         right = f"  {marked}{right}" if marked else right
         room = max(0, width - cell_len(right))
         left = truncate_words(said, room)

@@ -384,12 +384,14 @@ class KVPanel(Canvas, can_focus=True):
         wide = max(1, min(_WIDEST, width // max(1, held)))
         prompt, decoded, muted = self.data(0.0), self.data(0.5), self.ink("muted")
         slots: list[int] = []
-        readings: list[KVReading] = []
+        used: list[int] = []
+        allocated: list[int] = []
         inks: list[Style] = []
         for slot in sample(held, width):
             if (reading := reading_of(timeline, slot)) is not None:
                 slots += [slot] * wide
-                readings += [reading] * wide
+                used += [reading.used_bytes] * wide
+                allocated += [reading.allocated_bytes] * wide
                 inks += [decoded if isinstance(timeline.items[slot], Step) else prompt] * wide
         if not timeline.following and slots:
             at = min(bisect_left(slots, timeline.slot), len(slots) - 1)
@@ -397,12 +399,9 @@ class KVPanel(Canvas, can_focus=True):
         rows: list[Row] = []
         lines = height - told
         if lines >= _LEAST_MARKED:
-            allocated = held_values([reading.allocated_bytes for reading in readings], size)
-            rows.append([Segment(allocated, muted)])
-        used = [reading.used_bytes for reading in readings]
-        rows += [
-            list(map(Segment, line, inks)) for line in area(used, lines - len(rows), max(used, default=0))
-        ]
+            rows.append([Segment(held_values(allocated, size), muted)])
+        filled = area(used, lines - len(rows), max(used, default=0))
+        rows += [list(map(Segment, line, inks)) for line in filled]
         if told:
             steep = slope(timeline)
             name = "tokens" if steep is None else f"+{size(round(steep))} a token"

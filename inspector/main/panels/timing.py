@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 
 from rich.segment import Segment
+from rich.style import Style
 from textual.content import Content
 
 from engine.frozen import frozen
@@ -364,8 +365,8 @@ class TimingPanel(Canvas, can_focus=True):
         prompt = "prompt", scales.prompt_rate(prefilled.prompt_tps)
         if tpot is None:
             return [self._cold_times(prefilled, width), self._pairs(prompt)]
-        first = self._pairs(("first token", milliseconds(prefilled.ttft_ms)))
-        first += [self._cold()] if prefilled.cold else []
+        ttft = "first token", milliseconds(prefilled.ttft_ms)
+        first = self._pairs(ttft, mark=COLD if prefilled.cold else "")
         then = {"then": milliseconds(tpot.mean), "p50": scales.ms(tpot.p50), "p95": scales.ms(tpot.p95)}
         if deep:
             then["p99"] = scales.ms(tpot.p99)
@@ -379,24 +380,23 @@ class TimingPanel(Canvas, can_focus=True):
     def _cold_times(self, prefilled: Prefilled, width: int) -> Row:
         """Time to the first token, and of a step that is a cold start, where that is the only one."""
         first = "first token", milliseconds(prefilled.ttft_ms)
-        row = [*self._pairs(first), *[self._cold()] * prefilled.cold]
+        row = self._pairs(first, mark=COLD if prefilled.cold else "")
         if not self._ms.values:
             return row
         then = "then", milliseconds(self._ms.values[0])
-        row += [*self._pairs(then), self._cold()]
+        row += self._pairs(then, mark=COLD)
         if prefilled.cold and Segment.get_line_length(row) > width + GAP:
-            return [*self._pairs(first, then), self._cold("both ")]
+            return self._pairs(first, then, mark=f"both {COLD}")
         return row
 
-    def _cold(self, which: str = "") -> Segment:
-        return Segment(which + COLD + " " * GAP, self.ink("warn"))
-
-    def _pairs(self, *pairs: tuple[str, str]) -> Row:
-        """Names in grey and numbers in bold, side by side."""
+    def _pairs(self, *pairs: tuple[str, str], mark: str = "") -> Row:
+        """Names in grey and numbers in bold, side by side, and perhaps a mark behind them."""
         muted, strong = self.ink("muted"), self.ink("strong")
         row: Row = []
         for name, value in pairs:
             row += [Segment(f"{name} ", muted), Segment(value, strong), Segment(" " * GAP)]
+        if mark:
+            row.append(Segment(mark + " " * GAP, self.ink("warn")))
         return row
 
     def _pair(self, name: str, value: str) -> Row:
@@ -421,17 +421,21 @@ class TimingPanel(Canvas, can_focus=True):
         room = max(1, width - _LABEL)
         wide = max(1, min(widest, room // max(1, len(values))))
         seen = window(len(values), room, timeline.steps_before(timeline.slot))
-        shown = [index for index in seen for _ in range(wide)]
-        part = [values[index] for index in shown]
+        current, plain, chosen = step_shown(timeline), self.data(0.2), self.ink("accent")
+        part: list[float] = []
+        inks: list[Style] = []
+        for index in seen:
+            part += [values[index]] * wide
+            inks += [chosen if index == current else plain] * wide
         top = max(part, default=0.0)
-        label = f"{scales.ms(top)} ms" if part else ""
-        current = step_shown(timeline)
-        plain, chosen = self.data(0.2), self.ink("accent")
-        inks = [chosen if index == current else plain for index in shown]
-        rows = [list(map(Segment, line, inks)) for line in area(part, height, top)]
-        if rows and part:
-            gap = max(1, width - len(label) - len(part))
-            rows[0] += [Segment(" " * gap), Segment(label, self.ink("faint"))]
+        rows: list[Row] = []
+        for line in area(part, height, top):
+            row = list(map(Segment, line, inks))
+            if part and not rows:
+                label = f"{scales.ms(top)} ms"
+                gap = max(1, width - len(label) - len(part))
+                row += [Segment(" " * gap), Segment(label, self.ink("faint"))]
+            rows.append(row)
         marks = [self._marks(seen, wide, slow)] if slow.count else []
         return [*rows, *marks, *(self._axis(seen, len(part)) if widest > 1 else [])]
 
