@@ -344,13 +344,11 @@ class InspectorApp(App[int]):
         """Take in a record, and say what is no part of the panels: a model or first prompt that is refused is told in
         the text's place."""
         self.controller.client.receive(record)
-        if not isinstance(record, TOLD):
+        if not isinstance(record, TOLD) or (told := notice(record)) is None:
             return
-        told = notice(record)
         timeline = self.controller.timeline
         refused = timeline.phase is Phase.EMPTY and record is timeline.prompts.failure
-        in_place = (timeline.phase is Phase.FAILED or refused) and getattr(record, "expected", True)
-        if told is not None and not in_place:
+        if not ((timeline.phase is Phase.FAILED or refused) and getattr(record, "expected", True)):
             self.announce(told.text, told.title, told.severity)
 
     # ---- plug-ins ---------------------------------------------------------------------------

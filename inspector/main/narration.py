@@ -11,7 +11,6 @@ from typing import Protocol
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 from textual.content import Content
-from textual.reactive import var
 from textual.widgets import Static
 
 from engine.frozen import frozen
@@ -141,14 +140,19 @@ class NarrationCard(VerticalScroll, can_focus=False):
 class CaptionLine(Static):
     """A few lines; where there is room on the main screen they stay, so that nothing jumps as captions come and go."""
 
-    caption: var[str] = var("", init=False, toggle_class="-told")
-    """What it shows; printable, empty for nothing."""
-    held: var[bool] = var(False, init=False, toggle_class="-held")
-    """True if room is kept where there is no caption."""
-
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id, markup=False)
+        self._shown = ""
 
-    def watch_caption(self, caption: str) -> None:
-        """Show another caption."""
-        self.update(Content.assemble(("▌ ", "bold $primary"), caption) if caption else "")
+    def put(self, text: str, held: bool = False) -> None:
+        """Show a text.
+
+        Args:
+            text: Printable; empty for none.
+            held: Whether room is kept where there is no text.
+        """
+        self.set_class(held, "-held")
+        self.set_class(bool(text), "-told")
+        if text != self._shown:
+            self._shown = text
+            self.update(Content.assemble(("▌ ", "bold $primary"), text) if text else "")

@@ -9,9 +9,6 @@ from inspector.display import visible_lines
 from inspector.keys import key_for
 from inspector.session.client import Severity
 
-TOLD: tuple[type[Record], ...] = (Failure, Verified, LockstepOpened, PromptOpened, ModelFacts)
-"""The classes of the records that there are notices on; each has others, too."""
-
 
 @frozen
 class Notice:
@@ -22,8 +19,12 @@ class Notice:
     severity: Severity
 
 
+TOLD = (Failure, Verified, LockstepOpened, PromptOpened, ModelFacts)
+"""The records of which a notice tells."""
+
+
 def notice(record: Record) -> Notice | None:
-    """The notice on a record, None for most."""
+    """The notice on a record of these, None for most."""
     match record:
         case Failure(
             command="Explain" | "WhatIf" | "FindTokens" | "Tokenize" | "PreviewPrompt" | "TakeApart",

@@ -275,9 +275,8 @@ class MainScreen(KeyedScreen[None]):
         self.panel(TimingPanel).show(timeline)
         for actions in self._hooked["show"]:
             actions.show()
-        line = self.query_one(CaptionLine)
-        line.held = self.controller.transport.captioned
-        line.caption = "" if timeline.conceals("captions") else self.host.caption
+        caption = "" if timeline.conceals("captions") else self.host.caption
+        self.query_one(CaptionLine).put(caption, self.controller.transport.captioned)
         self._show_status(told)
         self._silent = self._silenced(told) if told is not None else frozenset()
         self._follow_view()

@@ -228,10 +228,10 @@ class ToolScreen(Overlay[Result]):
         """Show what is told to an audience, above the status. The line is made with the first of that."""
         text, lines = self.host.caption, self.query(CaptionLine)
         if lines:
-            lines.first().caption = text
+            lines.first().put(text)
         elif text and len(own := self.query_children("*").exclude(".narration")) > 1:
             line = CaptionLine(id="caption")
-            line.caption = text
+            line.put(text)
             self.mount(line, before=list(own)[-2])
 
     @property

@@ -91,14 +91,14 @@ class Measured(CapabilityState):
     loaded: RanksLoaded | None = None
     """How the model is divided over ranks; None where one process computes it."""
     rank_count: int = 1
-    """How many processes compute it."""
+    """How many processes compute the model."""
     ranks: RanksMeasured | None = None
 
     def apply(self, record: Record) -> None:
         """Take in one record."""
         match record:
             case ModelFacts():
-                self.loaded, self.ranks, self.rank_count = None, None, 1
+                self.loaded, self.rank_count, self.ranks = None, 1, None
             case PromptOpened(new_tree=True):  # what is left holds for any tree of the model
                 self.race = self.profiled = self.roofline = self.compared = self.ranks = None
             case RaceOpened():
@@ -115,7 +115,7 @@ class Measured(CapabilityState):
             case Swept():
                 self.swept = record
             case RanksLoaded():
-                self.loaded, self.ranks, self.rank_count = record, None, len(record.ranks)
+                self.loaded, self.rank_count, self.ranks = record, len(record.ranks), None
             case RanksMeasured():
                 self.ranks = record
             case _:

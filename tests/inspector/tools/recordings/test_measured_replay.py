@@ -214,7 +214,7 @@ def test_an_explanation_that_was_recorded_later_is_shown_when_it_comes(tmp_path)
 def line(rig: Rig) -> str:
     """The caption on the screen that is on top."""
     found = rig.app.screen.query(CaptionLine)
-    return found.first().caption if found else ""
+    return found.first()._shown if found else ""
 
 
 @pytest.mark.parametrize(
