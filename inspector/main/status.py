@@ -33,8 +33,8 @@ def situation(
         narrated: The keys that do something now, where a narrator takes some of them.
     """
     timeline = controller.timeline
-    if controller.away:
-        return controller.away
+    if controller.connection is not None and (words := controller.connection.words):
+        return words
     if timeline.returning:
         return f"Continuing live: {visible(timeline.returning)}. Esc stops it; you can look at the recording meanwhile"
     if timeline.recorded and not controller.transport.recorded:
@@ -44,7 +44,7 @@ def situation(
         return words
     if timeline.phase in (Phase.LOADING, Phase.FAILED, Phase.EMPTY):
         return _without_text(timeline)
-    if doing := _UNDER_WAY.get(type(controller.client.doing)):
+    if (asked := controller.client.outstanding) and (doing := _UNDER_WAY.get(type(asked[0]))):
         return f"{doing}. Press esc to stop it"
     if narrated:
         return narrated
@@ -58,14 +58,15 @@ def situation(
         return _looking_back(timeline, candidate)
     if timeline.tip in timeline.finished:
         return _finished(timeline)
-    if stopped := controller.runs.breakpoints.stop_sentence(timeline.next):
+    breakpoints = controller.runs.breakpoints
+    if breakpoints.hit is not None and (stopped := breakpoints.stop_sentence(timeline.next)):
         return stopped
     begins = timeline.items and isinstance(timeline.items[-1], PromptToken)
     lost = timeline.prompts.lost_words if begins else ""
     return f"{lost}. {_tip(timeline, candidate)}" if lost else _tip(timeline, candidate)
 
 
-_UNDER_WAY: Mapping[type[Command] | type[None], str] = {
+_UNDER_WAY: Mapping[type[Command], str] = {
     Verify: "Recomputing the path without the cache to compare",
     Insert: "Taking your text, token by token",
     MoveTo: "Moving the KV cache",

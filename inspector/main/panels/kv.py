@@ -148,14 +148,12 @@ def _held(group: KVGroup) -> str:
 
 def projected(kv: KVReading, tokens: int) -> int:
     """Bytes that the cache would use at `tokens` tokens, if each group grows as before."""
-    return sum(len(group.layers) * _grown(group, tokens) for group in kv.groups)
-
-
-def _grown(group: KVGroup, tokens: int) -> int:
-    if not group.held:
-        return group.used_bytes
-    held = min(tokens, group.limit) if group.limit else tokens
-    return group.used_bytes * held // group.held
+    total = 0
+    for group in kv.groups:
+        held = min(tokens, group.limit) if group.limit else tokens
+        each = group.used_bytes * held // group.held if group.held else group.used_bytes
+        total += len(group.layers) * each
+    return total
 
 
 def _ahead(facts: ModelFacts, kv: KVReading) -> Iterator[Fact]:

@@ -73,8 +73,11 @@ def slow_of(timeline: Timeline, ms: StepMs, median: float) -> SlowSteps:
 
 def outlier(timeline: Timeline, place: int, median: float) -> Outlier:
     """What is known of a slow step of the current path, by its place among the steps."""
-    step = _step(timeline, place)
-    before = _step(timeline, place - 1).kv.allocated_bytes if place else _allocated(timeline)
+    step, prefilled = _step(timeline, place), timeline.prompts.prefilled
+    if place:
+        before = _step(timeline, place - 1).kv.allocated_bytes
+    else:
+        before = prefilled.kv.allocated_bytes if prefilled else 0
     return Outlier(place, step.index + 1, step.ms.total, step.ms.total / median, _cause(step, before, median))
 
 
@@ -84,31 +87,28 @@ def _step(timeline: Timeline, place: int) -> Step:
     return step
 
 
-def _allocated(timeline: Timeline) -> int:
-    """What the cache had allocated before the first step."""
-    prefilled: Prefilled | None = timeline.prompts.prefilled
-    return prefilled.kv.allocated_bytes if prefilled else 0
-
-
 def _cause(step: Step, allocated: int, median: float) -> str:
-    known = list(_known(step, allocated, median))
-    return " and ".join(known) if known else f"cause not known; most of it in {_where(step)}"
+    """What made a step slow.
 
-
-def _known(step: Step, allocated: int, median: float) -> Iterator[str]:
+    Args:
+        step: The step.
+        allocated: Bytes of the cache before it.
+        median: Milliseconds of a step.
+    """
+    known: list[str] = []
     if step.ms.cold:
-        yield f"{COLD}: the model's first step since it was loaded"
+        known.append(f"{COLD}: the model's first step since it was loaded")
     if (grown := step.kv.allocated_bytes - allocated) > 0 and not step.kv.passed_tokens:
-        yield f"the KV cache grew by {size(grown)}"
+        known.append(f"the KV cache grew by {size(grown)}")
     beyond = SHARE * (step.ms.total - median)
     if step.ms.collecting > beyond:
-        yield f"garbage collection, {milliseconds(step.ms.collecting)}"
+        known.append(f"garbage collection, {milliseconds(step.ms.collecting)}")
     if step.ms.drawing > beyond:
-        yield f"the screen was drawn beside it, {milliseconds(step.ms.drawing)}"
-
-
-def _where(step: Step) -> str:
-    return max(STEP_PARTS, key=lambda part: float(getattr(step.ms, part[0])))[1]
+        known.append(f"the screen was drawn beside it, {milliseconds(step.ms.drawing)}")
+    if known:
+        return " and ".join(known)
+    most = max(STEP_PARTS, key=lambda part: float(getattr(step.ms, part[0])))[1]
+    return f"cause not known; most of it in {most}"
 
 
 Fact = tuple[str, str]
@@ -229,12 +229,18 @@ class TimingPanel(Canvas, can_focus=True):
 
     def draw(self, width: int, height: int) -> list[Row]:
         timeline = self.timeline
-        known = timeline is not None and (timeline.prompts.chunks or timeline.prompts.prefilled)
-        if timeline is None or not known or (timeline.facts is not None and not timeline.facts.ran):
+        if timeline is None or (timeline.facts is not None and not timeline.facts.ran):
+            self.title(Content(self.NAME))
             return self._empty(timeline, width, height)
-        step = timeline.step
+        step, prompts = timeline.step, timeline.prompts
+        memory = step.memory if step else timeline.memory
+        # the prompt logprobs are no part of the numbers in the panel
+        spent = f" · prompt logprobs +{milliseconds(prompts.readings_ms)}" if prompts.readings_ms else ""
+        taken = f"memory {size(memory.active_bytes)} · peak {size(memory.peak_bytes)}" if memory else ""
+        self.title(Content(self.NAME + spent), Content(taken))
+        if not (prompts.chunks or prompts.prefilled):
+            return self._empty(timeline, width, height)
         self._ms.update(timeline)
-        self._entitle(timeline)
         if width >= _DEEP[0] and height >= _DEEP[1]:
             return self._deep(timeline, step, width, height)
         if self.frameless or height == 1:
@@ -251,11 +257,9 @@ class TimingPanel(Canvas, can_focus=True):
         """Why there are no times, or none yet; in a few words where there is no frame."""
         muted = self.ink("muted")
         if timeline is not None and timeline.facts is not None and not timeline.facts.ran:
-            self.title(Content(self.NAME))
             brief = "not known of a server's reply"
             texts = [("A server's reply says nothing of the time of its steps.", muted)]
         else:
-            self._entitle(timeline)
             brief = "no step yet"
             reason, advice = why_empty(timeline, "Time to first token, and for each token, appear here.")
             texts = [(reason, self.ink("base")), (advice, muted)]
@@ -299,16 +303,6 @@ class TimingPanel(Canvas, can_focus=True):
             if len(rows) + len(ends) <= room:
                 break
         return [*rows, *ends]
-
-    def _entitle(self, timeline: Timeline | None) -> None:
-        """The title has what the prompt logprobs cost, which is no part of the numbers in the panel."""
-        spent = text = ""
-        if timeline is not None:
-            step, ms = timeline.step, timeline.prompts.readings_ms
-            spent = f" · prompt logprobs +{milliseconds(ms)}" if ms else ""
-            if memory := step.memory if step else timeline.memory:
-                text = f"memory {size(memory.active_bytes)} · peak {size(memory.peak_bytes)}"
-        self.title(Content(f"Time{spent}"), Content(text))
 
     def _line(self, timeline: Timeline, step: Step | None, width: int, alone: bool) -> Row:
         """What matters most, on one row: the step that is looked at, the rate, and the time to the first token.

@@ -11,7 +11,7 @@ from textual.keys import _character_to_key
 from textual.style import Style
 
 from inspector import keys
-from inspector.keys import KEYS, key_for, names_of, shown, textual_name, with_keys
+from inspector.keys import KEYS, go_to, key_for, names_of, shown, textual_name, with_keys
 from inspector.widgets.actions import (
     Action,
     ActionTable,
@@ -87,6 +87,13 @@ def test_a_sentence_names_the_key_that_holds() -> None:
         assert with_keys("{step} steps, {race.again} begins anew") == "n steps, f5 begins anew"
         assert key_for("step") == "n"
     assert with_keys('{"type": "object"}') == '{"type": "object"}'
+
+
+def test_a_sentence_names_the_tab_of_a_key_that_holds_in_another() -> None:
+    """The one that is open, whichever was when the sentence was made before."""
+    for tab, named in (("1", "5 z"), ("5", "z"), ("", "5 z"), ("5", "z")):
+        go_to(tab)
+        assert (key_for("race"), with_keys("{race} begins")) == (named, f"{named} begins")
 
 
 def test_arrows_enter_and_escape_keep_their_meaning_beside_an_own_key() -> None:

@@ -12,7 +12,7 @@ from engine.settings import BY_NAME, ORDERS, STAGES, Settings, check
 from inspector.main.panels.header import HeaderLine, settings_words
 from inspector.main.panels.kv import KVPanel
 from tests.inspector.fakes import session
-from tests.inspector.panels_app import on_screen, screen, shown
+from tests.inspector.panels_app import on_screen, screen, shown, style_at
 
 OFF = KVReading(0, 0, 0, (), passed_tokens=8, passed_bytes=32768)
 
@@ -71,6 +71,29 @@ async def test_the_header_tells_bits_that_were_unpacked(
         header.show(timeline)
         await pilot.pause()
         assert said in screen(pilot)
+
+
+@on_screen
+async def test_what_stays_of_the_header_follows_model_settings_and_theme() -> None:
+    timeline = session(3).timeline()
+    assert timeline.facts is not None
+    async with shown(HeaderLine(), (160, 3)) as (header, pilot):
+        header.show(timeline, Settings(temp=0.5))
+        timeline.facts = replace(timeline.facts, name="another")
+        header.show(timeline, Settings(temp=0.25))
+        await pilot.pause()
+        assert screen(pilot).strip().startswith("another llama · 8 layers")
+        assert "T 0.25  seed 0" in screen(pilot)
+        looks = {}
+        for theme in ("textual-light", "textual-dark"):
+            pilot.app.theme = theme
+            await pilot.pause()
+            looks[theme] = [style_at(pilot, text) for text in ("another", "llama", "seed 0")]
+    async with shown(HeaderLine(), (160, 3), theme="textual-light") as (header, pilot):
+        header.show(timeline, Settings(temp=0.25))
+        await pilot.pause()
+        assert looks["textual-light"] == [style_at(pilot, text) for text in ("another", "llama", "seed 0")]
+    assert looks["textual-light"] != looks["textual-dark"]
 
 
 ALL = Settings(
