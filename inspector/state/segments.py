@@ -56,14 +56,9 @@ class PathRun:
     """Slot of the first that is no white space; that behind the last where there is none."""
 
     @property
-    def blank(self) -> bool:
-        """True if it has nothing but white space."""
-        return self.word == self.end
-
-    @property
     def told(self) -> bool:
         """True if it is worth a line: markup and white space are none."""
-        return self.kind is not None and self.kind != MARKUP and not self.blank
+        return self.kind is not None and self.kind != MARKUP and self.word < self.end
 
 
 class Figures(NamedTuple):
@@ -111,6 +106,8 @@ class PathSegments:
     """Tokens at the end whose kinds the next ones decide."""
     several: bool = False
     """True if more than one run is told: else there is nothing to tell apart."""
+    calling: bool = False
+    """True if there are tool calls, or once were."""
     over: bool = False
     """True if the reply at its end has ended."""
     _blank: list[bool] = field(default_factory=list)
@@ -185,6 +182,7 @@ class PathSegments:
             message = -1 if kind in (None, MARKUP) else self.messages[slot]
             if not self.runs or (self.runs[-1].kind, self.runs[-1].message) != (kind, message):
                 self.runs.append(PathRun(kind, message, slot, slot, slot))
+                self.calling |= kind == TOOL_CALL
             run, blank = self.runs[-1], self._blank[slot]
             run.end, run.word = slot + 1, run.word + (run.word == slot and blank)
         self.several = len(list(islice((run for run in self.runs if run.told), 2))) > 1

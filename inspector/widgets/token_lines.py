@@ -103,11 +103,12 @@ class Wrap:
             self.line_of[slot] = len(self.lines) - 1
 
     def _append_bordered(self, slot: int, parts: Sequence[str], under: str) -> None:
-        texts = [part + NEWLINE for part in parts[:-1]]
-        texts += [parts[-1]] if parts[-1] else []
-        for number, text in enumerate(texts):
-            self._place(slot, text, under="" if number else under, edge=number == len(texts) - 1)
-            if number < len(parts) - 1:
+        end = len(parts) - 1
+        for number, part in enumerate(parts):
+            if text := part if number == end else part + NEWLINE:
+                last = number == end or (number == end - 1 and not parts[end])
+                self._place(slot, text, under="" if number else under, edge=last)
+            if number < end:
                 self.lines[-1].hard = True
                 self.lines.append(WrappedLine())
 

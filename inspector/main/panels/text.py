@@ -147,8 +147,8 @@ class TextLines:
         fresh = len(line_of) < len(items)
         self._append(timeline)
         decided = len(path.kinds) - path.provisional
-        if path.runs and path.runs[-1].blank:  # it has a letter in the margin once it has a word
-            decided = min(decided, path.runs[-1].begin)
+        if path.runs and (last := path.runs[-1]).word == last.end:  # it has a letter once it has a word
+            decided = min(decided, last.begin)
         if told := self._decided < decided:
             first = min(first, line_of[self._decided])
         self._decided, tail = decided, _tail(timeline)
