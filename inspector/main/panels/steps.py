@@ -63,38 +63,36 @@ class StepStrip(Canvas):
 
     metric = scales.METRIC["surprisal"]
     """What is drawn; `redraw` after another was set."""
+    _seen = range(0)
+    """Indices of the steps that have a column."""
 
     def reads(self, timeline: Timeline) -> tuple[object, ...]:
         return *timeline.place, self.metric.name
 
-    def _window(self, timeline: Timeline, width: int) -> range:
-        """Indices of the steps that have a column."""
-        room = max(1, width - _LABEL)
-        return window(len(timeline.step_slots), room, timeline.steps_before(timeline.slot))
-
     def draw(self, width: int, height: int) -> list[Row]:
-        timeline, metric = self.timeline, self.metric
+        timeline, metric, self._seen = self.timeline, self.metric, range(0)
         if timeline is None or not metric.steps or not timeline.step_slots:
             return []
         known: list[float] = []
         heights: list[float | None] = []
         inks: list[Style] = []
         top, current = metric.height(metric.steps[-1]), timeline.step
-        for index in self._window(timeline, width):
+        room = max(1, width - _LABEL)
+        self._seen = window(len(timeline.step_slots), room, timeline.steps_before(timeline.slot))
+        for index in self._seen:
             item = timeline.items[timeline.step_slots[index]]
-            value = metric.value(item)
-            heights.append(None if value is None else metric.height(value))
-            if value is not None:
+            if (value := metric.value(item)) is None:
+                heights.append(None)
+            else:
                 known.append(value)
-                top = max(top, metric.height(value))
+                heights.append(high := metric.height(value))
+                top = max(top, high)
             inks.append(self.data(metric.level(value)))
             if item is current:
                 ground = Style(bgcolor=self.ink("row").bgcolor)
                 inks[-1] = ground + self.ink("accent").without_color + inks[-1]
-        labels = (
-            metric.name,
-            f"≤ {metric.format(max(known, default=0.0))}",
-        )  # and a blank where there are more lines
+        most = metric.format(max(known, default=0.0))
+        labels = (metric.name, f"≤ {most}")  # and a blank where there are more lines
         rows: list[Row] = []
         for number, line in enumerate(area(heights, height, metric.top or top)):
             label = labels[number] if number < len(labels) else ""
@@ -104,11 +102,8 @@ class StepStrip(Canvas):
 
     def on_click(self, event: events.Click) -> None:
         at = event.get_content_offset(self)
-        if at is None or self.timeline is None or at.x < _LABEL:
-            return
-        shown = self._window(self.timeline, self.size.width)
-        if at.x - _LABEL < len(shown):
-            self.post_message(StepClicked(shown[at.x - _LABEL]))
+        if at is not None and 0 <= (place := at.x - _LABEL) < len(self._seen):
+            self.post_message(StepClicked(self._seen[place]))
 
 
 class Series:
@@ -216,7 +211,7 @@ COLUMNS = (
     StepColumn("ms", 7),
     StepColumn("KV", 10),
 )
-_DROPPED = ("entropy", "rank", "KV", "bits", "ms", "p")
+_DROPPED = sorted(COLUMNS, key=lambda column: ("entropy", "rank", "KV", "bits", "ms", "p").index(column.head))
 """The order in which columns give way to a narrow panel."""
 
 
@@ -226,12 +221,12 @@ _MEASURED = ("entropy", "ms", "KV")
 
 def fitting(width: int, metric: str, least: int = _LEAST_TOKEN) -> tuple[StepColumn, ...]:
     """The columns that leave at least `least` cells for the token; that of the metric goes last."""
-    kept = list(COLUMNS)
-    order = sorted(_DROPPED, key=lambda head: next(c.metric for c in COLUMNS if c.head == head) == metric)
-    for head in order:
-        if width - 1 - _MARK - 6 - sum(column.cells for column in kept) >= least:
+    kept, free = list(COLUMNS), width - 1 - _MARK - 6 - sum(column.cells for column in COLUMNS)
+    for column in sorted(_DROPPED, key=lambda each: each.metric == metric):
+        if free >= least:
             break
-        kept = [column for column in kept if column.head != head]
+        kept.remove(column)
+        free += column.cells
     return tuple(kept)
 
 
