@@ -13,7 +13,8 @@ from typing import NamedTuple, get_args
 
 from engine.protocol import ReplyFormat, SegmentKind
 
-KINDS: tuple[SegmentKind, ...] = get_args(SegmentKind)
+KINDS: Mapping[str, SegmentKind] = {kind: kind for kind in get_args(SegmentKind)}
+"""By their names."""
 TOOL_CALL = "tool call"
 MARKUP: SegmentKind = "markup"
 MOST_MARKS = 64
@@ -56,13 +57,8 @@ class ReplyState(NamedTuple):
     """Tokens before the last one that it decided, by number, with their kinds."""
     entered: tuple[str, ...] = ()
     """States that the last token led to, in their order."""
-
-    @property
-    def provisional(self) -> int:
-        """How many tokens at the end have no certain kind yet; a mark within markup changes nothing."""
-        if not self.undecided or kind_of(self.state) == MARKUP:
-            return 0
-        return self.tokens - self.undecided[0].number
+    provisional: int = 0
+    """How many tokens at the end have no certain kind yet; a mark within markup changes nothing."""
 
 
 class ReplyReader:
@@ -89,6 +85,8 @@ class ReplyReader:
 
     def advance(self, at: ReplyState, token: ReplyToken) -> ReplyState:
         """Take in the next token."""
+        if at.state not in self._marks and not at.undecided:  # as in raw text: no mark can begin here
+            return ReplyState(at.state, at.tokens + 1, kind=kind_of(at.state, token))
         text, number = at.waiting + token.text, at.tokens
         undecided = at.undecided
         if token.text or undecided:
@@ -103,15 +101,16 @@ class ReplyReader:
         for before, length, after in pieces:
             end += length
             while first is not None and first.place < end:
-                kinds[first.number] = MARKUP if after is not None else _told(kind_of(before), first.token)
+                kinds[first.number] = MARKUP if after is not None else kind_of(before, first.token)
                 first = next(waits, None)
             if after is not None:
                 state = after
                 entered.append(after)
         left = tuple(each._replace(place=each.place - done) for each in undecided if each.number not in kinds)
-        own = kinds.pop(number, None) or _told(kind_of(state), token)
+        own = kinds.pop(number, None) or kind_of(state, token)
         settled = tuple(kinds.items())
-        return ReplyState(state, number + 1, text[done:], left, own, settled, tuple(entered))
+        provisional = number + 1 - left[0].number if left and kind_of(state) != MARKUP else 0
+        return ReplyState(state, number + 1, text[done:], left, own, settled, tuple(entered), provisional)
 
     def state_after(self, text: str) -> str:
         """The state behind a whole text."""
@@ -157,15 +156,15 @@ class ReplyReader:
             yield state, done - begun, None
 
 
-def kind_of(state: str) -> SegmentKind:
-    """The kind of the text in a state."""
-    name = state.partition(":")[0]
-    return next((kind for kind in KINDS if kind == name), MARKUP)
+def kind_of(state: str, token: ReplyToken | None = None) -> SegmentKind:
+    """The kind of the text in a state, or of a token in it.
 
-
-def _told(kind: SegmentKind, token: ReplyToken) -> SegmentKind:
-    """The kind of a token in a text of a kind: a special one is markup, but for those that tool calls are made of."""
-    return MARKUP if token.ends or (token.special and kind != TOOL_CALL) else kind
+    A special token is markup, but for those that tool calls are made of; so is one that ends the sequence.
+    """
+    kind = KINDS.get(state.partition(":")[0], MARKUP)
+    if token is not None and (token.ends or (token.special and kind != TOOL_CALL)):
+        return MARKUP
+    return kind
 
 
 def last_call(format: ReplyFormat, tokens: Sequence[ReplyToken]) -> tuple[str, int] | None:

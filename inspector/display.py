@@ -23,49 +23,30 @@ _INVISIBLE_LETTERS = {0x115F, 0x1160, 0x3164, 0xFFA0}
 _INVISIBLE_MARKS = {0x034F, 0x17B4, 0x17B5, *range(0x180B, 0x1810)}
 _HIDDEN = {"Cc", "Cf", "Cs", "Cn", "Co", "Zl", "Zp", "Zs"}
 """Categories that print nothing, or nothing a person could tell from a space."""
-
-
-def _presentation(code: int) -> bool:
-    """True if it only asks for a text or picture form of the character before it."""
-    return 0xFE00 <= code <= 0xFE0F or 0xE0100 <= code <= 0xE01EF
-
-
-def _shown(code: int) -> str:
-    if code in _PICTURES:
-        return _PICTURES[code]
-    if code < 0x20:
-        return chr(0x2400 + code)
-    if _presentation(code):
-        return ""  # terminals disagree on the width it would give the character before it
-    char = chr(code)
-    category = unicodedata.category(char)
-    if category in _HIDDEN or code in _INVISIBLE_LETTERS or code in _INVISIBLE_MARKS:
-        return f"‹{code:04X}›"
-    return char
+_PRESENTATION = {*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)}
+"""Those that only ask for a text or picture form of the character before it."""
 
 
 class _Table(dict[int, str]):
     """A translation table that works out each character when it is first met: Unicode is large."""
 
     def __missing__(self, code: int) -> str:
-        self[code] = shown = _shown(code)
+        char = chr(code)
+        if code in _PICTURES:
+            shown = _PICTURES[code]
+        elif code < 0x20:
+            shown = chr(0x2400 + code)
+        elif code in _PRESENTATION:
+            shown = ""  # terminals disagree on the width it would give the character before it
+        elif unicodedata.category(char) in _HIDDEN or code in _INVISIBLE_LETTERS or code in _INVISIBLE_MARKS:
+            shown = f"‹{code:04X}›"
+        else:
+            shown = char
+        self[code] = shown
         return shown
 
 
 _TABLE = _Table()
-
-
-def _led(text: str) -> str:
-    """Give a text that begins with a joining character a base, so that widths add up."""
-    first = text[0]
-    if get_character_cell_size(first) > 0 or ord(first) < 0x20 or ord(first) in _INVISIBLE_LETTERS:
-        return text.translate(_TABLE)
-    if _presentation(ord(first)):
-        return f"‹{ord(first):04X}›" + text[1:].translate(_TABLE)
-    shown = first.translate(_TABLE)
-    if shown == first:
-        shown = "◌" + first if unicodedata.category(first).startswith("M") else f"‹{ord(first):04X}›"
-    return shown + text[1:].translate(_TABLE)
 
 
 @lru_cache(maxsize=1 << 15)
@@ -82,7 +63,17 @@ def visible(text: str) -> str:
     Returns:
         The display text. Its cell width is the sum of the widths of its pieces, however tokens cut it.
     """
-    return _led(text) if text else ""
+    if text.isascii() and text.isprintable():  # as most: it is shown as it is
+        return text
+    first = text[0]
+    if get_character_cell_size(first) > 0 or ord(first) < 0x20 or ord(first) in _INVISIBLE_LETTERS:
+        return text.translate(_TABLE)
+    if ord(first) in _PRESENTATION:
+        return f"‹{ord(first):04X}›" + text[1:].translate(_TABLE)
+    shown = first.translate(_TABLE)
+    if shown == first:  # a joining character needs a base, so that widths add up
+        shown = "◌" + first if unicodedata.category(first).startswith("M") else f"‹{ord(first):04X}›"
+    return shown + text[1:].translate(_TABLE)
 
 
 def visible_lines(text: str) -> str:
@@ -166,9 +157,10 @@ def truncate(text: str, cells: int) -> str:
 
 def truncate_words(text: str, cells: int) -> str:
     """Cut as `truncate` does, but between words: none is cut where one has room, and no number."""
-    cut = truncate(text, cells)
-    if cut in (text, ""):
-        return cut
+    if cell_len(text) <= cells:
+        return text
+    if not (cut := truncate(text, cells)):
+        return ""
     kept = cut[:-1]
     if not text[len(kept)].isspace():
         kept = kept.rpartition(" ")[0] or kept
@@ -195,8 +187,10 @@ def pad(text: str, cells: int, right: bool = False) -> str:
         cells: The width.
         right: Whether the text is right-aligned, as numbers are.
     """
-    text = truncate(text, cells)
-    space = " " * (cells - cell_len(text))
+    if (room := cells - cell_len(text)) < 0:
+        text = truncate(text, cells)
+        room = cells - cell_len(text)
+    space = " " * room
     return space + text if right else text + space
 
 

@@ -269,8 +269,7 @@ class MainScreen(KeyedScreen[None]):
         self.host.colour()
         self.panel(TextPanel).show(timeline)
         self.panel(CandidatesPanel).show(timeline)
-        self.panel(StepsPanel).ask("learn" not in self._panel_layout.shown)
-        self.panel(StepsPanel).show(timeline)
+        self.panel(StepsPanel).show(timeline, asks="learn" not in self._panel_layout.shown)
         self.panel(KVPanel).show(timeline)
         self.panel(TimingPanel).show(timeline)
         for actions in self._hooked["show"]:

@@ -56,14 +56,9 @@ class PathRun:
     """Slot of the first that is no white space; that behind the last where there is none."""
 
     @property
-    def blank(self) -> bool:
-        """True if it has nothing but white space."""
-        return self.word == self.end
-
-    @property
     def told(self) -> bool:
         """True if it is worth a line: markup and white space are none."""
-        return self.kind is not None and self.kind != MARKUP and not self.blank
+        return self.kind is not None and self.kind != MARKUP and self.word < self.end
 
 
 class Figures(NamedTuple):
@@ -109,6 +104,10 @@ class PathSegments:
     runs: list[PathRun] = field(default_factory=list)
     provisional: int = 0
     """Tokens at the end whose kinds the next ones decide."""
+    several: bool = False
+    """True if more than one run is told: else there is nothing to tell apart."""
+    calling: bool = False
+    """True if there are tool calls, or once were."""
     over: bool = False
     """True if the reply at its end has ended."""
     _blank: list[bool] = field(default_factory=list)
@@ -120,11 +119,6 @@ class PathSegments:
     def told(self) -> list[PathRun]:
         """The runs that are no markup."""
         return [run for run in self.runs if run.told]
-
-    @property
-    def several(self) -> bool:
-        """True if there is more than one: else there is nothing to tell apart."""
-        return len(list(islice((run for run in self.runs if run.told), 2))) > 1
 
     def at(self, slot: int) -> PathRun | None:
         """The run that a slot is in; None past the end."""
@@ -169,7 +163,12 @@ class PathSegments:
                 place = slot - (at.tokens - 1 - number)
                 if 0 <= place < slot and self.kinds[place] != decided:
                     self.kinds[place], first = decided, min(first, place)
-        self._rerun(first)
+        last = self.runs[-1] if self.runs else None
+        message = -1 if kind in (None, MARKUP) else message
+        if first == slot and last and (last.kind, last.message) == (kind, message) and last.word < last.end:
+            last.end += 1  # as most do: the run goes on
+        else:
+            self._rerun(first)
 
     def _rerun(self, first: int) -> None:
         """Make the runs from a slot on anew."""
@@ -183,8 +182,10 @@ class PathSegments:
             message = -1 if kind in (None, MARKUP) else self.messages[slot]
             if not self.runs or (self.runs[-1].kind, self.runs[-1].message) != (kind, message):
                 self.runs.append(PathRun(kind, message, slot, slot, slot))
+                self.calling |= kind == TOOL_CALL
             run, blank = self.runs[-1], self._blank[slot]
             run.end, run.word = slot + 1, run.word + (run.word == slot and blank)
+        self.several = len(list(islice((run for run in self.runs if run.told), 2))) > 1
 
 
 class Segments(CapabilityState):
@@ -232,7 +233,9 @@ class Segments(CapabilityState):
             case PromptOpened():
                 self._open(record)
             case Step():
-                self._step(record)
+                reader, before, message = self._at.get(record.parent) or self._amid_prompt(record.parent)
+                token = ReplyToken(record.text, record.special, record.id in self._eos)
+                self._at[record.node] = reader, reader.advance(before, token), message
             case ToolCallChecked():
                 self.checked[record.node] = record
                 if record.error and record.wrong:
@@ -256,16 +259,11 @@ class Segments(CapabilityState):
             self._readers[format] = ReplyReader(format)
         return self._readers[format]
 
-    def _step(self, record: Step) -> None:
-        before = self._at.get(record.parent)
-        if before is None:  # a token that was put into the middle of a prompt
-            kind, message = self._in_prompt.get(record.parent, (None, 0))
-            state = kind if kind in ("thinking", TOOL_CALL) else "answer"
-            reader = self._reader(ReplyFormat(state))
-            before = reader, reader.begin, message
-        reader, state_before, message = before
-        token = ReplyToken(record.text, record.special, record.id in self._eos)
-        self._at[record.node] = reader, reader.advance(state_before, token), message
+    def _amid_prompt(self, parent: int) -> tuple[ReplyReader, ReplyState, int]:
+        """Where a token begins that was put into the middle of a prompt, behind one of its tokens."""
+        kind, message = self._in_prompt.get(parent, (None, 0))
+        reader = self._reader(ReplyFormat(kind if kind in ("thinking", TOOL_CALL) else "answer"))
+        return reader, reader.begin, message
 
     # ---- queries ----------------------------------------------------------------------------
 

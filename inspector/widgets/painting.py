@@ -246,6 +246,11 @@ class RememberingStylesheet(Stylesheet):
         self._next = few
         super().apply(node, animate=animate, cache=_Slot(self._found, self._path(node, pseudo_classes)))
 
+    def set_variables(self, variables: dict[str, str]) -> None:
+        """Take the colours of a theme; whoever has the same values as before is told, too: panels mix inks of them."""
+        super().set_variables(variables)
+        self._given.clear()
+
     def _forget(self) -> None:
         """The rules have changed."""
         self._every = self.rules
@@ -253,7 +258,6 @@ class RememberingStylesheet(Stylesheet):
             each.name for rule in self._every for each in _selectors(rule) if each.type is SelectorType.ID
         )
         self._candidates, self._found = {}, {}
-        self._given.clear()
 
     def _candidates_for(self, names: frozenset[str]) -> tuple[list[RuleSet], tuple[str, ...]]:
         if names not in self._candidates:

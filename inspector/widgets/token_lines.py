@@ -62,10 +62,6 @@ class WrappedLine:
     gap: bool = False
     """The space before its first word is not drawn: a soft line doesn't begin with it."""
 
-    def add(self, piece: TextPiece) -> None:
-        self.pieces.append(piece if piece.opens or self.pieces else piece._replace(opens=True))
-        self.cells += piece.cells
-
 
 class Wrap:
     """Lines of tokens, and where each token begins.
@@ -107,11 +103,12 @@ class Wrap:
             self.line_of[slot] = len(self.lines) - 1
 
     def _append_bordered(self, slot: int, parts: Sequence[str], under: str) -> None:
-        texts = [part + NEWLINE for part in parts[:-1]]
-        texts += [parts[-1]] if parts[-1] else []
-        for number, text in enumerate(texts):
-            self._place(slot, text, under="" if number else under, edge=number == len(texts) - 1)
-            if number < len(parts) - 1:
+        end = len(parts) - 1
+        for number, part in enumerate(parts):
+            if text := part if number == end else part + NEWLINE:
+                last = number == end or (number == end - 1 and not parts[end])
+                self._place(slot, text, under="" if number else under, edge=last)
+            if number < end:
                 self.lines[-1].hard = True
                 self.lines.append(WrappedLine())
 
@@ -143,9 +140,12 @@ class Wrap:
         self.lines.append(WrappedLine())
 
     def _place(self, slot: int, text: str, mark: bool = False, under: str = "", edge: bool = False) -> None:
-        line = self.lines[-1]
-        opens, cells = mark or self._opens(text), cell_len(text)
+        line, cells = self.lines[-1], cell_len(text)
         cells = max(cells, cell_len(under)) if under else cells
+        before = line.pieces[-1] if line.pieces else None
+        opens = mark or before is None
+        if before is not None and not mark and not before.mark:  # at a space, and next to a wide character
+            opens = text[0] == " " or 2 in map(get_character_cell_size, (text[0], before.text[-1]))
         if line.cells + cells <= self.width and (line.pieces or not line.soft):  # as most do
             self._add(TextPiece(slot, text, cells + edge, opens, mark, under, edge))
             return
@@ -163,18 +163,11 @@ class Wrap:
             self._add(TextPiece(slot, part, cells, opens and not number, mark, shown, last))
 
     def _add(self, piece: TextPiece) -> None:
-        self.lines[-1].add(piece)
+        line = self.lines[-1]
+        line.pieces.append(piece if piece.opens or line.pieces else piece._replace(opens=True))
+        line.cells += piece.cells
         if self.line_of[piece.slot] == _NOWHERE:
             self.line_of[piece.slot] = len(self.lines) - 1
-
-    def _opens(self, text: str) -> bool:
-        """True if a line may break before a text: at a space, and next to a wide character."""
-        pieces = self.lines[-1].pieces
-        if pieces and pieces[-1].mark:
-            return False
-        if not pieces or text[0] == " ":
-            return True
-        return get_character_cell_size(text[0]) == 2 or get_character_cell_size(pieces[-1].text[-1]) == 2
 
     def _wrap(self, opens: bool, cells: int) -> None:
         """Begin a soft line; the unfinished word goes with it where it fits there."""
@@ -197,7 +190,7 @@ class Wrap:
         for piece in moved:
             if not line.pieces and not self._bordered and piece.text[0] == " " and piece.text.strip(" "):
                 piece, line.gap = piece._replace(text=piece.text[1:], cells=piece.cells - 1), True
-            line.add(piece)
+            self._add(piece)
             if self.line_of[piece.slot] == index:
                 self.line_of[piece.slot] = index + 1
 
@@ -288,8 +281,9 @@ class TokenStyles:
         ahead: bool,
         other: bool = False,
         own: Style | None = None,
+        bordered: bool = False,
     ) -> list[Segment]:
-        """One piece of a token.
+        """One piece of a token; nothing is added to a style that changes nothing.
 
         Args:
             piece: The part of it in this line.
@@ -298,30 +292,52 @@ class TokenStyles:
             ahead: Whether it is prompt that hasn't gone through the model yet.
             other: Whether the settings that are tried would have picked another token: it is struck through.
             own: In the place of the style that such a token has; None for that.
+            bordered: Whether its spaces are in sight, with its border where it ends here.
         """
-        calm, hot = self._styles(piece, item, selected, ahead, other, own)
+        link = link_of(piece)
+        if piece.mark:
+            return [Segment(piece.text, self.inks["accent"] + link)]
+        if selected:
+            ink = self.inks["cursor"]
+        elif other:
+            ink = self.inks["warn"]
+        elif ahead:
+            ink = self.inks["faint"]
+        elif own is not None:
+            ink = own
+        elif item.special:
+            ink = self.inks["special"]
+        elif piece.text == NEWLINE or (not item.text and piece.text == hex_bytes(item.raw)):
+            ink = self.inks["faint"]
+        else:
+            ink = self.inks["muted" if isinstance(item, PromptToken) else "base"]
+        if bordered and not selected:
+            ink += self._ground(piece.slot)
+        calm = ink + link
+        hot = calm + _STRUCK if other else calm
+        if selected:
+            calm = hot
+        elif step := self.metric.step(self.metric.value(item)):
+            hot += self._heat[step]
+        if bordered:
+            return self._bordered(piece, item, selected, calm, hot)
         core = piece.text.lstrip(" ")
         if not core or core == piece.text:
             return [Segment(piece.text, hot)]
         return [Segment(piece.text[: -len(core)], calm), Segment(core, hot)]
 
-    def bordered(
-        self,
-        piece: TextPiece,
-        item: Item,
-        selected: bool,
-        ahead: bool,
-        other: bool = False,
-        own: Style | None = None,
+    def _bordered(
+        self, piece: TextPiece, item: Item, selected: bool, calm: Style, hot: Style
     ) -> list[Segment]:
-        """One piece of a token as `segments` draws it, its spaces in sight, and its border where it ends here.
+        """A piece among borders: neighbours differ in their ground, too, and a special token is reversed.
 
-        Neighbours differ in their ground, too; a special token is reversed.
+        Args:
+            piece: The part of it in this line.
+            item: Its token.
+            selected: Whether the cursor is on it.
+            calm: The style of its leading spaces.
+            hot: That of its text.
         """
-        ground = self._ground(piece.slot)
-        calm, hot = self._styles(piece, item, selected, ahead, other, own, ground)
-        if piece.mark:
-            return [Segment(piece.text, hot)]
         if item.special and not selected:
             hot += _REVERSED
         core = piece.text.lstrip(" ")
@@ -332,7 +348,7 @@ class TokenStyles:
             Segment(core.rstrip(" "), hot),
             Segment(trail, spaces),
         ]
-        return [*(part for part in drawn if part.text), *self._end(piece, ground)]
+        return [*(part for part in drawn if part.text), *self._end(piece, self._ground(piece.slot))]
 
     def under(self, piece: TextPiece, selected: bool) -> list[Segment]:
         """What stands under one piece of a token, as wide as the piece."""
@@ -341,32 +357,6 @@ class TokenStyles:
             return [Segment(" " * cells)]
         style = self.inks["accent" if selected else "muted"] + ground + link_of(piece)
         return [Segment(pad(piece.under, cells), style), *self._end(piece._replace(text=" " * cells), ground)]
-
-    def _styles(
-        self,
-        piece: TextPiece,
-        item: Item,
-        selected: bool,
-        ahead: bool,
-        other: bool,
-        own: Style | None,
-        ground: Style | None = None,
-    ) -> tuple[Style, Style]:
-        """The styles of a piece's leading spaces and of its text; nothing is added that changes nothing."""
-        link = link_of(piece)
-        if piece.mark:
-            style = self.inks["accent"] + link
-            return style, style
-        if selected:
-            style = self.inks["cursor"] + link
-            style = style + _STRUCK if other else style
-            return style, style
-        usual = self._base(piece, item, ahead) if own is None or ahead else own
-        ink = self.inks["warn"] if other else usual
-        calm = (ink + ground if ground else ink) + link
-        hot = calm + _STRUCK if other else calm
-        step = self.metric.step(self.metric.value(item))
-        return calm, hot + self._heat[step] if step else hot
 
     def _ground(self, slot: int) -> Style:
         """Of a token with borders: every other one is shaded."""
@@ -377,15 +367,6 @@ class TokenStyles:
         blank = Segment(" " * piece.blank, self.inks["base"] + ground + link_of(piece))
         edge = Segment(_EDGE, self.inks["faint"] + link_of(piece))
         return [blank, edge] if piece.edge else [blank]
-
-    def _base(self, piece: TextPiece, item: Item, ahead: bool) -> Style:
-        if ahead:
-            return self.inks["faint"]
-        if item.special:
-            return self.inks["special"]
-        if piece.text == "↵" or (not item.text and piece.text == hex_bytes(item.raw)):
-            return self.inks["faint"]
-        return self.inks["muted" if isinstance(item, PromptToken) else "base"]
 
 
 def link_of(piece: TextPiece) -> Style:

@@ -226,6 +226,16 @@ def test_branches_share_a_state() -> None:
     assert (text.settled, text.kind, text.state) == (((0, "answer"),), "answer", "answer")
 
 
+@given(st.lists(st.tuples(st.sampled_from(("a", " ", "", "<", "\n")), st.booleans(), st.booleans())))
+def test_where_no_mark_can_begin_a_reply_is_read_as_with_one_that_never_comes(
+    drawn: list[tuple[str, bool, bool]],
+) -> None:
+    tokens = [ReplyToken(*each) for each in drawn]
+    for begin in ("answer", "tool call", "thinking", "no such"):
+        marked = ReplyFormat(begin, (ReplyMark(begin, "never", "answer"),))
+        assert read(ReplyFormat(begin), tokens) == read(marked, tokens)
+
+
 # ---- calls that can't be parsed -----------------------------------------------------------------
 
 BROKEN = [

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right, insort
-from collections.abc import Callable
 from typing import ClassVar
 
 from rich.cells import cell_len
@@ -63,33 +63,38 @@ class StepStrip(Canvas):
 
     metric = scales.METRIC["surprisal"]
     """What is drawn; `redraw` after another was set."""
+    _seen = range(0)
+    """Indices of the steps that have a column."""
 
     def reads(self, timeline: Timeline) -> tuple[object, ...]:
         return *timeline.place, self.metric.name
 
-    def _window(self, timeline: Timeline, width: int) -> range:
-        """Indices of the steps that have a column."""
-        room = max(1, width - _LABEL)
-        return window(len(timeline.step_slots), room, timeline.steps_before(timeline.slot))
-
     def draw(self, width: int, height: int) -> list[Row]:
-        timeline = self.timeline
-        if timeline is None or not self.metric.steps or not timeline.step_slots:
+        timeline, metric, self._seen = self.timeline, self.metric, range(0)
+        if timeline is None or not metric.steps or not timeline.step_slots:
             return []
-        items = [timeline.items[timeline.step_slots[index]] for index in self._window(timeline, width)]
-        values = [self.metric.value(item) for item in items]
-        heights = [None if value is None else self.metric.height(value) for value in values]
-        top = self.metric.top or max(self.metric.height(self.metric.steps[-1]), *(h or 0.0 for h in heights))
-        inks = [self.data(self.metric.level(value)) for value in values]
-        current = next((n for n, item in enumerate(items) if item is timeline.step), -1)
-        if current >= 0:
-            inks[current] = (
-                Style(bgcolor=self.ink("row").bgcolor) + self.ink("accent").without_color + inks[current]
-            )
-        most = self.metric.format(max((value for value in values if value is not None), default=0.0))
-        labels = (self.metric.name, f"≤ {most}")  # and a blank where there are more lines
+        known: list[float] = []
+        heights: list[float | None] = []
+        inks: list[Style] = []
+        top, current = metric.height(metric.steps[-1]), timeline.step
+        room = max(1, width - _LABEL)
+        self._seen = window(len(timeline.step_slots), room, timeline.steps_before(timeline.slot))
+        for index in self._seen:
+            item = timeline.items[timeline.step_slots[index]]
+            if (value := metric.value(item)) is None:
+                heights.append(None)
+            else:
+                known.append(value)
+                heights.append(high := metric.height(value))
+                top = max(top, high)
+            inks.append(self.data(metric.level(value)))
+            if item is current:
+                ground = Style(bgcolor=self.ink("row").bgcolor)
+                inks[-1] = ground + self.ink("accent").without_color + inks[-1]
+        most = metric.format(max(known, default=0.0))
+        labels = (metric.name, f"≤ {most}")  # and a blank where there are more lines
         rows: list[Row] = []
-        for number, line in enumerate(area(heights, height, top)):
+        for number, line in enumerate(area(heights, height, metric.top or top)):
             label = labels[number] if number < len(labels) else ""
             rows.append([Segment(label[: _LABEL - 1].ljust(_LABEL), self.ink("muted"))])
             rows[-1] += map(Segment, line, inks)
@@ -97,41 +102,47 @@ class StepStrip(Canvas):
 
     def on_click(self, event: events.Click) -> None:
         at = event.get_content_offset(self)
-        if at is None or self.timeline is None or at.x < _LABEL:
-            return
-        shown = self._window(self.timeline, self.size.width)
-        if at.x - _LABEL < len(shown):
-            self.post_message(StepClicked(shown[at.x - _LABEL]))
+        if at is not None and 0 <= (place := at.x - _LABEL) < len(self._seen):
+            self.post_message(StepClicked(self._seen[place]))
 
 
 class Series:
-    """Values of the steps of the current path.
+    """Figures of the steps of the current path, of which each step is taken in once."""
 
-    Args:
-        value: What to keep of a step.
-    """
-
-    def __init__(self, value: Callable[[Step], float]) -> None:
-        self.values: list[float] = []
-        self._value = value
-        self._generation = -1
+    def __init__(self) -> None:
+        self._steps, self._generation = 0, -1
+        self._clear()
 
     def update(self, timeline: Timeline) -> None:
         """Take in the steps that are new; all of them where the path was rebuilt."""
-        known = len(self.values)
-        if timeline.generation != self._generation or known > len(timeline.step_slots):
-            self._generation, known = timeline.generation, 0
+        slots = timeline.step_slots
+        if timeline.generation != self._generation or self._steps > len(slots):
+            self._steps, self._generation = 0, timeline.generation
             self._clear()
-        for slot in timeline.step_slots[known:]:
-            item = timeline.items[slot]
-            assert isinstance(item, Step)
-            self._add(item)
+        for slot in slots[self._steps :]:
+            step = timeline.items[slot]
+            assert isinstance(step, Step)
+            self._add(step)
+        self._steps = len(slots)
 
     def _clear(self) -> None:
-        self.values = []
+        raise NotImplementedError
 
     def _add(self, step: Step) -> None:
-        self.values.append(self._value(step))
+        raise NotImplementedError
+
+
+class Surprisals(Series):
+    """How surprising the steps were, without those of which that isn't known."""
+
+    def _clear(self) -> None:
+        self.bits, self.known = 0.0, 0
+        """The sum, and of how many."""
+
+    def _add(self, step: Step) -> None:
+        if not math.isnan(step.surprisal_bits):
+            self.bits += step.surprisal_bits
+            self.known += 1
 
 
 MOST = 3
@@ -140,14 +151,6 @@ MOST = 3
 
 class StepMs(Series):
     """Milliseconds of the steps, in order of time; those that are no cold start in order of size, too."""
-
-    def __init__(self) -> None:
-        super().__init__(lambda step: step.ms.total)
-        self._ordered: list[float] = []
-        self._sum = 0.0
-        self._cold: list[float] = []
-        self.slowest: list[int] = []
-        """Places of the `MOST` slowest steps, cold starts among them, the slowest first."""
 
     def tpot(self) -> Tpot | None:
         """Time per output token, None where there is no step or a cold start alone."""
@@ -158,18 +161,24 @@ class StepMs(Series):
         return len(self._ordered) - bisect_right(self._ordered, edge) + sum(ms > edge for ms in self._cold)
 
     def _clear(self) -> None:
-        super()._clear()
-        self._ordered, self._sum, self._cold, self.slowest = [], 0.0, [], []
+        self.values: list[float] = []
+        self.slowest: list[int] = []
+        """Places of the `MOST` slowest steps, cold starts among them, the slowest first."""
+        self._ordered: list[float] = []
+        self._cold: list[float] = []
+        self._sum = 0.0
 
     def _add(self, step: Step) -> None:
-        super()._add(step)
-        insort(self.slowest, len(self.values) - 1, key=lambda place: -self.values[place])
-        del self.slowest[MOST:]
+        ms, place = step.ms.total, len(self.values)
+        self.values.append(ms)
+        if len(self.slowest) < MOST or ms > self.values[self.slowest[-1]]:
+            insort(self.slowest, place, key=lambda place: -self.values[place])
+            del self.slowest[MOST:]
         if step.ms.cold:
-            self._cold.append(step.ms.total)
+            self._cold.append(ms)
         else:
-            insort(self._ordered, step.ms.total)
-            self._sum += step.ms.total
+            insort(self._ordered, ms)
+            self._sum += ms
 
 
 def step_shown(timeline: Timeline) -> int:
@@ -192,8 +201,6 @@ class StepColumn:
     cells: int
     metric: str = ""
     """The metric it shows: it then has that metric's heat, and stays as long as that is chosen."""
-    text: Callable[[Step], str] | None = None
-    """What it shows where that is no metric."""
 
 
 COLUMNS = (
@@ -201,10 +208,10 @@ COLUMNS = (
     StepColumn("bits", 7, "surprisal"),
     StepColumn("entropy", 9, "entropy"),
     StepColumn("rank", 7, "rank"),
-    StepColumn("ms", 7, text=lambda step: scales.ms(step.ms.total)),
-    StepColumn("KV", 10, text=lambda step: scales.size(step.kv.used_bytes)),
+    StepColumn("ms", 7),
+    StepColumn("KV", 10),
 )
-_DROPPED = ("entropy", "rank", "KV", "bits", "ms", "p")
+_DROPPED = sorted(COLUMNS, key=lambda column: ("entropy", "rank", "KV", "bits", "ms", "p").index(column.head))
 """The order in which columns give way to a narrow panel."""
 
 
@@ -214,12 +221,12 @@ _MEASURED = ("entropy", "ms", "KV")
 
 def fitting(width: int, metric: str, least: int = _LEAST_TOKEN) -> tuple[StepColumn, ...]:
     """The columns that leave at least `least` cells for the token; that of the metric goes last."""
-    kept = list(COLUMNS)
-    order = sorted(_DROPPED, key=lambda head: next(c.metric for c in COLUMNS if c.head == head) == metric)
-    for head in order:
-        if width - 1 - _MARK - 6 - sum(column.cells for column in kept) >= least:
+    kept, free = list(COLUMNS), width - 1 - _MARK - 6 - sum(column.cells for column in COLUMNS)
+    for column in sorted(_DROPPED, key=lambda each: each.metric == metric):
+        if free >= least:
             break
-        kept = [column for column in kept if column.head != head]
+        kept.remove(column)
+        free += column.cells
     return tuple(kept)
 
 
@@ -247,6 +254,9 @@ class StepsTable(ScrollView, Inked, can_focus=False):
         self._columns: tuple[StepColumn, ...] = COLUMNS
         self._fitted, self._token_cells, self._bar_cells = 0, 1, 0
         """Cells that the columns were chosen for; of the token, and of the bar of its probability, if it has room."""
+        self._heats: tuple[Style, ...] = ()
+        """Styles of the heat steps, from 0; none where the theme changed."""
+        self._bar_ink = Style()
         self.asks = True
         """True if the questions are listed while there are no steps."""
         self._noticed: tuple[tuple[object, ...], list[Row]] = ((), [])
@@ -311,6 +321,7 @@ class StepsTable(ScrollView, Inked, can_focus=False):
     def notify_style_update(self) -> None:
         super().notify_style_update()
         self._strips.clear()
+        self._heats = ()
 
     def on_mouse_move(self, event: events.MouseMove) -> None:
         """The signs of the row under the mouse, in words."""
@@ -373,57 +384,61 @@ class StepsTable(ScrollView, Inked, can_focus=False):
         return [Segment(text + ("  probability" if self._bar_cells else ""), self.ink("muted"))]
 
     def _row(self, timeline: Timeline, row: int, width: int) -> Strip:
+        """A step: its number, the token, the signs of its marks, and the columns.
+
+        While settings are tried, the token that they would have picked in its place stands beside it, where that is
+        another.
+        """
         step = timeline.items[timeline.step_slots[row]]
         assert isinstance(step, Step)
         current = row == self._shown[2]
         base = self.ink("base") + (Style(bgcolor=self.ink("row").bgcolor, bold=True) if current else Style())
-        muted = Style(color=self.ink("muted").color)
+        accent, muted = Style(color=self.ink("accent").color), Style(color=self.ink("muted").color)
         words = Style(color=self.ink("special").color, italic=True) if step.special else Style()
         segments = [
-            Segment("▶ " if current else "  ", Style(color=self.ink("accent").color)),
+            Segment("▶ " if current else "  ", accent),
             Segment(pad(str(step.index + 1), 5, right=True) + " ", muted),
-            *self._marked(timeline, step, words, self._token_cells),
         ]
+        cells, label = self._token_cells, token_label(step.text, step.raw, step.pending)
+        if marks := signs(timeline.tree, step.node):
+            cells = max(1, cells - cell_len(marks) - 1)
+        if timeline.trial is not None and (tried := other(timeline.trial, step)) is not None:
+            half, warn = (
+                truncate(label, max(4, cells // 2 - 2)),
+                Style(color=self.ink("warn").color, bold=True),
+            )
+            instead = pad(f" ≠ {token_label(tried.text)}", cells - cell_len(half))
+            segments += [Segment(half, words), Segment(instead, warn)]
+        else:
+            segments.append(Segment(pad(label, cells), words))
+        if marks:
+            segments.append(Segment(pad(f" {marks}", self._token_cells - cells), accent))
+        return strip_of([*segments, *self._numbers(step)], width, base)
+
+    def _numbers(self, step: Step) -> Row:
+        """The columns: the one of the chosen metric with its heat, a question mark where a number isn't known; and the
+        bar of the probability."""
+        if not self._heats:
+            dark, colours = is_dark(self.app), colourful(self.app)
+            self._heats = tuple(heat_style(heat, dark, colours) for heat in range(scales.STEPS + 1))
+            self._bar_ink = rgb_style(scales.colour(0.5, dark)) if colours else Style()
+        row: Row = []
         for column in self._columns:
-            segments += self._number(column, step)
+            ink = None
+            if column.metric:
+                metric = scales.METRIC[column.metric]
+                value = metric.value(step)
+                text = "?" if value is None else metric.format(value)
+                ink = self._heats[metric.step(value)] if column.metric == self.metric else None
+            else:
+                text = scales.ms(step.ms.total) if column.head == "ms" else scales.size(step.kv.used_bytes)
+            if ink is None:
+                row.append(Segment(pad(text, column.cells, right=True)))
+            else:
+                row += [Segment(" " * max(0, column.cells - len(text))), Segment(text, ink)]
         if cells := self._bar_cells:
-            heat = rgb_style(scales.colour(0.5, is_dark(self.app))) if colourful(self.app) else Style()
-            segments += [Segment("  "), Segment(bar(step.prob, cells), heat)]
-        return strip_of(segments, width, base)
-
-    def _marked(self, timeline: Timeline, step: Step, words: Style, cells: int) -> Row:
-        """The token, and at the end of its column the signs of its marks."""
-        marks = signs(timeline.tree, step.node)
-        if not marks:
-            return self._token(timeline, step, words, cells)
-        room = max(1, cells - cell_len(marks) - 1)
-        ink = Style(color=self.ink("accent").color)
-        return [*self._token(timeline, step, words, room), Segment(pad(f" {marks}", cells - room), ink)]
-
-    def _token(self, timeline: Timeline, step: Step, words: Style, cells: int) -> Row:
-        """The token; and the one that the settings tried would have picked in its place, where that is another."""
-        label = token_label(step.text, step.raw, step.pending)
-        tried = other(timeline.trial, step)
-        if tried is None:
-            return [Segment(pad(label, cells), words)]
-        warn = Style(color=self.ink("warn").color, bold=True)
-        half = truncate(label, max(4, cells // 2 - 2))
-        return [
-            Segment(half, words),
-            Segment(pad(f" ≠ {token_label(tried.text)}", cells - cell_len(half)), warn),
-        ]
-
-    def _number(self, column: StepColumn, step: Step) -> Row:
-        """A number of a step, with its heat where that metric is chosen; a question mark where it isn't known."""
-        if column.text is not None:
-            return [Segment(pad(column.text(step), column.cells, right=True))]
-        metric = scales.METRIC[column.metric]
-        value = metric.value(step)
-        text = "?" if value is None else metric.format(value)
-        if column.metric != self.metric:
-            return [Segment(pad(text, column.cells, right=True))]
-        heat = heat_style(metric.step(value), is_dark(self.app), colourful(self.app))
-        return [Segment(" " * max(0, column.cells - len(text))), Segment(text, heat)]
+            row += [Segment("  "), Segment(bar(step.prob, cells), self._bar_ink)]
+        return row
 
 
 class StepsPanel(Widget, can_focus=True):
@@ -451,16 +466,24 @@ class StepsPanel(Widget, can_focus=True):
         super().__init__(name=name, id=id, classes=classes)
         self._timeline: Timeline | None = None
         self._table, self._strip = StepsTable(), StepStrip()
-        self._surprisal = Series(lambda step: step.surprisal_bits)
+        self._surprisals = Surprisals()
         self._subtitle: Content | None = None
 
     def compose(self) -> ComposeResult:
         yield self._table
         yield self._strip
 
-    def show(self, timeline: Timeline) -> None:
-        """Show the steps of the path, and mark the selected one."""
+    def show(self, timeline: Timeline, asks: bool = True) -> None:
+        """Show the steps of the path, mark the selected one, and sum up how surprising they were.
+
+        Args:
+            timeline: Whose path it is.
+            asks: Whether the questions are listed while there are no steps, and not by another panel.
+        """
         self._timeline = timeline
+        if self._table.asks is not asks:
+            self._table.asks = asks
+            self._table.restyle()
         self._table.show(timeline)
         self._strip.show(timeline)
         concealed = timeline.conceals("steps", "probabilities")
@@ -468,13 +491,14 @@ class StepsPanel(Widget, can_focus=True):
         if self.border_title != title:  # to set it paints the panel
             self.border_title = title
         self.set_class(concealed, "-concealed")
-        self._summarise(timeline, concealed)
-
-    def ask(self, questions: bool) -> None:
-        """List the questions while there are no steps, or leave that to another panel."""
-        if self._table.asks is not questions:
-            self._table.asks = questions
-            self._table.restyle()
+        told = self._surprisals
+        told.update(timeline)
+        text = ""
+        if told.known and not concealed:
+            mean = told.bits / told.known
+            text = f"{scales.bits(mean)} bits a token · perplexity {2 ** min(mean, 60.0):.2f}"
+        if not looks_same(subtitle := Content(text), self._subtitle):
+            self._subtitle = self.border_subtitle = subtitle
 
     def watch_metric(self, metric: str) -> None:
         """Strip and heat of another metric."""
@@ -496,20 +520,6 @@ class StepsPanel(Widget, can_focus=True):
         """A low panel gives its lines to the table."""
         self.set_class(self.size.height < 8, "-short")
         self.set_class(self.size.height < 4 or not scales.METRIC[self.metric].steps, "-plain")
-
-    def _summarise(self, timeline: Timeline, concealed: bool) -> None:
-        """How surprising the steps were, all in all."""
-        self._surprisal.update(timeline)
-        values = [
-            value for value in self._surprisal.values if value == value
-        ]  # without unknown ones, which are NaN
-        text = ""
-        if values and not concealed:
-            mean = sum(values) / len(values)
-            text = f"{scales.bits(mean)} bits a token · perplexity {2 ** min(mean, 60.0):.2f}"
-        subtitle = Content(text)
-        if not looks_same(subtitle, self._subtitle):
-            self._subtitle = self.border_subtitle = subtitle
 
     @on(StepClicked)
     def _step_clicked(self, message: StepClicked) -> None:

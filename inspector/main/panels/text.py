@@ -107,13 +107,22 @@ class TextLines:
         """Rows of a line: the lower one has what stands under the tokens."""
         bordered = view != OFF
         self._wrap = Wrap(width - GUTTER - 1 - bordered, bordered)
+        self.lines: Sequence[WrappedLine] = self._wrap.lines
+        self.rows = self.overhang = 0
+        """Rows that the text takes, 0 where there is none; and 1 of them where the tail doesn't fit the last line."""
         self._keys: list[Key] = []
         self._version: tuple[object, ...] = ()
         """Of the path, of the marks on it and of what is folded."""
-        self.folds: dict[int, str | None] = {}
+        self.roles: Mapping[int, str] = {}
+        """Of the messages of the path, by the slot at which each begins."""
+        self.folds: dict[int, str] = {}
         """What stands for each slot that is folded: see `Key`."""
+        self._folded: tuple[tuple[int, str], ...] = ()
+        """First slot of each fold, and its words."""
         self._wrong: Mapping[int, str] = {}
         """Nodes of tokens where tool calls went wrong."""
+        self._decided = 0
+        """Slot from which on the kinds of tokens were provisional."""
         self.tail = ""
         """After the last token: why the text ended, or drafts that were not taken; printable."""
 
@@ -125,34 +134,39 @@ class TextLines:
         Returns:
             The first row that may have changed and how many those are; None where none has.
         """
-        before = len(self._wrap.lines)
+        lines, line_of, items = self._wrap.lines, self._wrap.line_of, timeline.items
+        segments, path = timeline.of(Segments), timeline.segments
+        before = len(lines)
         first = before - 1
-        folds = timeline.of(Segments).folds(timeline.segments)
-        self.folds = {
-            slot: fold_words(run, timeline) if slot == run.begin else ""
-            for run in folds
-            for slot in range(run.begin, run.end)
-        }
-        self._wrong = timeline.of(Segments).wrong
-        version = (
-            timeline.generation,
-            timeline.tree.marks.version,
-            len(self._wrong),
-            tuple((run.begin, self.folds[run.begin]) for run in folds),
-        )
-        if self._version != version or len(timeline.items) < len(self._keys):
-            first = self._rewind(timeline)
-            self._version = version
-        fresh = len(self._wrap.line_of) < len(timeline.items)
+        if segments.folded or self.folds:
+            self._fold(segments.folds(path), timeline)
+        self._wrong = segments.wrong
+        version = timeline.generation, timeline.tree.marks.version, len(self._wrong), self._folded
+        if self._version != version or len(items) < len(self._keys):
+            first, self._version = self._rewind(timeline), version
+        fresh = len(line_of) < len(items)
         self._append(timeline)
-        tail = _tail(timeline)
-        if not fresh and first == before - 1 and tail == self.tail:
+        decided = len(path.kinds) - path.provisional
+        if path.runs and (last := path.runs[-1]).word == last.end:  # it has a letter once it has a word
+            decided = min(decided, last.begin)
+        if told := self._decided < decided:
+            first = min(first, line_of[self._decided])
+        self._decided, tail = decided, _tail(timeline)
+        if not (fresh or told or first < before - 1) and tail == self.tail:
             return None
         self.tail = tail
-        return first * self.height, (max(before, len(self._wrap.lines)) + 1 - first) * self.height
+        self.overhang = int(bool(tail) and lines[-1].cells + cell_len(tail) + 1 > self._wrap.width)
+        self.rows = len(lines) * self.height + self.overhang if self._keys else 0
+        return first * self.height, (max(before, len(lines)) + 1 - first) * self.height
+
+    def _fold(self, runs: Sequence[PathRun], timeline: Timeline) -> None:
+        """Take in which runs are folded."""
+        self._folded = tuple((run.begin, fold_words(run, timeline)) for run in runs)
+        self.folds = {slot: "" for run in runs for slot in range(run.begin, run.end)} | dict(self._folded)
 
     def _rewind(self, timeline: Timeline) -> int:
         """Keep what the old path and the new one have in common; the first line that may differ."""
+        self.roles = timeline.prompts.roles(timeline.items)
         common = 0
         for slot in range(min(len(self._keys), len(timeline.items))):
             if self._key(timeline, slot) != self._keys[slot]:
@@ -165,15 +179,20 @@ class TextLines:
     def _append(self, timeline: Timeline) -> None:
         items, room = timeline.items, self._wrap.width
         for slot in range(len(self._wrap.line_of), len(items)):
-            begins = slot and isinstance(items[slot], Step) != isinstance(items[slot - 1], Step)
+            item = items[slot]
+            begins = slot and isinstance(item, Step) != isinstance(items[slot - 1], Step)
             key = self._key(timeline, slot)
             self._keys.append(key)
             edge = BOUNDARY if begins else ""
             if (fold := key[-1]) is not None:
                 self._wrap.append([""], edge + truncate(fold, room - 1) if fold else "")
                 continue
+            if "\n" in item.text:
+                parts = [visible(line) for line in item.text.split("\n")]
+            else:
+                parts = [token_text(item.text, item.raw, unfinished(item.raw))]
             shown = truncate(under(self.view, items, slot), room) if self.height > 1 else ""
-            self._wrap.append(_parts(items[slot]), edge + key[-2], shown)
+            self._wrap.append(parts, edge + key[-2], shown)
 
     def _key(self, timeline: Timeline, slot: int) -> Key:
         item = timeline.items[slot]
@@ -181,33 +200,6 @@ class TextLines:
         return item.node, item.id, isinstance(item, Step), marks, self.folds.get(slot)
 
     # ---- places -----------------------------------------------------------------------------
-
-    @property
-    def rows(self) -> int:
-        """Rows that the text takes, 0 where there is none."""
-        return len(self._wrap.lines) * self.height + self._overhang if self._keys else 0
-
-    @property
-    def _overhang(self) -> int:
-        """One more row where the tail doesn't fit the last line."""
-        room = self._wrap.width - self._wrap.lines[-1].cells
-        return int(bool(self.tail) and cell_len(self.tail) + 1 > room)
-
-    def line(self, y: int) -> WrappedLine | None:
-        """The line that a row shows, or that it is the lower row of; None below the text."""
-        number = y // self.height
-        return self._wrap.lines[number] if number < len(self._wrap.lines) else None
-
-    def ends(self, y: int) -> bool:
-        """True if the caret is in a row."""
-        return y == (len(self._wrap.lines) - 1) * self.height
-
-    def tail_at(self, y: int) -> str:
-        """What a row shows of the tail, with the space before it."""
-        last = (len(self._wrap.lines) - 1) * self.height
-        if not self.tail or y != last + self._overhang * self.height:
-            return ""
-        return ("  " if self._overhang else " ") + self.tail
 
     def span(self, slot: int) -> tuple[int, int]:
         """First row of a slot, and how many rows it may take."""
@@ -231,9 +223,10 @@ def _tail(timeline: Timeline) -> str:
     if timeline.running:
         return ""
     finished = timeline.finished.get(timeline.tip)
-    if finished is None:
-        return timeline.of(Speculation).ghost_words(timeline.tip)
-    return f"■ {finished.reason} {visible(finished.detail)}".rstrip()
+    if finished is not None:
+        return f"■ {finished.reason} {visible(finished.detail)}".rstrip()
+    speculation = timeline.of(Speculation)
+    return speculation.ghost_words(timeline.tip) if speculation.latest is not None else ""
 
 
 def fold_words(run: PathRun, timeline: Timeline) -> str:
@@ -243,13 +236,6 @@ def fold_words(run: PathRun, timeline: Timeline) -> str:
         return f"▸ {name} "
     tokens = run.end - run.begin
     return f"▸ {name}, {scales.count(tokens)} token{'s' * (tokens != 1)} "
-
-
-def _parts(item: Item) -> list[str]:
-    """A token's display text, cut at its line breaks."""
-    if "\n" not in item.text:
-        return [token_text(item.text, item.raw, unfinished(item.raw))]
-    return [visible(line) for line in item.text.split("\n")]
 
 
 def _copied(line: WrappedLine, start: int, end: int | None) -> str:
@@ -296,9 +282,6 @@ class TextRows:
         """Where tokens are coloured by whose they are."""
         if metric.name == scales.SEGMENT:
             self._kinds = {kind: inks[ink] + style for kind, (ink, style) in _SEGMENT_INKS.items()}
-        self._roles_of: tuple[Timeline, int] | None = None
-        self._roles: dict[int, str] = {}
-        """Of the path that `_roles_of` has, by the slot at which a message begins."""
 
     def notice(self, timeline: Timeline | None, width: int, height: int) -> list[Row]:
         """All rows where there is no text: why, and what to do."""
@@ -318,89 +301,78 @@ class TextRows:
             timeline: What they are.
         """
         row: Row = []
-        if (line := lines.line(y)) is not None:
+        number, lower = divmod(y, lines.height)
+        below = number - len(lines.lines) + 1
+        if below <= 0:
+            line = lines.lines[number]
             row = self._gutter(line, lines, timeline)
-            if y % lines.height == 1:  # what stands under the tokens
-                row += self._under(line, timeline)
-            else:
-                row += self._tokens(line, lines, timeline)
-        if lines.ends(y):
-            row.append(self._caret(timeline))
-        if tail := lines.tail_at(y):
-            row.append(Segment(tail, self._inks["muted"]))
+            row += self._under(line, timeline) if lower else self._tokens(line, lines, timeline)
+        if below == 0 and not lower:  # the caret
+            following, link = timeline.following, Style.from_meta({"slot": len(timeline.items)})
+            goes_on = timeline.tree.children.get(timeline.tip)
+            sign = BRANCHES if goes_on else " " if following else "▁"
+            row.append(Segment(sign, self._inks["cursor" if following else "faint"] + link))
+        if lines.tail and below == lines.overhang and not lower:
+            row.append(Segment(("  " if below else " ") + lines.tail, self._inks["muted"]))
         return row
-
-    @staticmethod
-    def _begins_at(slot: int, path: PathSegments, lines: TextLines) -> PathRun | None:
-        """The run whose first word, or whose fold, is at a slot; None where none begins there, or markup."""
-        run = path.at(slot)
-        if run is None or not run.told:
-            return None
-        return run if slot == (run.begin if lines.folds.get(slot) else run.word) else None
 
     def _gutter(self, line: WrappedLine, lines: TextLines, timeline: Timeline) -> Row:
         """The letter of the segment that begins in a line; else a bar along the prompt, and along all that has a
         colour."""
-        pieces, items = line.pieces, timeline.items
-        path = timeline.segments
-        if path.several:
-            begins = (self._begins_at(p.slot, path, lines) for p in reversed(pieces))
-            run = next((run for run in begins if run is not None), None)
-            if run is not None and run.kind is not None:
-                sure = run.word < len(path.kinds) - path.provisional
-                return [Segment(f"{LETTERS[run.kind] if sure else '?'} ", self._inks["accent"])]
-        elif role := self._role(line, timeline):
-            return [Segment(role[:1].upper() + " ", self._inks["accent"])]
-        first = pieces[0].slot if pieces else len(items)
-        prompt = first < len(items) and isinstance(items[first], PromptToken)
+        items, path = timeline.items, timeline.segments
+        if (path.several or lines.roles) and (letter := self._letter(line, lines, path)):
+            return [Segment(f"{letter} ", self._inks["accent"])]
+        first = line.pieces[0].slot if line.pieces else len(items)
         run = path.at(first) if self._kinds else None
         if run is not None and run.kind in self._kinds:
-            style = self._kinds[run.kind]
-            return [Segment("▎ ", Style(color=style.color))]
+            return [Segment("▎ ", Style(color=self._kinds[run.kind].color))]
+        prompt = first < len(items) and isinstance(items[first], PromptToken)
         return [Segment("▎ " if prompt else "  ", self._inks["faint"])]
 
-    def _role(self, line: WrappedLine, timeline: Timeline) -> str:
-        """The role of the message that begins in a line; of several the last."""
-        generation = self._roles_of[1] if self._roles_of and self._roles_of[0] is timeline else -1
-        if generation != timeline.generation:
-            self._roles_of, self._roles = (
-                (timeline, timeline.generation),
-                timeline.prompts.roles(timeline.items),
-            )
-        return next((self._roles[p.slot] for p in reversed(line.pieces) if p.slot in self._roles), "")
+    @staticmethod
+    def _letter(line: WrappedLine, lines: TextLines, path: PathSegments) -> str:
+        """Of the last segment whose first word, or whose fold, is in a line; where there are no segments, of the last
+        message that begins there. Empty where none does."""
+        certain = len(path.kinds) - path.provisional
+        for slot in (piece.slot for piece in reversed(line.pieces)):
+            if not path.several:
+                if role := lines.roles.get(slot):
+                    return role[:1].upper()
+                continue
+            run = path.at(slot)
+            if run is None or run.kind is None or not run.told:
+                continue
+            if slot == (run.begin if lines.folds.get(slot) else run.word):
+                return LETTERS[run.kind] if run.word < certain else "?"
+        return ""
 
     def _tokens(self, line: WrappedLine, lines: TextLines, timeline: Timeline) -> Row:
-        done, path = timeline.held, timeline.segments
-        draw = self._styles.bordered if lines.view != OFF else self._styles.segments
-        sure = len(path.kinds) - path.provisional
+        items, path, trial = timeline.items, timeline.segments, timeline.trial
+        slot, done, certain = timeline.slot, timeline.held, len(path.kinds) - path.provisional
         row: Row = []
         for piece in line.pieces:
-            if piece.slot >= len(timeline.items):
+            if piece.slot >= len(items):
                 break  # the path became shorter while the panel was hidden: `on_show` lays it out
             if lines.folds.get(piece.slot):
                 run = path.at(piece.slot)
-                within = run is not None and run.begin <= timeline.slot < run.end
+                within = run is not None and run.begin <= slot < run.end
                 ink = self._inks["cursor" if within else "accent"]
                 row.append(Segment(piece.text, ink + link_of(piece)))
                 continue
-            item = timeline.items[piece.slot]
-            differs = other(timeline.trial, item) is not None
+            item = items[piece.slot]
+            differs = trial is not None and other(trial, item) is not None
             own = self._kinds.get(path.kinds[piece.slot]) if self._kinds else None
-            if own is not None and piece.slot >= sure:
+            if own is not None and piece.slot >= certain:
                 own += _PROVISIONAL
-            row += draw(piece, item, piece.slot == timeline.slot, piece.slot >= done, differs, own)
+            row += self._styles.segments(
+                piece, item, piece.slot == slot, piece.slot >= done, differs, own, lines.view != OFF
+            )
         return row
 
     def _under(self, line: WrappedLine, timeline: Timeline) -> Row:
         return [
             part for piece in line.pieces for part in self._styles.under(piece, piece.slot == timeline.slot)
         ]
-
-    def _caret(self, timeline: Timeline) -> Segment:
-        link = Style.from_meta({"slot": len(timeline.items)})
-        ink = self._inks["cursor" if timeline.following else "faint"]
-        goes_on = timeline.tree.children.get(timeline.tip)
-        return Segment(BRANCHES if goes_on else " " if timeline.following else "▁", ink + link)
 
 
 def marked(row: Row, span: tuple[int, int] | None, style: Style) -> Row:
@@ -469,8 +441,6 @@ class TextPanel(ScrollView, Inked, can_focus=True, inherit_bindings=False):
         """Why no text is drawn, empty where it is, and whether its heat, which tells how sure the model was, is to be
         predicted."""
         self._slot, self._following = 0, True
-        self._unsure = 0
-        """Slot from which on the kinds of tokens were provisional."""
         self._reading = False
         """True if a prompt is going through the model, and what it is at is kept in sight."""
 
@@ -494,9 +464,16 @@ class TextPanel(ScrollView, Inked, can_focus=True, inherit_bindings=False):
             self._concealed = concealed
             self.border_title = f"Text · {text}" if text else _TITLES[self.view]
             self._restyle()
-        self._repaint_readings(timeline)
-        self._repaint_decided(timeline)
-        self._repaint_cursor(timeline)
+        held = timeline.held if timeline.prompts.reading else -1
+        shown = timeline.readings, timeline.trials, held, timeline.phase if not timeline.items else None
+        if shown != self._shown:  # known tokens have new readings or another look
+            self._shown = shown
+            self._strips.clear()
+            self.refresh()
+        if (slot := timeline.slot) != self._slot:
+            if not (timeline.following and self._following):  # else it moves with the tokens that are new
+                self._move_cursor(slot, timeline.following)
+            self._slot, self._following = slot, timeline.following
         self._reading = timeline.phase is Phase.PREFILL and timeline.following
         if self._reading:
             middle = self._lines.span(timeline.held)[0] - self.size.height // 2
@@ -534,41 +511,12 @@ class TextPanel(ScrollView, Inked, can_focus=True, inherit_bindings=False):
             self._scroll_to_slot(self._slot)
         self.refresh()
 
-    def _repaint_readings(self, timeline: Timeline) -> None:
-        """Where known tokens got new readings or another look, every visible row is drawn again."""
-        shown = (
-            timeline.readings,
-            timeline.trials,
-            timeline.held if timeline.prompts.reading else -1,
-            timeline.phase if not timeline.items else None,
-        )
-        if shown != self._shown:
-            self._shown = shown
-            self._strips.clear()
-            self.refresh()
-
-    def _repaint_decided(self, timeline: Timeline) -> None:
-        """Tokens whose kinds were provisional are drawn again."""
-        path = timeline.segments
-        unsure = len(path.kinds) - path.provisional
-        if path.runs and path.runs[-1].blank:  # it has a letter in the margin once it has a word
-            unsure = min(unsure, path.runs[-1].begin)
-        if self._unsure < unsure:
-            first = self._lines.span(self._unsure)[0]
-            self._repaint(first, max(1, self._lines.rows - first))
-        self._unsure = unsure
-
-    def _repaint_cursor(self, timeline: Timeline) -> None:
-        slot, following = timeline.slot, timeline.following
-        if slot == self._slot:
-            return
-        stays = following and self._following
+    def _move_cursor(self, slot: int, following: bool) -> None:
         for place in (self._slot, slot):
             self._repaint(*self._lines.span(place))
-        self._slot, self._following = slot, following
-        if following and not stays:
+        if following:
             self.scroll_end(animate=False, immediate=True, force=True)
-        elif not following:
+        else:
             self._scroll_to_slot(slot)
 
     def _scroll_to_slot(self, slot: int) -> None:
@@ -655,26 +603,19 @@ class TextPanel(ScrollView, Inked, can_focus=True, inherit_bindings=False):
     # ---- drawing ----------------------------------------------------------------------------
 
     def render_line(self, y: int) -> Strip:
-        y += self.scroll_offset.y
-        strip = self._strips.get(y)
-        if strip is None:
-            strip = self._strips[y] = self._draw(y)
-        return strip.apply_offsets(0, y)
-
-    def _draw(self, y: int) -> Strip:
-        rows = self._rows = self._rows or self._new_rows()
-        timeline = self._timeline
-        if timeline is None or not timeline.items:
-            notice = rows.notice(timeline, self.scrollable_size.width - 1, self.size.height)
-            y -= self.scroll_offset.y
-            row = notice[y] if y < len(notice) else []
-        elif self._concealed[0]:
-            row = []
-        else:
-            row = rows.row(y, self._lines, timeline)
-            if self.text_selection is not None:
-                row = marked(row, self.text_selection.get_span(y), self.ink("marked"))
-        return strip_of(row, self.size.width, self.ink("base"))
+        at, timeline = y + self.scroll_offset.y, self._timeline
+        if (strip := self._strips.get(at)) is None:
+            rows = self._rows = self._rows or self._new_rows()
+            row: Row = []
+            if timeline is None or not timeline.items:
+                notice = rows.notice(timeline, self.scrollable_size.width - 1, self.size.height)
+                row = notice[y] if y < len(notice) else []
+            elif not self._concealed[0]:
+                row = rows.row(at, self._lines, timeline)
+                if self.text_selection is not None:
+                    row = marked(row, self.text_selection.get_span(at), self.ink("marked"))
+            strip = self._strips[at] = strip_of(row, self.size.width, self.ink("base"))
+        return strip.apply_offsets(0, at)
 
     def _new_rows(self) -> TextRows:
         inks = {name: self.ink(name) for name in INKS} | {"base": self.ink("base")}

@@ -27,10 +27,11 @@ class SegmentActions(ToolActions):
     def shown(self) -> None:
         """Have the next tool call checked that has ended."""
         timeline, client = self.timeline, self.controller.client
-        if timeline.recorded or client.of(CheckToolCall):
+        path = timeline.segments
+        if not path.calling or timeline.recorded or client.of(CheckToolCall):
             return
         segments = timeline.of(Segments)
-        for _, node in segments.calls(timeline.segments):
+        for _, node in segments.calls(path):
             asked = id(timeline.tree), node
             if node not in segments.checked and asked not in self._asked:
                 self._asked.add(asked)

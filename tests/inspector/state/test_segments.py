@@ -122,6 +122,9 @@ def test_runs_are_those_of_the_kinds(texts: list[str], moved: int) -> None:
         path = timeline.segments
         fresh = timeline.of(Segments).read(timeline.items)
         assert (path.kinds, path.provisional) == (fresh.kinds, fresh.provisional)
+        assert [(run.begin, run.word) for run in path.runs] == [(run.begin, run.word) for run in fresh.runs]
+        assert path.several == (len(path.told) > 1)
+        assert path.calling or "tool call" not in path.kinds
         flat = [(run.kind, slot) for run in path.runs for slot in range(run.begin, run.end)]
         assert flat == list(zip(path.kinds, range(len(path.kinds)), strict=True))
         assert all(path.at(slot) is run for run in path.runs for slot in range(run.begin, run.end))

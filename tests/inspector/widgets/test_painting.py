@@ -302,6 +302,21 @@ async def test_a_panel_that_keeps_its_values_is_not_told_of_another_style(
     assert {"candidates", "kv"} <= {panel.id for panel in told}
 
 
+async def test_rules_that_come_with_a_dialog_have_no_panel_drawn_anew(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await rig.ready()
+    told, rules = list[Widget](), len(rig.app.stylesheet.rules)
+    notified = Canvas.notify_style_update
+    monkeypatch.setattr(
+        Canvas, "notify_style_update", lambda panel: (told.append(panel), notified(panel))[-1]
+    )
+    await rig.press("s")
+    assert len(rig.app.stylesheet.rules) > rules
+    others = {panel.id for panel in told if panel.screen is rig.app.main}
+    assert others <= {"sampler", "kv", "timing"}, "one appears, and two make room for it"
+
+
 KEYS = (
     *"123456sbpafcAIg?", *["escape"] * 3, "left", "right", "up", "down", "tab", "space", "d", "t", "ctrl+p",
 )  # fmt: skip

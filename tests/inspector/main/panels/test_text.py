@@ -6,7 +6,7 @@ import pytest
 from textual.geometry import Offset
 from textual.selection import Selection
 
-from inspector.main.panels.text import TextPanel
+from inspector.main.panels.text import TextPanel, TextRows
 from inspector.main.tool import SlotSelected
 from inspector.scales import METRICS
 from tests.inspector.fakes import HOSTILE, PROMPT, TORN, Session, long_timeline, next_step, session
@@ -338,8 +338,8 @@ async def test_appending_a_token_draws_a_few_lines_only(monkeypatch: pytest.Monk
     async with shown(TextPanel(), (60, 20)) as (panel, pilot):
         panel.show(timeline)
         await pilot.pause()
-        draw = panel._draw
-        monkeypatch.setattr(panel, "_draw", lambda y: drawn.append(y) or draw(y))
+        draw = TextRows.row
+        monkeypatch.setattr(TextRows, "row", lambda self, y, *of: drawn.append(y) or draw(self, y, *of))
         with painting():
             for number in range(10):
                 timeline.apply(next_step(timeline, pattern[number]))

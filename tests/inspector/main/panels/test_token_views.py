@@ -13,7 +13,7 @@ from textual.selection import Selection
 from engine.protocol import Deleted, Marked
 from inspector.display import carried
 from inspector.main.panels.steps import StepsPanel, StepsTable
-from inspector.main.panels.text import BYTES, VIEWS, TextPanel, facts, under
+from inspector.main.panels.text import BYTES, VIEWS, TextPanel, TextRows, facts, under
 from inspector.main.tool import SlotSelected
 from inspector.state.timeline import Timeline
 from tests.inspector.fakes import HOSTILE, TORN, Piece, Session, long_timeline, next_step, session
@@ -73,7 +73,8 @@ async def test_what_is_under_a_token_begins_in_its_column_at_any_width(view: str
             *range(len(timeline.items))
         ]
         for number, pieces in enumerate(seen):
-            upper, lower = (panel._draw(number * 2 + row).text[2:] for row in (0, 1))
+            first = number * 2 - panel.scroll_offset.y
+            upper, lower = (panel.render_line(first + row).text[2:] for row in (0, 1))
             for piece in pieces:
                 room = piece.cells - piece.edge
                 assert _cells(lower, 0, room).rstrip() == piece.under
@@ -192,13 +193,12 @@ async def test_appending_draws_a_few_rows_only_and_ends_as_if_laid_out_at_once(
     monkeypatch: pytest.MonkeyPatch, view: str
 ) -> None:
     timeline = long_timeline(1000)
-    pattern, drawn = timeline.steps[:40], list[int]()
+    pattern, drawn, draw = timeline.steps[:40], list[int](), TextRows.row
     async with shown(TextPanel(), (60, 20)) as (panel, pilot):
         panel.view = view
         panel.show(timeline)
         await pilot.pause()
-        draw = panel._draw
-        monkeypatch.setattr(panel, "_draw", lambda y: drawn.append(y) or draw(y))
+        monkeypatch.setattr(TextRows, "row", lambda self, y, *of: drawn.append(y) or draw(self, y, *of))
         with painting():
             for number in range(10):
                 timeline.apply(next_step(timeline, pattern[number]))

@@ -39,7 +39,7 @@ async def listed(rig: Rig, texts: Iterable[str] = SAID) -> SegmentsScreen:
 def letters(rig: Rig) -> str:
     """The letters in the margin of the text, from above."""
     panel = rig.app.main.query_one(TextPanel)
-    rows = [panel._draw(y) for y in range(panel._lines.rows)]
+    rows = [panel.render_line(y - panel.scroll_offset.y) for y in range(panel._lines.rows)]
     return "".join(row.text[0] for row in rows if row.text[:1] not in " ▎")
 
 
@@ -48,7 +48,7 @@ def colours(rig: Rig) -> list[tuple[str, bool, bool, bool]]:
     panel = rig.app.main.query_one(TextPanel)
     found = []
     for y in range(panel._lines.rows):
-        for segment in panel._draw(y):
+        for segment in panel.render_line(y - panel.scroll_offset.y):
             if segment.style is not None and "slot" in segment.style.meta:
                 style = segment.style
                 found.append(
