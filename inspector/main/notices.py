@@ -19,8 +19,12 @@ class Notice:
     severity: Severity
 
 
+TOLD = (Failure, Verified, LockstepOpened, PromptOpened, ModelFacts)
+"""The records of which a notice tells."""
+
+
 def notice(record: Record) -> Notice | None:
-    """The notice on a record, None for most."""
+    """The notice on a record of these, None for most."""
     match record:
         case Failure(
             command="Explain" | "WhatIf" | "FindTokens" | "Tokenize" | "PreviewPrompt" | "TakeApart",
