@@ -17,8 +17,6 @@ from inspector.widgets.actions import Action, ActionTable, Needs, Offered, refus
 
 Context = tuple[ToolActions, ActionTable]
 """Actions that hold for a while, and their owner."""
-Meaning = tuple[Offered, Offered]
-"""What is done now, and the usual action of that id, which says what it needs."""
 _ASKING = Needs.ENGINE | Needs.SESSION
 OPENING = "A recording is being opened. Wait a moment"
 MOUSE = ActionTable(
@@ -208,36 +206,24 @@ class KeyTable:
                 held.append((owners[tool], table))
         return held
 
-    def at(
-        self,
-        key: str,
-        tab: str,
-        contexts: Iterable[Context],
-        owners: Mapping[str, ToolActions],
-    ) -> Meaning | None:
-        """The meaning of a key now; None where it has none.
+    def at(self, key: str, tab: str, contexts: Iterable[Context]) -> Action | None:
+        """The action of a key now; None where it has none.
 
         Args:
             key: As Textual names it.
             tab: Key of the open one.
             contexts: Those that hold.
-            owners: The tools' actions.
         """
-        for owner, table in contexts:
+        for _, table in contexts:
             for each in table.actions:
                 if each.run and key in each.names:
-                    return (owner, each), self._usual(each.id, owners) or (owner, each)
-        found = self._by_key[tab].get(key)
-        usual = self._usual(found.id, owners) if found is not None else None
-        return (usual, usual) if usual is not None else None
+                    return each
+        return self._by_key[tab].get(key)
 
     def now(
-        self,
-        id: str,
-        contexts: Iterable[Context],
-        owners: Mapping[str, ToolActions],
-    ) -> Meaning:
-        """The meaning of an action now.
+        self, id: str, contexts: Iterable[Context], owners: Mapping[str, ToolActions]
+    ) -> tuple[Offered, Offered]:
+        """The meaning of an action now, and its usual one, which says what it needs: each with its owner.
 
         Args:
             id: Of the action.
@@ -247,7 +233,7 @@ class KeyTable:
         Raises:
             KeyError: There is none.
         """
-        usual = self._usual(id, owners)
+        usual = (owners[self._by_id[id][0].id], self._by_id[id][1]) if id in self._by_id else None
         for owner, table in contexts:
             for each in table.actions:
                 if each.run and each.id == id:
@@ -255,12 +241,6 @@ class KeyTable:
         if usual is None:
             raise KeyError(id)
         return usual, usual
-
-    def _usual(self, id: str, owners: Mapping[str, ToolActions]) -> Offered | None:
-        if id not in self._by_id:
-            return None
-        tool, action = self._by_id[id]
-        return owners[tool.id], action
 
     def levels(
         self,

@@ -60,7 +60,7 @@ from inspector.session.playback import Playback
 from inspector.session.setup import PACES
 from inspector.state.lockstep import LockstepSoFar
 from inspector.state.timeline import TO_PREDICT, Phase
-from inspector.widgets.actions import Action, Hint, KeyedScreen, KeyLine, Offered, bindings_of, hints_of
+from inspector.widgets.actions import Action, Hint, KeyedScreen, KeyLine, bindings_of, hints_of
 from inspector.widgets.canvas import Canvas
 from inspector.widgets.inks import Inked
 from inspector.widgets.overlay import shown
@@ -334,7 +334,7 @@ class MainScreen(KeyedScreen[None]):
             arrangement.current, arrangement.answer, arrangement.dialog, arrangement.enlarged, arrangement.alone,
             arrangement.hidden, layout.waiting, layout.columns, tuple(layout.sizes.items()),
         )  # fmt: skip
-        screen = (self.tab, app.size, app.screen, self.tool_screen, self.focused)
+        screen = (self.tab, self._view, app.size, app.screen, self.tool_screen, self.focused)
         return session, place, screen, self.table.contexts(self.actions, controller, arrangement)
 
     def _frame(self, told: Narration | None) -> None:
@@ -437,9 +437,9 @@ class MainScreen(KeyedScreen[None]):
 
     def meaning(self, key: str) -> Action | None:
         """The action of a key now."""
-        contexts = self.table.contexts(self.actions, self.controller, self.arrangement)
-        found = self.table.at(key, self.tab, contexts, self.actions)
-        return found[0][1] if found is not None else None
+        return self.table.at(
+            key, self.tab, self.table.contexts(self.actions, self.controller, self.arrangement)
+        )
 
     def hints(self) -> Sequence[Hint]:
         """The hints for the line of keys now."""
@@ -457,9 +457,9 @@ class MainScreen(KeyedScreen[None]):
             SkipAction: It does nothing here, and is left to what else may take it.
         """
         contexts = self.table.contexts(self.actions, self.controller, self.arrangement)
-        if (found := self.table.at(key, self.tab, contexts, self.actions)) is None:
+        if (action := self.table.at(key, self.tab, contexts)) is None:
             raise SkipAction
-        await self._carry_out(*found)
+        await self.do(action.id)
 
     async def do(self, id: str, instead: Callable[[], Awaitable[None] | None] | None = None) -> None:
         """Do what an action does, by its id, or say why it can't be done.
@@ -469,36 +469,21 @@ class MainScreen(KeyedScreen[None]):
             instead: Done in its place, where it can be done now.
         """
         contexts = self.table.contexts(self.actions, self.controller, self.arrangement)
-        await self._carry_out(*self.table.now(id, contexts, self.actions), instead)
-
-    async def _carry_out(
-        self,
-        now: Offered,
-        usually: Offered,
-        instead: Callable[[], Awaitable[None] | None] | None = None,
-    ) -> None:
-        """Do what an action does, or say why it can't be done.
-
-        Args:
-            now: The action, with its owner.
-            usually: The main screen's own of that id, which says what it needs.
-            instead: Done in its place, where it can be done now.
-        """
-        (owner, action), (usual_owner, usual) = now, usually
+        (owner, action), (usual_owner, usual) = self.table.now(id, contexts, self.actions)
         waits = self.narrator.refuses(usual) if self.narrator is not None else ""
         if refused := waits or refusal(usual, self.controller, usual_owner):
             self.host.answer(refused)
             return
         if usual.view and (opened := self.tool_screen) is not None:
-            opened.goes_to(usual.id)
+            opened.goes_to(id)
             if not self._left_tool_screen():
                 return
-            if self.view == usual.id and instead is None:  # as in `open_tab`
+            if self.view == id and instead is None:  # as in `open_tab`
                 self.host.answer()
                 return
         for each in self.actions.values():
-            if usual.id in each.HEEDS:
-                each.pressed(usual.id)
+            if id in each.HEEDS:
+                each.pressed(id)
         run = instead or (partial(action.run, owner) if action.run is not None else None)
         if run is not None and (done := run()) is not None:
             await done
