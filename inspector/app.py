@@ -16,7 +16,7 @@ from textual import constants, events, on
 from textual.app import App
 from textual.driver import Driver
 from textual.errors import NoWidget
-from textual.filter import DimFilter, LineFilter
+from textual.filter import DimFilter
 from textual.screen import Screen
 
 from engine import confinement
@@ -151,7 +151,7 @@ class InspectorApp(App[int]):
         """The signal that ended the screen."""
         self.inbox = RecordInbox(
             self._receive,
-            lambda records: self.main.show_changes(records),
+            lambda records: None,  # there is no screen yet
             self._takes_records,
             self.call_later,
         )
@@ -181,10 +181,10 @@ class InspectorApp(App[int]):
         self.garbage = Garbage()
         """Freezes what stays, where whoever runs the application has the collector call it."""
         self.keys = KeysInOrder(self, self._hand_on)
-        self._filter = ControlFilter()
         for each in self._filters:
             if isinstance(each, DimFilter):
                 each.dim_factor = DIM
+        self._filters.append(ControlFilter())  # the last one: no control character reaches the terminal
 
     @staticmethod
     def _read_keys(tools: Sequence[Tool]) -> OwnKeys:
@@ -228,16 +228,13 @@ class InspectorApp(App[int]):
     def get_default_screen(self) -> Screen[None]:
         """The main screen, from the first paint on."""
         self.main = MainScreen(self.controller, self._tools, self.playback, self._remembered)
+        self.inbox.show = self.main.show_changes
         return self.main
 
     def get_css_variables(self) -> dict[str, str]:
         """The theme's colours, with text that can be read on each of its grounds."""
         self.theme_variables = readable(super().get_css_variables())
         return self.theme_variables
-
-    def get_line_filters(self) -> Sequence[LineFilter]:
-        """The toolkit's filters, and the one that keeps control characters from the terminal."""
-        return (*super().get_line_filters(), self._filter)
 
     def action_command_palette(self) -> None:
         """Show the finder."""
@@ -280,7 +277,11 @@ class InspectorApp(App[int]):
                 and narrator.takes(event.key)
             ):
                 return  # not in dialogs
-            if top is self.main and self.main.refuses(event.key, self.keys.typed):
+            if (
+                top is self.main
+                and self.keys.typed < self.main.in_sight_since
+                and self.main.refuses(event.key)
+            ):
                 return
         await super().on_event(event)
 
@@ -324,17 +325,22 @@ class InspectorApp(App[int]):
             text = "\n".join([*map(visible, problems[:most]), *more])
             self.notify(text, title=title, severity="warning", timeout=NOTES_SECONDS, markup=False)
 
-    def _tick(self) -> None:
+    async def _tick(self) -> None:
         """Bring what came to the screen, and play a recording on; nothing while the program is being left."""
-        self.keys.look()
-        if self._takes_records():
-            self.inbox.tick()
-            self.playback.tick()
-            if self.controller.connection is not None:
-                self.controller.connection.tick()
+        if self.keys.busy:
+            await self.keys.look()
+        if not self._takes_records():
+            return
+        self.inbox.tick()
+        self.playback.tick()
+        if self.controller.connection is not None:
+            self.controller.connection.tick()
+        if not self._ahead.done or self.garbage.noticeable:
             idle = self.controller.resting and not (self.inbox.waiting or self.keys.busy)
-            self._ahead.tick(idle)
-            self.garbage.tick(idle and len(self.screen_stack) == 1)
+            if not self._ahead.done:
+                self._ahead.tick(idle)
+            if self.garbage.noticeable:
+                self.garbage.tick(idle and len(self.screen_stack) == 1)
 
     def _takes_records(self) -> bool:
         """True if records are taken in: not while the program is being left, when widgets go one by one."""

@@ -10,6 +10,7 @@ import termios
 from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from operator import itemgetter
 from typing import Any, TextIO, cast
 
 from rich.cells import cell_len
@@ -234,6 +235,8 @@ class TerminalDriver(LinuxDriver):
 # ---- what is written to the terminal ----------------------------------------------------------------
 
 _OBEYED = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
+_TEXT = itemgetter(0)
+"""Of a segment."""
 _SHOWN = "�"
 """For each cell of what a terminal would obey."""
 
@@ -246,7 +249,7 @@ class ControlFilter(LineFilter):
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
         """Return the segments with nothing in them that a terminal obeys; their widths stay."""
-        if not _OBEYED.search("".join([text for text, _, _ in segments])):
+        if not _OBEYED.search("".join(map(_TEXT, segments))):
             return segments
         return [Segment(_harmless(text), style, control) for text, style, control in segments]
 

@@ -37,26 +37,22 @@ class ImportsAhead:
         self._packages, self._modules = deque(packages), deque[str]()
         self._first, self._prepare, self._clock = deque(first), deque(prepare), clock
         self._idle_since: float | None = None
-
-    @property
-    def done(self) -> bool:
+        self.done = not (self._first or self._packages or self._prepare)
         """True if there is nothing left."""
-        return not (self._first or self._packages or self._modules or self._prepare)
 
     def tick(self, idle: bool) -> None:
-        """Do one thing, if nobody has waited for anything for a while; called with each frame.
+        """Do one thing, if nobody has waited for anything for a while; called with each frame until all is done.
 
         Args:
             idle: Whether neither the engine nor the screen has anything to do now.
         """
-        if self.done:
-            return
         if not idle:
             self._idle_since = None
         elif self._idle_since is None:
             self._idle_since = self._clock()
         elif self._clock() - self._idle_since >= QUIET:
             self._next()
+            self.done = not (self._first or self._packages or self._modules or self._prepare)
 
     def _next(self) -> None:
         if self._first:
@@ -111,7 +107,8 @@ class Garbage:
     def __init__(self) -> None:
         self._began = 0.0
         self._idle_since: float | None = None
-        self._noticeable = False
+        self.noticeable = False
+        """True if a collection has been."""
 
     def __call__(self, phase: str, info: Mapping[str, int]) -> None:
         """Time a collection, as one of `gc.callbacks`."""
@@ -120,15 +117,15 @@ class Garbage:
         if phase == "start":
             self._began = time.perf_counter()
         else:
-            self._noticeable |= time.perf_counter() - self._began >= self.NOTICEABLE
+            self.noticeable |= time.perf_counter() - self._began >= self.NOTICEABLE
 
     def tick(self, idle: bool) -> None:
-        """Freeze what stays, where that is due; called with each frame.
+        """Freeze what stays, once nobody has waited for a while; called with each frame after a noticeable collection.
 
         Args:
             idle: Whether nobody waits, and nothing is open but the main screen.
         """
-        if not (idle and self._noticeable):
+        if not (idle and self.noticeable):
             self._idle_since = None
         elif self._idle_since is None:
             self._idle_since = time.perf_counter()
@@ -136,4 +133,4 @@ class Garbage:
             gc.collect()
             if len(gc.get_objects()) >= self.MANY:
                 gc.freeze()
-            self._noticeable = False
+            self.noticeable, self._idle_since = False, None

@@ -87,7 +87,8 @@ class Arrangement:
     def __init__(self, panels: Sequence[PanelPlace]) -> None:
         self.panels: tuple[PanelPlace, ...] = ()
         self.by_id: dict[str, PanelPlace] = {}
-        self._of: dict[Place, list[str]] = {place: [] for place in Place}
+        self.of: dict[Place, list[str]] = {place: [] for place in Place}
+        """Ids of the panels of each place."""
         self.add(*panels)
         self.text = panels[0].id
         self.first = next(panel.id for panel in panels if panel.place is Place.UPPER)
@@ -95,6 +96,8 @@ class Arrangement:
         self.current = self.text
         self.answer = self.first
         """The panel in the place of the answer."""
+        self.dialog = ""
+        """The tool's panel that an open dialog of the tool leaves in sight; empty for none."""
         self.enlarged = False
         self.alone = False
         """True if the text and the answer are shown alone."""
@@ -111,7 +114,7 @@ class Arrangement:
         self.panels += panels
         for panel in panels:
             self.by_id[panel.id] = panel
-            self._of[panel.place].append(panel.id)
+            self.of[panel.place].append(panel.id)
 
     def go(self, panel: str, layout: Layout) -> None:
         """Make a panel the current one, and the answer, unless it is the text, or has a place of its own."""
@@ -132,7 +135,7 @@ class Arrangement:
 
     def can_hide(self, panel: str) -> bool:
         """True if a panel can be hidden: one that is shown beside text and answer."""
-        return panel in (*self._of[Place.LOWER], *self._of[Place.STEPS])
+        return panel in (*self.of[Place.LOWER], *self.of[Place.STEPS])
 
     def hide(self, panel: str) -> None:
         """Hide a panel, and go back to the text; where it is the answer, to the first one."""
@@ -163,12 +166,8 @@ class Arrangement:
                 return frozenset({self.text, answer})
         if self.alone:
             return frozenset({self.text, answer})
-        beside = self.of(Place.STEPS) if tall or layout is Layout.GRID else []
-        return frozenset({self.text, answer, *({*self.of(Place.LOWER), *beside} - self.hidden)})
-
-    def of(self, place: Place) -> Sequence[str]:
-        """Ids of the panels of a place."""
-        return self._of[place]
+        beside = self.of[Place.STEPS] if tall or layout is Layout.GRID else []
+        return frozenset({self.text, answer, *({*self.of[Place.LOWER], *beside} - self.hidden)})
 
     def lines(self, layout: Layout, answer: str, covered: bool) -> frozenset[str]:
         """The panels that are one line each, where they are on screen: KV cache and time under another answer.
@@ -178,7 +177,7 @@ class Arrangement:
             answer: The panel in the place of the answer.
             covered: Whether a tool's own screen is over it.
         """
-        lower = self.of(Place.LOWER)
+        lower = self.of[Place.LOWER]
         roomy = layout is Layout.GRID and answer in (self.first, *lower) and not covered
         return (
             frozenset() if roomy or layout in (Layout.SINGLE, Layout.BESIDE) else frozenset(lower) - {answer}

@@ -104,7 +104,7 @@ class Everything:
         """What keys do on the screen on top."""
         where = self._main.table.titled(top.TOOL) if isinstance(top, ToolScreen) else _heading(top)
         for table in top.tables:
-            for action in table.actions if table.when(top) else ():
+            for action in table.actions if table.when is None or table.when(top) else ():
                 if action.label and action.run and top.offers(action) and action.id != "finder":
                     yield _findable(action, where, action.shown, partial(top.perform, action), stays=True)
 

@@ -7,7 +7,7 @@ from itertools import groupby
 
 from inspector.keys import KEYS, TABS, key_for, with_keys
 from inspector.main.actions import BRANCHING, LOOKING, SCREEN_TOOL, SETTING_UP, TRANSPORT
-from inspector.main.arrangement import PanelPlace, Place
+from inspector.main.arrangement import Arrangement, PanelPlace, Place
 from inspector.main.tool import Tool, ToolActions
 from inspector.session.controller import Controller
 from inspector.session.transport import REFUSED
@@ -15,6 +15,8 @@ from inspector.state.lockstep import LockstepSoFar
 from inspector.state.timeline import Phase, Timeline
 from inspector.widgets.actions import Action, ActionTable, Needs, Offered, refuse_doubles, section
 
+Context = tuple[ToolActions, ActionTable]
+"""Actions that hold for a while, and their owner."""
 _ASKING = Needs.ENGINE | Needs.SESSION
 OPENING = "A recording is being opened. Wait a moment"
 MOUSE = ActionTable(
@@ -80,6 +82,10 @@ class KeyTable:
 
     def __init__(self, tools: Sequence[Tool]) -> None:
         self.tools: Sequence[Tool] = ()
+        self.situations: dict[str, str] = {}
+        """The status line while a panel is the current one, by the id of its tool: see `Tool.situation`."""
+        self._contexts: Sequence[tuple[str, ActionTable]] = ()
+        """All of them, the topmost first, each with the id of its tool."""
         self._holding: dict[str, list[tuple[str, Action]]] = {tab: [] for tab in TABS}
         """The actions that hold in a tab, by its key, each with the id of its tool."""
         self._by_id: dict[str, tuple[Tool, Action]] = {}
@@ -102,6 +108,8 @@ class KeyTable:
         for tab, name in TABS.items():
             refuse_doubles(f"in the tab {name}", holding[tab])
         self.tools, self._holding = (*self.tools, *tools), holding
+        self.situations |= {tool.id: tool.situation for tool in tools}
+        self._contexts = [(tool.id, table) for tool in reversed(self.tools) for table in tool.contexts]
         self._by_id |= {each.id: (tool, each) for tool in tools for each in tool.actions}
         self._by_key = {
             tab: {key: each for _, each in held for key in each.names} for tab, held in holding.items()
@@ -120,14 +128,14 @@ class KeyTable:
     def __contains__(self, id: str) -> bool:
         return id in self._by_id
 
+    def get(self, id: str, otherwise: Action) -> Action:
+        """An action of the main screen's own; another one where there is none of the id."""
+        return self._by_id[id][1] if id in self._by_id else otherwise
+
     def holder(self, action: Action) -> Action | None:
         """The action that has a key of one that is about to be added, in a tab of that; None where they are free."""
         found = (self._by_key[tab].get(name) for tab in action.tabs or TABS for name in action.names)
         return next((each for each in found if each is not None), None)
-
-    def get(self, id: str, otherwise: Action) -> Action:
-        """An action of the main screen's own; another one where there is none of the id."""
-        return self._by_id[id][1] if id in self._by_id else otherwise
 
     @property
     def actions(self) -> list[Action]:
@@ -179,51 +187,77 @@ class KeyTable:
         """
         return next((tool.actions[0].label for tool in self.tools if tool.id == id), "")
 
-    def at(self, key: str, owners: Mapping[str, ToolActions], tab: str) -> Action | None:
-        """The action of a key now.
+    def contexts(
+        self, owners: Mapping[str, ToolActions], controller: Controller, arrangement: Arrangement
+    ) -> list[Context]:
+        """The contexts that hold now, the topmost first, each with its owner.
+
+        Args:
+            owners: The tools' actions.
+            controller: The session on the screen.
+            arrangement: What a person looks at.
+        """
+        timeline, held = controller.timeline, []
+        running = timeline.phase is Phase.RUNNING
+        for tool, table in self._contexts:
+            if (table.recorded and not timeline.recorded) or (table.running and not running):
+                continue
+            if table.panel in ("", arrangement.answer) and (table.when is None or table.when(owners[tool])):
+                held.append((owners[tool], table))
+        return held
+
+    def at(self, key: str, tab: str, contexts: Iterable[Context]) -> Action | None:
+        """The action of a key now; None where it has none.
 
         Args:
             key: As Textual names it.
-            owners: The tools' actions.
             tab: Key of the open one.
+            contexts: Those that hold.
         """
-        for level in self._contexts(owners):
-            for _, each in level:
+        for _, table in contexts:
+            for each in table.actions:
                 if each.run and key in each.names:
                     return each
         return self._by_key[tab].get(key)
 
-    def now(self, id: str, owners: Mapping[str, ToolActions]) -> tuple[Offered, Offered]:
+    def now(
+        self, id: str, contexts: Iterable[Context], owners: Mapping[str, ToolActions]
+    ) -> tuple[Offered, Offered]:
         """The meaning of an action now, and its usual one, which says what it needs: each with its owner.
 
         Args:
             id: Of the action.
+            contexts: Those that hold.
             owners: The tools' actions.
+
+        Raises:
+            KeyError: There is none.
         """
         usual = (owners[self._by_id[id][0].id], self._by_id[id][1]) if id in self._by_id else None
-        for level in self._contexts(owners):
-            for owner, each in level:
+        for owner, table in contexts:
+            for each in table.actions:
                 if each.run and each.id == id:
                     return (owner, each), usual or (owner, each)
         if usual is None:
             raise KeyError(id)
         return usual, usual
 
-    def levels(self, owners: Mapping[str, ToolActions], tab: str) -> Iterator[list[Offered]]:
+    def levels(
+        self,
+        tab: str,
+        contexts: Iterable[Context],
+        owners: Mapping[str, ToolActions],
+    ) -> Iterator[list[Offered]]:
         """The actions that hold now, the topmost first: the contexts, and under them the main screen's own.
 
         Args:
-            owners: The tools' actions.
             tab: Key of the open one.
+            contexts: Those that hold.
+            owners: The tools' actions.
         """
-        yield from self._contexts(owners)
+        for owner, table in contexts:
+            yield [(owner, each) for each in table.actions]
         yield [(owners[tool], each) for tool, each in self._holding[tab]]
-
-    def _contexts(self, owners: Mapping[str, ToolActions]) -> Iterator[list[Offered]]:
-        for tool in reversed(self.tools):
-            for table in tool.contexts:
-                if table.when(own := owners[tool.id]):
-                    yield [(own, each) for each in table.actions]
 
 
 # ---- refusals ---------------------------------------------------------------------------------
@@ -235,13 +269,13 @@ def available(action: Action, controller: Controller) -> bool:
         return False
     if Needs.MODEL in action.needs and controller.timeline.facts is None and not action.refusal:
         return False
-    if lacking(action, controller):
-        return False
-    return _has_distribution(action, controller)
+    return not lacking(action, controller) and _has_distribution(action, controller)
 
 
 def lacking(action: Action, controller: Controller) -> str:
     """Why the model that is looked at has nothing of what an action shows, with advice; empty where it may have."""
+    if action.lacks is None:
+        return ""
     timeline = controller.timeline
     looked = timeline.of(LockstepSoFar).looked
     facts = timeline.facts if looked is None else looked.facts
@@ -260,7 +294,7 @@ def refusal(action: Action, controller: Controller, own: ToolActions) -> str:
         return OPENING
     if controller.away and (action.needs & _ASKING or action.moves) and not controller.transport.recorded:
         return controller.away
-    if lacks := lacking(action, controller):
+    if action.lacks is not None and (lacks := lacking(action, controller)):
         return lacks
     if Needs.ENGINE in action.needs and controller.transport.recorded and not action.recorded(own):
         return controller.transport.bound or with_keys(REFUSED)

@@ -24,7 +24,6 @@ from inspector.main.division import (
     lined,
     moved,
 )
-from inspector.main.tool import ToolActions
 
 BELOW, BELOW_LOW = 16, 12
 """Lines of the panels below; the latter on a low terminal."""
@@ -44,17 +43,16 @@ class PanelLayout:
     Args:
         screen: Its panels have the ids of the arrangement; `opening` takes the place of the text while there is none.
         arrangement: What a person looked at last.
-        actions: The tools' actions by id: one may have a dialog open that leaves its panel in sight.
     """
 
-    def __init__(
-        self, screen: Screen[None], arrangement: Arrangement, actions: Mapping[str, ToolActions]
-    ) -> None:
+    def __init__(self, screen: Screen[None], arrangement: Arrangement) -> None:
         self.arrangement = arrangement
         self.sizes: dict[str, int] = {}
         """Of the dividers that were moved: `config.preferences.SIZES`."""
-        self._screen, self._actions = screen, actions
+        self._screen = screen
         self._arranged: tuple[object, ...] | None = None
+        self._about_text = False
+        """True if a lesson is about the text."""
         self.covered: Callable[[], bool] = lambda: False
         """True if a tool's own screen lies over the answer."""
         self.waiting = True
@@ -72,28 +70,19 @@ class PanelLayout:
         """The panel in the place of the answer: that of an open dialog comes first. Under a tool's own screen KV cache
         and time are a line each, whichever of them was the answer."""
         arrangement, own = self.arrangement, self.arrangement.answer
-        if (self.waiting and own != OF_NO_TEXT) or (self.covered() and own in arrangement.of(Place.LOWER)):
+        if (self.waiting and own != OF_NO_TEXT) or (own in arrangement.of[Place.LOWER] and self.covered()):
             own = ""
-        return self._in_dialog or own or arrangement.first
-
-    @property
-    def _in_dialog(self) -> str | None:
-        return next((id for id, each in self._actions.items() if each.in_dialog), None)
-
-    @property
-    def _of_text(self) -> bool:
-        """True if a lesson is about the text."""
-        return self._screen.query_one(f"#{self.arrangement.text}").has_class("-spot")
+        return arrangement.dialog or own or arrangement.first
 
     @property
     def shown(self) -> frozenset[str]:
         """Ids of the panels that are, or are about to be, on screen: none that the dialog of a panel lies over."""
         arrangement, now = self.arrangement, self.now
         shown = arrangement.shown(now, self.answer, self._screen.app.size.height >= TALL)
-        if self._in_dialog is None:
+        if not arrangement.dialog:
             return shown
-        beside = arrangement.of(Place.STEPS) if now is not Layout.GRID else []
-        return shown - {*arrangement.of(Place.LOWER), *beside}
+        beside = arrangement.of[Place.STEPS] if now is not Layout.GRID else []
+        return shown - {*arrangement.of[Place.LOWER], *beside}
 
     @property
     def answer_area(self) -> Region:
@@ -106,30 +95,32 @@ class PanelLayout:
         under = (
             0
             if self.arrangement.alone
-            else len({*self.arrangement.of(Place.LOWER)} - self.arrangement.hidden - {self.answer})
+            else len({*self.arrangement.of[Place.LOWER]} - self.arrangement.hidden - {self.answer})
         )
         return Region(text.right, top, max(1, width - text.right), max(1, height - top - 2 - under))
 
     def apply(self) -> None:
         """Arrange the panels where anything about that changed, and focus the current one."""
-        sizes, trying = frozenset(self.sizes.items()), self._in_dialog is not None
+        arrangement, layout, shown = self.arrangement, self.now, self.shown
+        sizes, trying = frozenset(self.sizes.items()), bool(arrangement.dialog)
+        about_text = self._screen.query_one(f"#{arrangement.text}").has_class("-spot")
         arranged = (
-            self.now,
-            self.shown,
+            layout,
+            shown,
             self.waiting,
             trying,
             self._area.size,
             sizes,
-            self.arrangement.alone,
+            arrangement.alone,
             self.lines,
-            self._of_text,
+            about_text,
             self.covered(),
         )
         if arranged != self._arranged:
-            self._arranged = arranged
-            self._place(self.now, self.shown, trying)
-        current, focused = self.arrangement.current, self._screen.focused
-        name = "opening" if self.waiting and current == self.arrangement.text else current
+            self._arranged, self._about_text = arranged, about_text
+            self._place(layout, shown, trying)
+        current, focused = arrangement.current, self._screen.focused
+        name = "opening" if self.waiting and current == arrangement.text else current
         if focused is None or focused.id != name:
             self._screen.set_focus(self._screen.query_one(f"#{name}"), scroll_visible=False)
 
@@ -194,7 +185,7 @@ class PanelLayout:
         right = [answer, *self._placed(Place.LOWER, shown - {answer})]
         lines = sizes.get("below", BELOW if self._screen.app.size.height >= TALL else BELOW_LOW)
         room = self._room
-        most = max(2, room - (room // 2 if self._of_text else LEAST_LINES))
+        most = max(2, room - (room // 2 if self._about_text else LEAST_LINES))
         below, share = max(2, min(lines, most)), sizes.get("left", HALF)
         if self.lines:
             return lined(left, answer, right[1:], below, share)
@@ -248,7 +239,7 @@ class PanelLayout:
 
     def divider_at(self, x: int, y: int) -> str:
         """The divider under a cell of the screen, empty for none."""
-        if self.now not in (Layout.GRID, Layout.STACK, Layout.BESIDE) or self._in_dialog is not None:
+        if self.now not in (Layout.GRID, Layout.STACK, Layout.BESIDE) or self.arrangement.dialog:
             return ""
         found = divider_at(x, y, self._regions(), self._area, self.now is Layout.STACK)
         return found if found == "left" or found in self._present() else ""
@@ -270,7 +261,7 @@ class PanelLayout:
     def nudge(self, across: int, down: int) -> bool:
         """Move the divider at the current panel by so many steps; returns whether there is one."""
         area, text = self._area, self._regions().get(self.arrangement.text)
-        if text is None or self._in_dialog is not None:
+        if text is None or self.arrangement.dialog:
             return False
         if across:
             divider = "left" if text.right < area.right else ""
@@ -320,7 +311,7 @@ class PanelLayout:
             return {"below": under, **last} if under else {}
         if self.now is Layout.STACK and self.answer in regions:
             present = {"candidates": regions[self.answer].height}
-            for id in {*self.arrangement.of(Place.STEPS)} & {*regions} - {self.answer}:
+            for id in {*self.arrangement.of[Place.STEPS]} & {*regions} - {self.answer}:
                 present["lower"] = regions[id].height
             return present
         return {}

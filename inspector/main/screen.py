@@ -8,12 +8,14 @@ from functools import partial
 from typing import Any, TypeVar, cast
 
 from textual import events, on
+from textual.actions import SkipAction
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingsMap
 from textual.content import Content
 from textual.geometry import Region, Size
 from textual.message import Message
 from textual.screen import Screen
+from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import Static
 
@@ -56,7 +58,8 @@ from inspector.session.client import Severity
 from inspector.session.controller import Controller
 from inspector.session.playback import Playback
 from inspector.session.setup import PACES
-from inspector.state.timeline import TO_PREDICT
+from inspector.state.lockstep import LockstepSoFar
+from inspector.state.timeline import TO_PREDICT, Phase
 from inspector.widgets.actions import Action, Hint, KeyedScreen, KeyLine, bindings_of, hints_of
 from inspector.widgets.canvas import Canvas
 from inspector.widgets.inks import Inked
@@ -96,12 +99,12 @@ class MainScreen(KeyedScreen[None]):
         self.arrangement = Arrangement((*PANELS, *panels_of(tools)))
         self.actions: dict[str, ToolActions] = {}
         """State and actions of each tool, by its id."""
-        self._panel_layout = PanelLayout(self, self.arrangement, self.actions)
+        self._panel_layout = PanelLayout(self, self.arrangement)
         self._panel_layout.covered = lambda: self.tool_screen is not None
         self.host = ScreenHost(self, self.table, playback, self._panel_layout)
         self.actions.update({tool.id: tool.make(self.host) for tool in self.table.tools})
         self._hooked = self._with_hooks()
-        """By the name of a hook of `ToolActions` those that do something there: most don't."""
+        """By the name of a hook of `ToolActions` those that do something there, with their ids: most don't."""
         self.tab = next(iter(TABS))
         """Key of the open tab."""
         self._named = ""
@@ -111,36 +114,49 @@ class MainScreen(KeyedScreen[None]):
         self._view = self._last[self.tab]
         """Id of the action of the answer on show, when that was looked at last."""
         self._guide = CaptionGuide(self, self.host, self.table, self.actions)
+        self.status = StatusLine(id="status")
+        self._header = HeaderLine(id="header")
         self._text = TextPanel(id="text", classes="panel")
+        self._candidates = CandidatesPanel(id="candidates", classes="panel")
+        self._steps = StepsPanel(id="steps", classes="panel")
+        self._kv = KVPanel(id="kv", classes="panel")
+        self._timing = TimingPanel(id="timing", classes="panel")
         self._remembered = remembered or Remembered(Preferences())
         self._begin(self._remembered.values)
         self._bindings = BindingsMap(self._bound())
-        self._stale = self._expects = self._highlights = False
+        self._stale = self._highlights = False
+        self._expects: Timer | None = None
+        """Has everything shown again where the records that are expected don't."""
+        self._framed: tuple[object, ...] | None = None
+        """What the frame was made from last (`_frame_reads`); None where it is to be made anew."""
+        self._shown: frozenset[str] = frozenset()
+        """Ids of the panels on screen, and whether one is shown at a time, as the frame was made last."""
+        self._single = False
         self._shown_at = 0.0
         """The time at which everything was shown last; the toolkit's seconds."""
         self._silent: frozenset[str] = frozenset()
         """Ids of the actions that aren't offered while somebody narrates."""
-        self._in_sight_since = 0.0
+        self.in_sight_since = 0.0
         """The time at which the screen over this one was left last; the toolkit's seconds."""
         self.narrator: Narrator | None = None
         """Whoever tells something beside the panels."""
 
     def compose(self) -> ComposeResult:
         self._begin_classes()
-        yield HeaderLine(id="header")
+        yield self._header
         yield TabLines(self.host.press, id="tabs")
         with PanelArea(self._panel_layout, self.host.room.dragged, self.host.room.let_go, id="panels"):
             yield OpeningPanel(id="opening", classes="panel")
             yield self._text
-            yield CandidatesPanel(id="candidates", classes="panel")
-            yield StepsPanel(id="steps", classes="panel")
-            yield KVPanel(id="kv", classes="panel")
-            yield TimingPanel(id="timing", classes="panel")
+            yield self._candidates
+            yield self._steps
+            yield self._kv
+            yield self._timing
             yield LearnPanel(self.table, id="learn", classes="panel")
             yield from map(_tool_panel, (tool for tool in self.table.tools if tool.panel is not None))
         yield CaptionLine(id="caption")
         yield NarrationCard()
-        yield StatusLine(id="status")
+        yield self.status
         yield KeyLine(id="keyline")
         yield Static(Content("This terminal is too small: {} columns by {} rows at least.".format(*MINIMUM)),
                      id="too-small")  # fmt: skip
@@ -162,15 +178,15 @@ class MainScreen(KeyedScreen[None]):
         self._bindings = BindingsMap(self._bound())
         self.changed()
 
-    def _with_hooks(self) -> dict[str, list[ToolActions]]:
-        """The tools whose class has its own method for a hook, by its name."""
+    def _with_hooks(self) -> dict[str, list[tuple[str, ToolActions]]]:
+        """The tools whose class has its own method for a hook, by its name, each with its id."""
         return {
             hook: [
-                each
-                for each in self.actions.values()
+                (id, each)
+                for id, each in self.actions.items()
                 if getattr(type(each), hook) is not getattr(ToolActions, hook)
             ]
-            for hook in ("show", "shown", "takes_alone", "pressed")
+            for hook in ("show", "shown", "takes_alone")
         }
 
     def _begin_classes(self) -> None:
@@ -183,8 +199,8 @@ class MainScreen(KeyedScreen[None]):
 
     def on_mount(self) -> None:
         """Arrange the panels before the first layout: each class that changes after it costs another one."""
-        for steps in self.query(StepsPanel):  # there is none where a signal ended the program before
-            steps.metric = self._text.metric
+        if self._steps.is_attached:  # it is not where a signal ended the program before
+            self._steps.metric = self._text.metric
         self.show()
 
     def _begin(self, begins: Preferences) -> None:
@@ -228,7 +244,12 @@ class MainScreen(KeyedScreen[None]):
             opened.follow()
 
     def changed(self) -> None:
-        """Have everything shown again: once, however often this is called before."""
+        """Have everything shown again, the frame too: once, however often this is called before."""
+        self._framed = None
+        self.show_soon()
+
+    def show_soon(self) -> None:
+        """Have everything shown again, the frame where it reads another thing: once, however often this is called."""
         if not self._stale:
             self._stale = True
             self.call_next(self._show_changes)
@@ -238,13 +259,8 @@ class MainScreen(KeyedScreen[None]):
 
         A step of a small model takes less than showing and painting that one is under way, which would hold it up.
         """
-        if not self._expects:
-            self._expects = True
-            self.set_timer(MOMENT, self._show_expected)
-
-    def _show_expected(self) -> None:
-        if self._expects:
-            self.changed()
+        if self._expects is None:
+            self._expects = self.set_timer(MOMENT, self.show_soon)
 
     def _show_changes(self) -> None:
         """Show everything, unless it was since that was asked for."""
@@ -252,64 +268,108 @@ class MainScreen(KeyedScreen[None]):
             self.show()
 
     def show(self) -> None:
-        """Show everything, now."""
-        self._stale = self._expects = False
+        """Show everything, now: the readings, and the frame around them where what that reads has changed."""
+        self._stale = False
+        if self._expects is not None:
+            self._expects.stop()
+            self._expects = None
         self._shown_at = Message().time
         if self._pruning or not self.is_attached:
             return  # the program is being left, and the panels are going
-        timeline, setup = self.controller.timeline, self.controller.setup
-        told = self._narrate()
+        timeline, setup, layout = self.controller.timeline, self.controller.setup, self._panel_layout
+        # as most of the time nobody narrates: nothing of it is looked at again with each frame
+        told = self._narrate() if self.narrator is not None or self.has_class("-narrated") else None
         connection = self.controller.connection
-        self.query_one(HeaderLine).show(timeline, setup.settings, connection.away if connection else "")
-        self._panel_layout.waiting = timeline.prompts.opened is None  # there is no text yet
-        if self._panel_layout.waiting:
+        self._header.show(timeline, setup.settings, connection.away if connection else "")
+        layout.waiting = timeline.prompts.opened is None  # there is no text yet
+        if layout.waiting:
             self.query_one(OpeningPanel).show(timeline, setup)
-        if timeline.facts is not None:
-            self.panel(TimingPanel).kept_bytes = setup.load.kept_logits_bytes(timeline.facts.vocabulary)
-        self.host.colour()
-        self.panel(TextPanel).show(timeline)
-        self.panel(CandidatesPanel).show(timeline)
-        self.panel(StepsPanel).show(timeline, asks="learn" not in self._panel_layout.shown)
-        self.panel(KVPanel).show(timeline)
-        self.panel(TimingPanel).show(timeline)
-        for actions in self._hooked["show"]:
-            actions.show()
-        caption = "" if timeline.conceals("captions") else self.host.caption
-        self.query_one(CaptionLine).put(caption, self.controller.transport.captioned)
+        changed = told is not None or self._frame_reads() != self._framed
+        if changed:
+            self._single, self._shown = layout.now is Layout.SINGLE, layout.shown
+            if timeline.facts is not None:
+                self._timing.kept_bytes = setup.load.kept_logits_bytes(timeline.facts.vocabulary)
+        if self._text.metric == INSIDE:
+            self.host.colour()
+        self._text.show(timeline)
+        self._candidates.show(timeline)
+        self._steps.show(timeline, asks="learn" not in self._shown)
+        self._kv.show(timeline)
+        self._timing.show(timeline)
+        for id, tool in self._hooked["show"]:
+            if changed or tool.awake or id in self._shown:
+                tool.show()
+        if changed or timeline.recorded or self.controller.transport.recorded:  # else nobody wrote captions
+            caption = "" if timeline.conceals("captions") else self.host.caption
+            self.query_one(CaptionLine).put(caption, self.controller.transport.captioned)
         self._show_status(told)
+        if changed or self._frame_reads() != self._framed:  # a tool may have gone elsewhere
+            self._frame(told)
+        for id, tool in self._hooked["shown"]:
+            if changed or tool.awake or id in self._shown:
+                tool.shown()
+        if (opened := self.tool_screen) is not None:
+            opened.changed()
+
+    def _frame_reads(self) -> tuple[object, ...]:
+        """All that the frame follows from: the lines of tabs and keys, the tab, and the places of the panels.
+
+        What tools add to it by themselves, they tell with `Host.changed`.
+        """
+        controller, arrangement, layout, app = (
+            self.controller,
+            self.arrangement,
+            self._panel_layout,
+            self.app,
+        )
+        timeline, transport, phase = controller.timeline, controller.transport, controller.timeline.phase
+        lockstep = timeline.of(LockstepSoFar)
+        session = (
+            id(timeline), id(timeline.tree.branches), timeline.generation, timeline.recorded, timeline.facts,
+            timeline.trial is None, lockstep.opened, lockstep.looking, phase, controller.opening, transport,
+            None if phase in (Phase.READY, Phase.RUNNING) else transport.ready, controller.setup.load,
+        )  # fmt: skip
+        place = (
+            arrangement.current, arrangement.answer, arrangement.dialog, arrangement.enlarged, arrangement.alone,
+            arrangement.hidden, layout.waiting, layout.columns, tuple(layout.sizes.items()),
+        )  # fmt: skip
+        screen = (self.tab, self._view, app.size, app.screen, self.tool_screen, self.focused)
+        return session, place, screen, self.table.contexts(self.actions, controller, arrangement)
+
+    def _frame(self, told: Narration | None) -> None:
+        """Make the frame anew: the line of keys, the tab, and the places of the panels.
+
+        Args:
+            told: What somebody narrates; None for nothing.
+        """
         self._silent = self._silenced(told) if told is not None else frozenset()
         self._follow_view()
         self.query_one(KeyLine).show()
         self._panel_layout.apply()
-        self.query_one(TabLines).show(
-            self.tab, self.views, self.view, lambda each: available(each, self.controller)
-        )
-        for actions in self._hooked["shown"]:
-            actions.shown()
-        opened = self.tool_screen
-        if opened is not None:
-            opened.changed()
+        able = partial(available, controller=self.controller)
+        self.query_one(TabLines).show(self.tab, self.views, self.view, able)
+        self._framed = self._frame_reads() if told is None else None
 
     def _show_status(self, told: Narration | None) -> None:
         """Show the status line, which says what the highlighted candidate is taken by."""
-        arrangement, single = self.arrangement, self._panel_layout.now is Layout.SINGLE
-        said = next((tool.situation for tool in self.table.tools if tool.id == arrangement.current), "")
+        said = with_keys(self.table.situations.get(self.arrangement.current, ""))
         narrated = told.situation if told is not None else ""
-        candidate = self.panel(CandidatesPanel).candidate
-        where = arrangement.panel.name if single else self.controller.transport.whereabouts
-        self.status.show(self.controller, where, with_keys(said), candidate, narrated)
+        where = self.arrangement.panel.name if self._single else self.controller.transport.whereabouts
+        self.status.show(self.controller, where, said, self._candidates.candidate, narrated)
 
     def _show_highlighted(self) -> None:
         """Show what follows the highlighted candidate: its row, the status line, and the tools' panels."""
         self._highlights = False
         if self._stale or self._pruning or not self.is_attached:
             return  # everything is shown soon, or nothing any more
-        self.panel(CandidatesPanel).show(self.controller.timeline)
+        self._candidates.show(self.controller.timeline)
         self._show_status(self.narrator.narration() if self.narrator is not None else None)
-        for actions in self._hooked["show"]:
-            actions.show()
-        for actions in self._hooked["shown"]:
-            actions.shown()
+        for id, tool in self._hooked["show"]:
+            if tool.awake or id in self._shown:
+                tool.show()
+        for id, tool in self._hooked["shown"]:
+            if tool.awake or id in self._shown:
+                tool.shown()
 
     def replayed(self) -> None:
         """Show what a recording showed, and go where its caption points."""
@@ -324,16 +384,14 @@ class MainScreen(KeyedScreen[None]):
 
         A tool shows those by itself from which nothing else follows.
         """
-        for actions in self._hooked["takes_alone"]:
-            if actions.takes_alone(records):
+        for _, tool in self._hooked["takes_alone"]:
+            if tool.awake and tool.takes_alone(records):
                 return
         self.show()
 
     def _narrate(self) -> Narration | None:
         """Show what is told, and the panel that matters for it; the panels ask what they are to conceal."""
         told = self.narrator.narration() if self.narrator is not None else None
-        if told is None and not self.has_class("-narrated"):
-            return None  # as most of the time: nothing of it is looked at again with each frame
         self.query_one(NarrationCard).tell(told)
         self.set_class(told is not None, "-narrated")
         self._panel_layout.columns = told.room if told is not None else 0
@@ -344,7 +402,7 @@ class MainScreen(KeyedScreen[None]):
         timeline = self.controller.timeline
         timeline.concealed = told.hidden if told is not None else frozenset()
         timeline.concealed_as = told.hidden_as if told is not None else TO_PREDICT
-        bright = {"text", spot, *(id for id, each in self.actions.items() if each.in_dialog)}
+        bright = {"text", spot, self.arrangement.dialog}
         for panel in self.arrangement.panels:
             dim = spot in places and panel.id not in bright
             wanted = {"-spot": panel.id == spot, "-dim": dim}
@@ -364,11 +422,6 @@ class MainScreen(KeyedScreen[None]):
             if not told.keys.isdisjoint(each.names) or narrator.refuses(each)
         )
 
-    @property
-    def status(self) -> StatusLine:
-        """The status line."""
-        return self.query_one(StatusLine)
-
     def panel(self, kind: type[Panel]) -> Panel:
         """The panel of a class."""
         return self.query_one(kind)
@@ -383,15 +436,29 @@ class MainScreen(KeyedScreen[None]):
 
     def meaning(self, key: str) -> Action | None:
         """The action of a key now."""
-        return self.table.at(key, self.actions, self.tab)
+        return self.table.at(
+            key, self.tab, self.table.contexts(self.actions, self.controller, self.arrangement)
+        )
 
     def hints(self) -> Sequence[Hint]:
         """The hints for the line of keys now."""
+        contexts = self.table.contexts(self.actions, self.controller, self.arrangement)
         return hints_of(
-            self.table.levels(self.actions, self.tab),
+            self.table.levels(self.tab, contexts, self.actions),
             lambda each: each.id not in self._silent,
             lambda each: available(self.table.get(each.id, each), self.controller),
         )
+
+    async def action_press(self, key: str) -> None:
+        """Do what a key does now, or say why it can't be done.
+
+        Raises:
+            SkipAction: It does nothing here, and is left to what else may take it.
+        """
+        contexts = self.table.contexts(self.actions, self.controller, self.arrangement)
+        if (action := self.table.at(key, self.tab, contexts)) is None:
+            raise SkipAction
+        await self.do(action.id)
 
     async def do(self, id: str, instead: Callable[[], Awaitable[None] | None] | None = None) -> None:
         """Do what an action does, by its id, or say why it can't be done.
@@ -400,7 +467,8 @@ class MainScreen(KeyedScreen[None]):
             id: Of the action.
             instead: Done in its place, where it can be done now.
         """
-        (owner, action), (usual_owner, usual) = self.table.now(id, self.actions)
+        contexts = self.table.contexts(self.actions, self.controller, self.arrangement)
+        (owner, action), (usual_owner, usual) = self.table.now(id, contexts, self.actions)
         waits = self.narrator.refuses(usual) if self.narrator is not None else ""
         if refused := waits or refusal(usual, self.controller, usual_owner):
             self.host.answer(refused)
@@ -412,25 +480,26 @@ class MainScreen(KeyedScreen[None]):
             if self.view == id and instead is None:  # as in `open_tab`
                 self.host.answer()
                 return
-        for each in self._hooked["pressed"]:
-            each.pressed(id)
+        for each in self.actions.values():
+            if id in each.HEEDS:
+                each.pressed(id)
         run = instead or (partial(action.run, owner) if action.run is not None else None)
         if run is not None and (done := run()) is not None:
             await done
-        self._follow_view()
+        if self._frame_reads() != self._framed:
+            self._follow_view()
 
     async def perform(self, action: Action) -> None:
         """Do what an action does now, or say why it can't be done."""
         await self.do(action.id)
 
-    def refuses(self, key: str, typed: float) -> bool:
-        """True if a key is the one that quits, and was meant for what lay over this one, as the second of two is.
+    def refuses(self, key: str) -> bool:
+        """True if a key is the one that quits: typed before this screen was in sight again, it was meant for another.
 
         Args:
             key: As the toolkit names it.
-            typed: When it was typed, in the toolkit's seconds.
         """
-        if typed >= self._in_sight_since or key not in self.table["quit"].names:
+        if key not in self.table["quit"].names:
             return False
         self.host.answer(f"Press {key_for('quit')} once more to quit")
         return True
@@ -440,7 +509,7 @@ class MainScreen(KeyedScreen[None]):
     @property
     def tool_screen(self) -> ToolScreen[Any] | None:
         """The tool's own screen that is open; a dialog may lie over it."""
-        for each in reversed(self.app.screen_stack):
+        for each in self.app.screen_stack[:0:-1]:  # the first is this one
             if isinstance(each, ToolScreen) and not each.left:
                 return each
         return None
@@ -461,7 +530,8 @@ class MainScreen(KeyedScreen[None]):
         return [
             each
             for each in views
-            if each.offered(self.actions[self.table.tool(each.id).id]) and not lacking(each, self.controller)
+            if (each.offered is None or each.offered(self.actions[self.table.tool(each.id).id]))
+            and not lacking(each, self.controller)
         ]
 
     def _follow_view(self) -> None:
@@ -470,12 +540,11 @@ class MainScreen(KeyedScreen[None]):
             self._view = view
             if view in self.table and (tabs := self.table[view].tabs):
                 self.tab, self._last[tabs] = tabs, view
-        self._name_keys()
+        if self.tab != self._named:
+            self._name_keys()
 
     def _name_keys(self) -> None:
         """Have sentences name keys as they are reached from the open tab, those that stand there already, too."""
-        if self.tab == self._named:
-            return
         self._named = self.tab
         go_to(self.tab)
         for panel in self.query(Inked):
@@ -552,15 +621,15 @@ class MainScreen(KeyedScreen[None]):
 
     def on_screen_suspend(self) -> None:
         """Something lies over this one."""
-        self._in_sight_since = math.inf
+        self.in_sight_since = math.inf
 
     def on_screen_resume(self, event: events.ScreenResume) -> None:
         """Show what changed under the screen that was left; when the program begins, there was none.
 
         That screen may have moved the cursor.
         """
-        if self._in_sight_since == math.inf:
-            self._in_sight_since = event.time
+        if self.in_sight_since == math.inf:
+            self.in_sight_since = event.time
             self._stale = self._stale or self._shown_at < event.time
         if self._stale:
             self.call_next(self._show_changes)
@@ -643,7 +712,7 @@ class ScreenHost:
         self._screen.status.say(answer, self.controller.timeline.phase)
         if answer and (opened := self._screen.tool_screen) is not None:
             opened.say(answer)
-        self.changed()
+        self._screen.show_soon()
 
     def expect(self) -> None:
         """Take the answer to the last key back, and have everything shown again with what the engine tells soon."""

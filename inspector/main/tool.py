@@ -238,14 +238,19 @@ class PanelSpec:
 class ToolActions:
     """State and actions of a tool in one application. A tool without hooks of its own needs no more than this.
 
+    `show`, `shown` and `takes_alone` are called while its panel is on screen or the tool is awake; the first two also
+    whenever something else than the readings has changed: the path, the model, the phase, what is on screen.
+
     Args:
         host: The main screen.
     """
 
-    in_dialog = False
-    """True if a dialog of the tool is open that leaves its panel in sight."""
+    HEEDS: ClassVar[tuple[str, ...]] = ()
+    """Ids of the actions of the main screen before which `pressed` is called."""
 
     def __init__(self, host: Host) -> None:
+        self.awake = False
+        """True if it hears of each change though no panel of its own is on screen."""
         self.host = host
         self.controller = host.controller
         """The session on the screen."""
@@ -298,8 +303,12 @@ class ToolActions:
     def point(self, *place: int) -> None:
         """Choose what its own screen shows: a layer, or a layer and a head, counted from 1; a strength; a step."""
 
-    def pressed(self, key: str) -> None:
-        """A key of the main screen is about to do what it does."""
+    def pressed(self, id: str) -> None:
+        """An action of the main screen that it heeds is about to be done.
+
+        Args:
+            id: Of the action.
+        """
 
     def hear(self, message: ToolMessage) -> None:
         """Take in what the tool's panel says."""

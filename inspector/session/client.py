@@ -301,7 +301,7 @@ class RecordInbox:
         open: Callable[[], bool],
         soon: Callable[[Callable[[], None]], object],
     ) -> None:
-        self._receive, self._show, self._open, self._soon = receive, show, open, soon
+        self._receive, self.show, self._open, self._soon = receive, show, open, soon
         self.adopt: Callable[[Command], None] = lambda command: None
         """Takes in a command of another client of the engine, which was carried out."""
         self.waiting: deque[Record | Command] = deque()
@@ -336,4 +336,4 @@ class RecordInbox:
                     continue
                 taken.append(record)
                 self._receive(record)
-            self._show(taken)
+            self.show(taken)

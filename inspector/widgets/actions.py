@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeVar, cast
 
 from rich.cells import cell_len
 from textual import events
+from textual.actions import SkipAction
 from textual.binding import Binding
 from textual.content import Content
 from textual.style import Style
@@ -77,11 +78,11 @@ class Action:
     view: str = ""
     """Of one of the main screen that shows an answer to the question of its tab: its word in the line under the tabs.
     `…` at the end says that it asks for something first."""
-    offered: Callable[[Any], bool] = field(default=lambda own: True)
-    """True if the line under the tabs has that word now, given the owner."""
-    lacks: Callable[[ModelFacts], str] = field(default=lambda facts: "")
+    offered: Callable[[Any], bool] | None = None
+    """True if the line under the tabs has that word now, given the owner; None where it always has."""
+    lacks: Callable[[ModelFacts], str] | None = None
     """Why a model has nothing of what it shows, and what has, given the model's facts; empty where it may have some.
-    `{modules}` in it is the key of that action."""
+    `{modules}` in it is the key of that action. None where every model has some."""
     keys: str = ""
     """As `KEYS` has them, of a tool from outside, which is not in that table, and of a note."""
     tab: str = "1"
@@ -197,8 +198,14 @@ class ActionTable:
     actions: tuple[Action, ...]
     text: str = ""
     """What the help says besides."""
-    when: Callable[[Any], bool] = field(default=lambda own: True)
-    """True if they hold now, given the owner."""
+    when: Callable[[Any], bool] | None = None
+    """True if they hold now, given the owner; None where nothing but what follows decides that."""
+    panel: str = ""
+    """Id of the panel in the place of the answer where they may hold; empty for any."""
+    recorded: bool = False
+    """True if they hold only while a recording is shown."""
+    running: bool = False
+    """True if they hold only during a run."""
     priority: bool = False
     """True if all of them come before what their keys mean to the widget that has the focus."""
     told: bool = True
@@ -527,14 +534,15 @@ class KeyedScreen(LaidOutOnce[Result]):
         """Do something, or say why it can't be done."""
         raise NotImplementedError
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """A key that does nothing here is left to what else may take it."""
-        return action != "press" or self.meaning(str(parameters[0])) is not None
-
     async def action_press(self, key: str) -> None:
-        """Do what a key does now."""
-        if (action := self.meaning(key)) is not None:
-            await self.perform(action)
+        """Do what a key does now.
+
+        Raises:
+            SkipAction: It does nothing here, and is left to what else may take it.
+        """
+        if (action := self.meaning(key)) is None:
+            raise SkipAction
+        await self.perform(action)
 
     def on_click(self, event: events.Click) -> None:
         """A key that is written somewhere is pressed by a click on it."""

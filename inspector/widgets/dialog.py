@@ -72,8 +72,8 @@ class Dialog(ModalScreen[Result], Overlay[Result]):
     @on(Button.Pressed)
     async def _pressed(self, message: Button.Pressed) -> None:
         """A button does what the action does that it stands for."""
-        if isinstance(message.button, ActionButton):
-            await self.action_press(message.button.key)
+        if isinstance(message.button, ActionButton) and (action := self.meaning(message.button.key)):
+            await self.perform(action)
 
 
 class ActionButton(Button):

@@ -14,6 +14,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from textual import events
@@ -39,7 +40,7 @@ class KeysInOrder:
         self._app, self._hand_on = app, hand_on
         self._waiting: deque[events.Event] = deque()
         self._way: deque[DOMNode] = deque()
-        """The nodes that the key which is under way has yet to pass."""
+        """The nodes that the key which is under way has yet to pass, the application at the end."""
         self._at: DOMNode | None = None
         """In whose queue it is followed; None while nothing is under way, or in the application's."""
         self._opened: Overlay[Any] | None = None
@@ -48,13 +49,10 @@ class KeysInOrder:
         """Counts the keys that were followed: a callback of an earlier one is late."""
         self.typed = 0.0
         """When the key that was handed on last was typed, in the toolkit's seconds."""
-        self._since: float | None = None
-        """When what is under way began; None while nothing is."""
-
-    @property
-    def busy(self) -> bool:
+        self.busy = False
         """True if a key is under way, or waits for one that is."""
-        return self._since is not None
+        self._since = 0.0
+        """When what is under way began."""
 
     async def take(self, event: events.Event) -> None:
         """Hand on a key or a pasted text, once its turn has come.
@@ -63,54 +61,52 @@ class KeysInOrder:
             event: As the terminal's driver sent it.
         """
         self._waiting.append(event)
-        if self._since is None:
+        if not self.busy:
             await self._next()
 
-    def look(self) -> None:
-        """Go on where a node went away with what was in its queue; called with each frame."""
-        if self._since is None:
-            return
+    async def look(self) -> None:
+        """Go on where a node went away with what was in its queue; called with each frame while a key is under way."""
         if self._at is not None and not (self._at.is_running and self._at.is_attached):
-            self._hop(self._turn)
+            await self._hop(self._turn)
         elif time.monotonic() - self._since > PATIENCE:
-            self._way.clear()
-            self._hop(self._turn)
+            self._way = deque([self._app])
+            await self._hop(self._turn)
 
     async def _next(self) -> None:
-        self._since = None
-        if not self._waiting:
+        """Hand on what was typed next, and follow it; or wait until the screen on top has its widgets."""
+        self.busy = bool(self._waiting)
+        if not self.busy:
             return
+        self._turn += 1
         top = self._app.screen
         if isinstance(top, Overlay) and not top.takes_keys and self._opened is not top:
+            way: list[DOMNode] = [top]
             self._opened = top
-            self._follow([top])
-            return
-        event, self._opened = self._waiting.popleft(), None
-        self.typed, event.time = (
-            event.time,
-            Message().time,
-        )  # a screen that is shown again heeds nothing older
-        way = [node for node in (self._app.focused or top).ancestors_with_self if node is not self._app]
-        self._since = time.monotonic()  # busy while it is handed on, too
-        await self._hand_on(event)
-        self._follow(way)
-
-    def _follow(self, way: list[DOMNode]) -> None:
-        self._turn += 1
+        else:
+            event, self._opened = self._waiting.popleft(), None
+            self.typed, event.time = (
+                event.time,
+                Message().time,
+            )  # a screen that is shown again heeds nothing older
+            way = (self._app.focused or top).ancestors_with_self
+            self._since = time.monotonic()
+            await self._hand_on(event)
         self._way, self._since = deque(way), time.monotonic()
-        self._hop(self._turn)
+        if self._app not in self._way:
+            self._way.append(self._app)
+        await self._hop(self._turn)
 
-    def _hop(self, turn: int) -> None:
-        """Wait behind the key in the next queue on its way; at the end of the way it is the next key's turn."""
+    async def _hop(self, turn: int) -> None:
+        """Wait behind the key in the next queue on its way; at the end of the way it is the next key's turn.
+
+        Args:
+            turn: That of the key.
+        """
         if turn != self._turn:
             return
         while self._way:
-            self._at = node = self._way.popleft()
-            if node.post_message(events.Callback(callback=lambda: self._hop(turn))):
+            node = self._way.popleft()
+            self._at = node if node is not self._app else None
+            if node.post_message(events.Callback(callback=partial(self._hop, turn))):
                 return
-        self._at = None
-        self._app.post_message(events.Callback(callback=lambda: self._done(turn)))
-
-    async def _done(self, turn: int) -> None:
-        if turn == self._turn:
-            await self._next()
+        await self._next()

@@ -229,12 +229,12 @@ class Overlay(KeyedScreen[Result]):
 
     def meaning(self, key: str) -> Action | None:
         """What a key does now; None where it does nothing here."""
-        found = (table.at(key) for table in self.tables if table.when(self))
+        found = (table.at(key) for table in self.tables if table.when is None or table.when(self))
         return next((action for action in found if action is not None and action.run is not None), None)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Keys mean something while the widgets are there."""
-        return self.is_mounted and not self.left and super().check_action(action, parameters)
+        return self.is_mounted and not self.left
 
     def offers(self, action: Action) -> bool:
         """True if an action is offered now, in the line of keys and in the finder."""
@@ -242,8 +242,8 @@ class Overlay(KeyedScreen[Result]):
 
     def hints(self) -> Sequence[Hint]:
         """What the line of keys would have now."""
-        levels = ([(self, each) for each in table.actions] for table in self.tables if table.when(self))
-        return hints_of(levels, self.offers)
+        tables = (table for table in self.tables if table.when is None or table.when(self))
+        return hints_of(([(self, each) for each in table.actions] for table in tables), self.offers)
 
     async def perform(self, action: Action) -> None:
         """Do something."""

@@ -181,7 +181,7 @@ class Rig:
         for command in answered:
             if command.id in client.requests:
                 shown += self._take_in(Ended(command.kind, request=command.id))
-        self.app.inbox._show(shown)
+        self.app.inbox.show(shown)
         await self.pilot.pause()
 
     def _take_in(self, record: Record) -> list[Record]:

@@ -76,6 +76,7 @@ class LessonActions(ToolActions):
         begin = 0 if present and beat is None else beat
         self._wanted: tuple[Listed, int | None] | None = (first, begin) if first is not None else None
         """A lesson that waits for its model or its recording, and the beat to begin with."""
+        self.awake = first is not None
         self.play: LessonPlay | None = None
         self.course = course
         """The place of the lesson under way in the course that it is taken in; None for a lesson alone."""
@@ -121,7 +122,7 @@ class LessonActions(ToolActions):
             course: Its place in the course that it is taken in; None for a lesson alone.
         """
         self.leave()
-        self._wanted, self.course = (listed, beat), course
+        self._wanted, self.course, self.awake = (listed, beat), course, True
         setup, playback = self.controller.setup, self.host.playback
         if self._recorded and playback is not None:
             if playback.path != listed.trace:
@@ -160,7 +161,7 @@ class LessonActions(ToolActions):
 
     def leave(self) -> None:
         """End the lesson: the session is where the lesson found it, and what the lesson added stays in the tree."""
-        self._wanted = self.course = None
+        self._wanted, self.course, self.awake = None, None, False
         if self.play is None:
             return
         self.play.close()

@@ -37,6 +37,7 @@ class LookAheadActions(ToolActions):
         """Ask what might come after the candidates, where they are on screen."""
         panel = self.host.panel(CandidatesPanel)
         panel.ahead = self.lines
+        self.awake = self.lines.on or bool(self._client.of(LookAhead))
         if self.ask(panel.wanted if self.lines.on and panel.display else ()):
             panel.redraw()
 
@@ -77,6 +78,7 @@ class LookAheadActions(ToolActions):
     def switch(self) -> None:
         """Show what might come, or don't any more."""
         self.lines.switch()
+        self.awake = True
         there = (
             "" if self.host.panel(CandidatesPanel).display else f"Press {key_for('candidates')} to see it. "
         )

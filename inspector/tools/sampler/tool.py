@@ -105,8 +105,9 @@ class SamplerActions(ToolActions):
         from inspector.tools.sampler.dialog import SamplingDialog
 
         timeline, setup, trial = self.timeline, self.controller.setup, self.timeline.trial
-        self._asks = True
-        self.in_dialog, self._slot = self.controller.stepping, None if timeline.following else timeline.slot
+        self._asks = self.awake = True
+        self._slot = None if timeline.following else timeline.slot
+        self.host.arrangement.dialog = SAMPLER.id if self.controller.stepping else ""
         dialog = SamplingDialog(
             trial.settings if trial is not None else setup.settings,
             timeline.facts.vocabulary if timeline.facts else None,
@@ -198,7 +199,8 @@ class SamplerActions(ToolActions):
         if self.turning and not (self.can_turn and not self._lesson_applies):
             queries.try_out(timeline, None)  # a run began, say, or the panel was left
             self.host.changed()
-        queries.watching = self.in_dialog or SAMPLER.id in self.host.shown
+        arrangement = self.host.arrangement
+        queries.watching = arrangement.dialog == SAMPLER.id or SAMPLER.id in self.host.shown
         if queries.watching:
             queries.ask(timeline)
             second = None if self._asks else self._of_second()
@@ -256,7 +258,8 @@ class SamplerActions(ToolActions):
 
     def _end(self, settings: Settings | None) -> None:
         """Apply the settings; or, where they were discarded, restore those before and the selected slot."""
-        self._asks = self.in_dialog = False
+        self._asks = self.awake = False
+        self.host.arrangement.dialog = ""
         if settings is not None and not self.controller.transport.recorded:
             self.controller.setup.apply(settings)
             self.host.answer()
@@ -293,7 +296,7 @@ TURNING = ActionTable(
               "run these keys set its pace.", lambda own, by: own.turn(by), hint="temperature", worth=11,
               place=25, needs=Needs.DISTRIBUTION | Needs.SESSION),
     ),
-    when=lambda own: own.can_turn,
+    when=lambda own: own.can_turn, panel="sampler",
 )  # fmt: skip
 TURNED = ActionTable(
     "While the temperature is turned",
@@ -304,7 +307,7 @@ TURNED = ActionTable(
         Action("stop", help="Discard it; everything is as it was.", hint="discard", worth=12, place=55),
         Action("sampling", help="Open the form of all settings with it."),
     ),
-    when=lambda own: own.turning and own.can_turn,
+    when=lambda own: own.turning and own.can_turn, panel="sampler",
 )  # fmt: skip
 SAMPLER = Tool(
     "sampler",

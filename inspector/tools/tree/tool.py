@@ -28,6 +28,8 @@ _LABEL = 24
 class TreeActions(ToolActions):
     """Goes through the tree and writes on it."""
 
+    HEEDS = ("tip",)
+
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self.marking = Marking(host.controller, host.answer)
@@ -48,10 +50,9 @@ class TreeActions(ToolActions):
         if TREE.id in self.host.shown or not panel.follows(self.timeline):
             panel.show(self.timeline)
 
-    def pressed(self, key: str) -> None:
+    def pressed(self, id: str) -> None:
         """The key that follows the tip does so in the tree too, wherever the person is."""
-        if key == "tip":
-            self.panel.to_tip()
+        self.panel.to_tip()
 
     # ---- the cursor -------------------------------------------------------------------------
 
@@ -274,7 +275,7 @@ TREE_PANEL = ActionTable(
         Action("delete", hint="delete", worth=10, place=120),
         Action("undo", hint="undo", worth=7, place=130),
     ),
-    when=lambda own: own.is_current,
+    when=lambda own: own.is_current, panel="tree",
 )  # fmt: skip
 """The meaning of keys while the panel is the current one."""
 TREE = Tool(
