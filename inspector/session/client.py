@@ -8,7 +8,7 @@ from time import perf_counter
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from engine import protocol
-from engine.protocol import Command, Ended, Failure, Record, Run
+from engine.protocol import Command, Ended, Failure, Loading, Record, Run, ends_model
 from engine.timing import drawing
 from inspector.state.timeline import Timeline
 
@@ -161,6 +161,8 @@ class EngineClient:
         """What was sent and has not ended, by the id of the command, in the order in which it was sent."""
         self._listeners: dict[Callable[[Record], None], tuple[type[Record], ...]] = {}
         """Each with the classes of records that it is called with; none for all."""
+        self._by_class: dict[type[Record], tuple[Callable[[Record], None], ...]] = {}
+        """Those that a record is given to, by its class, as far as one of it came."""
         self.runs: Callable[[], bool] = lambda: False
         """Tells whether something goes on by itself: a run of the engine, or a recording that plays."""
 
@@ -172,17 +174,22 @@ class EngineClient:
         if request is not None and isinstance(record, request.hides):
             request.take(record)
             return
-        if self.timeline.facts is not None and protocol.ends_model(record):
+        if isinstance(record, Loading | Failure) and self.timeline.facts is not None and ends_model(record):
             self.timeline = Timeline()
+            self.note_running()
         self.timeline.apply(record)
-        if request is not None and isinstance(record, Ended):
-            del self.requests[record.request]
-        self.note_running()
         if request is not None:
+            if isinstance(record, Ended):
+                del self.requests[record.request]
+                if isinstance(request.command, Run):
+                    self.note_running()
             request.take(record)
-        for listener, kinds in tuple(self._listeners.items()):  # a screen that is left takes its own away
-            if not kinds or isinstance(record, kinds):
-                listener(record)
+        kind = type(record)
+        if (listeners := self._by_class.get(kind)) is None:
+            listeners = tuple(each for each, kinds in self._listeners.items() if not kinds or kind in kinds)
+            self._by_class[kind] = listeners
+        for listener in listeners:
+            listener(record)
 
     def listen(self, listener: Callable[[Record], None], *kinds: type[Record]) -> None:
         """Have records given to a listener after the timeline took them in and who asked was called, whoever that was.
@@ -192,13 +199,18 @@ class EngineClient:
             kinds: Classes of those that it is called with; none for all.
         """
         self._listeners[listener] = kinds
+        self._by_class = {}
 
     def ignore(self, listener: Callable[[Record], None]) -> None:
         """Give a listener no more records, if it got any."""
         self._listeners.pop(listener, None)
+        self._by_class = {}
 
     def note_running(self) -> None:
-        """Have the timeline show whether something runs: nobody else writes that."""
+        """Have the timeline show whether something runs: nobody else writes that.
+
+        Called where that can change: with the beginning and end of a run, by what plays, and for another timeline.
+        """
         self.timeline.running = self.runs()
 
     # ---- commands out -----------------------------------------------------------------------
@@ -219,11 +231,12 @@ class EngineClient:
             hides: Classes of its records that nobody else is to get, neither the timeline nor a listener.
         """
         request = Request(command, self, then, each, hides)
-        if not command.aside:
+        if self.requests and not command.aside:
             self.cancel(*self.of(protocol.LookAhead))  # asked for while nothing else was to be done
         self.requests[command.id] = request
         self.backend.send(command)
-        self.note_running()
+        if isinstance(command, Run):
+            self.note_running()
         return request
 
     def do(
@@ -243,6 +256,8 @@ class EngineClient:
     @property
     def outstanding(self) -> list[Command]:
         """What the backend has to do, in that order, but for the questions that it answers meanwhile."""
+        if not self.requests:
+            return []
         return [each.command for each in self.requests.values() if not each.command.aside]
 
     @property
@@ -252,6 +267,8 @@ class EngineClient:
 
     def of(self, *kinds: type[Kind]) -> list[Request[Kind]]:
         """The open requests of some classes of commands, those that are being cancelled too."""
+        if not self.requests:
+            return []
         return [each for each in self.requests.values() if isinstance(each.command, kinds)]
 
     def under_way(self, *kinds: type[Kind]) -> list[Request[Kind]]:

@@ -80,6 +80,14 @@ class Sums:
             return None
         return math.exp(-self.mean) if self.mean > -700 else math.inf
 
+    def count(self, tokens: Iterable[Token]) -> None:
+        """Put the logprobs of some tokens to these."""
+        for token in tokens:
+            self.tokens += 1
+            if token.logprob is not None:
+                self.known += 1
+                self.logprob += token.logprob
+
     def add(self, other: Sums, sign: int = 1) -> None:
         """Put others to these, or with -1 take them away."""
         self.tokens += sign * other.tokens
@@ -109,11 +117,7 @@ class Branch:
 def sums_of(tokens: Iterable[Token]) -> Sums:
     """The logprobs of some tokens, added up."""
     total = Sums()
-    for token in tokens:
-        total.tokens += 1
-        if token.logprob is not None:
-            total.known += 1
-            total.logprob += token.logprob
+    total.count(tokens)
     return total
 
 
@@ -147,12 +151,6 @@ class Partition:
             waiting += at.children[::-1]
 
     # ---- growing and taking out -------------------------------------------------------------
-
-    def lengthen(self, branch: Branch, token: Token) -> None:
-        """Append a token to a branch."""
-        branch.nodes.append(token.node)
-        branch.sums.add(sums_of([token]))
-        self.of[token.node] = branch
 
     def hang(self, token: Token, above: Branch) -> None:
         """Begin a branch with a token, after the end of another."""
@@ -362,10 +360,12 @@ class Branches:
         above = self._branch[token.parent]
         self._tokens[token.node] = token
         self._depth[token.node] = self._depth[token.parent] + 1
-        if above.last != token.parent:
+        if above.nodes[-1] != token.parent:
             above = self._partition.cut(above, self.place(token.parent) + 1)
         elif not above.children and self._partition.alike(token.parent, token.node):
-            self._partition.lengthen(above, token)
+            above.nodes.append(token.node)
+            above.sums.count((token,))
+            self._branch[token.node] = above
             return
         self._partition.hang(token, above)
         self.version += 1
@@ -377,7 +377,7 @@ class Branches:
             return
         branch = self._branch[token.node]
         self._tokens[token.node] = token
-        branch.sums.add(sums_of([token]))
+        branch.sums.count((token,))
         self._partition.take_off(branch, sums_of([before]))
         if branch.children and token.logprob != before.logprob:
             self.version += 1  # the sums of those below run from the first token

@@ -90,18 +90,15 @@ class Measured(CapabilityState):
     swept: Swept | None = None
     loaded: RanksLoaded | None = None
     """How the model is divided over ranks; None where one process computes it."""
+    rank_count: int = 1
+    """How many processes compute the model."""
     ranks: RanksMeasured | None = None
-
-    @property
-    def rank_count(self) -> int:
-        """How many processes compute the model."""
-        return len(self.loaded.ranks) if self.loaded is not None else 1
 
     def apply(self, record: Record) -> None:
         """Take in one record."""
         match record:
             case ModelFacts():
-                self.loaded = self.ranks = None
+                self.loaded, self.rank_count, self.ranks = None, 1, None
             case PromptOpened(new_tree=True):  # what is left holds for any tree of the model
                 self.race = self.profiled = self.roofline = self.compared = self.ranks = None
             case RaceOpened():
@@ -118,7 +115,7 @@ class Measured(CapabilityState):
             case Swept():
                 self.swept = record
             case RanksLoaded():
-                self.loaded, self.ranks = record, None
+                self.loaded, self.rank_count, self.ranks = record, len(record.ranks), None
             case RanksMeasured():
                 self.ranks = record
             case _:
