@@ -31,6 +31,8 @@ from inspector.recordings import sessions
 
 _WORTH_A_FILE = (Step, BeamStep, Marked, Deleted)
 """A session without any of these is a prompt and nothing else: it leaves no file behind."""
+_EACH_TOKEN = (Step, Ended)
+"""They come with every token, and all are kept."""
 RECENT = 256
 """Entries whose candidates stay as objects, for panels that draw the last steps."""
 PATIENCE = 2.0
@@ -89,7 +91,7 @@ class Recorder:
 
     def receive(self, record: Record) -> None:
         """Take in one record, after the screen did; returns at once."""
-        if self.holding or not worth_keeping(record):
+        if self.holding or not (isinstance(record, _EACH_TOKEN) or worth_keeping(record)):
             return
         kept: list[Record | Settings | LoadSettings] = [record]
         if isinstance(record, ModelFacts):

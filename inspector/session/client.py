@@ -15,6 +15,7 @@ from inspector.state.timeline import Timeline
 Sent = TypeVar("Sent", bound=Command)
 Kind = TypeVar("Kind", bound=Command)
 Reply = TypeVar("Reply", bound=Record)
+Listener = Callable[[Record], None]
 Severity = Literal["information", "warning", "error"]
 SHARE = 6
 """A frame is followed by none for so many times its own length: on a slow machine the engine comes first."""
@@ -159,10 +160,12 @@ class EngineClient:
         self.timeline = Timeline()
         self.requests: dict[int, Request[Any]] = {}
         """What was sent and has not ended, by the id of the command, in the order in which it was sent."""
-        self._listeners: dict[Callable[[Record], None], tuple[type[Record], ...]] = {}
-        """Each with the classes of records that it is called with; none for all."""
-        self._by_class: dict[type[Record], tuple[Callable[[Record], None], ...]] = {}
-        """Those that a record is given to, by its class, as far as one of it came."""
+        self.outstanding: list[Command] = []
+        """What the backend has to do, in that order: these, but for the questions that it answers meanwhile."""
+        self._listeners: dict[Listener, tuple[tuple[type[Record], ...], tuple[type[Command], ...]]] = {}
+        """Each with the classes of records that it is called with, and of their commands; none for all."""
+        self._hearing: dict[tuple[type[Record], type[Command] | None], list[Listener]] = {}
+        """Those that a record of a class and of a class of commands is given to, as far as one came."""
         self.runs: Callable[[], bool] = lambda: False
         """Tells whether something goes on by itself: a run of the engine, or a recording that plays."""
 
@@ -179,32 +182,45 @@ class EngineClient:
             self.note_running()
         self.timeline.apply(record)
         if request is not None:
+            command = request.command
             if isinstance(record, Ended):
-                del self.requests[record.request]
-                if isinstance(request.command, Run):
+                del self.requests[command.id]
+                for place, each in enumerate(self.outstanding):
+                    if each is command:
+                        del self.outstanding[place]
+                        break
+                if isinstance(command, Run):
                     self.note_running()
             request.take(record)
-        kind = type(record)
-        if (listeners := self._by_class.get(kind)) is None:
-            listeners = tuple(each for each, kinds in self._listeners.items() if not kinds or kind in kinds)
-            self._by_class[kind] = listeners
+        about = type(record), type(request.command) if request is not None else None
+        if (listeners := self._hearing.get(about)) is None:
+            listeners = self._hearing[about] = self._listening(*about)
         for listener in listeners:
             listener(record)
 
-    def listen(self, listener: Callable[[Record], None], *kinds: type[Record]) -> None:
+    def _listening(self, kind: type[Record], command: type[Command] | None) -> list[Listener]:
+        """Who listens to a record of a class, of a class of commands."""
+        return [
+            listener
+            for listener, (kinds, of) in self._listeners.items()
+            if (not kinds or kind in kinds) and (not of or command in of)
+        ]
+
+    def listen(self, listener: Listener, *kinds: type[Record], of: tuple[type[Command], ...] = ()) -> None:
         """Have records given to a listener after the timeline took them in and who asked was called, whoever that was.
 
         Args:
             listener: Called with each.
             kinds: Classes of those that it is called with; none for all.
+            of: Classes of the commands that they are to be of; none for any.
         """
-        self._listeners[listener] = kinds
-        self._by_class = {}
+        self._listeners[listener] = kinds, of
+        self._hearing = {}
 
-    def ignore(self, listener: Callable[[Record], None]) -> None:
+    def ignore(self, listener: Listener) -> None:
         """Give a listener no more records, if it got any."""
         self._listeners.pop(listener, None)
-        self._by_class = {}
+        self._hearing = {}
 
     def note_running(self) -> None:
         """Have the timeline show whether something runs: nobody else writes that.
@@ -231,8 +247,10 @@ class EngineClient:
             hides: Classes of its records that nobody else is to get, neither the timeline nor a listener.
         """
         request = Request(command, self, then, each, hides)
-        if self.requests and not command.aside:
-            self.cancel(*self.of(protocol.LookAhead))  # asked for while nothing else was to be done
+        if not command.aside:
+            if self.requests:
+                self.cancel(*self.of(protocol.LookAhead))  # asked for while nothing else was to be done
+            self.outstanding.append(command)
         self.requests[command.id] = request
         self.backend.send(command)
         if isinstance(command, Run):
@@ -254,16 +272,9 @@ class EngineClient:
     # ---- what is open -----------------------------------------------------------------------
 
     @property
-    def outstanding(self) -> list[Command]:
-        """What the backend has to do, in that order, but for the questions that it answers meanwhile."""
-        if not self.requests:
-            return []
-        return [each.command for each in self.requests.values() if not each.command.aside]
-
-    @property
     def doing(self) -> Command | None:
         """The command that the backend is at, None while it waits."""
-        return next(iter(self.outstanding), None)
+        return self.outstanding[0] if self.outstanding else None
 
     def of(self, *kinds: type[Kind]) -> list[Request[Kind]]:
         """The open requests of some classes of commands, those that are being cancelled too."""
@@ -299,6 +310,10 @@ class EngineClient:
     def leave(self) -> None:
         """Cancel whatever the backend does: something else will be on show."""
         self.cancel(*(each for each in self.requests.values() if not each.command.aside))
+
+    def forget(self) -> None:
+        """Wait for nothing that was sent: nobody answers it."""
+        self.requests, self.outstanding = {}, []
 
 
 class RecordInbox:

@@ -29,7 +29,7 @@ class PromptRead:
     prefilled: Prefilled | None = None
     """None until it is read to its end."""
     readings_ms: float = 0.0
-    """What its prompt logprobs took so far."""
+    """What its prompt logprobs took so far, in the prefill and after it."""
     broken: Broken | None = None
     """What it lost of the KV cache that was there before it, and why; None where it lost nothing."""
 
@@ -48,19 +48,14 @@ class Prompts:
     """The chunks of its prefill so far."""
     prefilled: Prefilled | None = None
     """The end of its prefill, once it was reached."""
+    readings_ms: float = 0.0
+    """The milliseconds that its prompt logprobs took so far; 0 without any."""
     reading: bool = False
     """True if a prompt's prefill is under way, or was stopped on its way."""
     failure: Failure | None = None
     """Why the last prompt was refused, until one is taken."""
     kv: dict[int, KVReading] = field(default_factory=dict)
     """The KV cache after the chunk that a prompt's token was in, by node."""
-
-    @property
-    def readings_ms(self) -> float:
-        """The milliseconds that its prompt logprobs took so far; 0 without any."""
-        if self.current is None:
-            return 0.0
-        return self.current.readings_ms + (self.prefilled.echo_ms if self.prefilled is not None else 0.0)
 
     @property
     def tps(self) -> float:
@@ -129,11 +124,14 @@ class Prompts:
         """Take in the time that some prompt logprobs took."""
         if self.current is not None:
             self.current.readings_ms += record.ms
+            self._show(self.current)
 
     def finish(self, record: Prefilled) -> None:
         """Take in that the prompt was read to its end."""
         if self.current is not None:
-            self.current.prefilled = self.prefilled = record
+            self.current.prefilled = record
+            self.current.readings_ms += record.echo_ms
+            self._show(self.current)
         self.kv[record.next.node] = record.kv
         self.reading = False
 
@@ -144,12 +142,8 @@ class Prompts:
             self._show(self.by_end[end])
 
     def _show(self, read: PromptRead) -> None:
-        self.current, self.opened, self.chunks, self.prefilled = (
-            read,
-            read.opened,
-            read.chunks,
-            read.prefilled,
-        )
+        self.current, self.opened, self.chunks = read, read.opened, read.chunks
+        self.prefilled, self.readings_ms = read.prefilled, read.readings_ms
 
     def roles(self, path: Sequence[Item]) -> dict[int, str]:
         """The role of each message of a path by the slot of its first token; empty for raw text.
