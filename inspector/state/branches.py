@@ -104,6 +104,8 @@ class Branch:
     parent: Branch | None = None
     children: list[Branch] = field(default_factory=list)
     """In the order of their first nodes: oldest first."""
+    prompt: bool | None = None
+    """True if its tokens are of a prompt, False if they are of a completion; None for the root, which has none."""
 
     @property
     def first(self) -> int:
@@ -137,12 +139,6 @@ class Partition:
         """Branches, without the root."""
         self._tokens = tokens
 
-    def alike(self, above: int, node: int) -> bool:
-        """True if both are prompt or both are completion."""
-        if above == ROOT:
-            return False
-        return (self._tokens[above].made == PROMPT) == (self._tokens[node].made == PROMPT)
-
     def below(self, branch: Branch) -> Iterator[Branch]:
         """A branch and those that hang from it, each before those below it, older ones first."""
         waiting = [branch]
@@ -154,7 +150,8 @@ class Partition:
 
     def hang(self, token: Token, above: Branch) -> None:
         """Begin a branch with a token, after the end of another."""
-        branch = self.of[token.node] = Branch([token.node], sums_of([token]), above)
+        prompt = token.made == PROMPT
+        branch = self.of[token.node] = Branch([token.node], sums_of([token]), above, prompt=prompt)
         insort(above.children, branch, key=lambda sibling: sibling.first)
         self.count += 1
 
@@ -181,7 +178,7 @@ class Partition:
         if at * 2 < len(branch.nodes):
             return self._cut_off_upper(branch, at)
         nodes = branch.nodes[at:]
-        lower = Branch(nodes, self._sums(nodes), branch, branch.children)
+        lower = Branch(nodes, self._sums(nodes), branch, branch.children, branch.prompt)
         del branch.nodes[at:]
         self.take_off(branch, lower.sums)
         self._adopt(lower)
@@ -191,7 +188,7 @@ class Partition:
 
     def _cut_off_upper(self, branch: Branch, at: int) -> Branch:
         nodes = branch.nodes[:at]
-        upper = Branch(nodes, self._sums(nodes), branch.parent, [branch])
+        upper = Branch(nodes, self._sums(nodes), branch.parent, [branch], branch.prompt)
         self._replace(branch, upper)
         del branch.nodes[:at]
         self.take_off(branch, upper.sums)
@@ -201,7 +198,7 @@ class Partition:
 
     def join(self, upper: Branch) -> None:
         """Join a branch with the only one that hangs from it, where no fork or prompt's end parts them."""
-        if len(upper.children) != 1 or not self.alike(upper.last, upper.children[0].first):
+        if len(upper.children) != 1 or upper.children[0].prompt != upper.prompt:
             return
         self.count -= 1
         lower = upper.children[0]
@@ -362,7 +359,7 @@ class Branches:
         self._depth[token.node] = self._depth[token.parent] + 1
         if above.nodes[-1] != token.parent:
             above = self._partition.cut(above, self.place(token.parent) + 1)
-        elif not above.children and self._partition.alike(token.parent, token.node):
+        elif not above.children and above.prompt == (token.made == PROMPT):
             above.nodes.append(token.node)
             above.sums.count((token,))
             self._branch[token.node] = above
@@ -390,7 +387,7 @@ class Branches:
         branch = self._branch[node]
         if len(branch.nodes) > 1:
             branch = parts.cut(branch, 1)
-        self._tokens[node] = token
+        self._tokens[node], branch.prompt = token, token.made == PROMPT
         parts.add_up(branch)
         self.version += 1
         parts.join(branch)
