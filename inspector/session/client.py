@@ -8,7 +8,7 @@ from time import perf_counter
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from engine import protocol
-from engine.protocol import Command, Ended, Failure, Loading, Record, Run, ends_model
+from engine.protocol import Command, Ended, Failure, Loading, Record, Run, TakeStep, ends_model
 from engine.timing import drawing
 from inspector.state.timeline import Timeline
 
@@ -104,7 +104,10 @@ class Request(Generic[Sent]):
 
     def reply(self, kind: type[Reply]) -> Reply | None:
         """The record of a class that came of it, None where none did."""
-        return next((each for each in self.records if isinstance(each, kind)), None)
+        for record in self.records:
+            if isinstance(record, kind):
+                return record
+        return None
 
     def answer(self, kind: type[Reply]) -> Reply:
         """The record of a class that came of it.
@@ -164,8 +167,8 @@ class EngineClient:
         """What the backend has to do, in that order: these, but for the questions that it answers meanwhile."""
         self._listeners: dict[Listener, tuple[tuple[type[Record], ...], tuple[type[Command], ...]]] = {}
         """Each with the classes of records that it is called with, and of their commands; none for all."""
-        self._hearing: dict[tuple[type[Record], type[Command] | None], list[Listener]] = {}
-        """Those that a record of a class and of a class of commands is given to, as far as one came."""
+        self._by_class: dict[type[Record], list[tuple[Listener, tuple[type[Command], ...]]]] = {}
+        """Those that a record of a class is given to, with the commands; of the classes that came so far."""
         self.runs: Callable[[], bool] = lambda: False
         """Tells whether something goes on by itself: a run of the engine, or a recording that plays."""
 
@@ -192,19 +195,15 @@ class EngineClient:
                 if isinstance(command, Run):
                     self.note_running()
             request.take(record)
-        about = type(record), type(request.command) if request is not None else None
-        if (listeners := self._hearing.get(about)) is None:
-            listeners = self._hearing[about] = self._listening(*about)
-        for listener in listeners:
-            listener(record)
-
-    def _listening(self, kind: type[Record], command: type[Command] | None) -> list[Listener]:
-        """Who listens to a record of a class, of a class of commands."""
-        return [
-            listener
-            for listener, (kinds, of) in self._listeners.items()
-            if (not kinds or kind in kinds) and (not of or command in of)
-        ]
+        if (listeners := self._by_class.get(type(record))) is None:
+            listeners = self._by_class[type(record)] = [
+                (listener, of)
+                for listener, (kinds, of) in self._listeners.items()
+                if not kinds or type(record) in kinds
+            ]
+        for listener, of in listeners:
+            if not of or (request is not None and isinstance(request.command, of)):
+                listener(record)
 
     def listen(self, listener: Listener, *kinds: type[Record], of: tuple[type[Command], ...] = ()) -> None:
         """Have records given to a listener after the timeline took them in and who asked was called, whoever that was.
@@ -215,12 +214,12 @@ class EngineClient:
             of: Classes of the commands that they are to be of; none for any.
         """
         self._listeners[listener] = kinds, of
-        self._hearing = {}
+        self._by_class = {}
 
     def ignore(self, listener: Listener) -> None:
         """Give a listener no more records, if it got any."""
         self._listeners.pop(listener, None)
-        self._hearing = {}
+        self._by_class = {}
 
     def note_running(self) -> None:
         """Have the timeline show whether something runs: nobody else writes that.
@@ -265,7 +264,7 @@ class EngineClient:
         hides: tuple[type[Record], ...] = (),
     ) -> Request[Sent]:
         """Send a command as `request` does; the run, if there is one, pauses unless it can be answered meanwhile."""
-        if not command.aside:
+        if self.requests and not command.aside:
             self.pause()
         return self.request(command, then, each, hides)
 
@@ -296,7 +295,7 @@ class EngineClient:
 
     def pause(self) -> None:
         """Stop the run and the steps that were queued, at the next step."""
-        self.cancel(*self.of(Run), *self.of(protocol.TakeStep))
+        self.cancel(*self.of(Run, TakeStep))
 
     def stop(self) -> bool:
         """Cancel whatever escape stops; returns whether there was anything."""

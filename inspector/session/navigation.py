@@ -92,16 +92,16 @@ class Navigation:
 
     def choose(self, token: int) -> str:
         """Take a token at the selected slot, and go on from it."""
-        selected = self._timeline.selected
-        if selected is not None and selected.id == token:
+        timeline = self._client.timeline
+        if timeline.selected is not None and timeline.selected.id == token:
             return (
                 "This token is here already. Highlight another with ↑ ↓ to branch, or press end to continue."
             )
-        node = self._timeline.before
+        node = timeline.before
         cut = next(
-            (each for each in self._timeline.candidates if each.id == token and each.cut_by == GRAMMAR), None
+            (each for each in timeline.candidates if each.id == token and each.cut_by == GRAMMAR), None
         )
-        if cut is not None and self._forbidden != (node, token) and not self._timeline.recorded:
+        if cut is not None and self._forbidden != (node, token) and not timeline.recorded:
             self._forbid(node, token)
             label = quoted(token_label(cut.text, cut.raw))
             return f"The grammar forbids {label}. Press again to take it and leave the grammar"
@@ -171,7 +171,7 @@ class Navigation:
         command = self._client.requests[record.request].command
         if isinstance(record, Step):
             if command.node == record.parent:
-                self._timeline.select(None)
+                self._client.timeline.select(None)
         elif isinstance(command, Choose):
             self._forbid(command.node, command.token)
 
