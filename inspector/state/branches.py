@@ -46,16 +46,18 @@ def token(item: PromptToken | Step, parent: int) -> Token:
         parent: Node before it.
     """
     logprob = None if item.logprob is None or math.isnan(item.logprob) else item.logprob
-    return Token(item.node, parent, item.text, item.raw, logprob, made(item))
+    if isinstance(item, PromptToken):
+        made = PROMPT
+    elif item.origin == "sampled" and item.choice.reroll > 0:
+        made = "re-rolled"
+    else:
+        made = _WORDS.get(item.origin, item.origin)
+    return Token(item.node, parent, item.text, item.raw, logprob, made)
 
 
 def made(item: PromptToken | Step) -> str:
     """How a token entered the tree, in one word."""
-    if isinstance(item, PromptToken):
-        return PROMPT
-    if item.origin == "sampled" and item.choice.reroll > 0:
-        return "re-rolled"
-    return _WORDS.get(item.origin, item.origin)
+    return token(item, ROOT).made
 
 
 @slotted

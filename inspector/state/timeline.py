@@ -41,11 +41,19 @@ STATES: tuple[type[CapabilityState], ...] = (
     MergesSeen,
 )
 """The states of all capabilities that come with the program."""
-_TAKERS: dict[object, list[type[CapabilityState]]] = {}
-"""The states that a record changes, by its class; by class and command for what ends one."""
-for _state in STATES:
-    for _record in (*_state.TAKES, *((end, command.kind) for command in _state.OF for end in ENDS)):
-        _TAKERS.setdefault(_record, []).append(_state)
+
+
+def _takers() -> dict[object, list[type[CapabilityState]]]:
+    """The states that a record changes, by its class; by class and command for what ends one."""
+    found: dict[object, list[type[CapabilityState]]] = {}
+    for state in STATES:
+        ends = ((end, command.kind) for command in state.OF for end in ENDS)
+        for record in (*state.TAKES, *ends):
+            found.setdefault(record, []).append(state)
+    return found
+
+
+_TAKERS = _takers()
 _OF_DIALOGS = (protocol.PromptPreview, protocol.TokensFound)
 """Answers that no panel shows."""
 
