@@ -67,7 +67,7 @@ async def _picture(recording: Recording, size: tuple[int, int], light: bool) -> 
     async with app.run_test(size=size) as pilot:
         await pilot.pause()
         client = app.controller.client
-        client.requests.clear()
+        client.forget()
         client.timeline = _timeline(recording)
         app.main.show()
         before, heading, made = "", recording.heading, recording.made

@@ -26,7 +26,7 @@ def model_prefix(timeline: Timeline, looked: LockstepOpened | None) -> str:
 def switch_model(timeline: Timeline) -> bool:
     """Look at the other one of two models; returns whether there are two."""
     lockstep = timeline.of(LockstepSoFar)
-    lockstep.looking = lockstep.opened is not None and not lockstep.looking
+    lockstep.look(second=lockstep.opened is not None and not lockstep.looking)
     return lockstep.opened is not None
 
 

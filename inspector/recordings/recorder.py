@@ -13,7 +13,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from engine.errors import TraceError
-from engine.protocol import BeamStep, Deleted, Ended, Marked, ModelFacts, PromptOpened, Record, Step
+from engine.protocol import (
+    BeamStep,
+    Configure,
+    Deleted,
+    Ended,
+    Marked,
+    ModelFacts,
+    PromptOpened,
+    Record,
+    Step,
+)
 from engine.settings import LoadSettings, Settings
 from engine.trace import Entry, Journal, pack, save_as, worth_keeping
 from inspector.keys import key_for
@@ -21,6 +31,8 @@ from inspector.recordings import sessions
 
 _WORTH_A_FILE = (Step, BeamStep, Marked, Deleted)
 """A session without any of these is a prompt and nothing else: it leaves no file behind."""
+_EACH_TOKEN = (Step, Ended)
+"""They come with every token, and all are kept."""
 RECENT = 256
 """Entries whose candidates stay as objects, for panels that draw the last steps."""
 PATIENCE = 2.0
@@ -61,8 +73,8 @@ class Recorder:
         self._began = time.monotonic()
         self._made = self._worth = False
         self._resuming: threading.Thread | None = None
-        self._resumed: Journal | TraceError | None = None
-        """The state of a file that is to be appended to."""
+        self.resumed: Journal | TraceError | None = None
+        """A file that is to be appended to, once it was read through: nothing is to wait for the next record."""
         self._known = 0
         """How many entries that file holds."""
         self._taking: Path | None = None
@@ -79,32 +91,27 @@ class Recorder:
 
     def receive(self, record: Record) -> None:
         """Take in one record, after the screen did; returns at once."""
-        if self.holding or not worth_keeping(record):
+        if self.holding or not (isinstance(record, _EACH_TOKEN) or worth_keeping(record)):
             return
+        kept: list[Record | Settings | LoadSettings] = [record]
         if isinstance(record, ModelFacts):
             self._in_force = None
-            self._keep(self._load())
-        self._keep(record)
-        if isinstance(record, Ended) and record.command == "Configure":
-            self._configured()
+            kept.insert(0, self._load())
+        elif isinstance(record, Ended) and record.command == Configure.kind:
+            before, self._in_force = self._in_force, self._settings()
+            kept += [self._in_force] if self._in_force != before else []
+        for value in kept:
+            entry = Entry(value, time.monotonic() - self._began)
+            self.entries.append(entry)
+            if len(self.entries) > RECENT:
+                pack(self.entries[-RECENT].value)
+            self._worth = self._worth or isinstance(value, _WORTH_A_FILE)
+            if self.journal is not None:
+                self._guarded(lambda journal, entry=entry: journal.write_entry(entry))  # type: ignore[misc]
+            elif self.resumed is not None:
+                self.adopt()
         if isinstance(record, PromptOpened) and not self._made:
             self._begin()
-
-    def _configured(self) -> None:
-        if (settings := self._settings()) != self._in_force:
-            self._in_force = settings
-            self._keep(settings)
-
-    def _keep(self, value: Record | Settings | LoadSettings) -> None:
-        entry = Entry(value, time.monotonic() - self._began)
-        self.entries.append(entry)
-        if len(self.entries) > RECENT:
-            pack(self.entries[-RECENT].value)
-        self._worth = self._worth or isinstance(value, _WORTH_A_FILE)
-        if self.journal is not None:
-            self._guarded(lambda journal: journal.write_entry(entry))
-        else:
-            self.tick()
 
     # ---- the file ---------------------------------------------------------------------------
 
@@ -151,7 +158,7 @@ class Recorder:
             self._begin()
             return
         self._made = True
-        self._resumed, self._taking, self._known = None, path, len(entries)
+        self.resumed, self._taking, self._known = None, path, len(entries)
         self._resuming = threading.Thread(
             target=self._resume, args=(path, len(entries)), name="resume", daemon=True
         )
@@ -164,18 +171,13 @@ class Recorder:
             if len(entries) != known:
                 journal.close()
                 raise TraceError(f"{path} has changed meanwhile: the session isn't appended to it.")
-            self._resumed = journal
+            self.resumed = journal
         except TraceError as error:
-            self._resumed = error
+            self.resumed = error
 
-    def tick(self) -> None:
-        """Once a frame: take over a file that has been read through, so that nothing waits for the next record."""
-        if self._resumed is not None:
-            self._adopt()
-
-    def _adopt(self) -> None:
-        """Append to a file that was taken over, from where it ended."""
-        resumed, self._resumed = self._resumed, None
+    def adopt(self) -> None:
+        """Append to a file that was read through, from where it ended: called once `resumed` has it."""
+        resumed, self.resumed = self.resumed, None
         self._taking = None
         if isinstance(resumed, TraceError):
             self._failed(resumed)
@@ -219,7 +221,7 @@ class Recorder:
         """Write what waits and let go of the file; one with nothing in it but a prompt is removed."""
         if self._resuming is not None:
             self._resuming.join(PATIENCE)
-            self._adopt()
+            self.adopt()
         journal, self.journal = self.journal, None
         if journal is None:
             return

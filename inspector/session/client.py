@@ -8,13 +8,14 @@ from time import perf_counter
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from engine import protocol
-from engine.protocol import Command, Ended, Failure, Record, Run
+from engine.protocol import Command, Ended, Failure, Loading, Record, Run, TakeStep, ends_model
 from engine.timing import drawing
 from inspector.state.timeline import Timeline
 
 Sent = TypeVar("Sent", bound=Command)
 Kind = TypeVar("Kind", bound=Command)
 Reply = TypeVar("Reply", bound=Record)
+Listener = Callable[[Record], None]
 Severity = Literal["information", "warning", "error"]
 SHARE = 6
 """A frame is followed by none for so many times its own length: on a slow machine the engine comes first."""
@@ -103,7 +104,10 @@ class Request(Generic[Sent]):
 
     def reply(self, kind: type[Reply]) -> Reply | None:
         """The record of a class that came of it, None where none did."""
-        return next((each for each in self.records if isinstance(each, kind)), None)
+        for record in self.records:
+            if isinstance(record, kind):
+                return record
+        return None
 
     def answer(self, kind: type[Reply]) -> Reply:
         """The record of a class that came of it.
@@ -159,8 +163,12 @@ class EngineClient:
         self.timeline = Timeline()
         self.requests: dict[int, Request[Any]] = {}
         """What was sent and has not ended, by the id of the command, in the order in which it was sent."""
-        self._listeners: dict[Callable[[Record], None], tuple[type[Record], ...]] = {}
-        """Each with the classes of records that it is called with; none for all."""
+        self.outstanding: list[Command] = []
+        """What the backend has to do, in that order: these, but for the questions that it answers meanwhile."""
+        self._listeners: dict[Listener, tuple[tuple[type[Record], ...], tuple[type[Command], ...]]] = {}
+        """Each with the classes of records that it is called with, and of their commands; none for all."""
+        self._by_class: dict[type[Record], list[tuple[Listener, tuple[type[Command], ...]]]] = {}
+        """Those that a record of a class is given to, with the commands; of the classes that came so far."""
         self.runs: Callable[[], bool] = lambda: False
         """Tells whether something goes on by itself: a run of the engine, or a recording that plays."""
 
@@ -172,33 +180,52 @@ class EngineClient:
         if request is not None and isinstance(record, request.hides):
             request.take(record)
             return
-        if self.timeline.facts is not None and protocol.ends_model(record):
+        if isinstance(record, Loading | Failure) and self.timeline.facts is not None and ends_model(record):
             self.timeline = Timeline()
+            self.note_running()
         self.timeline.apply(record)
-        if request is not None and isinstance(record, Ended):
-            del self.requests[record.request]
-        self.note_running()
         if request is not None:
+            command = request.command
+            if isinstance(record, Ended):
+                del self.requests[command.id]
+                for place, each in enumerate(self.outstanding):
+                    if each is command:
+                        del self.outstanding[place]
+                        break
+                if isinstance(command, Run):
+                    self.note_running()
             request.take(record)
-        for listener, kinds in tuple(self._listeners.items()):  # a screen that is left takes its own away
-            if not kinds or isinstance(record, kinds):
+        if (listeners := self._by_class.get(type(record))) is None:
+            listeners = self._by_class[type(record)] = [
+                (listener, of)
+                for listener, (kinds, of) in self._listeners.items()
+                if not kinds or type(record) in kinds
+            ]
+        for listener, of in listeners:
+            if not of or (request is not None and isinstance(request.command, of)):
                 listener(record)
 
-    def listen(self, listener: Callable[[Record], None], *kinds: type[Record]) -> None:
+    def listen(self, listener: Listener, *kinds: type[Record], of: tuple[type[Command], ...] = ()) -> None:
         """Have records given to a listener after the timeline took them in and who asked was called, whoever that was.
 
         Args:
             listener: Called with each.
             kinds: Classes of those that it is called with; none for all.
+            of: Classes of the commands that they are to be of; none for any.
         """
-        self._listeners[listener] = kinds
+        self._listeners[listener] = kinds, of
+        self._by_class = {}
 
-    def ignore(self, listener: Callable[[Record], None]) -> None:
+    def ignore(self, listener: Listener) -> None:
         """Give a listener no more records, if it got any."""
         self._listeners.pop(listener, None)
+        self._by_class = {}
 
     def note_running(self) -> None:
-        """Have the timeline show whether something runs: nobody else writes that."""
+        """Have the timeline show whether something runs: nobody else writes that.
+
+        Called where that can change: with the beginning and end of a run, by what plays, and for another timeline.
+        """
         self.timeline.running = self.runs()
 
     # ---- commands out -----------------------------------------------------------------------
@@ -220,10 +247,13 @@ class EngineClient:
         """
         request = Request(command, self, then, each, hides)
         if not command.aside:
-            self.cancel(*self.of(protocol.LookAhead))  # asked for while nothing else was to be done
+            if self.requests:
+                self.cancel(*self.of(protocol.LookAhead))  # asked for while nothing else was to be done
+            self.outstanding.append(command)
         self.requests[command.id] = request
         self.backend.send(command)
-        self.note_running()
+        if isinstance(command, Run):
+            self.note_running()
         return request
 
     def do(
@@ -234,24 +264,21 @@ class EngineClient:
         hides: tuple[type[Record], ...] = (),
     ) -> Request[Sent]:
         """Send a command as `request` does; the run, if there is one, pauses unless it can be answered meanwhile."""
-        if not command.aside:
+        if self.requests and not command.aside:
             self.pause()
         return self.request(command, then, each, hides)
 
     # ---- what is open -----------------------------------------------------------------------
 
     @property
-    def outstanding(self) -> list[Command]:
-        """What the backend has to do, in that order, but for the questions that it answers meanwhile."""
-        return [each.command for each in self.requests.values() if not each.command.aside]
-
-    @property
     def doing(self) -> Command | None:
         """The command that the backend is at, None while it waits."""
-        return next(iter(self.outstanding), None)
+        return self.outstanding[0] if self.outstanding else None
 
     def of(self, *kinds: type[Kind]) -> list[Request[Kind]]:
         """The open requests of some classes of commands, those that are being cancelled too."""
+        if not self.requests:
+            return []
         return [each for each in self.requests.values() if isinstance(each.command, kinds)]
 
     def under_way(self, *kinds: type[Kind]) -> list[Request[Kind]]:
@@ -268,7 +295,7 @@ class EngineClient:
 
     def pause(self) -> None:
         """Stop the run and the steps that were queued, at the next step."""
-        self.cancel(*self.of(Run), *self.of(protocol.TakeStep))
+        self.cancel(*self.of(Run, TakeStep))
 
     def stop(self) -> bool:
         """Cancel whatever escape stops; returns whether there was anything."""
@@ -282,6 +309,10 @@ class EngineClient:
     def leave(self) -> None:
         """Cancel whatever the backend does: something else will be on show."""
         self.cancel(*(each for each in self.requests.values() if not each.command.aside))
+
+    def forget(self) -> None:
+        """Wait for nothing that was sent: nobody answers it."""
+        self.requests, self.outstanding = {}, []
 
 
 class RecordInbox:

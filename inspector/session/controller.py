@@ -61,10 +61,11 @@ class Controller:
     @property
     def resting(self) -> bool:
         """True if nothing is under way that anybody waits for."""
-        settled = self.timeline.phase in (Phase.EMPTY, Phase.READY, Phase.FAILED)
-        return settled and not (self.opening or self.client.outstanding or self.client.runs())
+        timeline = self.client.timeline
+        settled = timeline.phase in (Phase.EMPTY, Phase.READY, Phase.FAILED)
+        return settled and not (self.opening or timeline.running or self.client.outstanding)
 
     @property
     def stepping(self) -> bool:
         """True if a distribution is on show, which stays, so that steps, moves and choices mean something."""
-        return self.timeline.phase in (Phase.READY, Phase.RUNNING) and not self.opening
+        return self.client.timeline.phase in (Phase.READY, Phase.RUNNING) and not self.opening

@@ -86,6 +86,7 @@ class GoingLive:
                 "the first token"
             )
         self._player.pause()
+        self._client.note_running()
         self._load = load or self._refused or self._as_recorded()
         self._force, self._refused = self._load == self._refused, None
         self._set_out()

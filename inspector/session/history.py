@@ -329,8 +329,11 @@ class History:
     # ---- records ----------------------------------------------------------------------------
 
     def _hear(self, record: Record) -> None:
-        self._follow(self._client.timeline)
-        self._settle()
+        timeline = self._client.timeline
+        if timeline.tree.marks is not self._tree:
+            self._follow(timeline)
+        if self._queries.in_force is not self._settings or self._runs.breakpoints.points is not self._points:
+            self._settle()
         match record:
             case protocol.Undone():
                 self._log.turn(record.redo)
@@ -346,6 +349,8 @@ class History:
                 not self._client.outstanding
             ):  # drawing again is a move, a draw and a step
                 self._left, self._choosing = None, False
+            case Step(origin="sampled" | "greedy") if self._left is None or not record.choice.reroll:
+                self._left, self._choosing = None, False  # nobody put it in
             case Step():
                 self._stepped(record)
             case protocol.Resampled(next=drawn):
@@ -355,12 +360,10 @@ class History:
             case protocol.PromptOpened(new_tree=False, tokens=(*_, last)):
                 if self._tip != ROOT:
                     self._log.take(PathChange(self._tip, last.node, last.node, "prompt"))
-        self._tip = self._client.timeline.tip
+        self._tip = timeline.tip
 
     def _follow(self, timeline: Timeline) -> None:
         """Begin anew with another model or recording; with another tree, but for the settings."""
-        if timeline.tree.marks is self._tree:
-            return
         if timeline is self._timeline:
             self._log.leave_tree()
         else:

@@ -28,7 +28,7 @@ class Navigation:
         self._client, self._settings = client, settings
         self._forbidden: tuple[int, int] | None = None
         """Node and token of the choice that the grammar refused last: the same again leaves the grammar."""
-        client.listen(self._receive, Failure, Step)
+        client.listen(self._answered, Failure, Step, of=(Choose, Take, Insert))
 
     @property
     def _timeline(self) -> Timeline:
@@ -92,17 +92,17 @@ class Navigation:
 
     def choose(self, token: int) -> str:
         """Take a token at the selected slot, and go on from it."""
-        selected = self._timeline.selected
-        if selected is not None and selected.id == token:
+        timeline = self._client.timeline
+        if timeline.selected is not None and timeline.selected.id == token:
             return (
                 "This token is here already. Highlight another with ↑ ↓ to branch, or press end to continue."
             )
-        node = self._timeline.before
+        node = timeline.before
         cut = next(
-            (each for each in self._timeline.candidates if each.id == token and each.cut_by == GRAMMAR), None
+            (each for each in timeline.candidates if each.id == token and each.cut_by == GRAMMAR), None
         )
-        if cut is not None and self._forbidden != (node, token) and not self._timeline.recorded:
-            self._forbidden = (node, token)
+        if cut is not None and self._forbidden != (node, token) and not timeline.recorded:
+            self._forbid(node, token)
             label = quoted(token_label(cut.text, cut.raw))
             return f"The grammar forbids {label}. Press again to take it and leave the grammar"
         self._client.do(Choose(node, token, leave_grammar=self._forbidden == (node, token)))
@@ -166,13 +166,20 @@ class Navigation:
 
     # ---- records ----------------------------------------------------------------------------
 
-    def _receive(self, record: Record) -> None:
+    def _answered(self, record: Record) -> None:
         """Look at the tip of a branch that somebody's tokens begin, and know which of them the grammar forbids."""
-        request = self._client.requests.get(record.request)
-        command = request.command if request is not None else None
-        if isinstance(record, Failure) and isinstance(command, Choose):
-            self._forbidden = (command.node, command.token)
-        elif isinstance(record, Step):
-            self._forbidden = None
-            if isinstance(command, Choose | Take | Insert) and command.node == record.parent:
-                self._timeline.select(None)
+        command = self._client.requests[record.request].command
+        if isinstance(record, Step):
+            if command.node == record.parent:
+                self._client.timeline.select(None)
+        elif isinstance(command, Choose):
+            self._forbid(command.node, command.token)
+
+    def _forbid(self, node: int, token: int) -> None:
+        """Know the choice that the grammar refused, until the next step."""
+        self._forbidden = node, token
+        self._client.listen(self._allow, Step)
+
+    def _allow(self, step: Record) -> None:
+        self._forbidden = None
+        self._client.ignore(self._allow)

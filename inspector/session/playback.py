@@ -46,6 +46,7 @@ class ReplayTransport(Transport):
     """
 
     recorded: ClassVar[bool] = True
+    whereabouts = ""
 
     def __init__(self, client: EngineClient, player: Player, going: GoingLive, bound: str = "") -> None:
         self._client, self._player, self.going, self.bound = client, player, going, bound
@@ -67,9 +68,13 @@ class ReplayTransport(Transport):
         timeline = self._client.timeline
         if self._player.playing:
             return self._do(self._player.pause)
-        if telling or timeline.following or not timeline.items or self._at_caption:
-            return self._do(lambda: self._player.step(telling))
-        return self._do(lambda: timeline.walk(1))
+        if timeline.returning:
+            pass  # on the way to a live session it stays where it is
+        elif telling or timeline.following or not timeline.items or self._at_caption:
+            self._player.step(telling)
+        else:
+            timeline.walk(1)
+        return ""
 
     def run(self, over_sure: bool = False) -> str:
         """Play at its own pace, at its end from the start, or pause."""
@@ -126,7 +131,7 @@ class ReplayTransport(Transport):
 
     def _do(self, what: Callable[[], None]) -> str:
         """Do something with the recording, unless it is about to be continued live."""
-        if not self.going.under_way:
+        if not self._client.timeline.returning:
             what()
             self._client.note_running()
         return ""
@@ -161,9 +166,10 @@ class ReplayTransport(Transport):
         if player.file.failure is not None:
             return f"Cut off: {visible(str(player.file.failure))}"
         shown, there = player.stop
+        at_end = player.position == len(player.file.entries)
         if player.file.reading:
             return f"Reading the recording: {player.file.progress:.0%}. Esc stops it; you can look at what was read"
-        if player.file.stopped and player.at_end:
+        if player.file.stopped and at_end:
             return f"The rest was not read. You can look at the part before: ← → walk{self._live}"
         if not player.settled and not player.playing:
             return f"Going through the recording: {shown:,} of {there:,}"
@@ -175,7 +181,7 @@ class ReplayTransport(Transport):
             )
         if player.file.following and not player.behind:
             return self._following
-        if player.at_end and not player.file.following:
+        if at_end and not player.file.following:
             return (
                 f"Recorded, at its end. {key_for('run')} plays it, ← → walk, {key_for('take_back')} "
                 f"goes back{self._live}"
@@ -216,7 +222,7 @@ class ReplayTransport(Transport):
     @property
     def captioned(self) -> bool:
         """True if the recording has captions at all."""
-        return self._player.file.captions.any
+        return bool(self._player.file.captions.at)
 
 
 def speed_text(speed: float) -> str:
@@ -300,12 +306,13 @@ class Playback:
 
     def tick(self) -> None:
         """Do what a frame has time for."""
-        self.recorder.tick()
+        if self.recorder.resumed is not None:
+            self.recorder.adopt()
         if self._waiting is not None and not self._controller.client.outstanding:
             opening, self._waiting, self._controller.opening = self._waiting, None, False
             self._begin(opening)
         player, transport = self.player, self._controller.transport
-        going = self.going is not None and self.going.under_way
+        going = self._controller.client.timeline.returning
         if player is None or going or not isinstance(transport, ReplayTransport):
             return
         if player.tick():
@@ -385,6 +392,7 @@ class Playback:
         player.close()
         self.player = self.going = self._shown = None
         self._controller.transport = self._controller.live
+        self._controller.client.note_running()
 
     # ---- files ------------------------------------------------------------------------------
 

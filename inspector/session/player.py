@@ -59,7 +59,7 @@ class RecordedEntries:
         self.questions = RecordedQuestions()
         """Of a lesson, with their answers."""
         self.captions = Captions()
-        self._reader = TraceReader(path, torn_ok=True, follow=follow)
+        self._reader, self._follow = TraceReader(path, torn_ok=True, follow=follow), follow
         self._looked, self._left = -math.inf, False
 
     @property
@@ -75,7 +75,7 @@ class RecordedEntries:
     @property
     def following(self) -> bool:
         """True if more may come at the end."""
-        return self._reader.follows
+        return self._follow and self._reader.follows
 
     @property
     def left(self) -> bool:
@@ -85,9 +85,7 @@ class RecordedEntries:
         return self._left
 
     def read(self, enough: Callable[[], bool]) -> None:
-        """Read on, entry by entry, until `enough` or the end."""
-        if not (self.reading or self.following):
-            return
+        """Read on, entry by entry, until `enough` or the end; called while there may be more."""
         try:
             # a few entries now and then are no reason to freeze everything
             with uncollected() if self.reading else nullcontext():
@@ -174,6 +172,8 @@ class Player:
         """Which of them is shown: two may speak at one place."""
         self._seen: tuple[object, ...] = ()
         """What there was at the end of the frame before."""
+        self._rested: tuple[object, ...] = ()
+        """How it stood at the end of one that left nothing to do."""
         self._target: int | None = 0 if from_start else None
         """The place to show; None for all that there is."""
         self._then = 0.0
@@ -189,7 +189,8 @@ class Player:
     @property
     def behind(self) -> int:
         """How many changes of the picture came since the place to show; 0 where what comes is shown."""
-        return 0 if self._target is None else len(self.file.stops) - self.file.stops.number(self._wanted)
+        places = self.file.stops.places
+        return 0 if self._target is None else len(places) - bisect_right(places, self._target)
 
     @property
     def settled(self) -> bool:
@@ -199,7 +200,8 @@ class Player:
     @property
     def stop(self) -> tuple[int, int]:
         """How many changes of the picture are on show, and how many there are."""
-        return self.file.stops.number(self.position), len(self.file.stops)
+        places = self.file.stops.places
+        return bisect_right(places, self.position), len(places)
 
     @property
     def last(self) -> Kept | Unknown | None:
@@ -213,12 +215,12 @@ class Player:
     @property
     def telling(self) -> Caption | None:
         """The caption that speaks: until the main screen changes, or another does; None where nobody stepped there."""
+        if not self._speaks or self.position != self._wanted:
+            return None
         place = self.file.captions.before(self.position)
-        if not (self._speaks and place and self.position == self._wanted):
+        if not place or self.file.stops.pictures(place) != self.file.stops.pictures(self.position):
             return None
-        if self.file.stops.pictures(place) != self.file.stops.pictures(self.position):
-            return None
-        captions = self.file.captions.speaking(place)
+        captions = self.file.captions.at[place]
         return captions[self._nth if place == self.position else -1]
 
     @property
@@ -254,7 +256,7 @@ class Player:
             telling: Records that change the picture, too.
         """
         self.playing = False
-        here = self.file.captions.speaking(self._wanted)
+        here = self.file.captions.at.get(self._wanted, ())
         if here and self._nth + self._speaks < len(here):
             self._nth, self._speaks = self._nth + self._speaks, True
             return
@@ -274,7 +276,7 @@ class Player:
             return
         now = self.file.stops.upto(self._wanted, telling)  # what is on show now is that of this place
         self.go(self.file.stops.upto(now - 1, telling))
-        self._speaks, self._nth = True, max(0, len(self.file.captions.speaking(self._wanted)) - 1)
+        self._speaks, self._nth = True, max(0, len(self.file.captions.at.get(self._wanted, ())) - 1)
 
     def go(self, place: int) -> None:
         """Show all entries up to a place, and no more."""
@@ -295,14 +297,26 @@ class Player:
         Returns:
             Whether anything on show changed.
         """
-        end = self._clock() + READ_SECONDS
-        self.file.read(lambda: self._clock() >= end)
+        file, more = self.file, self.file.reading or self.file.following
+        if not (more or self.playing) and self._rested == (
+            self.position,
+            self._target,
+            self._speaks,
+            self._nth,
+        ):
+            return False
+        if more:
+            end = self._clock() + READ_SECONDS
+            file.read(lambda: self._clock() >= end)
         self._catch_up()
         if self.playing and self.position >= self._wanted:
             self._play()
+        behind, left = (self.behind, file.left) if more else (0, False)
         before, self._seen = self._seen, (
-            self.position, self.playing, self.file.reading, self.telling, self.behind, self.file.left,
+            self.position, self.playing, file.reading, self.telling, behind, left,
         )  # fmt: skip
+        rests = not (file.reading or self.playing) and self.position == self._wanted
+        self._rested = (self.position, self._target, self._speaks, self._nth) if rests else ()
         return before != self._seen
 
     def _catch_up(self) -> None:
@@ -317,7 +331,7 @@ class Player:
             if now < due:
                 break
             self._then = max(due, now - READ_SECONDS)
-            if self._nth + 1 < len(self.file.captions.speaking(self.position)):
+            if self._nth + 1 < len(self.file.captions.at.get(self.position, ())):
                 self._nth += 1
             else:
                 self._nth = 0
@@ -329,12 +343,12 @@ class Player:
     @property
     def _played(self) -> bool:
         """True if all that was read is on show, the last caption too."""
-        captions = self.file.captions.speaking(self.position)
+        captions = self.file.captions.at.get(self.position, ())
         return self.position == len(self.file.entries) and self._nth + 1 >= len(captions)
 
     def _pause(self) -> float:
         """Seconds between what is on show and what comes next."""
-        captions = self.file.captions.speaking(self.position)
+        captions = self.file.captions.at.get(self.position, ())
         reading = captions[self._nth].seconds if self._nth < len(captions) else 0.0
         if self.position == 0 or self._nth + 1 < len(captions):
             return reading

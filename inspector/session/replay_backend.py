@@ -35,7 +35,7 @@ _FAILED = (
     *(command for state in STATES for command in state.FAILS),
 )  # fmt: skip
 """Commands whose failure is shown where they were given."""
-_ENDS = {command.kind for state in STATES if Ended in state.TAKES for command in state.FAILS}
+_ENDS = {command.kind for state in STATES for command in state.FAILS if command in state.OF}
 """Commands whose end, though nobody here sent them, means something to a state."""
 _RowsAnswer = Callable[[Callable[[], bool]], Record]
 _EDITED = "Take another copy of the recording."
@@ -70,6 +70,7 @@ class ReplayBackend:
         before, client.timeline = client.timeline, Timeline(recorded=True)
         client.timeline.generation = before.generation + 1  # or a view might take one for the other
         client.timeline.readings = before.readings + 1
+        client.note_running()
 
     def show(self, value: Kept) -> None:
         """Show what an entry says: records go in where an engine's do."""

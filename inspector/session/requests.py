@@ -84,17 +84,14 @@ class Latest:
         self.drop()
         self._wanted = _Question(command, then, about)
         if self._out is None:
-            self._send(self._wanted)
+            self._out = self._wanted.request = self._client.do(command, self._ended)
 
     def drop(self) -> bool:
         """Nobody waits for an answer any more; returns whether somebody did."""
-        waited, self._wanted = self.waiting, None
+        waited, self._wanted = self._wanted is not None, None
         if self._out is not None:
             self._out.cancel()
         return waited
-
-    def _send(self, question: _Question) -> None:
-        self._out = question.request = self._client.do(question.command, self._ended)
 
     def _ended(self, request: Request[Any]) -> None:
         self._out, question = None, self._wanted
@@ -104,10 +101,10 @@ class Latest:
             self._wanted = None
             question.then(request)
         else:
-            self._send(question)
+            self._out = question.request = self._client.do(question.command, self._ended)
 
 
-class Replies(Generic[Reply]):
+class Replies(Latest, Generic[Reply]):
     """Replies of one kind, asked for one at a time and kept by what they are about; those of a recording, too.
 
     Args:
@@ -120,8 +117,8 @@ class Replies(Generic[Reply]):
     def __init__(
         self, client: EngineClient, kind: type[Reply], key: Callable[[Reply], Hashable], nodes: bool = True
     ) -> None:
+        super().__init__(client)
         self._kind, self._key, self._nodes = kind, key, nodes
-        self._client, self._latest = client, Latest(client)
         self._known: OrderedDict[Hashable, Reply] = OrderedDict()
         self._failures: dict[Hashable, Failure] = {}
         client.listen(self._receive, kind, PromptOpened)
@@ -136,48 +133,41 @@ class Replies(Generic[Reply]):
         """What they are about, the one looked at last at the end."""
         return tuple(self._known)
 
-    @property
-    def waiting(self) -> bool:
-        """True if one is on its way."""
-        return self._latest.waiting
-
-    @property
-    def progress(self) -> Measuring | None:
-        """How far that is, where the engine says so."""
-        return self._latest.progress
-
     def get(self, key: Hashable) -> Reply | None:
         """The reply about something, None while there is none."""
-        if key in self._known:
-            self._known.move_to_end(key)
-        return self._known.get(key)
+        about = self._about(key)
+        if about in self._known:
+            self._known.move_to_end(about)
+        return self._known.get(about)
 
     def failure(self, key: Hashable) -> Failure | None:
         """Why there is no reply about something."""
-        return self._failures.get(key)
+        return self._failures.get(self._about(key))
 
     def want(self, key: Hashable, question: Command) -> None:
         """Ask, unless it is known, failed, or asked; what was asked before and has no reply yet no longer matters."""
-        if key in self._known or key in self._failures:
+        about = self._about(key)
+        if about in self._known or about in self._failures:
             self.drop()
         else:
-            self._latest.ask(question, partial(self._ended, key), key)
+            self.ask(question, partial(self._answered, about), about)
 
     def again(self, key: Hashable, question: Command) -> None:
         """Ask, though there is a reply."""
-        self._known.pop(key, None)
-        self._failures.pop(key, None)
+        about = self._about(key)
+        self._known.pop(about, None)
+        self._failures.pop(about, None)
         self.want(key, question)
 
-    def drop(self) -> bool:
-        """Nobody waits for a reply any more; returns whether somebody did."""
-        return self._latest.drop()
+    def _about(self, key: Hashable) -> Hashable:
+        """What a reply is kept by."""
+        return key
 
-    def _ended(self, key: Hashable, request: Request[Any]) -> None:
+    def _answered(self, about: Hashable, request: Request[Any]) -> None:
         if request.failure is not None:
-            self._failures[key] = request.failure
+            self._failures[about] = request.failure
         elif (reply := request.reply(self._kind)) is not None:
-            self._keep(key, reply)
+            self._keep(about, reply)
 
     def _receive(self, record: Record) -> None:
         if isinstance(record, PromptOpened) and record.new_tree and self._nodes:
@@ -187,9 +177,9 @@ class Replies(Generic[Reply]):
             # recorded: no engine was asked here
             self._keep(self._key(record), record)
 
-    def _keep(self, key: Hashable, reply: Reply) -> None:
-        self._known[key] = reply
-        self._known.move_to_end(key)
+    def _keep(self, about: Hashable, reply: Reply) -> None:
+        self._known[about] = reply
+        self._known.move_to_end(about)
         while len(self._known) > 1 and (len(self._known) > KEPT or self._nbytes > KEPT_BYTES):
             self._known.popitem(last=False)
 
@@ -198,7 +188,7 @@ class Replies(Generic[Reply]):
         return sum(getattr(reply, "nbytes", 0) for reply in self._known.values())
 
 
-class LookReplies(Generic[Reply]):
+class LookReplies(Replies[Reply]):
     """Replies about the inside of the model that is looked at: the session's, or the second one in lockstep.
 
     Args:
@@ -208,19 +198,14 @@ class LookReplies(Generic[Reply]):
     """
 
     def __init__(self, client: EngineClient, kind: type[Reply], key: Callable[[Reply], Hashable]) -> None:
-        self._client = client
-        self._replies = Replies(client, kind, lambda reply: (self._told(reply), key(reply)))
-
-    @property
-    def any(self) -> bool:
-        """True if there are any, of either model."""
-        return self._replies.any
+        super().__init__(client, kind, lambda reply: (self._told(reply), key(reply)))
 
     @property
     def keys(self) -> tuple[Hashable, ...]:
         """What those of the model that is looked at are about, the one looked at last at the end."""
-        pairs = (key for key in self._replies.keys if isinstance(key, tuple))
-        return tuple(about for model, about in pairs if model == self._model)
+        looked = self._client.timeline.of(LockstepSoFar).looked
+        pairs = (about for about in self._known if isinstance(about, tuple))
+        return tuple(key for model, key in pairs if model == looked)
 
     def newest(self, first: Hashable = None) -> Reply | None:
         """The reply that was looked at last, of those whose checks passed.
@@ -234,43 +219,16 @@ class LookReplies(Generic[Reply]):
                 return reply
         return None
 
-    @property
-    def waiting(self) -> bool:
-        """True if one is on its way."""
-        return self._replies.waiting
-
-    @property
-    def progress(self) -> Measuring | None:
-        """How far that is, where the engine says so."""
-        return self._replies.progress
-
-    def get(self, key: Hashable) -> Reply | None:
-        """The reply about something, None while there is none."""
-        return self._replies.get((self._model, key))
-
-    def failure(self, key: Hashable) -> Failure | None:
-        """Why there is no reply about something."""
-        return self._replies.failure((self._model, key))
-
     def want(self, key: Hashable, question: Command) -> None:
         """Ask of the model that is looked at, as `Replies.want`."""
-        self._replies.want((self._model, key), self._asked(question))
+        if isinstance(question, Look):
+            second = self._client.timeline.of(LockstepSoFar).looked is not None
+            question = replace(question, second=second)
+        super().want(key, question)
 
-    def again(self, key: Hashable, question: Command) -> None:
-        """Ask, though there is a reply."""
-        self._replies.again((self._model, key), self._asked(question))
-
-    def drop(self) -> bool:
-        """Nobody waits for a reply any more; returns whether somebody did."""
-        return self._replies.drop()
-
-    @property
-    def _model(self) -> LockstepOpened | None:
-        """None for the session's. The whole record: another second model may have the same title."""
-        return self._client.timeline.of(LockstepSoFar).looked
-
-    def _asked(self, question: Command) -> Command:
-        return replace(question, second=self._model is not None) if isinstance(question, Look) else question
+    def _about(self, key: Hashable) -> Hashable:
+        # the whole record of the second model: another one may have the same title
+        return self._client.timeline.of(LockstepSoFar).looked, key
 
     def _told(self, reply: Reply) -> LockstepOpened | None:
         """The model that a recorded reply is of."""

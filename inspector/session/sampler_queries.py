@@ -61,27 +61,17 @@ class SamplerQueries:
         running = timeline.running
         if running and self._clock() < self._asked + PATIENCE:
             return
-        self._ask_explain(timeline)
-        if timeline.trial is not None and not running:
-            self._ask_what_if(timeline, timeline.trial)
-
-    def _ask_explain(self, timeline: Timeline) -> None:
-        distribution = timeline.distribution
-        if distribution is None:
-            return
-        settings = timeline.trial.settings if timeline.trial else self.used(timeline)
-        explanation = timeline.explanation()
-        if explanation is not None and explanation.settings == settings:
-            return
-        self._asked = self._clock()
-        self._explain.ask(
-            Explain(timeline.before, settings),
-            partial(self._explained, distribution),
-            about=(distribution, settings),
-        )
-
-    def _ask_what_if(self, timeline: Timeline, trial: Trial) -> None:
-        if trial.answered != timeline.tip and timeline.step_slots:
+        distribution, trial = timeline.distribution, timeline.trial
+        if distribution is not None:
+            settings, known = trial.settings if trial else self.used(timeline), timeline.explanation()
+            if known is None or known.settings != settings:
+                self._asked = self._clock()
+                self._explain.ask(
+                    Explain(timeline.before, settings),
+                    partial(self._explained, distribution),
+                    about=(distribution, settings),
+                )
+        if trial is not None and not running and trial.answered != timeline.tip and timeline.step_slots:
             self._what_if.ask(WhatIf(trial.settings, timeline.tip), self._answered)
 
     def used(self, timeline: Timeline) -> Settings | None:

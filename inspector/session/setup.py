@@ -88,8 +88,10 @@ class Runs:
         return self.keep(points)
 
     def _send(self, goes_on: bool) -> None:
-        until = self.breakpoints.points if self.breakpoints.points.active else None
-        self._client.request(Run(self.pace, until, self.breakpoints.skipping, goes_on))
+        state = self.breakpoints
+        until = state.points if state.points.active else None
+        run = Run(self.pace, until, state.skipping, goes_on)
+        self._client.request(run, each=state.count if state.skipping else None)
 
 
 def pace_text(pace: float | None) -> str:

@@ -73,19 +73,10 @@ class Captions:
         texts = [caption.text for at, caption in self._of.get((tree, node), ()) if at <= place]
         return texts[-1] if texts else ""
 
-    def speaking(self, place: int) -> Sequence[Caption]:
-        """The captions that speak at a place."""
-        return self.at.get(place, ())
-
     def before(self, place: int) -> int:
         """The last place up to one where a caption speaks, that one included; 0 for none."""
         found = bisect_right(self._places, place)
         return self._places[found - 1] if found else 0
-
-    @property
-    def any(self) -> bool:
-        """True if there are any at all."""
-        return bool(self.at)
 
     def note(self, place: int, entry: Entry) -> int | None:
         """Take in an entry.
@@ -203,7 +194,8 @@ class Stops:
 
     def __init__(self, entries: Sequence[Entry]) -> None:
         self._entries = entries
-        self._places: list[int] = []
+        self.places: list[int] = []
+        """In ascending order."""
         self._pictures: list[int] = []
         self._row: type[object] | None = None
         """The kind of those that come in a row now."""
@@ -215,13 +207,13 @@ class Stops:
         if isinstance(value, _PICTURES):
             self._pictures.append(len(self._entries))
         if self._belongs_to_last(value):
-            self._places[-1] = len(self._entries)
+            self.places[-1] = len(self._entries)
         elif self._ends_step(value):
-            self._places.append(len(self._entries))
+            self.places.append(len(self._entries))
 
     def _belongs_to_last(self, value: Kept | Unknown) -> bool:
         """True if an entry is shown with the step before it: what was drafted behind its token, a prompt's logprobs."""
-        if not self._places or self._places[-1] == self._spoken:
+        if not self.places or self.places[-1] == self._spoken:
             return False
         return isinstance(value, PromptReadings) or (
             isinstance(value, protocol.DraftRound) and value.stage == "taken"
@@ -241,22 +233,15 @@ class Stops:
 
     def speak(self, place: int, captions: Captions) -> None:
         """Have a step end where a caption speaks, rather than just before it."""
-        if self._places and captions.alone(place, self._places[-1]):
-            self._places[-1] = self._spoken = place
+        if self.places and captions.alone(place, self.places[-1]):
+            self.places[-1] = self._spoken = place
         elif self.upto(place) != place:
-            insort(self._places, place)
+            insort(self.places, place)
 
     def cut(self) -> None:
         """Forget the places beyond the last entry."""
-        for places in (self._places, self._pictures):
+        for places in (self.places, self._pictures):
             del places[bisect_right(places, len(self._entries)) :]
-
-    def __len__(self) -> int:
-        return len(self._places)
-
-    def number(self, place: int) -> int:
-        """How many there are up to a place."""
-        return bisect_right(self._places, place)
 
     def pictures(self, place: int) -> int:
         """How often the main screen has changed up to a place."""
@@ -269,8 +254,10 @@ class Stops:
             place: The present one.
             telling: Records that change what is looked at, too.
         """
-        stop = self.number(place)
-        end = self._places[stop] if stop < len(self._places) else len(self._entries)
+        stop = bisect_right(self.places, place)
+        end = self.places[stop] if stop < len(self.places) else len(self._entries)
+        if not telling:
+            return end
         found = (n + 1 for n in range(place, end) if isinstance(self._entries[n].value, telling))
         return next(found, end)
 
@@ -281,7 +268,9 @@ class Stops:
             place: The present one.
             telling: Records that change what is looked at, too.
         """
-        stop = self.number(place) - 1
-        begin = self._places[stop] if stop >= 0 else 0
+        stop = bisect_right(self.places, place) - 1
+        begin = self.places[stop] if stop >= 0 else 0
+        if not telling:
+            return begin
         found = (n for n in range(place, begin, -1) if isinstance(self._entries[n - 1].value, telling))
         return next(found, begin)

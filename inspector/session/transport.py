@@ -42,7 +42,6 @@ class Transport(Protocol):
     @property
     def whereabouts(self) -> str:
         """A few words for the right end of the status line; empty for none."""
-        return ""
 
     def step(self, telling: Telling = ()) -> str:
         """Pause, walk forward at an older token, or take the next step.
@@ -87,12 +86,10 @@ class Transport(Protocol):
     @property
     def telling(self) -> Caption | None:
         """The caption that speaks now, None for none."""
-        return None
 
     @property
     def captioned(self) -> bool:
         """True if room for captions is kept."""
-        return False
 
 
 class LiveTransport(Transport):
@@ -106,6 +103,8 @@ class LiveTransport(Transport):
     """
 
     recorded: ClassVar[bool] = False
+    telling: Caption | None = None
+    captioned = False
 
     def __init__(self, client: EngineClient, prefill: PrefillControl, runs: Runs, setup: Setup) -> None:
         self._client, self._prefill, self._runs, self._setup = client, prefill, runs, setup
@@ -131,7 +130,7 @@ class LiveTransport(Transport):
         timeline = self._client.timeline
         if timeline.running:
             self._client.pause()
-        elif self._prefill.waits:
+        elif timeline.prompts.reading and self._prefill.waits:
             self._prefill.go_on()
         elif not timeline.following:
             timeline.walk(1)

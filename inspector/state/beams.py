@@ -82,7 +82,8 @@ class BeamHistory(CapabilityState):
     `nodes` keeps those of former searches too: they stay in the engine's tree, and the user can move to them.
     """
 
-    TAKES = PromptOpened, BeamOpened, BeamStep, BeamEnded, Failure, Ended
+    TAKES = PromptOpened, BeamOpened, BeamStep, BeamEnded
+    OF = SearchBeams, GoOnBeams
     FAILS = SearchBeams, GoOnBeams
     STOPS: ClassVar = {BeamOpened: ReplayStop.BEGINS, BeamStep: ReplayStop.FIRST, BeamEnded: ReplayStop.EACH}
     SHOWN_BY: ClassVar = {

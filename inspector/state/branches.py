@@ -46,16 +46,18 @@ def token(item: PromptToken | Step, parent: int) -> Token:
         parent: Node before it.
     """
     logprob = None if item.logprob is None or math.isnan(item.logprob) else item.logprob
-    return Token(item.node, parent, item.text, item.raw, logprob, made(item))
+    if isinstance(item, PromptToken):
+        made = PROMPT
+    elif item.origin == "sampled" and item.choice.reroll > 0:
+        made = "re-rolled"
+    else:
+        made = _WORDS.get(item.origin, item.origin)
+    return Token(item.node, parent, item.text, item.raw, logprob, made)
 
 
 def made(item: PromptToken | Step) -> str:
     """How a token entered the tree, in one word."""
-    if isinstance(item, PromptToken):
-        return PROMPT
-    if item.origin == "sampled" and item.choice.reroll > 0:
-        return "re-rolled"
-    return _WORDS.get(item.origin, item.origin)
+    return token(item, ROOT).made
 
 
 @slotted
@@ -80,6 +82,14 @@ class Sums:
             return None
         return math.exp(-self.mean) if self.mean > -700 else math.inf
 
+    def count(self, tokens: Iterable[Token]) -> None:
+        """Put the logprobs of some tokens to these."""
+        for token in tokens:
+            self.tokens += 1
+            if token.logprob is not None:
+                self.known += 1
+                self.logprob += token.logprob
+
     def add(self, other: Sums, sign: int = 1) -> None:
         """Put others to these, or with -1 take them away."""
         self.tokens += sign * other.tokens
@@ -96,6 +106,8 @@ class Branch:
     parent: Branch | None = None
     children: list[Branch] = field(default_factory=list)
     """In the order of their first nodes: oldest first."""
+    prompt: bool | None = None
+    """True if its tokens are of a prompt, False if they are of a completion; None for the root, which has none."""
 
     @property
     def first(self) -> int:
@@ -109,11 +121,7 @@ class Branch:
 def sums_of(tokens: Iterable[Token]) -> Sums:
     """The logprobs of some tokens, added up."""
     total = Sums()
-    for token in tokens:
-        total.tokens += 1
-        if token.logprob is not None:
-            total.known += 1
-            total.logprob += token.logprob
+    total.count(tokens)
     return total
 
 
@@ -133,12 +141,6 @@ class Partition:
         """Branches, without the root."""
         self._tokens = tokens
 
-    def alike(self, above: int, node: int) -> bool:
-        """True if both are prompt or both are completion."""
-        if above == ROOT:
-            return False
-        return (self._tokens[above].made == PROMPT) == (self._tokens[node].made == PROMPT)
-
     def below(self, branch: Branch) -> Iterator[Branch]:
         """A branch and those that hang from it, each before those below it, older ones first."""
         waiting = [branch]
@@ -148,15 +150,10 @@ class Partition:
 
     # ---- growing and taking out -------------------------------------------------------------
 
-    def lengthen(self, branch: Branch, token: Token) -> None:
-        """Append a token to a branch."""
-        branch.nodes.append(token.node)
-        branch.sums.add(sums_of([token]))
-        self.of[token.node] = branch
-
     def hang(self, token: Token, above: Branch) -> None:
         """Begin a branch with a token, after the end of another."""
-        branch = self.of[token.node] = Branch([token.node], sums_of([token]), above)
+        prompt = token.made == PROMPT
+        branch = self.of[token.node] = Branch([token.node], sums_of([token]), above, prompt=prompt)
         insort(above.children, branch, key=lambda sibling: sibling.first)
         self.count += 1
 
@@ -183,7 +180,7 @@ class Partition:
         if at * 2 < len(branch.nodes):
             return self._cut_off_upper(branch, at)
         nodes = branch.nodes[at:]
-        lower = Branch(nodes, self._sums(nodes), branch, branch.children)
+        lower = Branch(nodes, self._sums(nodes), branch, branch.children, branch.prompt)
         del branch.nodes[at:]
         self.take_off(branch, lower.sums)
         self._adopt(lower)
@@ -193,7 +190,7 @@ class Partition:
 
     def _cut_off_upper(self, branch: Branch, at: int) -> Branch:
         nodes = branch.nodes[:at]
-        upper = Branch(nodes, self._sums(nodes), branch.parent, [branch])
+        upper = Branch(nodes, self._sums(nodes), branch.parent, [branch], branch.prompt)
         self._replace(branch, upper)
         del branch.nodes[:at]
         self.take_off(branch, upper.sums)
@@ -203,7 +200,7 @@ class Partition:
 
     def join(self, upper: Branch) -> None:
         """Join a branch with the only one that hangs from it, where no fork or prompt's end parts them."""
-        if len(upper.children) != 1 or not self.alike(upper.last, upper.children[0].first):
+        if len(upper.children) != 1 or upper.children[0].prompt != upper.prompt:
             return
         self.count -= 1
         lower = upper.children[0]
@@ -362,10 +359,12 @@ class Branches:
         above = self._branch[token.parent]
         self._tokens[token.node] = token
         self._depth[token.node] = self._depth[token.parent] + 1
-        if above.last != token.parent:
+        if above.nodes[-1] != token.parent:
             above = self._partition.cut(above, self.place(token.parent) + 1)
-        elif not above.children and self._partition.alike(token.parent, token.node):
-            self._partition.lengthen(above, token)
+        elif not above.children and above.prompt == (token.made == PROMPT):
+            above.nodes.append(token.node)
+            above.sums.count((token,))
+            self._branch[token.node] = above
             return
         self._partition.hang(token, above)
         self.version += 1
@@ -377,7 +376,7 @@ class Branches:
             return
         branch = self._branch[token.node]
         self._tokens[token.node] = token
-        branch.sums.add(sums_of([token]))
+        branch.sums.count((token,))
         self._partition.take_off(branch, sums_of([before]))
         if branch.children and token.logprob != before.logprob:
             self.version += 1  # the sums of those below run from the first token
@@ -390,7 +389,7 @@ class Branches:
         branch = self._branch[node]
         if len(branch.nodes) > 1:
             branch = parts.cut(branch, 1)
-        self._tokens[node] = token
+        self._tokens[node], branch.prompt = token, token.made == PROMPT
         parts.add_up(branch)
         self.version += 1
         parts.join(branch)

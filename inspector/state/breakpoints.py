@@ -20,14 +20,14 @@ class BreakpointState:
     """The breakpoints of runs."""
 
     TAKES: ClassVar[tuple[type[protocol.Record], ...]] = (
-        protocol.Step, protocol.Moved, protocol.Resampled, protocol.PromptOpened, protocol.BreakpointHit,
+        protocol.Moved, protocol.Resampled, protocol.PromptOpened, protocol.BreakpointHit,
     )  # fmt: skip
-    """The records that change it."""
+    """The records that change it, whatever command they are of."""
 
     def __init__(self) -> None:
         self.points = Breakpoints()
         self.hit: protocol.BreakpointHit | None = None
-        """Where the last run stopped, until something else is done."""
+        """Where the last run stopped, until the session goes elsewhere than on from there."""
         self.skipping = False
         """True if the run is, or was, one over sure tokens."""
         self.skipped = 0
@@ -38,15 +38,13 @@ class BreakpointState:
         self.skipping, self.skipped, self.hit = over_sure, 0, None
 
     def receive(self, record: protocol.Record) -> None:
-        """Take in one record, after the timeline did."""
-        match record:
-            case protocol.Step():
-                self.hit = None
-                self.skipped += record.prob >= SURE
-            case protocol.Moved() | protocol.Resampled() | protocol.PromptOpened():
-                self.hit = None
-            case protocol.BreakpointHit():
-                self.hit = record
+        """Take in one record of those in `TAKES`, after the timeline did."""
+        self.hit = record if isinstance(record, protocol.BreakpointHit) else None
+
+    def count(self, record: protocol.Record) -> None:
+        """Take in one record of a run over sure tokens."""
+        if isinstance(record, protocol.Step):
+            self.skipped += record.prob >= SURE
 
     def stop_sentence(self, coming: protocol.Distribution | None) -> str:
         """Why the last run stopped, and what to press; printable.

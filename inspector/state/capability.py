@@ -7,8 +7,10 @@ from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import ClassVar
 
-from engine.protocol import Command, Record
+from engine.protocol import Command, Ended, Failure, Record
 
+ENDS = (Failure, Ended)
+"""The records of any command's end."""
 MOST = 1e15
 """No engine measured so much of anything."""
 
@@ -30,7 +32,9 @@ class CapabilityState:
     """The state that the records of one capability make. `STATES` lists all of them; a `Timeline` has one of each."""
 
     TAKES: ClassVar[tuple[type[Record], ...]] = ()
-    """The records that change it."""
+    """The records that change it, whatever command they are of."""
+    OF: ClassVar[tuple[type[Command], ...]] = ()
+    """Commands whose failure and end change it."""
     STOPS: ClassVar[Mapping[type[Record], ReplayStop]] = {}
     """What a replay does at its records."""
     FAILS: ClassVar[tuple[type[Command], ...]] = ()
@@ -39,7 +43,7 @@ class CapabilityState:
     """What is said where a replay stops at a record, the key that shows it by its id in braces: see `with_keys`."""
 
     def apply(self, record: Record) -> None:
-        """Take in one record; one that is not in `TAKES` changes nothing."""
+        """Take in one record; one that is neither in `TAKES` nor of the end of one of `OF` changes nothing."""
 
     @classmethod
     def changing(cls) -> tuple[type[Record], ...]:

@@ -225,6 +225,8 @@ class InsideViews(CapabilityState):
                 pass
             case ExpertsRead() | PositionTried() if bool(record.facts.model) != self.SECOND:
                 pass
+            case LockstepOpened() | LockstepClosed() | ModelFacts():
+                self.forget()  # the second model is another one, or none
             case PromptOpened(new_tree=True):
                 modules = self.modules
                 self.forget()
@@ -308,13 +310,6 @@ class SecondInside(InsideViews):
         ModelFacts, ExpertsRead, PositionTried, PromptOpened,
     )  # fmt: skip
     SECOND = True
-
-    def apply(self, record: Record) -> None:
-        """Take in one record."""
-        if isinstance(record, LockstepOpened | LockstepClosed | ModelFacts):
-            self.forget()
-        else:
-            InsideViews.apply(self, record)
 
 
 Key = TypeVar("Key")

@@ -43,6 +43,8 @@ class LockstepSoFar(CapabilityState):
     """Both distributions after a node."""
     looking: bool = False
     """True if the views of a token are to be those of the second model: a person's choice, while there is one."""
+    looked: LockstepOpened | None = None
+    """The second model, where they are; None for the session's."""
     ways: dict[int, WaysParted] = field(default_factory=dict)
     """By the node from which both went on."""
     _sent: list[LockstepSpan] = field(default_factory=list)
@@ -53,10 +55,12 @@ class LockstepSoFar(CapabilityState):
         match record:
             case LockstepOpened():
                 self.forget()
-                self.opened, self.looking = record, False
+                self.opened = record
+                self.look(second=False)
             case ModelFacts() | LockstepClosed():
                 self.forget()
-                self.opened, self.looking = None, False
+                self.opened = None
+                self.look(second=False)
             case PromptOpened(new_tree=True):
                 self.forget()
             case LockstepRead():
@@ -81,6 +85,10 @@ class LockstepSoFar(CapabilityState):
             for span in spans
         )
 
+    def look(self, second: bool) -> None:
+        """Have the views of a token be those of the second model, where there is one, or of the session's."""
+        self.looking, self.looked = second, self.opened if second else None
+
     def forget(self) -> None:
         """Forget what was read: the tree or the model is another one."""
         self.spans, self.ahead, self.ways, self._sent = {}, {}, {}, []
@@ -94,11 +102,6 @@ class LockstepSoFar(CapabilityState):
         self.spans |= {span.node: span for span in record.spans}
         if record.ahead is not None:
             self.ahead[record.node] = record.ahead
-
-    @property
-    def looked(self) -> LockstepOpened | None:
-        """The second model, where the views are to be its; None for the session's."""
-        return self.opened if self.looking else None
 
     def at(self, items: Sequence[Item], slot: int) -> LockstepSpan | None:
         """The span at a slot of a path, past its end both distributions there; None where it wasn't read."""

@@ -29,7 +29,7 @@ class PromptRead:
     prefilled: Prefilled | None = None
     """None until it is read to its end."""
     readings_ms: float = 0.0
-    """What its prompt logprobs took so far."""
+    """What its prompt logprobs took so far, in the prefill and after it."""
     broken: Broken | None = None
     """What it lost of the KV cache that was there before it, and why; None where it lost nothing."""
 
@@ -42,35 +42,20 @@ class Prompts:
     """By their last nodes, in the order in which they were given last."""
     current: PromptRead | None = None
     """The path's last prompt; where the path leaves inside one, the prompt on show before."""
+    opened: PromptOpened | None = None
+    """That prompt as it was given."""
+    chunks: list[PrefillChunk] = field(default_factory=list)
+    """The chunks of its prefill so far."""
+    prefilled: Prefilled | None = None
+    """The end of its prefill, once it was reached."""
+    readings_ms: float = 0.0
+    """The milliseconds that its prompt logprobs took so far; 0 without any."""
     reading: bool = False
     """True if a prompt's prefill is under way, or was stopped on its way."""
     failure: Failure | None = None
     """Why the last prompt was refused, until one is taken."""
     kv: dict[int, KVReading] = field(default_factory=dict)
     """The KV cache after the chunk that a prompt's token was in, by node."""
-
-    @property
-    def opened(self) -> PromptOpened | None:
-        """The path's last prompt, as it was given."""
-        return self.current.opened if self.current else None
-
-    @property
-    def prefilled(self) -> Prefilled | None:
-        """The end of its prefill, once it was reached."""
-        return self.current.prefilled if self.current else None
-
-    @property
-    def readings_ms(self) -> float:
-        """The milliseconds that its prompt logprobs took so far; 0 without any."""
-        if self.current is None:
-            return 0.0
-        recorded = self.prefilled.echo_ms if self.prefilled else 0.0
-        return self.current.readings_ms + recorded
-
-    @property
-    def chunks(self) -> list[PrefillChunk]:
-        """The chunks of its prefill so far."""
-        return self.current.chunks if self.current else []
 
     @property
     def tps(self) -> float:
@@ -139,18 +124,26 @@ class Prompts:
         """Take in the time that some prompt logprobs took."""
         if self.current is not None:
             self.current.readings_ms += record.ms
+            self._show(self.current)
 
     def finish(self, record: Prefilled) -> None:
         """Take in that the prompt was read to its end."""
         if self.current is not None:
             self.current.prefilled = record
+            self.current.readings_ms += record.echo_ms
+            self._show(self.current)
         self.kv[record.next.node] = record.kv
         self.reading = False
 
     def follow(self, path: Sequence[Item]) -> None:
         """Another path is on show: find its last prompt."""
         end = next((item.node for item in reversed(path) if item.node in self.by_end), None)
-        self.current = self.by_end[end] if end is not None else self.current
+        if end is not None:
+            self._show(self.by_end[end])
+
+    def _show(self, read: PromptRead) -> None:
+        self.current, self.opened, self.chunks = read, read.opened, read.chunks
+        self.prefilled, self.readings_ms = read.prefilled, read.readings_ms
 
     def roles(self, path: Sequence[Item]) -> dict[int, str]:
         """The role of each message of a path by the slot of its first token; empty for raw text.
@@ -169,8 +162,11 @@ class Prompts:
     def snapshot(self) -> Prompts:
         """The prompts as they are: what comes later changes nothing in it."""
         reads = {end: replace(read, chunks=list(read.chunks)) for end, read in self.by_end.items()}
+        made = Prompts(reads, reading=self.reading, failure=self.failure, kv=dict(self.kv))
         current = next((reads[end] for end, read in self.by_end.items() if read is self.current), None)
-        return replace(self, by_end=reads, current=current, kv=dict(self.kv))
+        if current is not None:
+            made._show(current)
+        return made
 
 
 def _roles_of(opened: PromptOpened) -> dict[int, str]:

@@ -45,11 +45,12 @@ class Marks:
         """By node; nodes without marks are not in it."""
         self.version = 0
         """Grows whenever a mark changes, so that a view knows what to redraw."""
+        self.deleted: dict[int, Deletion] = {}
+        """Deleted tokens, each with its deletion, by node."""
+        self.displaced: dict[int, int] = {}
+        """Hidden nodes that were the latest child, by their parent."""
         self._deletions: list[Deletion] = []
         """Not undone, oldest first."""
-        self._hidden: dict[int, Deletion] = {}
-        self._displaced: dict[int, int] = {}
-        """Hidden nodes that were the latest child, by their parent."""
 
     def at(self, node: int) -> Marked:
         """The marks of a node, all at their defaults where there are none."""
@@ -58,7 +59,7 @@ class Marks:
     @property
     def hidden(self) -> int:
         """How many tokens are deleted."""
-        return len(self._hidden)
+        return len(self.deleted)
 
     @property
     def last(self) -> Deletion | None:
@@ -104,10 +105,10 @@ class Marks:
             return
         self._deletions.remove(deletion)
         for each in list(deletion.tokens.values()):
-            if (over := self._hidden.get(each.parent)) is None:
+            if (over := self.deleted.get(each.parent)) is None:
                 self._show(each, tree)
             else:  # another deletion hides its path: it is that one's from here on
-                self._hidden[each.node] = over
+                self.deleted[each.node] = over
                 over.tokens[each.node] = each
                 over.children |= deletion.children & {each.node}
 
@@ -117,59 +118,55 @@ class Marks:
         """Take in a token that the engine reported without moving to it; below a hidden one it is hidden too."""
         if token.node in tree.branches:
             return
-        deletion = self._hidden.get(token.node) or self._hidden.get(token.parent)
+        deletion = self.deleted.get(token.node) or self.deleted.get(token.parent)
         if deletion is None:
             tree.branches.add(token)
         else:
-            self._hidden[token.node] = deletion
+            self.deleted[token.node] = deletion
             deletion.tokens[token.node] = token
 
     def reveal(self, node: int, tree: SessionTree) -> None:
         """The engine moved to a node: show it again, and what its path lacks."""
         path: list[Token] = []
-        while (deletion := self._hidden.get(node)) is not None:
+        while (deletion := self.deleted.get(node)) is not None:
             path.append(deletion.tokens[node])
             node = path[-1].parent
         for each in reversed(path):
             self._show(each, tree)
 
-    def visited(self, parent: int) -> None:
-        """Another child of a node was visited last."""
-        self._displaced.pop(parent, None)
-
     # ---- one node ---------------------------------------------------------------------------
 
     def _hide(self, token: Token, deletion: Deletion, tree: SessionTree) -> None:
         node, parent = token.node, token.parent
-        self._hidden[node] = deletion
+        self.deleted[node] = deletion
         siblings = tree.children.get(parent, [])
         if node not in siblings:
             return
         if tree.latest(parent) == node:
-            self._displaced.setdefault(parent, node)
+            self.displaced.setdefault(parent, node)
             tree.followed.pop(parent, None)
         siblings.remove(node)
         deletion.children.add(node)
         self._settle(parent, tree)
 
     def _show(self, token: Token, tree: SessionTree) -> None:
-        deletion = self._hidden.pop(token.node)
+        deletion = self.deleted.pop(token.node)
         deletion.tokens.pop(token.node, None)
         tree.branches.add(token)
         if token.node in deletion.children:
             latest = tree.latest(token.parent)
-            tree.attach(token.parent, token.node)
+            insort(tree.children.setdefault(token.parent, []), token.node)
             if latest is not None:
                 tree.follow(token.parent, latest)
             self._settle(token.parent, tree)
 
     def _settle(self, parent: int, tree: SessionTree) -> None:
         """Let the latest child be one that is shown: the one visited last, or else the newest."""
-        if parent not in self._displaced:
+        if parent not in self.displaced:
             return
-        siblings, latest = tree.children.get(parent), self._displaced[parent]
+        siblings, latest = tree.children.get(parent), self.displaced[parent]
         if siblings and latest in siblings:
-            tree.follow(parent, self._displaced.pop(parent))
+            tree.follow(parent, self.displaced.pop(parent))
         elif siblings:
             tree.follow(parent, siblings[-1])
         else:
@@ -231,13 +228,6 @@ class SessionTree:
         else:
             self.followed[parent] = child
 
-    def attach(self, parent: int, node: int) -> None:
-        """Put a node among the children of another one."""
-        if (children := self.children.get(parent)) is None:
-            self.children[parent] = [node]
-        else:
-            insort(children, node)
-
     def leaves(self) -> list[int]:
         """The ends of all branches, without what is deleted, the oldest first."""
         shown = (node for children in self.children.values() for node in children)
@@ -279,17 +269,22 @@ class SessionTree:
     def add(self, item: Item, parent: int) -> None:
         """Take in a token that the session is at, or what more is known of it; a deleted one is shown again."""
         node = item.node
-        self.marks.reveal(parent, self)
-        self.marks.reveal(node, self)
+        if self.marks.deleted:
+            self.marks.reveal(parent, self)
+            self.marks.reveal(node, self)
         if node not in self.nodes:
             self.parent[node] = parent
-            self.attach(parent, node)
+            if (children := self.children.get(parent)) is None:
+                self.children[parent] = [node]  # a list that grew would have room for more
+            else:
+                insort(children, node)
             if parent in self.held:
                 self.held[node] = self.held[parent]
         self.taken += isinstance(item, Step) - isinstance(self.nodes.get(node), Step)
         self.nodes[node] = item
         self.branches.add(token(item, parent))
-        self.visit(node)
+        self.marks.displaced.pop(parent, None)
+        self.follow(parent, node)
 
     def known(self, item: PromptToken) -> Item:
         """The readings of a prompt's token: of one that was stepped, or read in an earlier prompt, those."""
@@ -308,18 +303,14 @@ class SessionTree:
         self.branches.add(token(item, self.parent[item.node]))
         return True
 
-    def visit(self, node: int) -> None:
-        """Make a node its parent's latest child."""
-        parent = self.parent[node]
-        self.follow(parent, node)
-        self.marks.visited(parent)
-
     def go(self, before: list[Item], path: list[Item]) -> None:
         """Another path is on show: remember what was left for it, and follow it from now on."""
         if (parted := shared(before, path)) < len(before):
             self.left[before[parted].node] = max(self.left.values(), default=0) + 1
         for item in path:
-            self.visit(item.node)
+            parent = self.parent[item.node]
+            self.marks.displaced.pop(parent, None)
+            self.follow(parent, item.node)
         self.tip = path[-1].node if path else ROOT
 
 
@@ -343,7 +334,7 @@ def written(mark: Marked) -> str:
 def signs(tree: SessionTree, node: int) -> str:
     """What marks a token of the path in text and steps, a sign each: `★` bookmark, `✎` name or note, `❝` caption,
     `├` other branches in its place. Empty for most."""
-    branches = BRANCHES if len(tree.siblings(node)) > 1 else ""
+    branches = BRANCHES if len(tree.children.get(tree.parent[node], ())) > 1 else ""
     mark = tree.marks.of.get(node)
     if mark is None:
         return branches

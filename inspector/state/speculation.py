@@ -12,20 +12,21 @@ from engine.protocol import (
     DraftLoading,
     DraftReady,
     DraftRound,
-    DraftToken,
     Ended,
     Failure,
+    LoadDraft,
     PromptOpened,
     Record,
+    RunRounds,
     SpeculationVerified,
     Step,
+    TakeRound,
+    VerifySpeculation,
 )
 from inspector.display import token_label, visible
 from inspector.scales import milliseconds
 from inspector.state.capability import CapabilityState, measurable
 
-SPECULATIVE = ("LoadDraft", "TakeRound", "RunRounds", "VerifySpeculation")
-"""The commands that something came of."""
 FATE_SIGNS = {"drafted": "…", "accepted": "✓", "refused": "✗", "unseen": "?"}
 """By the fate of a draft."""
 RECENT = 64
@@ -80,7 +81,8 @@ class SpeculationTotals:
 class Speculation(CapabilityState):
     """The rounds of one tree."""
 
-    TAKES = Step, DraftRound, DraftLoading, DraftReady, SpeculationVerified, PromptOpened, Failure, Ended
+    TAKES = Step, DraftRound, DraftLoading, DraftReady, SpeculationVerified, PromptOpened
+    OF = LoadDraft, TakeRound, RunRounds, VerifySpeculation
 
     ready: DraftReady | None = None
     """The draft that was loaded last."""
@@ -97,7 +99,7 @@ class Speculation(CapabilityState):
     """Milliseconds of plain steps, without garbage collection and drawing of the screen."""
 
     def apply(self, record: Record) -> None:
-        """Take in one record; those of other matters change nothing."""
+        """Take in one record of those in `TAKES`, or of the end of a command in `OF`."""
         match record:
             case Step(ms=ms) if not ms.shared and not ms.cold:
                 net = max(0.0, ms.total - ms.collecting - ms.drawing)  # as rounds are timed
@@ -114,9 +116,9 @@ class Speculation(CapabilityState):
                     self.plain = [record.plain_ms]
             case PromptOpened():
                 self.rounds, self.latest, self.begin, self.verified = [], None, None, None
-            case Failure(command=command) if command in SPECULATIVE:
+            case Failure():
                 self.failure, self.loading = record, None
-            case Ended(command=command) if command in SPECULATIVE:
+            case Ended():
                 self.loading = None
             case _:
                 pass
@@ -140,24 +142,20 @@ class Speculation(CapabilityState):
         """Count from the next round on."""
         self.rounds, self.begin, self.verified = [], None, None
 
-    def ghosts(self, tip: int) -> tuple[DraftToken, ...]:
-        """The drafts of the latest round that are no tokens of the text, while that ends where the round does.
+    def ghost_words(self, tip: int) -> str:
+        """The drafts of the latest round that are no tokens of the text, on one line, each with the sign of its fate.
 
         Args:
             tip: The last token of the path.
+
+        Returns:
+            Printable; empty where there are none, and where the path doesn't end where the round does.
         """
         latest = self.latest
         if latest is None or latest.end != tip:
-            return ()
-        return tuple(each for each in latest.drafts if each.fate != "accepted" or latest.stage != "taken")
-
-    def ghost_words(self, tip: int) -> str:
-        """Those drafts on one line, each with the sign of its fate; printable, empty where there are none.
-
-        Args:
-            tip: As for `ghosts`.
-        """
-        return " ".join(FATE_SIGNS[each.fate] + token_label(each.text, each.raw) for each in self.ghosts(tip))
+            return ""
+        drafts = (each for each in latest.drafts if each.fate != "accepted" or latest.stage != "taken")
+        return " ".join(FATE_SIGNS[each.fate] + token_label(each.text, each.raw) for each in drafts)
 
     @property
     def totals(self) -> SpeculationTotals:

@@ -19,7 +19,7 @@ from engine.settings import Settings
 from inspector.state.batch import Batches
 from inspector.state.beams import BeamHistory
 from inspector.state.branches import ROOT
-from inspector.state.capability import CapabilityState
+from inspector.state.capability import ENDS, CapabilityState
 from inspector.state.inside import InsideViews, SecondInside
 from inspector.state.lockstep import LockstepSoFar
 from inspector.state.measured import Measured
@@ -41,6 +41,19 @@ STATES: tuple[type[CapabilityState], ...] = (
     MergesSeen,
 )
 """The states of all capabilities that come with the program."""
+
+
+def _takers() -> dict[object, list[type[CapabilityState]]]:
+    """The states that a record changes, by its class; by class and command for what ends one."""
+    found: dict[object, list[type[CapabilityState]]] = {}
+    for state in STATES:
+        ends = ((end, command.kind) for command in state.OF for end in ENDS)
+        for record in (*state.TAKES, *ends):
+            found.setdefault(record, []).append(state)
+    return found
+
+
+_TAKERS = _takers()
 _OF_DIALOGS = (protocol.PromptPreview, protocol.TokensFound)
 """Answers that no panel shows."""
 
@@ -134,6 +147,12 @@ class Timeline:
 
     items: list[Item] = field(default_factory=list)
     """The current path: a prompt first, then steps; turns of a conversation follow with prompts of their own."""
+    tip: int = ROOT
+    """Node of the last token of the path."""
+    held: int = 0
+    """How many tokens of the path the model has run: all but in a prefill."""
+    under: tuple[protocol.Intervention, ...] = ()
+    """The interventions that the path's end was computed under; empty for the model's own."""
     step_slots: list[int] = field(default_factory=list)
     """Slots of the steps among them."""
     generation: int = 0
@@ -162,7 +181,22 @@ class Timeline:
     concealed_as: str = TO_PREDICT
     """Why, for the frames of the panels."""
 
+    slot: int = 0
+    """The selected slot, 0 to len(items); len(items) is the token to come. What follows is of it: see `_look`."""
+    following: bool = True
+    """True while it is the token to come, and stays so as tokens come."""
+    selected: Item | None = None
+    """The selected token, None at the token to come."""
+    before: int = ROOT
+    """Node before the selected slot: a choice there is a child of it."""
+    step: Step | None = None
+    """The step whose readings are shown: the selected one, or the last one while following."""
+    distribution: protocol.Distribution | None = None
+    """From which the selected slot was, or will be, taken; None in the prompt."""
+    candidates: tuple[protocol.Candidate, ...] = ()
+    """Of the selected slot, in the prompt too; empty where none were recorded."""
     _slot: int | None = None
+    """The slot that was asked for, which may come with the next path; None for that of the token to come."""
 
     def of(self, kind: type[State]) -> State:
         """The state of a capability, by its class."""
@@ -190,19 +224,10 @@ class Timeline:
 
     # ---- the selected slot ------------------------------------------------------------------
 
-    @property
-    def slot(self) -> int:
-        """The selected slot, 0 to len(items); len(items) is the token to come."""
-        return len(self.items) if self._slot is None else min(self._slot, len(self.items))
-
-    @property
-    def following(self) -> bool:
-        """True while the selected slot is the token to come, and stays so as tokens come."""
-        return self._slot is None or self._slot >= len(self.items)
-
     def select(self, slot: int | None) -> None:
         """Select a slot; None or one past the end follows the tip."""
         self._slot = None if slot is None or slot >= len(self.items) else max(0, slot)
+        self._look()
 
     def walk(self, by: int) -> None:
         """Select the slot `by` slots away, as far as the path goes."""
@@ -211,34 +236,30 @@ class Timeline:
     def expect(self, slot: int) -> None:
         """Select a slot of the path that a move is about to bring; until then, and without it, follow the tip."""
         self._slot = slot
+        self._look()
 
-    @property
-    def selected(self) -> Item | None:
-        """The selected token, None at the token to come."""
-        slot = self.slot
-        return self.items[slot] if slot < len(self.items) else None
-
-    @property
-    def step(self) -> Step | None:
-        """The step whose readings are shown: the selected one, or the last one while following."""
-        item = self.selected if not self.following else (self.items[-1] if self.items else None)
-        return item if isinstance(item, Step) else None
-
-    @property
-    def distribution(self) -> protocol.Distribution | None:
-        """The distribution from which the selected slot was, or will be, taken; None in the prompt."""
+    def _look(self) -> None:
+        """Find what the path and the selected slot come to, once for all who show it."""
+        items, end = self.items, len(self.items)
+        last = items[-1] if items else None
+        self.tip = last.node if last is not None else ROOT
+        self.held = self.prompts.held(end) if self.prompts.reading else end
+        first = self.tree.held.get(self.tip)
+        self.under = self.tree.interventions[first] if first is not None else ()
+        self.slot = end if self._slot is None else min(self._slot, end)
+        self.following = self.slot == end
+        item = self.selected = None if self.following else items[self.slot]
+        self.before = items[self.slot - 1].node if self.slot else ROOT
+        read = last if self.following else item
+        self.step = read if isinstance(read, Step) else None
         if self.following:
-            return self.next
-        item = self.selected
-        return item.choice if isinstance(item, Step) else None
-
-    @property
-    def candidates(self) -> tuple[protocol.Candidate, ...]:
-        """Candidates of the selected slot, in the prompt too; empty where none were recorded."""
-        if (distribution := self.distribution) is not None:
-            return distribution.candidates
-        item = self.selected
-        return item.candidates if isinstance(item, PromptToken) else ()
+            self.distribution = self.next
+        else:
+            self.distribution = item.choice if isinstance(item, Step) else None
+        if self.distribution is not None:
+            self.candidates = self.distribution.candidates
+        else:
+            self.candidates = item.candidates if isinstance(item, PromptToken) else ()
 
     def conceals(self, *what: str) -> bool:
         """True if any of some things is not to be seen for now: each panel asks before it shows it."""
@@ -247,26 +268,11 @@ class Timeline:
     @property
     def taken(self) -> int | None:
         """Token id of the selected slot, or the one that a step would put there, unless that is concealed."""
-        if self.following:
-            return self.next.picked if self.next and not self.conceals("picked", "candidates") else None
-        item = self.selected
-        return item.id if item else None
-
-    @property
-    def before(self) -> int:
-        """Node before the selected slot: a choice there is a child of it."""
-        slot = self.slot
-        return self.items[slot - 1].node if slot else ROOT
-
-    @property
-    def tip(self) -> int:
-        """Node of the last token of the path."""
-        return self.items[-1].node if self.items else ROOT
-
-    @property
-    def under(self) -> tuple[protocol.Intervention, ...]:
-        """The interventions that the path's end was computed under; empty for the model's own."""
-        return (self.tree.under(self.items[-1]) or ()) if self.items else ()
+        if self.selected is not None:
+            return self.selected.id
+        if self.next is None or not self.concealed.isdisjoint(("picked", "candidates")):
+            return None
+        return self.next.picked
 
     @property
     def phase(self) -> Phase:
@@ -279,11 +285,6 @@ class Timeline:
         if self.prompts.reading:
             return Phase.PREFILL
         return Phase.RUNNING if self.running else Phase.READY
-
-    @property
-    def held(self) -> int:
-        """How many tokens of the path the model has run: all but in a prefill."""
-        return self.prompts.held(len(self.items))
 
     @property
     def steps(self) -> list[Step]:
@@ -338,6 +339,7 @@ class Timeline:
             self.next, self.kv, self.memory = end.next, end.kv, end.memory
         if node != self.tip:
             self._rebuild(node)
+        self._look()
 
     # ---- records as they come ---------------------------------------------------------------
 
@@ -345,9 +347,10 @@ class Timeline:
         """Take in one record."""
         if not isinstance(record, _OF_DIALOGS):
             self.changes += 1
-        for state in self.states.values():
-            if isinstance(record, state.TAKES):
-                state.apply(record)
+        kind = type(record)
+        takers = _TAKERS.get((kind, record.command) if isinstance(record, ENDS) else kind, ())
+        for state in takers:
+            self.states[state].apply(record)
         match record:
             case protocol.ModelFacts():
                 self.facts, self.loading, self.load_failure, self.prompts.failure = record, None, None, None
@@ -393,6 +396,7 @@ class Timeline:
                 self.prompts.failure = record
             case _:
                 pass
+        self._look()
 
     def _open(self, record: protocol.PromptOpened) -> None:
         if record.new_tree:

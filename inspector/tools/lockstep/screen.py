@@ -698,7 +698,7 @@ class LockstepScreen(ToolScreen[WaysParted]):
                 "Q has other tokens, so it has no such token. Open it as the session's model to look inside it"
             )
             return
-        self.control.state.looking = bool(second)
+        self.control.state.look(bool(second))
         self.leave()
         if action == "why" and "sampler" in self.host.shown:
             self.host.changed()

@@ -165,7 +165,8 @@ def test_what_came_while_a_file_was_read_through_is_in_it_without_anything_more(
     may_go_on.set()
     until = time.monotonic() + 5
     while again.journal is None and time.monotonic() < until:
-        again.tick()
+        if again.resumed is not None:
+            again.adopt()
     again.journal.flush()
     assert values(path)[-1] == Marked(5, name="later")
     assert again.path == path

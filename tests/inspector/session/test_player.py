@@ -221,7 +221,7 @@ def test_a_caption_that_was_written_afterwards_appears_at_its_step_and_is_given_
     shown.wait(5.5)
     assert shown.steps == 3
     assert shown.replay.caption(node) == words
-    assert shown.replay.file.captions.any
+    assert shown.replay.file.captions.at
     shown.wait(0.6)
     assert shown.steps == 4
 

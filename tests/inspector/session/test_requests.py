@@ -136,6 +136,41 @@ def test_each_record_is_told_as_it_comes_after_the_timeline_took_it_in() -> None
     assert request.progress == Measuring("Step", 1, 2, "x")
 
 
+def test_a_listener_gets_the_classes_of_records_and_of_commands_that_it_named(asking: Asking) -> None:
+    client, heard = (
+        asking.client,
+        {name: list[Record]() for name in ("all", "found", "lookups", "failed lookups")},
+    )
+    client.listen(heard["all"].append)
+    client.listen(heard["found"].append, TokensFound)
+    client.listen(heard["lookups"].append, of=(FindTokens,))
+    client.listen(heard["failed lookups"].append, Failure, of=(FindTokens, Tokenize))
+    lookup, other = client.request(FindTokens(5, "t")), client.request(ReadLens(3))
+    failed = Failure("FindTokens", "No.", "")
+    asking.tell(lookup.command, found("t"), failed)
+    asking.tell(other.command, Failure("ReadLens", "No.", ""), end=False)
+    client.receive(found("of a recording"))
+    ended = Ended("FindTokens")
+    assert heard == {
+        "all": [found("t"), failed, ended, Failure("ReadLens", "No.", ""), found("of a recording")],
+        "found": [found("t"), found("of a recording")],
+        "lookups": [found("t"), failed, ended],
+        "failed lookups": [failed],
+    }
+    client.ignore(heard["all"].append)
+    client.receive(found("more"))
+    assert (len(heard["all"]), len(heard["found"])) == (5, 3)
+
+
+def test_of_two_equal_commands_the_one_that_has_ended_is_not_outstanding(asking: Asking) -> None:
+    first, second = (asking.client.request(TakeStep()) for _ in range(2))
+    assert asking.client.doing is first.command
+    asking.tell(second.command, cancelled=True)
+    assert [each is first.command for each in asking.client.outstanding] == [True]
+    asking.client.forget()
+    assert (asking.client.outstanding, asking.client.of(TakeStep), asking.client.doing) == ([], [], None)
+
+
 def test_who_left_is_not_called_and_who_cancels_is(asking: Asking) -> None:
     left, cancelled = (asking.client.request(Race(1, 2), asking.told.append) for _ in range(2))
     left.leave()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from engine.protocol import DraftRound, Ended, SpeculationVerified
 from inspector.state.capability import MOST
-from inspector.state.speculation import Speculation, figures, proof, rules, verdict
+from inspector.state.speculation import FATE_SIGNS, Speculation, figures, proof, rules, verdict
 from tests.engine.trace.made_records import made
 from tests.inspector.fakes import Session
 from tests.inspector.tools.speculation.made import draft_round
@@ -80,8 +80,8 @@ def test_other_settings_count_anew_and_a_stage_is_no_round() -> None:
     state = told("AAA")
     state.apply(draft_round(5, 5, "DDD", "proposed"))
     assert len(state.rounds) == 1
-    assert [each.fate for each in state.ghosts(5)] == ["drafted"] * 3
-    assert state.ghosts(6) == ()
+    assert state.ghost_words(5).count(FATE_SIGNS["drafted"]) == 3
+    assert state.ghost_words(6) == ""
     state.apply(Ended("TakeRound"))
     state.forget()
     assert (state.rounds, state.begin, state.totals.slower) == ([], None, None)

@@ -26,6 +26,7 @@ def with_candidates(timeline: Timeline, *changed: Candidate, **distribution: obj
     """The timeline with another distribution after its tip."""
     assert timeline.next is not None
     timeline.next = replace(timeline.next, candidates=changed or timeline.next.candidates, **distribution)  # type: ignore[arg-type]
+    timeline.select(None)
     return timeline
 
 

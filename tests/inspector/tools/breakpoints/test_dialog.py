@@ -189,6 +189,9 @@ async def test_a_hit_says_what_held_and_what_to_press_until_something_else_is_do
     await rig.push(rig.session.steps(1))
     await rig.end("Step")
     assert rig.status.startswith("Space or ⏎ takes")
+    await rig.push([rig.session.move(step.node)])
+    assert rig.timeline.tip == step.node
+    assert rig.status.startswith("Space or ⏎ takes"), "it was left"
 
 
 async def test_the_text_of_a_condition_is_printable(rig: Rig) -> None:

@@ -556,7 +556,7 @@ async def test_a_recorded_look_is_of_the_model_that_it_names_and_no_evidence_of_
     lens = rig.app.main.actions["lens"]
     assert isinstance(lens, LensActions)
     for looking, model in ((False, ""), (True, SECOND.title)):
-        rig.timeline.of(LockstepSoFar).looking = looking
+        rig.timeline.of(LockstepSoFar).look(looking)
         found = lens.answers.get(node)
         assert found is not None
         assert found.facts.model == model

@@ -35,6 +35,7 @@ def timeline_of(told: Distribution, settings: Settings = USED, **changes: object
     """At the tip, with what the engine told of it."""
     timeline = session(6).timeline()
     timeline.next = told
+    timeline.select(None)
     timeline.last_explanation = StageExplanation(told, settings, explained(told), None)
     for name, value in changes.items():
         setattr(timeline, name, value)
