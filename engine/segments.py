@@ -16,6 +16,7 @@ from engine.protocol import ReplyFormat, SegmentKind
 KINDS: tuple[SegmentKind, ...] = get_args(SegmentKind)
 TOOL_CALL = "tool call"
 MARKUP: SegmentKind = "markup"
+_BY_NAME: Mapping[str, SegmentKind] = {kind: kind for kind in KINDS}
 MOST_MARKS = 64
 LONGEST_MARK = 100
 """Characters."""
@@ -95,12 +96,11 @@ class ReplyReader:
             bare = len(token.text) - len(token.text.lstrip())
             place = len(at.waiting) + (bare if bare < len(token.text) else 0)
             undecided = (*undecided, _Undecided(number, place, token))
-        pieces, entered = list(self._pieces(at.state, text)), []
-        done = sum(length for _, length, _ in pieces)
+        entered: list[str] = []
         kinds: dict[int, SegmentKind] = {}
         state, end, waits = at.state, 0, iter(undecided)
         first = next(waits, None)
-        for before, length, after in pieces:
+        for before, length, after in self._pieces(at.state, text):
             end += length
             while first is not None and first.place < end:
                 kinds[first.number] = MARKUP if after is not None else _told(kind_of(before), first.token)
@@ -108,10 +108,13 @@ class ReplyReader:
             if after is not None:
                 state = after
                 entered.append(after)
-        left = tuple(each._replace(place=each.place - done) for each in undecided if each.number not in kinds)
+        left: list[_Undecided] = []
+        while first is not None:
+            left.append(first._replace(place=first.place - end))
+            first = next(waits, None)
         own = kinds.pop(number, None) or _told(kind_of(state), token)
         settled = tuple(kinds.items())
-        return ReplyState(state, number + 1, text[done:], left, own, settled, tuple(entered))
+        return ReplyState(state, number + 1, text[end:], tuple(left), own, settled, tuple(entered))
 
     def state_after(self, text: str) -> str:
         """The state behind a whole text."""
@@ -159,8 +162,7 @@ class ReplyReader:
 
 def kind_of(state: str) -> SegmentKind:
     """The kind of the text in a state."""
-    name = state.partition(":")[0]
-    return next((kind for kind in KINDS if kind == name), MARKUP)
+    return _BY_NAME.get(state.partition(":")[0], MARKUP)
 
 
 def _told(kind: SegmentKind, token: ReplyToken) -> SegmentKind:

@@ -84,6 +84,8 @@ class StageRun:
         self._live: npt.NDArray[np.bool_] | None = None
         """Which tokens `row` has left, where a stage ran."""
         self.cut = np.full(logits.size, -1, np.int8)
+        self.names: list[str] = []
+        """Of the stages that ran."""
         self.readings: list[StageReading] = []
 
     @property
@@ -154,6 +156,7 @@ class StageRun:
                 f"{name} cut every token that the stages before it had left.",
                 "Put it before the filters in --sampler-order, or loosen them.",
             )
+        self.names.append(name)
         self.readings.append(StageReading(name, kept, removed))
 
     def _share(self, before: Row, gone: npt.NDArray[np.bool_]) -> float:
@@ -173,9 +176,10 @@ class StageRun:
         others = self.row != MINUS_INFINITY
         others[picked] = False
         self._record_stage("greedy", self.row, others, 1)
-        probs = np.zeros(self.row.size, np.float64)
+        probs, left = np.zeros(self.row.size, np.float64), np.ones(1)
         probs[picked] = 1.0
-        return self._sampled(probs, probs[[picked]], picked, None, None, None)
+        names, readings = tuple(self.names), tuple(self.readings)
+        return Sampled(probs, left, self.cut, names, readings, picked, None, None, None)
 
     def sampled(self, draw: float) -> Sampled:
         """Draw from the tokens that are left."""
@@ -186,19 +190,8 @@ class StageRun:
         place, start, end = invert(shares, draw)
         probs = np.zeros(self.row.size, np.float64)
         probs[live] = shares
-        return self._sampled(probs, shares, int(live[place]), draw, start, end)
-
-    def _sampled(
-        self,
-        probs: npt.NDArray[np.float64],
-        left: npt.NDArray[np.float64],
-        picked: int,
-        draw: float | None,
-        start: float | None,
-        end: float | None,
-    ) -> Sampled:
-        names = tuple(reading.name for reading in self.readings)
-        return Sampled(probs, left, self.cut, names, tuple(self.readings), picked, draw, start, end)
+        names, readings, picked = tuple(self.names), tuple(self.readings), int(live[place])
+        return Sampled(probs, shares, self.cut, names, readings, picked, draw, start, end)
 
 
 OnStage = Callable[[Stage, "StageRun"], None]
