@@ -54,8 +54,12 @@ class Breakpoints:
     @property
     def active(self) -> tuple[Condition, ...]:
         """The conditions that are set, in the table's order."""
-        values = ((condition, getattr(self, condition.name)) for condition in CONDITIONS)
-        return tuple(condition for condition, value in values if value is not None and value is not False)
+        found = []
+        for condition in CONDITIONS:
+            value = getattr(self, condition.name)
+            if value is not None and value is not False:
+                found.append(condition)
+        return tuple(found)
 
     @property
     def conditions(self) -> tuple[str, ...]:

@@ -122,6 +122,8 @@ class Capability:
         """Drop the state of the current tree, which is about to end; with `model`, that of the model too."""
 
 
+NO_MODEL = "No model is loaded.", "Wait until it is loaded, or open one."
+"""The refusal of what needs one, and what to do."""
 NO_SECOND = "There is no second model.", "Open one to compare with."
 """The refusal of what needs one, and what to do."""
 
@@ -179,7 +181,7 @@ class EngineContext:
             StepError: No model is loaded.
         """
         if self.opened is None:
-            raise StepError("No model is loaded.", "Wait until it is loaded, or open one.")
+            raise StepError(*NO_MODEL)
         return self.opened
 
     @property
@@ -190,7 +192,7 @@ class EngineContext:
             StepError: No model is loaded.
         """
         if self.loaded is None:
-            raise StepError("No model is loaded.", "Wait until it is loaded, or open one.")
+            raise StepError(*NO_MODEL)
         return self.loaded
 
     def forget(self, model: bool = False) -> None:

@@ -12,7 +12,7 @@ import resource
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,7 @@ from engine.task import Task
 if TYPE_CHECKING:
     from engine.model.load import Loaded
     from engine.settings import LoadSettings
+    from engine.worker import Worker
 
 QUIET_ENVIRONMENT = {
     "TOKENIZERS_PARALLELISM": "false",
@@ -63,16 +64,20 @@ class Inbox:
         """True if a task waits, or the end."""
         return bool(self._waiting)
 
-    def get(self, meanwhile: Callable[[], bool]) -> Task | int | None:
+    def get(self, workers: Collection[Worker] = ()) -> Task | int | None:
         """Wait for the next task.
 
         Args:
-            meanwhile: Called until a task has come or it returns False; each call delays the task by its time.
+            workers: Use the time until one has come; each piece of their work delays the task by its time.
         """
-        while not self._waiting and meanwhile():
-            pass
+        busy = True
+        while busy and not self._waiting:
+            busy = False
+            for worker in workers:
+                busy = busy or worker.use_idle_time()
         with self._arrived:
-            self._arrived.wait_for(lambda: self._waiting)
+            while not self._waiting:
+                self._arrived.wait()
             return self._waiting.popleft()
 
     def aside(self, session: int) -> Task | None:
@@ -194,21 +199,16 @@ class EngineThread:
         def loaded(settings: LoadSettings) -> Loaded | None:
             return next(filter(None, (each.holds(settings) for each in workers.values())), None)
 
-        def worker_of(session: int) -> Worker:
-            if session not in workers:
-                emit, aside = partial(self._emit, session=session), partial(inbox.aside, session)
-                workers[session] = Worker(emit, aside, lambda: inbox.waiting, loaded)
-            return workers[session]
+        def made(session: int) -> Worker:
+            emit, aside = partial(self._emit, session=session), partial(inbox.aside, session)
+            worker = workers[session] = Worker(emit, aside, lambda: inbox.waiting, loaded)
+            return worker
 
-        first = worker_of(0)
+        first = made(0)
         try:
-            while (
-                not self._closing.is_set()
-                and (task := inbox.get(lambda: any(each.use_idle_time() for each in workers.values())))
-                is not None
-            ):
+            while not self._closing.is_set() and (task := inbox.get(workers.values())) is not None:
                 if isinstance(task, Task):
-                    worker_of(task.session).carry_out(task)
+                    (workers.get(task.session) or made(task.session)).carry_out(task)
                 else:
                     del self._receivers[task]
                     if (gone := workers.pop(task, None)) is not None:
@@ -217,7 +217,7 @@ class EngineThread:
             first.close()
 
     def _fail_commands(self, error: Exception) -> None:
-        while not self._closing.is_set() and (task := self._inbox.get(lambda: False)) is not None:
+        while not self._closing.is_set() and (task := self._inbox.get()) is not None:
             if isinstance(task, Task):
                 kind, id = task.command.kind, task.command.id
                 self._emit(Failure(kind, *_cause(error), request=id), task.session)

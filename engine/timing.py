@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Iterable, Sequence
-from types import TracebackType
 from typing import NamedTuple, Protocol
 
 from engine.frozen import frozen
@@ -70,8 +69,8 @@ def summary(ordered: Sequence[float], total: float) -> Tpot:
         ordered: In rising order, at least one.
         total: Their sum.
     """
-    late = [percentile(ordered, share) for share in (0.5, 0.95, 0.99)]
-    return Tpot(len(ordered), total / len(ordered), *late)
+    middle, late, latest = percentile(ordered, 0.5), percentile(ordered, 0.95), percentile(ordered, 0.99)
+    return Tpot(len(ordered), total / len(ordered), middle, late, latest)
 
 
 # ---- garbage collection, and drawing the screen in another thread ------------------------------
@@ -87,59 +86,43 @@ class StallTimes(NamedTuple):
     drawing: float
     """In drawing the screen, without collections in it. It shares the interpreter and, if few, the cores."""
 
-    def since(self, before: StallTimes) -> StallTimes:
-        """The difference to an earlier reading."""
-        return StallTimes(self.collecting - before.collecting, self.drawing - before.drawing)
+
+NONE = StallTimes(0.0, 0.0)
 
 
 class _Clock:
-    """Adds up spans, a current one included. Another thread may read it at any moment."""
+    """Adds up spans, the current one included: those of a `with` statement; one within another is a part of that one.
+
+    Another thread may read it at any moment.
+    """
 
     def __init__(self) -> None:
-        self._now: tuple[float, float | None] = (0.0, None)
+        self._depth = 0
+        self.now: tuple[float, float | None] = (0.0, None)
         """Seconds of all ended spans, and when the current one began; replaced together, for other threads."""
 
     def begin(self) -> None:
         """Begin a span."""
-        self._now = (self._now[0], time.perf_counter())
+        self._depth += 1
+        if self._depth == 1:
+            self.now = (self.now[0], time.perf_counter())
 
-    def end(self) -> None:
-        """End the span; without a begin nothing happens."""
-        self._now = (self.ms / 1000, None)
+    def end(self, *raised: object) -> None:
+        """End the span."""
+        self._depth -= 1
+        if self._depth == 0:
+            self.now = (self.ms / 1000, None)
 
-    @property
-    def under_way(self) -> bool:
-        """True if a span has begun and not ended."""
-        return self._now[1] is not None
+    __enter__, __exit__ = begin, end
 
     @property
     def ms(self) -> float:
         """Milliseconds so far."""
-        ended, begun = self._now
+        ended, begun = self.now
         return 1000 * (ended if begun is None else ended + time.perf_counter() - begun)
 
 
-class _DrawingClock:
-    """Measures drawing as a context manager; nested blocks are part of the outer one."""
-
-    def __init__(self) -> None:
-        self.clock = _Clock()
-        self._depth = 0
-
-    def __enter__(self) -> None:
-        self._depth += 1
-        if self._depth == 1:
-            self.clock.begin()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._depth -= 1
-        if self._depth == 0:
-            self.clock.end()
-
-
-drawing = _DrawingClock()
+drawing = _Clock()
 """Entered in the screen's thread alone."""
 _collecting, _collecting_while_drawing = _Clock(), _Clock()
 """`_collecting_while_drawing`: collections during a drawing, in whichever thread they ran."""
@@ -149,16 +132,18 @@ def _on_collection(phase: str, info: dict[str, int]) -> None:
     """Called by Python itself before and after each collection; takes 0.2 us."""
     if phase == "start":
         _collecting.begin()
-        if drawing.clock.under_way:
+        if drawing.now[1] is not None:
             _collecting_while_drawing.begin()
-    else:
-        _collecting.end()
-        _collecting_while_drawing.end()
+        return
+    for clock in (_collecting, _collecting_while_drawing):
+        if clock.now[1] is not None:
+            clock.end()
 
 
 gc.callbacks.append(_on_collection)
 
 
-def stall_times() -> StallTimes:
-    """The time that garbage collection and drawing took so far."""
-    return StallTimes(_collecting.ms, drawing.clock.ms - _collecting_while_drawing.ms)
+def stall_times(since: StallTimes = NONE) -> StallTimes:
+    """The time that garbage collection and drawing took so far, or since an earlier reading."""
+    drawn = drawing.ms - _collecting_while_drawing.ms
+    return StallTimes(_collecting.ms - since.collecting, drawn - since.drawing)

@@ -163,7 +163,7 @@ class TokenTree(TokenPaths):
         held = above.held if held is None else held
         if held and origin != "prompt":
             origin = "intervened"
-        node = self.child(parent, token, held)
+        node = None if above.newest is None else self.child(parent, token, held)
         if node is None:
             node = len(self._nodes)
             decoded = above.decoded + (origin != "prompt")

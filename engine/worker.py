@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Callable, Collection
 
 from engine import protocol
-from engine.context import EngineContext, Handler, collect_all
+from engine.context import NO_MODEL, EngineContext, Handler, collect_all
 from engine.decoding.batched.handlers import BatchCommands
 from engine.decoding.handlers import DecodingCommands
 from engine.decoding.speculative.handlers import SpeculationCommands
@@ -84,8 +84,13 @@ class Worker:
                 raise TypeError(f"no handler for {command!r}")
             if task.stopped():
                 raise Cancelled
-            if command.needs_model and self._context.model.settings.divided and not command.over_ranks:
-                raise StepError(OVER_RANKS, "Load the model in one process, without --ranks and --hostfile.")
+            if command.needs_model:
+                if self._context.loaded is None:
+                    raise StepError(*NO_MODEL)
+                if not command.over_ranks and self._context.loaded.settings.divided:
+                    raise StepError(
+                        OVER_RANKS, "Load the model in one process, without --ranks and --hostfile."
+                    )
             handler(command, task)
         except Cancelled:
             cancelled = True
@@ -104,6 +109,8 @@ class Worker:
 
     def use_idle_time(self) -> bool:
         """Do a piece of what no command waits for, some 60 ms; returns whether there was any."""
+        if self._context.opened is None or not self._context.opened.unread.rows:
+            return False
         try:
             return self._context.read_prompt()
         except Exception as error:  # what fails once would fail again, and here nothing ends

@@ -73,6 +73,8 @@ class Kind:
     """True if it holds packed numbers: trimmed below the start of quantization it would differ from a fresh cache."""
     quantizable: bool = False
     """True if mlx_lm can quantize it."""
+    limit: str = ""
+    """Attribute of the cache with the tokens that it can hold; none where it grows with the text."""
     lazy: bool = True
     """True if it may hold arrays that the logits don't depend on: unless a step evaluates them a graph piles up."""
     attended: bool = True
@@ -100,18 +102,6 @@ class Kind:
         """The position in the path of each of the `count` keys that a cache just returned; None where unknown."""
         return list(range(count)) if count == getattr(cache, "offset", None) else None
 
-    def limit(self, cache: Any) -> int | None:
-        """Tokens that a cache can hold, None where it grows with the text."""
-        return None
-
-    def used(self, cache: Any, buffers: list[Array] | None = None) -> int:
-        """Bytes that hold tokens or state; `buffers` are the cache's, where they were asked for already."""
-        buffers = self.buffers(cache) if buffers is None else buffers
-        if not self.columns:
-            return sum([array.nbytes for array in buffers])
-        held, sized = self.held(cache), [(array.nbytes, array.shape[2]) for array in buffers]
-        return sum([nbytes // length * min(held, length) for nbytes, length in sized if length])
-
     def bytes_per_token(self, cache: Any) -> int:
         """Bytes that one more token adds to a cache that has held some; 0 where it doesn't grow with the text.
 
@@ -123,9 +113,16 @@ class Kind:
 
     def read(self, cache: Any) -> Reading:
         """The figures of one cache for a record; see `KVGroup`."""
-        buffers = self.buffers(cache)
-        allocated = sum([array.nbytes for array in buffers])
-        return self.name, self.held(cache), self.limit(cache), self.used(cache, buffers), allocated
+        held, used, allocated = self.held(cache), 0, 0
+        for array in self.buffers(cache):
+            nbytes, columns = array.nbytes, array.shape[2] if self.columns else 0
+            allocated += nbytes
+            if not self.columns:
+                used += nbytes
+            elif columns:
+                used += nbytes // columns * min(held, columns)
+        limit = int(getattr(cache, self.limit)) if self.limit else None
+        return self.name, held, limit, used, allocated
 
     def chunks_matter(self, cache: Any) -> bool:
         """True if the numbers depend on how a prompt is cut into chunks.

@@ -12,7 +12,7 @@ from typing import Any
 import mlx.core as mx
 from mlx_lm.models import cache as caches
 
-from engine.cache.kind import Array, Kind, Snapshot, arrays, pick_rows
+from engine.cache.kind import Array, Kind, Reading, Snapshot, arrays, pick_rows
 from engine.frozen import frozen
 from engine.protocol import CacheKind
 from engine.settings import KV_GROUP_SIZES
@@ -151,6 +151,7 @@ class Rotating(Kind):
     cache_class = caches.RotatingKVCache
     has_snapshots = columns = True
     lazy = False
+    limit = "max_size"
 
     def held(self, cache: Any) -> int:
         """See `Kind`: a chunk of prefill leaves the ring longer than its window until the next single token."""
@@ -167,10 +168,6 @@ class Rotating(Kind):
         newest = [offset - index + slot for slot in range(keep, index)]
         oldest = [offset - (count - keep) + slot for slot in range(count - index)]
         return [*range(keep), *newest, *oldest]
-
-    def limit(self, cache: Any) -> int | None:
-        """The window."""
-        return int(cache.max_size)
 
     def trims_at(self, cache: Any, offset: int) -> bool:
         """Until the window is full: from then on a token is overwritten at each step."""
@@ -259,6 +256,7 @@ class Chunked(Kind):
     cache_class = caches.ChunkedKVCache
     columns = grows = True
     lazy = False
+    limit = "chunk_size"
 
     def held(self, cache: Any) -> int:
         return int(cache.offset - cache.start_position)
@@ -267,10 +265,6 @@ class Chunked(Kind):
         """See `Kind`; without the dropped beginning."""
         first = int(cache.start_position)
         return list(range(first, first + count)) if first + count == cache.offset else None
-
-    def limit(self, cache: Any) -> int | None:
-        """The chunk of attention."""
-        return int(cache.chunk_size)
 
     def record_undo(self, cache: Any) -> None:
         """None: `trim` may stop at the dropped beginning by the time of the undo, and doesn't report it."""
@@ -317,8 +311,11 @@ class Composite(Kind):
         """The most that one of them holds."""
         return max((kind.held(inner) for kind, inner in self._inner(cache)), default=0)
 
-    def used(self, cache: Any, buffers: list[Array] | None = None) -> int:
-        return sum(kind.used(inner) for kind, inner in self._inner(cache))
+    def read(self, cache: Any) -> Reading:
+        """See `Kind`; the bytes of all inner caches."""
+        name, held, limit, _, allocated = super().read(cache)
+        used = sum(kind.read(inner)[3] for kind, inner in self._inner(cache))
+        return name, held, limit, used, allocated
 
     def bytes_per_token(self, cache: Any) -> int:
         return sum(kind.bytes_per_token(inner) for kind, inner in self._inner(cache))

@@ -157,7 +157,8 @@ class KV:
         Returns:
             In the model's dtype, shape (rows, n, vocabulary), not evaluated.
         """
-        self._write(self.offset, self.offset + tokens.shape[1])
+        if self.behind:
+            self._write(self.offset, self.offset + tokens.shape[1])
         logits: mx.array = compute(tokens, cache=BegunByLayer(self.caches) if begin else self.caches)
         self.advance(tokens.shape[1], chunk=chunk)
         return logits
@@ -183,8 +184,11 @@ class KV:
 
     def pending(self) -> list[mx.array]:
         """Arrays that the logits don't depend on, so that they stay a lazy graph until they are evaluated."""
-        lazy = [(kind, cache) for cache in self.caches if (kind := kind_of(cache)).lazy]
-        return [array for kind, cache in lazy for array in kind.buffers(cache)]
+        arrays = []
+        for cache in self.caches:
+            if (kind := kind_of(cache)).lazy:
+                arrays += kind.buffers(cache)
+        return arrays
 
     def state(self) -> list[mx.array]:
         """All arrays of all caches, to evaluate after a chunk of prefill."""
@@ -243,8 +247,10 @@ class KV:
 
     def can_step_back(self) -> bool:
         """True if trimming could remove one more token after it is added."""
-        following = self.offset + 1
-        return all(kind_of(cache).trims_at(cache, following) for cache in self.caches)
+        trims = True
+        for cache in self.caches:
+            trims = trims and kind_of(cache).trims_at(cache, self.offset + 1)
+        return trims
 
     def can_go_ahead(self) -> bool:
         """True if one more token can be added before it is known, and taken back, with no copy of an array."""
@@ -342,15 +348,20 @@ class KV:
             kept: Bytes of branches that are kept outside the caches.
             budget: Bytes that those may take.
         """
-        groups = grouped(self.readings())
-        read = tuple(KVGroup(key[0], _shared(tuple(layers)), *key[1:]) for key, layers in groups.items())
-        used = sum(group.used_bytes * len(group.layers) for group in read)
-        allocated = sum(group.allocated_bytes * len(group.layers) for group in read)
-        return KVReading(self.offset, used, allocated, read, kept, budget, *self.last_pass)
+        places: dict[Reading, list[int]] = {}
+        for place, reading in enumerate(self.readings()):
+            places.setdefault(reading, []).append(place)
+        groups, used, allocated = [], 0, 0
+        for (name, held, limit, its_used, its_allocated), layers in places.items():
+            groups.append(KVGroup(name, _shared(tuple(layers)), held, limit, its_used, its_allocated))
+            used += its_used * len(layers)
+            allocated += its_allocated * len(layers)
+        return KVReading(self.offset, used, allocated, tuple(groups), kept, budget, *self.last_pass)
 
-    def readings(self) -> Sequence[Reading]:
+    def readings(self) -> Iterable[Reading]:
         """The figures of each cache."""
-        return [kind_of(cache).read(cache) for cache in self.caches]
+        for cache in self.caches:
+            yield kind_of(cache).read(cache)
 
     def kinds(self) -> tuple[CacheKind, ...]:
         """The kind of each cache."""
@@ -377,14 +388,6 @@ class KV:
     def bytes_per_token(self) -> int | None:
         """Bytes that one more token adds to caches that have held some; None where no kind grows with the text."""
         return sum(kind_of(cache).bytes_per_token(cache) for cache in self.caches) or None
-
-
-def grouped(readings: Iterable[Reading]) -> dict[Reading, list[int]]:
-    """The places of equal readings."""
-    groups: dict[Reading, list[int]] = {}
-    for index, reading in enumerate(readings):
-        groups.setdefault(reading, []).append(index)
-    return groups
 
 
 @cached

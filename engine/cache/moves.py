@@ -156,9 +156,9 @@ class Mover:
         self._bytes = 0
         """Restored so far in the current move."""
 
-    def record_step(self, node: int, undo: tuple[Snapshot, ...] | None) -> None:
+    def record_step(self, node: int, undo: tuple[Snapshot, ...]) -> None:
         """Keep the record that removes a node's token from the cache, where trimming can't."""
-        if undo is not None and self.store.budget:
+        if self.store.budget:
             self.store.keep_undo(node, UndoRecord(undo, self._kv.layout))
 
     def keep_branch(self, node: int, shared: int) -> None:

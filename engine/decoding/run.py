@@ -370,7 +370,7 @@ def _back_to_back(session: Session, stopped: Stopped, breaking: BreakpointEvalua
             forward_ms = (time.perf_counter() - step.launched) * 1000
             node_logits = reader.sample(step.node, row, session.settings)
             total_ms = (time.perf_counter() - step.launched) * 1000
-            stalls = stall_times().since(step.others)
+            stalls = stall_times(step.others)
             hit = breaking.evaluate(node_logits)  # before the launch: no unwanted token enters the tree
             following = _launch(session, pipeline, node_logits) if more and not hit else None
             begun = time.perf_counter()
@@ -394,5 +394,6 @@ def _launch(session: Session, pipeline: PipelinedForward, node_logits: NodeLogit
         return None
     origin: Origin = "greedy" if node_logits.sampled.draw is None else "sampled"
     node = session.node_reader.add_token(node_logits.node, node_logits.sampled.picked, origin)
-    session.mover.record_step(node, pipeline.undo)
+    if pipeline.undo is not None:
+        session.mover.record_step(node, pipeline.undo)
     return _PendingStep(node, origin, session.kv_reading(), memory(), launched, stalls)

@@ -11,13 +11,14 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 
 import numpy as np
 import numpy.typing as npt
 
 from engine.frozen import frozen
 from engine.grammar.states import GrammarState, GrammarStates
-from engine.protocol import Candidate, Distribution, GrammarReading, PromptToken
+from engine.protocol import Candidate, Distribution, PromptToken
 from engine.sampling.pipeline import OnStage, Sampled, sample, uniform
 from engine.sampling.ranking import (
     Row,
@@ -28,7 +29,6 @@ from engine.sampling.ranking import (
     rank_of,
     ranked,
     ranked_rows,
-    sum_of_products,
 )
 from engine.sampling.stages import Context
 from engine.settings import Settings
@@ -45,33 +45,28 @@ On a vocabulary of 150,000 that takes 0.6 to 0.8 ms where up to 3,000 tokens are
 
 MOST_KNOWN = 2**15
 """Tokens whose text and bytes are kept together for the next time, some 200 bytes each."""
+_ID = attrgetter("id")
 
 
 def entropy_bits(logprobs: Row) -> float:
     """Shannon entropy of a distribution given by its log-probabilities (vocabulary,), in bits: -sum p log2 p."""
-    return _entropy_bits(np.exp(logprobs, dtype=np.float64), logprobs, logprobs.astype(np.float64))
+    wide = logprobs.astype(np.float64)
+    return _entropy_bits(np.exp(wide), wide, barred=logprobs.min() == -np.inf)
 
 
-def _entropy_bits(probs: Wide, logprobs: Row, wide: Wide, whole: bool = False) -> float:
-    """The entropy; `whole` where it is known that no token is barred."""
-    if not whole and logprobs.min() == -np.inf:
+def _entropy_bits(probs: Wide, logprobs: Wide, barred: bool) -> float:
+    """The entropy of probabilities whose logarithms are given; `barred` where some of these may be -inf."""
+    if barred:
         live = logprobs > -np.inf
-        probs, wide = probs.compress(live), wide.compress(live)
-    return max(0.0, -sum_of_products(probs, wide) / LN2)
+        probs, logprobs = probs.compress(live), logprobs.compress(live)
+    # numpy's BLAS divides a scalar product between threads: see `sum_of_products`
+    return max(0.0, -float(np.einsum("i,i", probs, logprobs)) / LN2)
 
 
 def entropy_of(probs: Wide) -> float:
     """Shannon entropy of a distribution given by its probabilities, shape (vocabulary,), in bits."""
-    left = probs.compress(probs > 0)
-    return max(0.0, -sum_of_products(left, np.log(left)) / LN2)
-
-
-def _ranks(values: list[float]) -> list[int]:
-    """Ranks of values in falling order, ties sharing the lowest."""
-    ranks: list[int] = []
-    for place, value in enumerate(values):
-        ranks.append(ranks[-1] if place and value == values[place - 1] else place + 1)
-    return ranks
+    left = probs if probs.min() > 0 else probs.compress(probs > 0)
+    return _entropy_bits(left, np.log(left), barred=False)
 
 
 @frozen
@@ -101,10 +96,7 @@ class RowReader:
     def read(
         self, logits: Sequence[Row] | Rows, logprobs: Sequence[Row] | Rows, k: int
     ) -> Iterator[RowReading]:
-        """Read rows, as many at once as stay in the processor's cache.
-
-        Probabilities are computed in arrays that are kept: the system may take new ones of this size back each time,
-        and to get them again then costs as much as what is computed in them.
+        """Read rows, as many at once as stay in the processor's cache; each before the next ones are asked for.
 
         Args:
             logits: The model's, float32, each of shape (vocabulary,).
@@ -112,16 +104,31 @@ class RowReader:
             k: Most probable tokens of each.
         """
         for rows, given in zip(blocks(logits), blocks(logprobs), strict=True):
-            count, size = rows.shape
-            if self._wide.shape[1] < count or self._wide.shape[2] != size:
-                self._wide = np.empty((2, count, size))
-            probs, wide = self._wide[:, :count]
-            wide[:] = given
-            np.exp(wide, out=probs)
-            best = ranked_rows(rows, min(k, size))
-            whole = given.min() > -np.inf
-            for ids, row_probs, row, row_wide in zip(best, probs, given, wide, strict=True):
-                yield RowReading(ids, row_probs, _entropy_bits(row_probs, row, row_wide, whole))
+            yield from self.read_block(rows, given, k)
+
+    def read_block(self, logits: Rows, logprobs: Rows, k: int) -> list[RowReading]:
+        """Read some rows at once.
+
+        Probabilities are computed in arrays that are kept: the system may take new ones of this size back each time,
+        and to get them again then costs as much as what is computed in them.
+
+        Args:
+            logits: The model's, float32, shape (places, vocabulary).
+            logprobs: Their log-softmax.
+            k: Most probable tokens of each.
+        """
+        count, size = logits.shape
+        if self._wide.shape[1] < count or self._wide.shape[2] != size:
+            self._wide = np.empty((2, count, size))
+        probs, wide = self._wide[:, :count]
+        wide[:] = logprobs
+        np.exp(wide, out=probs)
+        k, barred = min(k, size), bool(logprobs.min() == -np.inf)
+        best = [ranked(logits[0], k)] if count == 1 else ranked_rows(logits, k)
+        read = []
+        for ids, row_probs, row_wide in zip(best, probs, wide, strict=True):
+            read.append(RowReading(ids, row_probs, _entropy_bits(row_probs, row_wide, barred)))
+        return read
 
     def candidates(
         self,
@@ -142,9 +149,12 @@ class RowReader:
             sampled: The sampler's result, None where nothing is drawn (in the prompt).
             best: Most probable tokens of the sampler's that are listed too.
         """
-        listed = ids.tolist()
-        values = logprobs[ids].tolist()
-        ranks = _ranks(logits[ids].tolist())
+        listed, values = ids.tolist(), logprobs[ids].tolist()
+        ranks: list[int] = []
+        before = None
+        for place, logit in enumerate(logits[ids].tolist()):
+            ranks.append(ranks[-1] if logit == before else place + 1)
+            before = logit
         more: list[int] = []
         if sampled is not None:
             kept = ranked(sampled.probs, best) if best else np.empty(0, np.intp)
@@ -176,75 +186,26 @@ class RowReader:
     def _as_candidates(
         self, ids: list[int], logprobs: list[float], ranks: list[int], pending: bytes, sampled: Sampled | None
     ) -> tuple[Candidate, ...]:
-        known, final, cuts = self._known, *_after(sampled, ids, logprobs)
-        named = [known.get(token) or self._named(token) for token in ids]
-        if pending:
-            texts = [self._tokens.text(token, pending)[0] for token in ids]
-            named = [(text, raw, special) for text, (_, raw, special) in zip(texts, named, strict=True)]
-        rows = zip(ids, named, logprobs, ranks, final, cuts, strict=True)
-        # positional arguments and no function of our own: this runs for every candidate of every step
-        return tuple(
-            [
-                Candidate(id, text, raw, special, logprob, math.exp(logprob), rank, drawn, cut)
-                for id, (text, raw, special), logprob, rank, drawn, cut in rows
-            ]
-        )
-
-    def _named(self, token: int) -> tuple[str, bytes, bool]:
-        tokens = self._tokens
-        named = tokens.text(token, b"")[0], tokens.raw(token), tokens.is_special(token)
-        if len(self._known) < MOST_KNOWN:
-            self._known[token] = named
-        return named
-
-    def distribution(
-        self,
-        node: int,
-        position: int,
-        logits: Row,
-        logprobs: Row,
-        sampled: Sampled,
-        k: int,
-        pending: bytes,
-        reroll: int,
-        grammar: GrammarReading | None = None,
-        read: RowReading | None = None,
-    ) -> Distribution:
-        """The model's distribution after a node, and what the sampler makes of it.
-
-        Args:
-            node: The node.
-            position: Of the token after it.
-            logits: The model's, float32, shape (vocabulary,).
-            logprobs: Their log-softmax, same shape and dtype.
-            sampled: The sampler's result.
-            k: Candidates; more than the vocabulary means all.
-            pending: Bytes of a character that the text before left unfinished.
-            reroll: The re-roll count of the draw.
-            grammar: What the grammar allows.
-            read: The row's reading, with k of the most probable tokens or more; None to read it here.
-        """
-        best = min(k, SAMPLERS_BEST) if grammar is not None else 0
-        read = next(self.read([logits], [logprobs], k)) if read is None else read
-        candidates = self.candidates(logits, logprobs, read.best[:k], pending, sampled, best)
-        drawn = sampled.draw is not None  # greedy leaves one token, a candidate
-        return Distribution(
-            node=node,
-            position=position,
-            candidates=candidates,
-            entropy_bits=read.entropy_bits,
-            sampler_entropy_bits=entropy_of(sampled.left) if drawn else 0.0,
-            others=logits.size - len(candidates),
-            others_prob=_others_mass(read.probs, candidates),
-            others_sampler_prob=_others_mass(sampled.probs, candidates) if drawn else 0.0,
-            stages=sampled.readings,
-            picked=sampled.picked,
-            draw=sampled.draw,
-            draw_from=sampled.draw_from,
-            draw_to=sampled.draw_to,
-            reroll=reroll,
-            grammar=grammar,
-        )
+        if sampled is None:
+            final, cuts = list(map(math.exp, logprobs)), [-1] * len(ids)
+            names: tuple[str | None, ...] = (None,)
+        else:
+            final, cuts = sampled.probs[ids].tolist(), sampled.cut[ids].tolist()
+            names = (*sampled.names, None)  # -1, not cut, is the last
+        known, tokens, made = self._known, self._tokens, []
+        for id, logprob, rank, drawn, cut in zip(ids, logprobs, ranks, final, cuts, strict=True):
+            if (named := known.get(id)) is None:
+                named = tokens.text(id, b"")[0], tokens.raw(id), tokens.is_special(id)
+                if len(known) < MOST_KNOWN:
+                    known[id] = named
+            text, raw, special = named
+            if pending:
+                text = tokens.text(id, pending)[0]
+            # positional arguments: this runs for every candidate of every step
+            made.append(
+                Candidate(id, text, raw, special, logprob, math.exp(logprob), rank, drawn, names[cut])
+            )
+        return tuple(made)
 
     def echoes(
         self, tokens: Sequence[tuple[PromptToken, bytes]], logits: Sequence[Row], k: int
@@ -268,23 +229,12 @@ class RowReader:
                 rank=rank_of(row, token.id),
                 entropy_bits=read.entropy_bits,
                 candidates=candidates,
-                others_prob=_others_mass(read.probs, candidates),
+                others_prob=_others_mass(read.probs, np.array(list(map(_ID, candidates)))),
             )
 
 
-def _after(
-    sampled: Sampled | None, ids: list[int], logprobs: list[float]
-) -> tuple[list[float], list[str | None]]:
-    """For some ids, the probability after the sampler, and the stage that cut the token."""
-    if sampled is None:
-        return [math.exp(value) for value in logprobs], [None] * len(ids)
-    names = (*sampled.names, None)  # -1, not cut, is the last
-    return sampled.probs[ids].tolist(), [names[cut] for cut in sampled.cut[ids].tolist()]
-
-
-def _others_mass(probs: Wide, candidates: tuple[Candidate, ...]) -> float:
-    """What the tokens beyond the candidates have together: summed, since 1 less the sum of these is mostly rounding."""
-    ids = np.array([candidate.id for candidate in candidates])
+def _others_mass(probs: Wide, ids: npt.NDArray[np.intp]) -> float:
+    """What the tokens but some have together: summed, since 1 less the sum of these is mostly rounding."""
     own = probs[ids]
     probs[ids] = 0.0
     mass = float(probs.sum())
@@ -370,7 +320,7 @@ class NodeSampler:
         """
         at, logprobs = self._tree[node], checked_logprobs(row) if logprobs is None else logprobs
         begun = time.perf_counter()
-        grammar = self.grammars.at(settings.grammar, node)
+        grammar = self.grammars.at(settings.grammar, node) if settings.grammar is not None else None
         count = at.reroll if reroll is None else reroll
         draw = uniform(settings.seed, at.depth, count) if settings.temp else 0.0  # greedy uses none
         context = self.context(node, settings, count, grammar)
@@ -400,19 +350,33 @@ class NodeSampler:
 
         Args:
             logits: Of the node.
-            candidates: How many of the best.
-            read: What `row_reader.read` gave for its row, where several rows were read at once; None to read it here.
+            candidates: How many of the best; more than the vocabulary means all.
+            read: The row's reading, with as many of the most probable tokens or more; None to read it here.
         """
-        distribution = self.row_reader.distribution(
-            logits.node,
-            self._tree[logits.node].depth,
-            logits.row,
-            logits.logprobs,
-            logits.sampled,
-            candidates,
-            self._pending.get(logits.node, b""),
-            logits.reroll,
-            logits.grammar.reading(logits.logprobs) if logits.grammar is not None else None,
-            read,
+        reader, row, logprobs = self.row_reader, logits.row, logits.logprobs
+        sampled, grammar = logits.sampled, logits.grammar
+        if read is None:
+            read = reader.read_block(row[None], logprobs[None], candidates)[0]
+        pending = self._pending.get(logits.node, b"")
+        best = min(candidates, SAMPLERS_BEST) if grammar is not None else 0
+        listed = reader.candidates(row, logprobs, read.best[:candidates], pending, sampled, best)
+        ids = np.array(list(map(_ID, listed)))
+        drawn = sampled.draw is not None  # greedy leaves one token, a candidate
+        distribution = Distribution(
+            node=logits.node,
+            position=self._tree[logits.node].depth,
+            candidates=listed,
+            entropy_bits=read.entropy_bits,
+            sampler_entropy_bits=entropy_of(sampled.left) if drawn else 0.0,
+            others=row.size - len(listed),
+            others_prob=_others_mass(read.probs, ids),
+            others_sampler_prob=_others_mass(sampled.probs, ids) if drawn else 0.0,
+            stages=sampled.readings,
+            picked=sampled.picked,
+            draw=sampled.draw,
+            draw_from=sampled.draw_from,
+            draw_to=sampled.draw_to,
+            reroll=logits.reroll,
+            grammar=grammar.reading(logprobs) if grammar is not None else None,
         )
         return Position(logits, distribution)

@@ -201,7 +201,7 @@ def _base(run: _Path, itemsize: int) -> _Base:
     arrays = [array for kind, cache in layers if kind.quantizable for array in kind.buffers(cache)]
     held = len(run.ids)
     shapes = tuple((held, array.shape[1], array.shape[3], array.itemsize) for array in arrays)
-    rest = sum(kind.used(cache) for kind, cache in layers if not kind.quantizable)
+    rest = sum(kind.read(cache)[3] for kind, cache in layers if not kind.quantizable)
     return _Base(run.row, 8 * (shapes[0][3] if shapes else itemsize), shapes, rest)
 
 

@@ -78,6 +78,8 @@ class PlainTokenizer:
         self.all_special_ids = list(dict.fromkeys(backend.token_to_id(token) for token in special))
         eos = config.get("eos_token")
         self.eos_token_id: int | None = backend.token_to_id(eos) if eos else None
+        self.convert_ids_to_tokens: Callable[[int], str | None] = backend.id_to_token
+        """The piece of an id."""
 
     @property
     def added_tokens_decoder(self) -> dict[int, AddedToken]:
@@ -99,11 +101,6 @@ class PlainTokenizer:
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """Token ids of a text."""
         return list(self.backend_tokenizer.encode(text, add_special_tokens=add_special_tokens).ids)
-
-    def convert_ids_to_tokens(self, token: int) -> str | None:
-        """The piece of an id."""
-        piece: str | None = self.backend_tokenizer.id_to_token(token)
-        return piece
 
 
 class PlainWrapper:
@@ -210,6 +207,8 @@ class Tokens:
         self._special = {int(i) for i, token in added.items() if token.special} | set(
             self._fast.all_special_ids
         )
+        self._entries = len(self._fast)
+        """Ids that the tokenizer has."""
         self._bytes_of: Callable[[int, str], bytes] = self._reader()
         self._raw: dict[int, bytes] = {}
         self._texts: dict[int, tuple[str, bytes]] = {}
@@ -292,9 +291,17 @@ class Tokens:
 
     def raw(self, token: int) -> bytes:
         """The bytes of a token; empty for an id that the tokenizer has no entry for."""
-        raw = self._raw.get(token)
-        if raw is None:
-            raw = self._raw[token] = self._read(token)
+        if (raw := self._raw.get(token)) is not None:
+            return raw
+        added = self._added.get(token)
+        piece = self._fast.convert_ids_to_tokens(token) if 0 <= token < self._entries else None
+        if added is not None and not BYTE_PIECE.fullmatch(added):
+            raw = added.encode("utf-8", "replace")
+        elif piece is None:
+            raw = b""
+        else:
+            raw = piece if isinstance(piece, bytes) else self._bytes_of(token, str(piece))
+        self._raw[token] = raw
         return raw
 
     def text(self, token: int, pending: bytes = b"") -> tuple[str, bytes]:
@@ -476,23 +483,12 @@ class Tokens:
                     "The tokenizer does not belong to this model, or the text holds a token it was not made for.",
                 )
 
-    def _read(self, token: int) -> bytes:
-        added = self._added.get(token)
-        if added is not None and not BYTE_PIECE.fullmatch(added):
-            return added.encode("utf-8", "replace")
-        piece = self._fast.convert_ids_to_tokens(token) if 0 <= token < len(self._fast) else None
-        if piece is None:
-            return b""
-        return piece if isinstance(piece, bytes) else self._bytes_of(token, str(piece))
-
     def _reader(self) -> Callable[[int, str], bytes]:
         """The function from a piece to its bytes, chosen by the tokenizer's decoder."""
         kinds = self._decoders()
         if "ByteLevel" in kinds:
-            byte = alphabet()
-            return lambda _, piece: b"".join(
-                bytes([byte[char]]) if char in byte else char.encode("utf-8", "replace") for char in piece
-            )
+            byte = _ByteOf({char: bytes([byte]) for char, byte in alphabet().items()})
+            return lambda _, piece: b"".join(map(byte.__getitem__, piece))
         if kinds & {"Replace", "Metaspace", "ByteFallback"}:
             return lambda _, piece: _sentencepiece(piece)
         return lambda token, _: self._by_difference(token)
@@ -510,6 +506,13 @@ class Tokens:
         anchor = self._fast.encode("a", add_special_tokens=False)
         before, after = self._fast.decode(anchor), self._fast.decode([*anchor, token])
         return str(after[len(before) :] if after.startswith(before) else self._fast.decode([token])).encode()
+
+
+class _ByteOf(dict[str, bytes]):
+    """The byte of each character of the byte-level alphabet; any other character stands for itself."""
+
+    def __missing__(self, char: str) -> bytes:
+        return char.encode("utf-8", "replace")
 
 
 def _sentencepiece(piece: str) -> bytes:

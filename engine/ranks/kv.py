@@ -259,7 +259,7 @@ class RankedKV(KV):
 
     def own_readings(self) -> Sequence[Reading]:
         """Those of rank 0 alone."""
-        return super().readings()
+        return list(super().readings())
 
 
 def _sum(layer: Sequence[Reading]) -> Reading:

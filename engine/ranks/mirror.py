@@ -22,7 +22,7 @@ import mlx.core as mx
 import numpy as np
 
 from engine.cache.kind import Reading, Snapshot
-from engine.cache.live import KV, grouped
+from engine.cache.live import KV
 from engine.errors import EngineError, LoadError, first_line
 from engine.frozen import frozen
 from engine.memory import resident
@@ -260,10 +260,12 @@ class RankHeld:
 
 def kv_facts(kv: KV) -> dict[str, Any]:
     """What a rank answers of its caches, in values of JSON."""
-    groups = [[list(reading), places] for reading, places in grouped(kv.readings()).items()]
+    places: dict[Reading, list[int]] = {}
+    for place, reading in enumerate(kv.readings()):
+        places.setdefault(reading, []).append(place)
     return {
         "offset": kv.offset,
-        "groups": groups,
+        "groups": [[list(reading), where] for reading, where in places.items()],
         "back": kv.can_step_back(),
         "part": kv.partial_restore(),
         "chunks": kv.chunks_matter,

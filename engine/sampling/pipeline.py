@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -84,6 +85,8 @@ class StageRun:
         self._live: npt.NDArray[np.bool_] | None = None
         """Which tokens `row` has left, where a stage ran."""
         self.cut = np.full(logits.size, -1, np.int8)
+        self.names: list[str] = []
+        """Of the stages that ran."""
         self.readings: list[StageReading] = []
 
     @property
@@ -154,13 +157,16 @@ class StageRun:
                 f"{name} cut every token that the stages before it had left.",
                 "Put it before the filters in --sampler-order, or loosen them.",
             )
+        self.names.append(name)
         self.readings.append(StageReading(name, kept, removed))
 
     def _share(self, before: Row, gone: npt.NDArray[np.bool_]) -> float:
         """The probability of some tokens of a row."""
         logits, logprobs = self._own
         if before is logits:
-            return min(1.0, float(np.exp(logprobs) @ gone))  # indexing takes three times as long
+            weights = np.exp(logprobs)
+            weights *= gone  # indexing takes three times as long
+            return min(1.0, float(weights.dot(ones(weights.size))))
         weights = before - before.max()
         np.exp(weights, out=weights)
         whole = weights.sum(dtype=np.float64)
@@ -173,32 +179,23 @@ class StageRun:
         others = self.row != MINUS_INFINITY
         others[picked] = False
         self._record_stage("greedy", self.row, others, 1)
-        probs = np.zeros(self.row.size, np.float64)
+        probs, left = np.zeros(self.row.size, np.float64), np.ones(1)
         probs[picked] = 1.0
-        return self._sampled(probs, probs[[picked]], picked, None, None, None)
+        names, readings = tuple(self.names), tuple(self.readings)
+        return Sampled(probs, left, self.cut, names, readings, picked, None, None, None)
 
     def sampled(self, draw: float) -> Sampled:
         """Draw from the tokens that are left."""
         live = np.flatnonzero(self.row > MINUS_INFINITY if self._live is None else self._live)
-        shares = (self.row[live] - self.row.max()).astype(np.float64)
+        values = self.row.take(live)
+        shares = (values - values.max()).astype(np.float64)
         np.exp(shares, out=shares)
         shares /= shares.sum()
         place, start, end = invert(shares, draw)
         probs = np.zeros(self.row.size, np.float64)
         probs[live] = shares
-        return self._sampled(probs, shares, int(live[place]), draw, start, end)
-
-    def _sampled(
-        self,
-        probs: npt.NDArray[np.float64],
-        left: npt.NDArray[np.float64],
-        picked: int,
-        draw: float | None,
-        start: float | None,
-        end: float | None,
-    ) -> Sampled:
-        names = tuple(reading.name for reading in self.readings)
-        return Sampled(probs, left, self.cut, names, tuple(self.readings), picked, draw, start, end)
+        names, readings, picked = tuple(self.names), tuple(self.readings), int(live[place])
+        return Sampled(probs, shares, self.cut, names, readings, picked, draw, start, end)
 
 
 OnStage = Callable[[Stage, "StageRun"], None]
@@ -259,15 +256,18 @@ def most_probable(rows: Rows, logprobs: Rows) -> list[Sampled]:
     probs[best] = 1.0
     shares = np.exp(logprobs)
     shares[best] = 0.0
-    ones = np.ones(rows.shape[1], np.float32)
-    left, names = np.ones(1), ("greedy",)
-    removed = [
-        min(1.0, float(row.dot(ones))) for row in shares
-    ]  # row by row: of all at once it adds up otherwise
-    return [
-        Sampled(row, left, row_cut, names, (StageReading("greedy", 1, mass),), token, None, None, None)
-        for row, row_cut, mass, token in zip(probs, cut, removed, picked.tolist(), strict=True)
-    ]
+    left, names, every, made = np.ones(1), ("greedy",), ones(rows.shape[1]), []
+    for row, row_cut, share, token in zip(probs, cut, shares, picked.tolist(), strict=True):
+        mass = min(1.0, float(share.dot(every)))  # row by row: of all at once it adds up otherwise
+        readings = (StageReading("greedy", 1, mass),)
+        made.append(Sampled(row, left, row_cut, names, readings, token, None, None, None))
+    return made
+
+
+@lru_cache(2)
+def ones(size: int) -> Row:
+    """As many ones: what a row is multiplied with to be added up as a scalar product; not to be written."""
+    return np.ones(size, np.float32)
 
 
 def invert(probs: npt.NDArray[np.float64], draw: float) -> tuple[int, float, float]:

@@ -38,23 +38,21 @@ def blocks(rows: Sequence[Row] | Rows) -> Iterator[Rows]:
             yield block[0][None] if len(block) == 1 else np.stack(block)
 
 
-def log_softmax(logits: Row) -> Row:
-    """The float32 log-softmax of a row of logits, or of each of several; the sums are taken in float64."""
-    if logits.ndim == 1:
-        return _log_softmax(logits, logits.max())
-    shifted: Row = logits - logits.max(axis=-1, keepdims=True)
-    totals = np.exp(shifted, dtype=np.float32).sum(axis=-1, dtype=np.float64, keepdims=True)
-    shifted -= np.array([math.log(total) for total in totals.ravel().tolist()], np.float32).reshape(
-        totals.shape
-    )
-    return shifted
+def log_softmax(logits: Row, largest: Row | None = None) -> Row:
+    """The float32 log-softmax of a row of logits, or of each of several; the sums are taken in float64.
 
-
-def _log_softmax(row: Row, largest: np.float32) -> Row:
-    """The log-softmax of one row, whose largest logit the caller has found."""
-    shifted: Row = row - largest
-    shifted -= np.float32(math.log(np.exp(shifted).sum(dtype=np.float64)))
-    return shifted
+    Args:
+        logits: Shape (vocabulary,) or (places, vocabulary).
+        largest: The largest of each row, shape (1,) or (places, 1), where the caller has found it.
+    """
+    if largest is None:
+        largest = logits.max(axis=-1, keepdims=True)
+    made: Row = logits - largest
+    np.exp(made, out=made)  # and subtracted once more: a second array costs more than that
+    totals = made.sum(axis=-1, dtype=np.float64, keepdims=True)
+    np.subtract(logits, largest, out=made)
+    made -= np.array(list(map(math.log, totals.ravel().tolist())), np.float32).reshape(totals.shape)
+    return made
 
 
 def checked_logprobs(logits: Row) -> Row:
@@ -63,13 +61,13 @@ def checked_logprobs(logits: Row) -> Row:
     Raises:
         StepError: The row holds values that are not numbers.
     """
-    largest = logits.max()
-    if math.isnan(largest):  # of which one that is not a number makes the largest
+    largest = logits.max(axis=-1, keepdims=True)
+    if math.isnan(largest.max()):  # of which one that is not a number makes the largest
         raise StepError(
             "The model's logits are not numbers here.",
             "The weights may be damaged, or the precision too low: try --dtype float32.",
         )
-    return _log_softmax(logits, largest) if logits.ndim == 1 else log_softmax(logits)
+    return log_softmax(logits, largest)
 
 
 def ranked(row: Values, k: int) -> npt.NDArray[np.intp]:

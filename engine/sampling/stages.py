@@ -287,8 +287,9 @@ def temperature(row: Row, temp: float) -> Row:
 # ---- the pipeline -----------------------------------------------------------------------------
 
 
-def _grammar(_: Settings, context: Context) -> Callable[[Row], Row] | None:
-    return partial(allow, allowed=context.allowed) if context.allowed is not None else None
+def _grammar(_: Settings, context: Context) -> Callable[[Row], Row]:
+    assert context.allowed is not None  # else `pipeline` asks for no such stage
+    return partial(allow, allowed=context.allowed)
 
 
 def _logit_bias(settings: Settings, _: Context) -> Callable[[Row], Row]:
@@ -368,6 +369,8 @@ def pipeline(settings: Settings, context: Context) -> tuple[Stage, ...]:
     """The stages that the settings turn on, in their order; greedy keeps those alone that change logits."""
     stages = []
     for name, kind, make in _turned_on(settings):
+        if name == GRAMMAR and context.allowed is None:
+            continue
         if (run := make(settings, context)) is not None:
             stages.append(Stage(name, run, kind))
     return tuple(stages)

@@ -130,16 +130,17 @@ def stop_reached(session: Completing, node: int, most: float | None = None) -> F
     at = session.tree[node]
     if at.token in session.tokens.eos_ids:
         return Finished(node, "eos", eos_name(session, at.token))
-    grammar = session.settings.grammar
-    state = session.node_reader.grammars.at(grammar, node)
-    if grammar is not None and state is not None and state.complete:
-        return Finished(node, "grammar", grammar.summary)
-    if (text := stop_string(session, node)) is not None:
+    settings, state = session.settings, None
+    if settings.grammar is not None:
+        state = session.node_reader.grammars.at(settings.grammar, node)
+        if state is not None and state.complete:
+            return Finished(node, "grammar", settings.grammar.summary)
+    if settings.stop and (text := stop_string(session, node)) is not None:
         return Finished(node, "stop", text)
-    if (full := window_full(session, node)) is not None:
-        return full
+    if at.depth == session.facts.context_window:
+        return window_full(session, node)
     count = at.depth - at.start
-    if count == (session.settings.max_tokens if most is None else most):
+    if count == (settings.max_tokens if most is None else most):
         open_ = state is not None and state.matcher is not None and not state.matcher.accepting
         unfinished = ", the grammar's text is not finished" if open_ else ""
         return Finished(node, "length", f"{count} token" + "s" * (count != 1) + unfinished)

@@ -198,7 +198,7 @@ class Session(SessionState):
         Raises:
             StepError: There is no prompt, or the context is full and its positions end there.
         """
-        distribution = self.next
+        distribution = self.position.next
         return self.take(distribution.picked, "greedy" if distribution.draw is None else "sampled")
 
     def choose(self, token: int, *, leave_grammar: bool = False) -> Step:
@@ -243,7 +243,8 @@ class Session(SessionState):
         row = self._forward(token)
         forward_ended = time.perf_counter()
         node = self.node_reader.add_token(self.node, token, origin, held=held)
-        self.mover.record_step(node, self.runner.undo)
+        if self.runner.undo is not None:
+            self.mover.record_step(node, self.runner.undo)
         try:
             self._set_node(node, row)
         except StepError:
@@ -257,7 +258,7 @@ class Session(SessionState):
             forward=(forward_ended - forward_begun) * 1000,
             sample=sample_ms,
             inspect=(ended - forward_ended) * 1000 - sample_ms,
-            **stall_times().since(stalls)._asdict(),
+            **stall_times(stalls)._asdict(),
             cold=self.runner.first_uses.take("step"),
         )
         return self.node_reader.step_record(before, self.position, origin, kv, ms, used)
@@ -430,7 +431,7 @@ def run_at(session: Session, node: int, stopped: Stopped = never) -> DetachedPat
     row, runner = session.kept_logits.get(node), session.runner.copy()
     mover = Mover(runner.kv, session.tree, 0)
     mover.store = session.mover.store
-    runner.compute = session.held.compute(session.tree[node].held)
+    runner.compute = session.held.computes[session.tree[node].held]
     cost = mover.move(session.node, node, depth if row is not None else depth - 1)
     recomputed = depth - runner.kv.offset
     if recomputed:

@@ -52,7 +52,9 @@ class HeldSets:
 
     def __init__(self, model: Compute, tree: TokenTree) -> None:
         self._tree = tree
-        self._sets: list[tuple[tuple[Intervention, ...], Compute]] = [((), model)]
+        self._sets: list[tuple[Intervention, ...]] = [()]
+        self.computes: list[Compute] = [model]
+        """What computes the nodes of each set, by its number."""
 
     def add(self, interventions: tuple[Intervention, ...], compute: Compute) -> int:
         """The number of a set; a set that is there keeps its number.
@@ -61,19 +63,15 @@ class HeldSets:
             interventions: The set.
             compute: Called as the model is, it computes what the model does under them.
         """
-        known = [each for each, _ in self._sets]
-        if interventions in known:
-            return known.index(interventions)
-        self._sets.append((interventions, compute))
+        if interventions in self._sets:
+            return self._sets.index(interventions)
+        self._sets.append(interventions)
+        self.computes.append(compute)
         return len(self._sets) - 1
 
     def at(self, node: int) -> tuple[Intervention, ...]:
         """The set that a node was computed under; empty for the model's own."""
-        return self._sets[self._tree[node].held][0]
-
-    def compute(self, held: int) -> Compute:
-        """What computes the nodes of a set."""
-        return self._sets[held][1]
+        return self._sets[self._tree[node].held]
 
     def first(self, node: int) -> int:
         """The first node under the set of a node that is under one."""
@@ -88,7 +86,7 @@ class HeldSets:
     def changed(self, node: int) -> Changed | None:
         """From which token of a node's path on another function than the model computes it; None where none does."""
         held = self._tree[node].held
-        return (self.begin(node), self.compute(held)) if held else None
+        return (self.begin(node), self.computes[held]) if held else None
 
     def refuse(self, node: int, what: str) -> None:
         """Refuse what is there for the model's own tokens alone.
@@ -211,7 +209,7 @@ class SessionState:
         """Make a node the current one: the token after it is computed as the node was."""
         self.node = node
         """The current node."""
-        self.runner.compute = self.held.compute(self.tree[node].held)
+        self.runner.compute = self.held.computes[self.tree[node].held]
 
     def run_path(self, runner: Runner, node: int, stopped: Stopped = never) -> Row:
         """Run what a runner's cache lacks of the path to a node, each token as it was computed the first time.

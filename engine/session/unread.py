@@ -70,49 +70,50 @@ class Unread:
         self._reader = reader
         self._most = max(1, PIECE_BYTES // (4 * vocabulary))
         self._size = min(8, self._most)
-        self._rows: deque[UnreadRows] = deque()
+        self.rows: deque[UnreadRows] = deque()
+        """Those that aren't read."""
         self._ms = 0.0
         """Milliseconds that were spent, and are not in a record yet."""
 
     def __len__(self) -> int:
-        return sum(len(rows.tokens) - rows.read for rows in self._rows)
+        return sum(len(rows.tokens) - rows.read for rows in self.rows)
 
     @property
     def full(self) -> bool:
         """True if as much is kept as may be."""
-        return sum(rows.states.nbytes for rows in self._rows) > UNREAD_BYTES
+        return sum(rows.states.nbytes for rows in self.rows) > UNREAD_BYTES
 
     @property
     def held(self) -> int:
         """Bytes of the cache that are kept alive for what is lazy."""
-        return sum(rows.held for rows in self._rows)
+        return sum(rows.held for rows in self.rows)
 
     def clear(self) -> None:
         """Read nothing of what is kept."""
-        self._rows.clear()
+        self.rows.clear()
 
     def add(self, rows: UnreadRows) -> None:
         """Keep the rows of a chunk."""
-        self._rows.append(rows)
+        self.rows.append(rows)
         if self.held > HELD_BYTES:
             begun = time.perf_counter()
-            mx.eval([rows.states for rows in self._rows if rows.held])
-            for rows in self._rows:
+            mx.eval([rows.states for rows in self.rows if rows.held])
+            for rows in self.rows:
                 rows.held = 0
             self._ms += (time.perf_counter() - begun) * 1000
 
     def read(self) -> PromptReadings | None:
         """Read the next few; None where all are read."""
-        if not self._rows:
+        if not self.rows:
             return None
-        rows, begun = self._rows[0], time.perf_counter()
+        rows, begun = self.rows[0], time.perf_counter()
         tokens = rows.tokens[rows.read : rows.read + self._size]
         logits = np.array(rows.logits(len(tokens)).astype(mx.float32))
         rows.held = 0
         read = tuple(self._reader.echoes(tokens, list(logits), rows.candidates))
         rows.read += len(read)
         if rows.read == len(rows.tokens):
-            self._rows.popleft()
+            self.rows.popleft()
             mx.clear_cache()
         ms = (time.perf_counter() - begun) * 1000
         self._size = min(max(LEAST, min(int(len(read) * PIECE_MS / ms), 2 * len(read))), self._most)

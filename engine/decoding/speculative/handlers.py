@@ -49,7 +49,7 @@ def compare_with_plain(session: Session, begin: int, stopped: Stopped) -> Specul
         raise StepError("There is no text to compare with plain steps.", "Take a round first.")
     runner = session.runner.fresh()
     row = session.run_path(runner, begin, stopped)
-    runner.compute = session.held.compute(session.tree[begin].held)
+    runner.compute = session.held.computes[session.tree[begin].held]
     ms: list[float] = []
     difference, chosen, compared, at = 0.0, 0, 0, begin
     plain: int | None = None
@@ -68,7 +68,7 @@ def compare_with_plain(session: Session, begin: int, stopped: Stopped) -> Specul
             plain, at = picked, node
             break
         begun, at = time.perf_counter(), node
-        runner.compute = session.held.compute(taken.held)
+        runner.compute = session.held.computes[taken.held]
         row = runner.forward(taken.token)
         ms.append((sampled + time.perf_counter() - begun) * 1000)
     text = ""

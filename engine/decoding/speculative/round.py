@@ -56,7 +56,7 @@ class _Lap:
 
     def read(self) -> tuple[float, float]:
         """Milliseconds without stalls, and of stalls: garbage collection, and drawing the screen."""
-        ms, stalls = (time.perf_counter() - self._begun) * 1000, sum(stall_times().since(self._stalls))
+        ms, stalls = (time.perf_counter() - self._begun) * 1000, sum(stall_times(self._stalls))
         stalled = min(ms, stalls)  # both stalls may be of one moment
         return ms - stalled, stalled
 

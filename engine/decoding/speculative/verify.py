@@ -175,7 +175,7 @@ class TrimmingVerifier:
             total=share.total + logits.sample_ms + ms,
             sample=logits.sample_ms,
             inspect=ms,
-            **stall_times().since(stalls)._asdict(),
+            **stall_times(stalls)._asdict(),
         )
         return session.node_reader.step_record(before, session.position, origin, reading, times, used)
 

@@ -617,7 +617,7 @@ def hold(
     if session.node != parent:
         yield from session.move_and_step(parent, stopped)
     held = session.held.add(interventions, changed(model, interventions))
-    session.runner.compute = session.held.compute(held)
+    session.runner.compute = session.held.computes[held]
     try:
         step = session.take(token, "intervened", held)
     finally:

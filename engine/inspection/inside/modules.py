@@ -418,7 +418,7 @@ class Observed:
     # ---- what they compute --------------------------------------------------------------------
 
     def _fetch(self, original: Any, cache: Any, args: Any, kwargs: Any) -> Any:
-        self._window = kind_of(cache).limit(cache)
+        self._window = kind_of(cache).read(cache)[2]
         return original(cache, *args, **kwargs)
 
     def _fused(self, q: mx.array, k: mx.array, v: mx.array, **more: Any) -> mx.array:

@@ -335,7 +335,7 @@ def test_a_composite_reads_as_its_inner_caches_together(makers: list[Callable[[]
     kind, kinds = kind_of(whole), [kind_of(leaf) for leaf in leaves]
     pairs = list(zip(kinds, leaves, strict=True))
     assert kind.held(whole) == max(each.held(leaf) for each, leaf in pairs)
-    assert kind.used(whole) == sum(each.used(leaf) for each, leaf in pairs)
+    assert kind.read(whole)[3] == sum(each.read(leaf)[3] for each, leaf in pairs)
     assert kind.bytes_per_token(whole) == sum(each.bytes_per_token(leaf) for each, leaf in pairs)
     assert kind.can_snapshot(whole) == all(each.can_snapshot(leaf) for each, leaf in pairs)
     assert (kind.record_undo(whole) is None) == any(each.record_undo(leaf) is None for each, leaf in pairs)

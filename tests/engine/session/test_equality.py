@@ -14,13 +14,14 @@ from hypothesis import settings as budget
 from hypothesis import strategies as st
 from mlx_lm.generate import generate_step
 
-from engine.logits.node_sampler import RowReader
+from engine.logits.node_sampler import NodeLogits, NodeSampler, RowReader
 from engine.model.load import Loaded
-from engine.protocol import Candidate, PromptToken
-from engine.sampling.pipeline import sample
+from engine.protocol import Candidate, Distribution, PromptToken
+from engine.sampling.pipeline import Sampled, sample
 from engine.sampling.ranking import Row, log_softmax
 from engine.session.session import Session
 from engine.settings import Settings
+from engine.tree import TokenTree
 from tests.engine.sampling.test_reference import rows
 from tests.engine.sessions import begun
 from tests.zoo import Zoo
@@ -143,6 +144,11 @@ TOKENS: Any = SimpleNamespace(
 READER = RowReader(TOKENS)
 
 
+def distribution(row: Row, logprobs: Row, sampled: Sampled, k: int) -> Distribution:
+    """What the record has of a row after the root."""
+    return NodeSampler(TOKENS, TokenTree(), {}).position(NodeLogits(0, row, logprobs, sampled, 0.0), k).next
+
+
 def true(row: Row) -> tuple[np.ndarray, np.ndarray]:
     """Logprobs and probabilities in float64."""
     wide = row.astype(np.float64) - float(row.max())
@@ -171,7 +177,7 @@ def near(value: float, wanted: float) -> None:
 def test_every_number_of_a_distribution(row: Row, k: int, temp: float, top_p: float) -> None:
     logprobs = log_softmax(row)
     sampled = sample(row, logprobs, Settings(temp=temp, top_p=top_p), 0.9)
-    record = READER.distribution(0, 0, row, logprobs, sampled, k, b"", 0)
+    record = distribution(row, logprobs, sampled, k)
     wanted, probs = true(row)
     check_candidates(row, record.candidates)
     first = [candidate.id for candidate in record.candidates[:k]]
@@ -214,7 +220,7 @@ def test_logits_that_one_logprob_stands_for_have_ranks_of_their_own() -> None:
     logprobs = log_softmax(row)
     assert len(set(logprobs.tolist())) == 1  # rounded
     sampled = sample(row, logprobs, Settings(), 0)
-    found = READER.distribution(0, 0, row, logprobs, sampled, 4, b"", 0).candidates
+    found = distribution(row, logprobs, sampled, 4).candidates
     assert [(candidate.id, candidate.rank) for candidate in found] == [(2, 1), (1, 2), (0, 3), (3, 4)]
     chosen = READER.chosen(row, logprobs, np.array([0, 2]), b"", sampled)
     assert [candidate.rank for candidate in chosen] == [3, 1]
@@ -225,6 +231,6 @@ def test_others_that_are_rare_are_no_rounding_of_what_is_not(gap: float) -> None
     row = np.zeros(1000, np.float32)
     row[3] = gap
     logprobs = log_softmax(row)
-    record = READER.distribution(0, 0, row, logprobs, sample(row, logprobs, Settings(temp=1), 0), 1, b"", 0)
+    record = distribution(row, logprobs, sample(row, logprobs, Settings(temp=1), 0), 1)
     assert record.others_prob == pytest.approx(999 * math.exp(-gap), rel=1e-5)
     assert record.others_sampler_prob == pytest.approx(999 * math.exp(-gap), rel=1e-5)

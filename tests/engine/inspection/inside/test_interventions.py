@@ -429,7 +429,7 @@ def test_walks_over_branches_of_several_sets_never_mix_them(
                 next(steps)
             steps.close()
         assert_right(session)
-        assert session.runner.compute is session.held.compute(session.tree[session.node].held)
+        assert session.runner.compute is session.held.computes[session.tree[session.node].held]
     for node in nodes[::3]:
         session.move(node)
         assert_right(session)
