@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 
 from engine.frozen import frozen
 from engine.memory import MemoryOf
@@ -162,7 +163,7 @@ class Metric:
     value: Callable[[TokenRecord], float | None]
     """Of a token; None where it isn't known."""
     steps: tuple[float, ...]
-    """Where each heat step begins, calmest first; falling where small values are the hot ones."""
+    """Where each heat step begins, calmest first."""
     format: Callable[[float], str]
     top: float | None = None
     """Full height of its chart, None to fit the values shown."""
@@ -170,11 +171,8 @@ class Metric:
     """Height of a value in a chart, before it is set against the top."""
     signed: bool = False
     """True if values below 0 are as hot as those above, in colours of their own."""
-
-    @property
-    def falling(self) -> bool:
-        """True where a smaller value is hotter."""
-        return self.steps[0] > self.steps[-1] if self.steps else False
+    falling: bool = False
+    """True where a smaller value is hotter."""
 
     def step(self, value: float | None) -> int:
         """The heat step of a value: 0 calm (or not known) to 5; down to -5 below 0 of a signed one."""
@@ -182,9 +180,9 @@ class Metric:
             return 0
         if self.signed and value < 0:
             return -self.step(-value)
-        falling, step = self.falling, 0
+        step = 0
         for edge in self.steps:
-            step += value < edge if falling else value >= edge
+            step += value < edge if self.falling else value >= edge
         return step
 
     def level(self, value: float | None) -> float:
@@ -229,7 +227,7 @@ METRIC: Mapping[str, Metric] = {
     metric.name: metric
     for metric in (
         Metric("off", "", lambda _: None, (), str),
-        Metric("probability", "", _probability, (0.25, 0.1, 0.05, 0.01, 0.001), percent, 1.0),
+        Metric("probability", "", _probability, (0.25, 0.1, 0.05, 0.01, 0.001), percent, 1.0, falling=True),
         Metric("surprisal", "bits", _surprisal, (2, 3, 4, 6, 8), bits),
         Metric("entropy", "bits", _entropy, (2, 3, 4, 5, 6), bits),
         Metric("rank", "", _rank, (2, 3, 6, 11, 101), lambda value: count(int(value)), None, math.log2),
@@ -266,6 +264,7 @@ def viridis(share: float) -> Rgb:
     return _mix(_VIRIDIS[low], _VIRIDIS[low + 1], place - low)
 
 
+@lru_cache(maxsize=256)  # a screen draws a few levels, again and again
 def colour(level: float, dark: bool = True) -> Rgb:
     """A viridis colour that contrasts with the theme's background, for bars and charts.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from typing import ClassVar
 
 from rich.cells import cell_len
@@ -35,6 +36,7 @@ _BREAK = re.compile(r"(?<!\d) | (?!(?:%|ms|s|min|B|KiB|MiB|GiB|TiB|bits?|tok/s)(
 # ---- rows and styles ----------------------------------------------------------------------------
 
 
+@lru_cache(maxsize=1024)
 def rgb_style(ink: scales.Rgb | None = None, ground: scales.Rgb | None = None) -> Style:
     """A style of data colours."""
     return Style(
@@ -214,10 +216,10 @@ class Canvas(Inked):
         if not self.is_attached or not self.display or not self.size.area:
             self._strips = []  # it is drawn when it is painted
             if self.is_attached and self.display and self.size.width:
-                self._draw_rows(self.size.width, 1)  # there is room for the frame alone, and for its texts
+                self._drawn(1)  # there is room for the frame alone, and for its texts
             return
         self._read = None  # of another size, say: what it is drawn of may have moved on, and waits for `show`
-        before, self._strips = self._strips, self._drawn()
+        before, self._strips, self._drawn_size = self._strips, self._drawn(self.size.height), self.size
         if len(before) != len(self._strips):
             self.refresh()
             return
@@ -241,7 +243,8 @@ class Canvas(Inked):
         """Draw before anything is painted, where a layout gave another size: the frame's texts are set with the rows,
         and Textual, which reads them as it begins to paint, would keep the old ones."""
         if len(self._strips) != self.size.height or self._drawn_size != self.size:
-            asked, self._strips = self._repaint_required, self._drawn()
+            asked, self._strips = self._repaint_required, self._drawn(self.size.height)
+            self._drawn_size = self.size
             self._repaint_required = asked  # another text of the frame asks for a paint: it is in this one
             self._styles_cache.clear()  # has the rows before these, of which nobody said that they changed
         return super().render_lines(crop)
@@ -263,25 +266,24 @@ class Canvas(Inked):
         if not self._strips:
             self.redraw()
 
-    def _drawn(self) -> list[Strip]:
-        width, height = self.size
-        base = self.ink("base")
-        kept = self._strips if (self._drawn_size, self._made_of[0]) == (self.size, base) else []
-        self._drawn_size = self.size
-        rows = self._draw_rows(width, height)
-        rows += [[] for _ in range(height - len(rows))]
-        before, self._made_of = self._made_of[1], (base, rows)
-        return [
-            kept[y] if kept and row == before[y] else strip_of(row, width, base) for y, row in enumerate(rows)
-        ]
-
-    def _draw_rows(self, width: int, height: int) -> list[Row]:
-        if self.timeline is not None and self.timeline.conceals(self.id or "", *self.CONCEALED_BY):
-            why = self.timeline.concealed_as
+    def _drawn(self, height: int) -> list[Strip]:
+        """Draw `height` rows, blank where there are fewer; a row that is what it was keeps its strip."""
+        width, base, timeline = self.size.width, self.ink("base"), self.timeline
+        if timeline is not None and timeline.conceals(self.id or "", *self.CONCEALED_BY):
+            why = timeline.concealed_as
             title = f"{self.NAME} · {why}" if self.NAME else why
             self.title(Content(title))
-            return centred([(title if self.frameless else "?", self.ink("muted"))], width, height)
-        return self.draw(width, height)[:height]
+            rows = centred([(title if self.frameless else "?", self.ink("muted"))], width, height)
+        else:
+            rows = self.draw(width, height)[:height]
+        rows += [[]] * (height - len(rows))
+        kept = self._strips if (self._drawn_size, self._made_of[0]) == (self.size, base) else []
+        before, self._made_of = self._made_of[1], (base, rows)
+        strips = []
+        for y, row in enumerate(rows):
+            same = kept and row == before[y]
+            strips.append(kept[y] if same else strip_of(row, width, base))
+        return strips
 
 
 def looks_same(one: Content | None, other: Content | None) -> bool:

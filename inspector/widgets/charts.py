@@ -110,16 +110,15 @@ def area(values: Sequence[float | None], height: int, top: float) -> list[str]:
     Returns:
         The lines, the highest first. A value above nothing shows at least one eighth of a line.
     """
-    levels = []
+    lines = [""] * height
     for value in values:
-        if value is None or value <= 0 or top <= 0:
-            levels.append(0)
-        else:
-            levels.append(max(1, min(8 * height, round(value / top * 8 * height))))
-    return [
-        "".join(HEIGHTS[max(0, min(8, level - 8 * row))] for level in levels)
-        for row in reversed(range(height))
-    ]
+        level = 0
+        if value is not None and value > 0 and top > 0:
+            level = max(1, min(8 * height, round(value / top * 8 * height)))
+        for line in range(height):
+            below = 8 * (height - 1 - line)
+            lines[line] += HEIGHTS[max(0, min(8, level - below))]
+    return lines
 
 
 def held_values(values: Sequence[int], label: Callable[[int], str]) -> str:
@@ -133,14 +132,12 @@ def held_values(values: Sequence[int], label: Callable[[int], str]) -> str:
     Returns:
         A text of as many cells.
     """
-    held = [(value, len(list(columns))) for value, columns in groupby(values)]
-    if len(held) * LEAST_HELD > len(values) + LEAST_HELD:
-        return OPENS.ljust(len(values), "╌")
-    line = ""
-    for value, cells in held:
-        words = f"{OPENS} {label(value)}"
+    line, marks = "", 0
+    for value, columns in groupby(values):
+        cells, words = len(list(columns)), f"{OPENS} {label(value)}"
         line += (f"{words} " if len(words) <= cells else OPENS).ljust(cells, "╌")[:cells]
-    return line
+        marks += 1
+    return line if marks * LEAST_HELD <= len(values) + LEAST_HELD else OPENS.ljust(len(values), "╌")
 
 
 def axis(first: str, last: str, cells: int, name: str = "") -> str:
@@ -174,10 +171,12 @@ def shares(parts: Sequence[float], cells: int) -> list[int]:
     total = sum(parts)
     if total <= 0:
         return [0] * len(parts)
-    exact = [part / total * cells for part in parts]
-    whole = [int(value) for value in exact]
-    order = sorted(range(len(parts)), key=lambda n: exact[n] - whole[n], reverse=True)
-    for n in order[: cells - sum(whole)]:
+    whole, rests = [], []
+    for n, part in enumerate(parts):
+        exact = part / total * cells
+        whole.append(int(exact))
+        rests.append((int(exact) - exact, n))
+    for _, n in sorted(rests)[: cells - sum(whole)]:
         whole[n] += 1
     return whole
 
@@ -280,13 +279,18 @@ class Share:
 
 def places(distribution: Distribution) -> tuple[str, str, str]:
     """Draw, start and end of the share it fell on, with enough decimals to distinguish them: 3 to 9."""
-    values = (distribution.draw or 0.0, distribution.draw_from or 0.0, distribution.draw_to or 0.0)
+    draw, start, end = distribution.draw or 0.0, distribution.draw_from or 0.0, distribution.draw_to or 0.0
     for digits in range(3, 10):
         # cut off rather than rounded: a draw never seems to be where its share ends
-        texts = [f"{int(value * 10**digits) / 10**digits:.{digits}f}" for value in values]
-        if texts[1] != texts[2]:
+        scale = 10**digits
+        low, high = int(start * scale), int(end * scale)
+        if low != high:
             break
-    return texts[0], texts[1], texts[2]
+    return (
+        f"{int(draw * scale) / scale:.{digits}f}",
+        f"{low / scale:.{digits}f}",
+        f"{high / scale:.{digits}f}",
+    )
 
 
 def ruler(distribution: Distribution, width: int, inks: Mapping[str, Style]) -> list[list[Segment]]:

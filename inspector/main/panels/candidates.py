@@ -20,7 +20,6 @@ from inspector import scales
 from inspector.display import SPACE, pad, token_label, truncate, visible
 from inspector.main.tool import CandidateChosen
 from inspector.state.lookahead import LookAheadLines, wanted
-from inspector.state.session_tree import Item
 from inspector.state.timeline import Phase, Timeline
 from inspector.widgets.canvas import Canvas, Row, centred, why_empty
 from inspector.widgets.charts import bar, places
@@ -45,13 +44,6 @@ class Placement(Enum):
     """Behind the candidate's token, instead of the bar, the rank and the id."""
     UNDER = "under"
     """In a row under the candidate's."""
-
-
-def placement(on: bool, height: int) -> Placement:
-    """Where a panel of `height` rows draws the lines."""
-    if not on:
-        return Placement.OFF
-    return Placement.UNDER if height >= TALL else Placement.BEHIND
 
 
 @frozen
@@ -80,12 +72,6 @@ def own_row(text: str) -> str:
     """The text of a line in its own row: the spaces at its beginning are shown."""
     rest = text.lstrip(" ")
     return SPACE * (len(text) - len(rest)) + rest
-
-
-def fill_cells(text: str, cells: int) -> tuple[str, str]:
-    """A text cut to `cells` cells, and the blanks that fill them."""
-    shown = truncate(text, cells)
-    return shown, " " * (cells - cell_len(shown))
 
 
 MARK, PERCENT, SAMPLER, RANK, ID, JOINT = 3, 8, 9, 7, 8, 9
@@ -139,7 +125,7 @@ def columns(width: int, sampler: bool, longest: int = 0) -> CandidateColumns:
     bars = 1 + ("sampler" in extra)
     usual = free // 2 if bars == 1 else free * 2 // 5
     token = max(6, min(WORDS, max(usual, min(longest, free - bars * LEAST_BAR - 1))))
-    return _divided(free, token, bars, **{name: name in extra for name in ("sampler", "rank", "id")})
+    return _divided(free, token, bars, sampler=bars == 2, rank="rank" in extra, id="id" in extra)
 
 
 def columns_behind(width: int, sampler: bool) -> CandidateColumns:
@@ -249,57 +235,64 @@ _DRAWN, _TAKEN, _OTHER, _EDGE = "●", "━", "─", "┆"
 
 
 def draw_line(
-    distribution: Distribution, by_hand: bool, width: int, inks: Mapping[str, Style], concealed: bool = False
-) -> list[Segment]:
-    """`draw 0.417 ▕──●──┆──▏ fell on ␣toys`, as much of it as the width allows.
+    timeline: Timeline, distribution: Distribution | None, width: int, inks: Mapping[str, Style]
+) -> Row:
+    """`draw 0.417 ▕──●──┆──▏ fell on ␣toys`, as much of it as the width allows; or why there is no draw.
 
     Args:
-        distribution: What was, or will be, drawn from.
-        by_hand: Whether another token than the picked one was taken.
+        timeline: What is shown.
+        distribution: What was, or will be, drawn from; None in the prompt.
         width: Cells available.
-        inks: Named styles: `muted`, `accent`, `strong`, `faint`.
-        concealed: Whether it is to be predicted where the draw fell.
+        inks: Named styles: `muted`, `accent`, `strong`, `faint`, `data`.
     """
-    picked = next((c for c in distribution.candidates if c.id == distribution.picked), None)
-    label = token_label(picked.text, picked.raw) if picked else f"id {distribution.picked}"
+    muted, lead = inks["muted"], Segment(" " * MARK, inks["muted"])
+    if distribution is None:
+        return [lead, Segment("part of the prompt: nothing was drawn", muted)]
+    if distribution.listed:
+        return [lead, Segment("a server sent it: how it was drawn isn't known", muted)]
+    if timeline.conceals("probabilities"):
+        return []
+    concealed = timeline.following and timeline.conceals("picked")
+    label = f"id {distribution.picked}"
+    for each in distribution.candidates:
+        if each.id == distribution.picked:
+            label = token_label(each.text, each.raw)
     label = "?" if concealed else label
     if distribution.draw is None:
+        by_hand = not concealed and timeline.taken != distribution.picked
         words = f"greedy: no draw; the most probable is {label}" if by_hand else "greedy: no draw"
-        return [Segment(words, inks["muted"])]
-    row = [Segment("draw ", inks["muted"]), Segment(f"{places(distribution)[0]} ", inks["accent"])]
+        return [lead, Segment(words, muted)]
+    row = [lead, Segment("draw ", muted), Segment(f"{places(distribution)[0]} ", inks["accent"])]
     again = f" (re-roll {distribution.reroll})" if distribution.reroll else ""
     end = f"{again} fell on "
-    room = width - sum(part.cell_length for part in row) - 2
-    if room - cell_len(end + label) >= _LEAST:
-        scale = _scale(distribution, room - cell_len(end + label), inks, concealed)
-        return [*row, *scale, Segment(end, inks["muted"]), Segment(label, inks["strong"])]
-    return [*row, *_scale(distribution, max(1, room), inks, concealed)]
+    room = width - Segment.get_line_length(row) - 2
+    cells = room - cell_len(end + label)
+    if cells < _LEAST:
+        return [*row, *_scale(distribution, max(1, room), inks, concealed)]
+    scale = _scale(distribution, cells, inks, concealed)
+    return [*row, *scale, Segment(end, muted), Segment(label, inks["strong"])]
 
 
 def _scale(
     distribution: Distribution, cells: int, inks: Mapping[str, Style], concealed: bool
 ) -> list[Segment]:
-    """The distribution laid end to end, best first: where each share ends, and where the draw fell."""
+    """The distribution laid end to end, best first: where each share ends, and, unless that is concealed, where the
+    draw fell."""
     chars = [_OTHER] * cells
     shares = sorted((c.sampler_prob for c in distribution.candidates if c.sampler_prob > 0), reverse=True)
     for edge in accumulate(shares):
         if (at := int(edge * cells)) < cells:
             chars[at] = _EDGE
-    low, high = distribution.draw_from or 0.0, distribution.draw_to or 0.0
-    taken = range(int(low * cells), max(int(low * cells) + 1, int(high * cells)))
-    drawn = min(cells - 1, int((distribution.draw or 0.0) * cells))
-    if concealed:
-        taken, drawn = range(0), -1
-    return [
-        Segment("▕", inks["faint"]),
-        *(
-            Segment(_DRAWN, inks["accent"]) if at == drawn
-            else Segment(_TAKEN, inks["data"]) if at in taken
-            else Segment(char, inks["faint"])
-            for at, char in enumerate(chars)
-        ),
-        Segment("▏", inks["faint"]),
-    ]  # fmt: skip
+    low, high = int((distribution.draw_from or 0.0) * cells), int((distribution.draw_to or 0.0) * cells)
+    taken = range(0) if concealed else range(low, max(low + 1, high))
+    drawn = -1 if concealed else min(cells - 1, int((distribution.draw or 0.0) * cells))
+    row = [Segment("▕", inks["faint"])]
+    for at, char in enumerate(chars):
+        if at == drawn:
+            row.append(Segment(_DRAWN, inks["accent"]))
+        else:
+            row.append(Segment(_TAKEN, inks["data"]) if at in taken else Segment(char, inks["faint"]))
+    return [*row, Segment("▏", inks["faint"])]
 
 
 DIM = Style(bold=False)
@@ -364,10 +357,13 @@ class CandidatesPanel(Canvas, can_focus=True):
             kept = self.candidate if self._of is not None and place == self._of[0] else None
             self._of = place, tried
             self._rows = rows_of(timeline)
-            at = {candidate.id: row for row, candidate in enumerate(self._rows)}
-            taken = at.get(timeline.taken, 0) if timeline.taken is not None else 0
-            self.highlighted = at.get(kept.id, taken) if kept is not None else taken
-            self._top = self._top if kept is not None else 0
+            self.highlighted, self._top = 0, self._top if kept is not None else 0
+            for row, candidate in enumerate(self._rows):
+                if candidate.id == timeline.taken:
+                    self.highlighted = row
+                elif kept is not None and candidate.id == kept.id:
+                    self.highlighted = row
+                    break
         super().show(timeline)
 
     def reads(self, timeline: Timeline) -> tuple[object, ...]:
@@ -413,186 +409,170 @@ class CandidatesPanel(Canvas, can_focus=True):
     def draw(self, width: int, height: int) -> list[Row]:
         timeline, self._places = self.timeline, []
         if timeline is None or not self._rows:
-            self._entitle(timeline)
+            self.title(Content(self.NAME))
             reason, advice = why_no_candidates(timeline)
             return centred([(reason, self.ink("base")), (advice, self.ink("muted"))], width, height)
-        kind = placement(self.ahead is not None and self.ahead.on, height)
-        self._lay_out(kind, height, timeline.taken)
-        self._entitle(timeline)
-        tried, item = timeline.tried, timeline.selected
-        distribution = tried or timeline.distribution
-        untouched = distribution is not None and is_untouched(distribution) and not self._unnumbered
+        kind = Placement.OFF
+        if self.ahead is not None and self.ahead.on:
+            kind = Placement.UNDER if height >= TALL else Placement.BEHIND
+        self._lay_out(kind, height, timeline)
+        distribution = timeline.tried or timeline.distribution
+        self._entitle(timeline, distribution)
+        concealed = timeline.conceals("probabilities")
+        untouched = distribution is not None and not concealed and is_untouched(distribution)
         sampler = distribution is not None and not untouched
         if kind is Placement.BEHIND:
             fit = columns_behind(width, sampler)
         else:
-            longest = max(cell_len(token_label(each.text, each.raw)) for each in self._rows)
+            longest = 0
+            for each in self._rows:
+                longest = max(longest, cell_len(token_label(each.text, each.raw)))
             fit = columns(width, sampler, longest)
-        listed = distribution is not None and distribution.listed
-        rows = [
-            self._head(fit, untouched, tried is not None, listed),
-            *self._candidates(kind, fit, width, timeline),
-        ]
+        rows = [self._head(fit, untouched, timeline), *self._candidates(kind, fit, width, timeline)]
         if len(rows) < height:
-            rows.append(self._others(fit, distribution, item))
+            rows.append([] if concealed else self._others(fit, distribution, timeline))
         if len(rows) < height:
             rows += [[]] * min(1, height - len(rows) - 1)
-            rows.append(self._draw_line(distribution, timeline, width))
+            muted, accent, strong, faint = map(self.ink, ("muted", "accent", "strong", "faint"))
+            inks = {"muted": muted, "accent": accent, "strong": strong, "faint": faint, "data": self.data()}
+            rows.append(draw_line(timeline, distribution, width, inks))
         if len(rows) < height and distribution is not None and not timeline.conceals(*_CONCEALS):
             rows.append(self._stages(distribution))
         return rows
 
-    def _lay_out(self, kind: Placement, height: int, taken: int | None) -> None:
+    def _lay_out(self, kind: Placement, height: int, timeline: Timeline) -> None:
         """Find which candidates are in the rows between the head and the two lines below.
 
-        They go on around the highlighted one; it, the one that stands there and the first are always among them.
+        They go on around the highlighted one; it, the one that stands there and the first are always among them. One
+        that has a line under it, or is about to have one, takes two rows.
         """
-        tall = self._tall() if kind is Placement.UNDER else frozenset()
-        cells = [1 + (index in tall) for index in range(len(self._rows))]
-        standing = [index for index, candidate in enumerate(self._rows) if candidate.id == taken]
+        tall: set[int] = set()
+        if self.ahead is not None and kind is Placement.UNDER:
+            tall = {*self.wanted, *self.ahead.lines(timeline.before)}
+        cells, standing, taken = [], [], timeline.taken
+        for index, candidate in enumerate(self._rows):
+            cells.append(2 if candidate.id in tall else 1)
+            if candidate.id == taken:
+                standing.append(index)
         pinned = tuple(dict.fromkeys((self.highlighted, *standing, 0)))
-        room = min(max(height - 3, sum([cells[index] for index in pinned])), max(1, height - 1))
+        room = min(max(height - 3, sum(map(cells.__getitem__, pinned))), max(1, height - 1))
         self._top = min(self._top, self.highlighted)
         while not (shown := fitting_rows(self._top, pinned, cells, room)).issuperset(
             range(self._top, self.highlighted)
         ):
             self._top += 1
-        self._places = [index for index in sorted(shown) for _ in range(cells[index])][:room]
-
-    def _tall(self) -> frozenset[int]:
-        """Candidates with a second row: those that have a line, or are about to have one."""
-        timeline = self.timeline
-        known = self.ahead.lines(timeline.before) if self.ahead and timeline else {}
-        ids = {*self.wanted, *known}
-        return frozenset(n for n, candidate in enumerate(self._rows) if candidate.id in ids)
+        for index in sorted(shown):
+            self._places += [index] * cells[index]
+        del self._places[room:]
 
     def _candidates(
         self, kind: Placement, fit: CandidateColumns, width: int, timeline: Timeline
     ) -> list[Row]:
         """The rows of the candidates, and of their lines where those are drawn under them."""
         rows: list[Row] = []
+        node, taken, line = timeline.before, timeline.taken, LineText()
         for place, index in enumerate(self._places):
-            line = self._line_text(self._rows[index], timeline)
+            candidate, here, ink = self._rows[index], index == self.highlighted, self.ink("base")
+            if candidate.cut_by is not None and not timeline.conceals("probabilities"):
+                ink = self.ink("muted" if here or candidate.id == taken else "faint")
+            if self.ahead is not None and kind is not Placement.OFF:
+                waited_for = candidate.id in self.ahead.waited_for(node)
+                line = line_text(self.ahead.lines(node).get(candidate.id), waited_for)
             if place and self._places[place - 1] == index:
-                row = self._under(line, width, self._ink(index, timeline.taken))
+                row = self._under(line, width, ink)
             else:
                 behind = line if kind is Placement.BEHIND else LineText()
-                row = self._row(index, fit, timeline.taken, behind)
-            rows.append(self._lit(row, width) if index == self.highlighted else row)
+                row = self._row(index, fit, ink, behind, timeline)
+            if here:
+                if (missing := width - Segment.get_line_length(row)) > 0:
+                    row.append(Segment(" " * missing))  # its ground reaches the edge
+                ground = Style(bgcolor=self.ink("row").bgcolor)
+                row = list(Segment.apply_style(row, Style(bold=True), ground))
+            rows.append(row)
         return rows
 
-    def _line_text(self, candidate: Candidate, timeline: Timeline) -> LineText:
-        """What is known of what might come after a candidate."""
-        if self.ahead is None or not self.ahead.on:
-            return LineText()
-        node = timeline.before
-        waited_for = candidate.id in self.ahead.waited_for(node)
-        return line_text(self.ahead.lines(node).get(candidate.id), waited_for)
-
-    def _head(self, fit: CandidateColumns, untouched: bool, tried: bool, listed: bool) -> Row:
+    def _head(self, fit: CandidateColumns, untouched: bool, timeline: Timeline) -> Row:
         long, short = "token, and its greedy continuation", "token, greedy after it"
         token = (long if len(long) <= fit.token else short) if fit.joint else "token"
         room, muted = fit.bar + PERCENT, self.ink("muted")
+        tried = timeline.tried
+        distribution = tried or timeline.distribution
         model = (BOTH if len(BOTH) < room else EITHER) if untouched else "model"
-        model = "server" if listed else model
+        model = "server" if distribution is not None and distribution.listed else model
         row = [Segment(" " * MARK + pad(token, fit.token + 1) + pad(model, room, right=True), muted)]
         if fit.sampler:
-            after, ink = ("tried", self.ink("accent")) if tried else ("sampler", muted)
+            after, ink = ("tried", self.ink("accent")) if tried is not None else ("sampler", muted)
             row.append(Segment(pad(after, fit.bar + SAMPLER, right=True), ink))
         for there, name, cells in ((fit.rank, "rank", RANK), (fit.id, "id", ID), (fit.joint, "joint", JOINT)):
             row += [Segment(pad(name, cells, right=True), muted)] * there
         return row
 
-    def _ink(self, index: int, taken: int | None) -> Style:
-        """The ink of a row: grey where a stage cut its candidate."""
-        candidate = self._rows[index]
-        if candidate.cut_by is None or self._unnumbered:
-            return self.ink("base")
-        return self.ink("muted" if index == self.highlighted or candidate.id == taken else "faint")
-
-    def _row(self, index: int, fit: CandidateColumns, taken: int | None, line: LineText) -> Row:
-        """The row of a candidate: at its beginning whether it is highlighted, or others before it are left out."""
-        candidate, ink = self._rows[index], self._ink(index, taken)
-        lead = Segment("⋮" if index > 0 and index - 1 not in self._places else " ", self.ink("muted"))
-        return [
-            Segment("▌", self.ink("primary")) if index == self.highlighted else lead,
-            Segment("▶ " if candidate.id == taken else "  ", self.ink("accent")),
-            *self._words(candidate, fit.token, ink, line.text),
-            *self._numbers(candidate, fit, ink, line.joint),
-        ]
-
-    def _words(self, candidate: Candidate, cells: int, ink: Style, line: str) -> Row:
-        """A candidate's text, and dim behind it what might come, in `cells` cells and one blank."""
+    def _row(self, index: int, fit: CandidateColumns, ink: Style, line: LineText, timeline: Timeline) -> Row:
+        """The row of a candidate: whether it is highlighted, or others before it are left out; its text, and dim behind
+        it what might come; its numbers."""
+        candidate, muted = self._rows[index], self.ink("muted")
         cut = candidate.cut_by is not None
-        label, blanks = fill_cells(token_label(candidate.text, candidate.raw), cells)
-        words = self.ink("special") if candidate.special and not cut else ink
-        if not line:
-            return [Segment(label, words), Segment(blanks + " ", ink)]
-        behind, blanks = fill_cells(line, len(blanks))
-        return [
-            Segment(label, self.ink("muted") if cut else words),  # to distinguish the two
-            Segment(f"{behind}{blanks} ", (ink if cut else self.ink("muted")) + DIM),
+        lead = Segment("⋮" if index > 0 and index - 1 not in self._places else " ", muted)
+        row = [
+            Segment("▌", self.ink("primary")) if index == self.highlighted else lead,
+            Segment("▶ " if candidate.id == timeline.taken else "  ", self.ink("accent")),
         ]
+        label = truncate(token_label(candidate.text, candidate.raw), fit.token)
+        left = max(0, fit.token - cell_len(label))
+        words = self.ink("special") if candidate.special and not cut else ink
+        if line.text:
+            words = muted if cut else words  # to distinguish the two
+            behind = Segment(pad(line.text, left) + " ", (ink if cut else muted) + DIM)
+        else:
+            behind = Segment(" " * (left + 1), ink)
+        return [
+            *row,
+            Segment(label, words),
+            behind,
+            *self._numbers(candidate, fit, ink, line.joint, timeline),
+        ]
+
+    def _numbers(
+        self, candidate: Candidate, fit: CandidateColumns, ink: Style, joint: str, timeline: Timeline
+    ) -> Row:
+        """What the model expected, what the sampler made of it, or the stage that cut it, and the rest that fits."""
+        if timeline.conceals("probabilities"):
+            return [Segment(" " * fit.bar + pad("?", PERCENT, right=True), self.ink("muted"))]
+        cut, tried = candidate.cut_by, self._of[1] if self._of is not None else None
+        percent = "?" if math.isnan(candidate.logprob) else scales.percent(candidate.prob)
+        row: Row = [
+            Segment(bar(candidate.prob, fit.bar), ink if cut else ink + self.data()),
+            Segment(pad(percent, PERCENT, right=True), ink),
+        ]
+        if fit.sampler and (cut or (tried is not None and candidate not in tried.candidates)):
+            after = visible(cut) if cut else UNKNOWN  # the slot's own token, beyond the candidates
+            row.append(Segment(" " + pad(after, fit.bar + SAMPLER - 1, right=True), ink))
+        elif fit.sampler:
+            percent = pad(scales.percent(candidate.sampler_prob), SAMPLER - 1, right=True)
+            drawn = Segment(bar(candidate.sampler_prob, fit.bar), ink + self.data(LEVEL))
+            row += [Segment(" ", ink), drawn, Segment(percent, ink)]
+        rank = scales.count(candidate.rank) if candidate.rank else "?"
+        id = str(candidate.id) if candidate.id < MADE_UP else ""
+        for there, text, cells in ((fit.rank, rank, RANK), (fit.id, id, ID), (fit.joint, joint, JOINT)):
+            row += [Segment(pad(text, cells, right=True), ink if cut else self.ink("muted"))] * there
+        return row
 
     def _under(self, line: LineText, width: int, ink: Style) -> Row:
         """What might come after a candidate, in a row of its own."""
         joint = f" joint {line.joint}" if line.joint else ""
         joint = joint if width - MARK - len(joint) >= LEAST else ""
-        text, blanks = fill_cells(own_row(line.text), width - MARK - len(joint))
+        text = pad(own_row(line.text), width - MARK - len(joint))
         ink = ink if ink != self.ink("base") else self.ink("muted")
-        return [Segment(" " * MARK), Segment(text + blanks + joint, ink + DIM)]
+        return [Segment(" " * MARK), Segment(text + joint, ink + DIM)]
 
-    def _lit(self, row: Row, width: int) -> Row:
-        """The highlighted row, as wide as the panel, so that its ground reaches the edge."""
-        ground, bold = Style(bgcolor=self.ink("row").bgcolor), Style(bold=True)
-        missing = width - Segment.get_line_length(row)
-        filled = [*row, Segment(" " * missing)] if missing > 0 else row
-        return [Segment(text, bold + (style or Style()) + ground) for text, style, _ in filled]
-
-    def _numbers(self, candidate: Candidate, fit: CandidateColumns, ink: Style, joint: str) -> Row:
-        if self._unnumbered:
-            return [Segment(" " * fit.bar + pad("?", PERCENT, right=True), self.ink("muted"))]
-        unknown = math.isnan(candidate.logprob)
-        row: Row = [
-            Segment(bar(candidate.prob, fit.bar), ink if candidate.cut_by else ink + self.data()),
-            Segment(pad("?" if unknown else scales.percent(candidate.prob), PERCENT, right=True), ink),
-        ]
-        if fit.sampler:
-            row += self._after(candidate, fit.bar, ink)
-        muted = ink if candidate.cut_by else self.ink("muted")
-        if fit.rank:
-            row.append(
-                Segment(pad(scales.count(candidate.rank) if candidate.rank else "?", RANK, right=True), muted)
-            )
-        if fit.id:
-            row.append(
-                Segment(pad("" if candidate.id >= MADE_UP else str(candidate.id), ID, right=True), muted)
-            )
-        if fit.joint:
-            row.append(Segment(pad(joint, JOINT, right=True), muted))
-        return row
-
-    def _after(self, candidate: Candidate, cells: int, ink: Style) -> Row:
-        """What the sampler made of a candidate: a bar and its number, or the stage that cut it."""
-        tried = self._of[1] if self._of is not None else None
-        if candidate.cut_by:
-            after = visible(candidate.cut_by)
-        elif tried is not None and candidate not in tried.candidates:
-            after = UNKNOWN  # the slot's own token, beyond the candidates
-        else:
-            number = pad(scales.percent(candidate.sampler_prob), SAMPLER - 1, right=True)
-            drawn = Segment(bar(candidate.sampler_prob, cells), ink + self.data(LEVEL))
-            return [Segment(" ", ink), drawn, Segment(number, ink)]
-        return [Segment(" " + pad(after, cells + SAMPLER - 1, right=True), ink)]
-
-    def _others(self, fit: CandidateColumns, distribution: Distribution | None, item: Item | None) -> Row:
+    def _others(self, fit: CandidateColumns, distribution: Distribution | None, timeline: Timeline) -> Row:
         """The rest of the vocabulary in one row."""
-        muted = self.ink("muted")
-        if self._unnumbered:
-            return []
-        prompt = scales.others_prob(item) if isinstance(item, PromptToken) else 0.0
-        mass = distribution.others_prob if distribution else prompt
-        vocabulary = self.timeline.facts.vocabulary if self.timeline and self.timeline.facts else 0
+        muted, item, mass = self.ink("muted"), timeline.selected, 0.0
+        if distribution is not None:
+            mass = distribution.others_prob
+        elif isinstance(item, PromptToken):
+            mass = scales.others_prob(item)
+        vocabulary = timeline.facts.vocabulary if timeline.facts else 0
         number = vocabulary - len(self._rows) if vocabulary else distribution.others if distribution else 0
         listed = distribution is not None and distribution.listed
         label = "all others" if listed else f"{scales.count(max(0, number))} others"
@@ -606,21 +586,6 @@ class CandidatesPanel(Canvas, can_focus=True):
             row.append(Segment(" " + pad(after, fit.bar + SAMPLER - 1, right=True), muted))
         return row
 
-    def _draw_line(self, distribution: Distribution | None, timeline: Timeline, width: int) -> Row:
-        muted = self.ink("muted")
-        if distribution is None:
-            return [Segment(" " * MARK + "part of the prompt: nothing was drawn", muted)]
-        inks = {name: self.ink(name) for name in ("muted", "accent", "strong", "faint")}
-        inks["data"] = self.data()
-        lead = Segment(" " * MARK, muted)
-        if distribution.listed:
-            return [lead, Segment("a server sent it: how it was drawn isn't known", muted)]
-        if timeline.conceals("probabilities"):
-            return []
-        concealed = timeline.following and timeline.conceals("picked")
-        by_hand = not concealed and timeline.taken != distribution.picked
-        return [lead, *draw_line(distribution, by_hand, width - len(lead.text), inks, concealed)]
-
     def _stages(self, distribution: Distribution) -> Row:
         """The stages of the sampler in their order, and how many tokens were left by those that cut."""
         muted = self.ink("muted")
@@ -633,49 +598,33 @@ class CandidatesPanel(Canvas, can_focus=True):
             left = stage.kept
         return row if distribution.stages else []
 
-    def _entitle(self, timeline: Timeline | None) -> None:
+    def _entitle(self, timeline: Timeline, distribution: Distribution | None) -> None:
         """Whose candidates these are, and how much choice there is."""
-        if timeline is None or not self._rows:
-            self.title(Content("Next token"))
-            return
-        item, tried = timeline.selected, timeline.tried
-        distribution = tried or timeline.distribution
+        item, name = timeline.selected, self.NAME
         note = visible(self.ahead.note(timeline.before)) if self.ahead and self.ahead.on else ""
         if distribution is None:
             entropy = item.entropy_bits if isinstance(item, PromptToken) else None
             extra = f" · {scales.MODEL_ENTROPY} {scales.bits(entropy)} bits" if entropy is not None else ""
             self.title(Content(f"Prompt token {timeline.slot + 1}{extra}"), Content(note) if note else None)
             return
-        name = (
-            f"Step {item.index + 1}{_BY_HAND.get(item.origin, '')}"
-            if isinstance(item, Step)
-            else "Next token"
-        )
+        if isinstance(item, Step):
+            name = f"Step {item.index + 1}{_BY_HAND.get(item.origin, '')}"
         if timeline.conceals("probabilities"):
             self.title(Content(name), Content(timeline.concealed_as))
             return
-        if distribution.listed:
-            self.title(
-                Content(f"{name} · as the server lists it"), Content(self._hidden().removeprefix(" · "))
-            )
-            return
-        after = f"{scales.SAMPLER_ENTROPY} {scales.bits(distribution.sampler_entropy_bits)} bits"
-        left = note or ("tried: " if tried is not None else "") + after
-        left = timeline.concealed_as if timeline.following and timeline.conceals("picked") else left
-        under = left + self._hidden()
-        short = (
-            under
-            if cell_len(under) <= self.size.width
-            else note or self._hidden().removeprefix(" · ") or left
-        )
-        expected = scales.bits(distribution.entropy_bits)
-        self.title(Content(f"{name} · {scales.MODEL_ENTROPY} {expected} bits"), Content(short))
-
-    @property
-    def _unnumbered(self) -> bool:
-        """True if the candidates' probabilities are to be predicted."""
-        return self.timeline is not None and self.timeline.conceals("probabilities")
-
-    def _hidden(self) -> str:
         more = len(self._rows) - len(set(self._places))
-        return f" · {more} more rows ↑↓" if more > 0 else ""
+        hidden = f"{more} more rows ↑↓" if more > 0 else ""
+        if distribution.listed:
+            self.title(Content(f"{name} · as the server lists it"), Content(hidden))
+            return
+        tried = "tried: " if timeline.tried is not None else ""
+        left = (
+            note or f"{tried}{scales.SAMPLER_ENTROPY} {scales.bits(distribution.sampler_entropy_bits)} bits"
+        )
+        if timeline.following and timeline.conceals("picked"):
+            left = timeline.concealed_as
+        under = f"{left} · {hidden}" if hidden else left
+        if cell_len(under) > self.size.width:
+            under = note or hidden or left
+        expected = scales.bits(distribution.entropy_bits)
+        self.title(Content(f"{name} · {scales.MODEL_ENTROPY} {expected} bits"), Content(under))

@@ -11,7 +11,7 @@ from rich.style import Style
 
 from engine.protocol import Candidate, PromptToken
 from engine.settings import Settings
-from inspector.main.panels.candidates import CandidatesPanel, columns, draw_line, rows_of
+from inspector.main.panels.candidates import MARK, CandidatesPanel, columns, draw_line, rows_of
 from inspector.main.tool import CandidateChosen
 from inspector.state.timeline import StageExplanation, Timeline, Trial
 from inspector.widgets.charts import bar
@@ -372,11 +372,13 @@ async def test_markup_in_a_token_is_text() -> None:
 
 
 def drawn(width: int, **changes: object) -> str:
-    distribution = session(len(PROMPT)).timeline().next
-    assert distribution is not None
-    made = replace(distribution, candidates=THREE, picked=339, draw=0.417, draw_from=0.0, draw_to=0.724)
-    made = replace(made, **changes)  # type: ignore[arg-type]
-    return "".join(segment.text for segment in draw_line(made, False, width, INKS))
+    """The line of the draw without the room of the marks before it."""
+    timeline = session(len(PROMPT)).timeline()
+    assert timeline.next is not None
+    made = replace(timeline.next, candidates=THREE, picked=339, draw=0.417, draw_from=0.0, draw_to=0.724)
+    timeline.next = replace(made, **changes)  # type: ignore[arg-type]
+    row = draw_line(timeline, timeline.next, MARK + width, INKS)
+    return "".join(segment.text for segment in row)[MARK:]
 
 
 def test_the_draw_is_a_mark_on_the_distribution_it_was_drawn_from() -> None:

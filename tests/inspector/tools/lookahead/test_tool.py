@@ -11,11 +11,9 @@ from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.main.panels.candidates import (
     CandidatesPanel,
-    Placement,
     columns_behind,
     line_text,
     own_row,
-    placement,
 )
 from inspector.main.panels.text import TextPanel
 from inspector.tools.lookahead.tool import tells_ahead
@@ -301,10 +299,26 @@ async def test_the_highlighted_row_is_in_view_and_no_row_is_too_wide(size: tuple
             assert all(cell_len(row) <= size[0] for row in lines(pilot))
 
 
-def test_a_low_panel_has_the_lines_behind_the_tokens_and_a_tall_one_under_them():
-    assert placement(False, 30) is Placement.OFF
-    assert placement(True, 7) is Placement.BEHIND
-    assert placement(True, 15) is Placement.UNDER
+@pytest.mark.parametrize(("height", "below"), [(9, 0), (17, 1)])
+@on_screen
+async def test_a_low_panel_has_the_lines_behind_the_tokens_and_a_tall_one_under_them(
+    height: int, below: int
+) -> None:
+    from tests.inspector.fakes import session
+
+    async with shown(CandidatesPanel(), (60, height)) as (panel, pilot):
+        timeline = session(3).timeline()
+        panel.ahead = switched_on()
+        first = timeline.candidates[0]
+        line = AheadLine(first.id, (1, 2), " and so on", -2.0, False)
+        panel.ahead.receive(LookedAhead(timeline.before, (line,), 8, True, 1.0))
+        panel.show(timeline)
+        await pilot.pause()
+        assert find(pilot, "and so on")[1] == find(pilot, f"␣{first.text.strip()}")[1] + below
+        panel.ahead.switch()
+        panel.show(timeline)
+        await pilot.pause()
+        assert "and so on" not in screen(pilot)
 
 
 @pytest.mark.parametrize(
