@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine.protocol import AttentionLayer, Floats
-from inspector.tools.attention.maps import GLYPHS, Shades, Triangle, step_of
-from inspector.tools.attention.tool import (
+from inspector.state.heads import (
     MAX,
     MEAN,
     Head,
@@ -19,6 +18,7 @@ from inspector.tools.attention.tool import (
     stretches,
     weights_of,
 )
+from inspector.tools.attention.maps import GLYPHS, Shades, Triangle, step_of
 from inspector.widgets.canvas import PageView
 from tests.inspector.fakes import session
 from tests.inspector.panels_app import on_screen, shown
