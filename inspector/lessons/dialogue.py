@@ -314,9 +314,12 @@ def _steering(timeline: Timeline, slot: int | None, since: Sequence[Record], tol
 def _interventions(
     timeline: Timeline, slot: int | None, since: Sequence[Record], told: bool
 ) -> Iterator[str]:
-    if (swept := timeline.of(InsideViews).sweeps.get((timeline.tip, "token"))) is not None:
+    seen = InsideViews()
+    for record in since:
+        seen.apply(record)
+    if seen.sweeps:
         yield "Parts that change the prediction most when they alone are switched off:"
-        for each in swept.by_kl[:PARTS_OFF]:
+        for each in next(reversed(seen.sweeps.values())).by_kl[:PARTS_OFF]:
             then = f"then {token_label(each.top_text)}, {percent(each.top_prob)}"
             yield f"  {visible(each.intervention.label)}, KL {bits(each.kl_bits)} bits, {then}"
     yield from _candidates(timeline, slot, since, told)
