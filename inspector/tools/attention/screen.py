@@ -30,19 +30,19 @@ from inspector.main.inside.screen import TITLED, InsideScreen, refused, told
 from inspector.main.tool import Host
 from inspector.scales import bits, percent, size
 from inspector.session.requests import LookReplies
-from inspector.state.heads import (
+from inspector.state.heads import measured_on, names_of
+from inspector.state.session_tree import Item
+from inspector.tools.attention.maps import Triangle, head_maps, ranking
+from inspector.tools.attention.tool import (
+    ATTENTION_SCREEN,
     ORDERS,
     RESTS,
+    AttentionControl,
     Head,
     entropy_bits,
-    measured_on,
-    names_of,
     sink_of,
     weights_of,
 )
-from inspector.state.session_tree import Item
-from inspector.tools.attention.maps import Triangle, head_maps, ranking
-from inspector.tools.attention.tool import ATTENTION_SCREEN, AttentionControl
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, Row, centred, strip_of, wrapped
 from inspector.widgets.charts import bar

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from engine.protocol import AttentionLayer, Floats
-from inspector.state.heads import (
+from inspector.tools.attention.maps import GLYPHS, Shades, Triangle, step_of
+from inspector.tools.attention.tool import (
     MAX,
     MEAN,
     Head,
@@ -18,7 +19,6 @@ from inspector.state.heads import (
     stretches,
     weights_of,
 )
-from inspector.tools.attention.maps import GLYPHS, Shades, Triangle, step_of
 from inspector.widgets.canvas import PageView
 from tests.inspector.fakes import session
 from tests.inspector.panels_app import on_screen, shown
