@@ -316,7 +316,8 @@ def _interventions(
 ) -> Iterator[str]:
     seen = InsideViews()
     for record in since:
-        seen.apply(record)
+        if isinstance(record, InsideViews.TAKES):
+            seen.apply(record)
     if seen.sweeps:
         yield "Parts that change the prediction most when they alone are switched off:"
         for each in next(reversed(seen.sweeps.values())).by_kl[:PARTS_OFF]:

@@ -35,7 +35,7 @@ from inspector.state.merges import (
     unknown,
     word_label,
 )
-from inspector.tools.merges.tool import MERGES_SCREEN, NAME_KEYS, VIEWS, MergesControl, View
+from inspector.tools.merges.control import MERGES_SCREEN, NAME_KEYS, VIEWS, MergesControl, View
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, Row, centred, wrapped
 from inspector.widgets.charts import bar

@@ -41,7 +41,7 @@ from inspector.scales import bits, percent
 from inspector.state.inside import interventions_words, steered_words
 from inspector.state.session_tree import Item
 from inspector.state.steering import EXAMPLE, Contrast
-from inspector.tools.steering.tool import (
+from inspector.tools.steering.control import (
     DIRECTION_DIALOG,
     REACHES,
     SAVING_DIALOG,
