@@ -13,6 +13,7 @@ from engine.decoding.speculative.handlers import SpeculationCommands
 from engine.errors import Cancelled, EngineError, RankError, StepError, first_line
 from engine.inspection.handlers import InspectionCommands
 from engine.inspection.inside.handlers import InsideCommands
+from engine.inspection.inside.patching import PatchingCommands
 from engine.lockstep.handlers import LockstepCommands
 from engine.measuring.handlers import MeasuringCommands
 from engine.model.load import Loaded
@@ -31,6 +32,7 @@ CAPABILITIES = (
     BatchCommands,
     InspectionCommands,
     InsideCommands,
+    PatchingCommands,
     LockstepCommands,
     MeasuringCommands,
     RanksCommands,

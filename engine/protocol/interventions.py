@@ -175,6 +175,11 @@ class HeadsSwept(Record):
     facts: CaptureFacts
     scope: Scope = "token"
 
+    @property
+    def by_kl(self) -> list[SweptUnit]:
+        """The units, first the one that moves all probabilities furthest."""
+        return sorted(self.units, key=lambda each: -each.kl_bits)
+
 
 @frozen
 class InterventionsHeld(Record):

@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Literal, TypeVar
@@ -25,61 +26,32 @@ from engine.frozen import frozen
 from engine.grammar_settings import Grammar
 from engine.processes import python_command
 from engine.protocol import (
-    ActivationsPatched,
-    AttentionRead,
-    Attribute,
-    AttributionRead,
     BatchCompared,
     CaptureFacts,
     Choose,
     Command,
     CompareBatch,
     Configure,
-    DirectionMade,
     Ended,
-    ExpertsRead,
     Failure,
-    GradientsRead,
-    HeadsScored,
-    HeadsSwept,
-    Intervene,
-    Intervened,
-    Intervention,
     LaneCompared,
     LanePrompt,
-    LensRead,
     Load,
-    MakeDirection,
     MeasureRoofline,
     ModelFacts,
-    ModelModules,
     MoveTo,
-    PatchActivations,
-    PositionTried,
     Prefill,
     Prefilled,
     Race,
     RaceEnded,
-    ReadAttention,
-    ReadExperts,
-    ReadGradients,
-    ReadLens,
-    ReadModules,
-    ReadScore,
-    ReadTriangle,
     Record,
     RooflineMeasured,
     Run,
     RunRounds,
-    ScoreHeads,
-    ScoreRead,
     SpeculationVerified,
     StartBatch,
     Step,
-    SweepHeads,
     TakeStep,
-    TriangleRead,
-    TryPosition,
     Verified,
     Verify,
     VerifySpeculation,
@@ -87,6 +59,7 @@ from engine.protocol import (
 from engine.settings import LoadSettings, Settings
 from engine.speculation_settings import SpeculationSettings
 from engine.trace import Entry, load, save_as, worth_keeping
+from inspector.cli.writers.inside import every_view
 from inspector.session.client import Backend
 from inspector.version import program
 
@@ -267,17 +240,19 @@ class ModelChecks:
             ("verify", self._verified),
         ]
 
-    def _rest(self) -> Sequence[tuple[str, Callable[[], FoundDifference]]]:
-        return [
-            ("branch", self._branched),
-            *((name, lambda look=look: self._looked(*look())) for name, look in self._views()),
-            ("batch", self._batched),
-            ("race", self._raced),
-            ("grammar", self._matched),
-            ("speculation", self._speculated),
-            ("rates", self._rated),
-            ("trace", lambda: kept(self._asked.entries, self._load, self.settings)),
-        ]
+    def _rest(self) -> Iterator[tuple[str, Callable[[], FoundDifference]]]:
+        yield "branch", self._branched
+        facts, last = self.facts, self._steps[-1]
+        assert facts is not None
+        best = [each.id for each in last.next.candidates[:2]]
+        for name, command, kind in every_view(last.node, self._other_tip, facts.layers // 2, *best):
+            yield name, partial(self._looked, command, kind)
+        yield "batch", self._batched
+        yield "race", self._raced
+        yield "grammar", self._matched
+        yield "speculation", self._speculated
+        yield "rates", self._rated
+        yield "trace", lambda: kept(self._asked.entries, self._load, self.settings)
 
     # ---- a session ----
 
@@ -341,31 +316,6 @@ class ModelChecks:
         return FoundDifference("another token, and back", worst.largest_difference, worst.rounding)
 
     # ---- the inside ----
-
-    def _views(self) -> Sequence[tuple[str, Callable[[], tuple[Command, type[Record]]]]]:
-        """Each by what asks for it; it is made once the session has a branch."""
-        facts = self.facts
-        assert facts is not None
-        middle = facts.layers // 2
-        tip, last = self._steps[-1].node, self._steps[-1]
-        top, second = (each.id for each in last.next.candidates[:2])
-        unit = Intervention("layer", middle)
-        return [
-            ("attention", lambda: (ReadAttention(tip), AttentionRead)),
-            ("attention of all tokens", lambda: (ReadTriangle(tip, middle, 0), TriangleRead)),
-            ("what heads do", lambda: (ScoreHeads(tip), HeadsScored)),
-            ("why a head looks there", lambda: (ReadScore(tip), ScoreRead)),
-            ("lens", lambda: (ReadLens(tip), LensRead)),
-            ("contributions", lambda: (Attribute(tip, (top, second)), AttributionRead)),
-            ("gradients", lambda: (ReadGradients(tip, top, second), GradientsRead)),
-            ("a layer switched off", lambda: (Intervene(tip, (unit,)), Intervened)),
-            ("heads switched off", lambda: (SweepHeads(tip, heads=(middle,), parts=False), HeadsSwept)),
-            ("patching", lambda: (PatchActivations(tip, self._other_tip, top, second), ActivationsPatched)),
-            ("a direction", lambda: (MakeDirection(middle, ("Yes.",), ("No.",)), DirectionMade)),
-            ("another position", lambda: (TryPosition(tip, "token", 1), PositionTried)),
-            ("experts and states", lambda: (ReadExperts(tip), ExpertsRead)),
-            ("map of the modules", lambda: (ReadModules(), ModelModules)),
-        ]
 
     def _looked(self, command: Command, kind: type[Record]) -> FoundDifference:
         """A view, and the check of its own that came closest to its bound."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from engine import protocol
 from engine.beam_settings import BeamSettings, check_beams
@@ -56,6 +56,7 @@ from inspector.state.steering import EXAMPLE, Contrast, followed
 from inspector.state.timeline import Timeline
 
 Number = TypeVar("Number", int, float)
+Told = TypeVar("Told", bound=Record)
 MOST_STEPS = 1000
 """Of one action: a lesson's trace holds each of them."""
 LENS_TOP, LENS_FOLLOWED = 10, 4
@@ -323,6 +324,20 @@ def lens_of(timeline: Timeline) -> ReadLens:
     return ReadLens(timeline.tip, top=LENS_TOP, followed=tuple(each.id for each in best))
 
 
+@frozen
+class LessonView(Generic[Told]):
+    """A view of the model's inside that a lesson opens, or reads a number of."""
+
+    question: Callable[[Timeline], Command]
+    """About the last token."""
+    answer: type[Told]
+
+
+ATTENTION = LessonView(lambda timeline: protocol.ReadAttention(timeline.tip), AttentionRead)
+EACH_OFF = LessonView(lambda timeline: protocol.SweepHeads(timeline.tip), HeadsSwept)
+LENS = LessonView(lens_of, LensRead)
+
+
 def _answered(kind: type[Record]) -> Callable[[str, Controller, Before], bool]:
     """A test of whether the engine showed something of its inside since, beyond what the lesson itself asked for."""
 
@@ -335,6 +350,14 @@ def _answered(kind: type[Record]) -> Callable[[str, Controller, Before], bool]:
         return False
 
     return answered
+
+
+def _opened(name: str, help: str, view: LessonView[Told]) -> Verb:
+    """The action that opens a view with the key of its own name."""
+    return Verb(
+        name, help, lambda given, on: [view.question(on.timeline)], _answered(view.answer),
+        lambda given: key_for(name), action=name,
+    )  # fmt: skip
 
 
 def _apart(given: str, controller: Controller) -> list[Command]:
@@ -557,16 +580,8 @@ VERBS: dict[str, Verb] = {
         lambda given, on: [protocol.SearchBeams(beam_settings(given))],
         _searched, _beam_keys, beam_settings,
     ),
-    "attention": Verb(
-        "attention", "Show where each head looks from the last token.",
-        lambda given, on: [protocol.ReadAttention(on.timeline.tip)], _answered(AttentionRead),
-        lambda given: key_for("attention"), action="attention",
-    ),
-    "interventions": Verb(
-        "interventions", "Switch off each head, part and layer, one at a time.",
-        lambda given, on: [protocol.SweepHeads(on.timeline.tip)], _answered(HeadsSwept),
-        lambda given: key_for("interventions"), action="interventions",
-    ),
+    "attention": _opened("attention", "Show where each head looks from the last token.", ATTENTION),
+    "interventions": _opened("interventions", "Switch off each head, part and layer, one at a time.", EACH_OFF),
     "merges": Verb(
         "merges", "Show how the tokenizer made the last word.", _apart, _answered(TakenApart),
         lambda given: key_for("merges"), action="merges",
@@ -622,11 +637,7 @@ VERBS: dict[str, Verb] = {
         "training", "Look at the training that comes with the program.",
         lambda given, on: [], lambda given, on, before: False, lambda given: key_for("training"), action="training",
     ),
-    "lens": Verb(
-        "lens", "Show what each layer would predict after the last token.",
-        lambda given, on: [lens_of(on.timeline)], _answered(LensRead), lambda given: key_for("lens"),
-        action="lens",
-    ),
+    "lens": _opened("lens", "Show what each layer would predict after the last token.", LENS),
 }  # fmt: skip
 """The list, by name."""
 

@@ -9,7 +9,6 @@ from engine.protocol import (
     BeamEnded,
     Distribution,
     DraftRound,
-    HeadsSwept,
     RaceStep,
     Record,
     StrengthsSwept,
@@ -22,6 +21,7 @@ from inspector.lessons.play import LessonPlay
 from inspector.scales import bits, milliseconds, percent, size
 from inspector.state.batch import Batches
 from inspector.state.grammar import sentences
+from inspector.state.inside import InsideViews
 from inspector.state.speculation import FATE_SIGNS, Speculation
 from inspector.state.timeline import Timeline
 
@@ -314,10 +314,13 @@ def _steering(timeline: Timeline, slot: int | None, since: Sequence[Record], tol
 def _interventions(
     timeline: Timeline, slot: int | None, since: Sequence[Record], told: bool
 ) -> Iterator[str]:
-    swept = next((each for each in reversed(since) if isinstance(each, HeadsSwept)), None)
-    if swept is not None:
+    seen = InsideViews()
+    for record in since:
+        if isinstance(record, InsideViews.TAKES):
+            seen.apply(record)
+    if seen.sweeps:
         yield "Parts that change the prediction most when they alone are switched off:"
-        for each in sorted(swept.units, key=lambda unit: -unit.kl_bits)[:PARTS_OFF]:
+        for each in next(reversed(seen.sweeps.values())).by_kl[:PARTS_OFF]:
             then = f"then {token_label(each.top_text)}, {percent(each.top_prob)}"
             yield f"  {visible(each.intervention.label)}, KL {bits(each.kl_bits)} bits, {then}"
     yield from _candidates(timeline, slot, since, told)

@@ -18,7 +18,6 @@ from engine.protocol import (
     DraftRound,
     Explained,
     GrammarReading,
-    HeadsSwept,
     Hypothesis,
     Intervened,
     LaneCompared,
@@ -31,7 +30,6 @@ from engine.protocol import (
     SteeredStrength,
     Step,
     StrengthsSwept,
-    SweptUnit,
     TrainedStep,
     TrainingLook,
     WaysParted,
@@ -586,10 +584,6 @@ def _left(of: Intervened) -> list[Candidate]:
     return sorted((each.after for each in of.candidates), key=lambda each: each.rank)
 
 
-def _most(of: HeadsSwept) -> SweptUnit:
-    return max(of.units, key=lambda each: each.kl_bits)
-
-
 WITHOUT = SubjectKind("a model without some parts", "top", {
     "top": ("the token that is then most probable",
             lambda of: token(written(_left(of)[0]), near_top([each.prob for each in _left(of)]))),
@@ -599,10 +593,10 @@ WITHOUT = SubjectKind("a model without some parts", "top", {
     "kl": ("how far the distribution moved, as KL", lambda of: bits(of.kl_bits)),
 })  # fmt: skip
 STRONGEST = SubjectKind("a part that was switched off", "label", {
-    "label": ("its name: `L6 h1`, `L3 MLP`", lambda of: text(_most(of).intervention.label)),
-    "kind": ("what it is: head, attention, mlp, recurrence, layer", lambda of: text(_most(of).intervention.kind)),
-    "kl": ("how far the distribution moved without it, as KL", lambda of: bits(_most(of).kl_bits)),
-    "top": ("the token that is then most probable", lambda of: token(_most(of).top_text)),
+    "label": ("its name: `L6 h1`, `L3 MLP`", lambda of: text(of.by_kl[0].intervention.label)),
+    "kind": ("what it is: head, attention, mlp, recurrence, layer", lambda of: text(of.by_kl[0].intervention.kind)),
+    "kl": ("how far the distribution moved without it, as KL", lambda of: bits(of.by_kl[0].kl_bits)),
+    "top": ("the token that is then most probable", lambda of: token(of.by_kl[0].top_text)),
     "parts": ("how many parts were switched off, one at a time", lambda of: count(len(of.units))),
 })  # fmt: skip
 

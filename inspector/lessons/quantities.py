@@ -24,7 +24,7 @@ from engine.protocol import (
 )
 from engine.settings import BY_NAME, Settings, check
 from inspector.lessons import kinds
-from inspector.lessons.actions import contrast, lens_of, making, sweeping
+from inspector.lessons.actions import ATTENTION, EACH_OFF, LENS, LessonView, Told, contrast, making, sweeping
 from inspector.lessons.errors import LessonError
 from inspector.lessons.kinds import SubjectKind
 from inspector.lessons.values import Value
@@ -38,7 +38,6 @@ from inspector.state.timeline import Timeline
 from inspector.state.training import RECENT, whole_training
 
 Argument = str | float | bool
-Told = TypeVar("Told", bound=Record)
 Call = TypeVar("Call", bound=Callable[..., Any])
 
 
@@ -113,6 +112,10 @@ class Scope:
         if command not in self._asked:
             raise Unanswered(command)
         return self._asked[command].answer(kind)
+
+    def view(self, view: LessonView[Told]) -> Told:
+        """The answer to the question of a view; raises what `answer` raises."""
+        return self.answer(view.question(self.timeline), view.answer)
 
     def ask(self, command: Command) -> None:
         """Ask the engine."""
@@ -306,7 +309,7 @@ def _tried(scope: Scope, step: int, values: Mapping[str, Argument]) -> Explained
     "The prediction of a layer, counted from 1, or 'blocks.6.hook_resid_post'; without a number, of the last one.",
 )  # fmt: skip
 def _lens(scope: Scope, layer: int | str = 0) -> kinds.LensLayer:
-    columns = scope.answer(lens_of(scope.timeline), protocol.LensRead).columns
+    columns = scope.view(LENS).columns
     if not columns:
         raise LookupError("the lens can't read this model")
     if isinstance(layer, str):
@@ -323,7 +326,7 @@ def _head(scope: Scope, layer: int | str, head: int | None = None) -> kinds.Head
         layer, head = _named(layer, ("pattern", "scores", "head"), 2)
     if head is None:
         raise TypeError("a layer alone names no head")
-    read = scope.answer(protocol.ReadAttention(scope.timeline.tip), protocol.AttentionRead)
+    read = scope.view(ATTENTION)
     found = next((each for each in read.layers if each.layer == layer - 1), None)
     if found is None or not 1 <= head <= found.heads:
         raise LookupError(f"the model has no head {head} in layer {layer} that can be read")
@@ -364,8 +367,8 @@ def _without(scope: Scope, units: str) -> protocol.Intervened:
 @_listed(
     "strongest", kinds.STRONGEST, "The part that changes the prediction most when it alone is switched off."
 )
-def _strongest(scope: Scope) -> protocol.HeadsSwept:
-    return scope.answer(protocol.SweepHeads(scope.timeline.tip), protocol.HeadsSwept)
+def _strongest(scope: Scope) -> Record:
+    return scope.view(EACH_OFF)
 
 
 @_listed(

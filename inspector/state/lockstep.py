@@ -247,7 +247,7 @@ class Divergences:
         self.tops: list[bool] = []
         self.bytes = 0
         """Of the whole spans."""
-        self._tokens = self._other_tokens = 0
+        self._tokens = 0
         self._totals = [0.0, 0.0]
         self._scored = [0, 0]
 
@@ -273,7 +273,6 @@ class Divergences:
         self.other_logprobs.append(span.other_logprob)
         self.bytes += len(span.raw)
         self._tokens += span.tokens
-        self._other_tokens += span.other_tokens
         if span.rank is not None:
             self.changes.append(math.exp(span.other_logprob) - math.exp(span.logprob))
 

@@ -14,7 +14,6 @@ from engine.inspection.inside.interventions import changed, hold, intervene
 from engine.inspection.inside.lens import read_lens
 from engine.inspection.inside.modules import read_modules
 from engine.inspection.inside.pairs import patch_pairs
-from engine.inspection.inside.patching import patch_activations, sweep_heads
 from engine.inspection.inside.positions import try_position
 from engine.inspection.inside.scores import read_score
 from engine.inspection.inside.steering import make_direction, sweep_strengths
@@ -44,8 +43,6 @@ class InsideCommands(Capability):
             protocol.ReadExperts: self._experts,
             protocol.TryPosition: self._position,
             protocol.Intervene: self._intervene,
-            protocol.SweepHeads: self._sweep,
-            protocol.PatchActivations: self._patch,
             protocol.PatchPairs: self._pairs,
             protocol.HoldInterventions: self._hold,
             protocol.MakeDirection: self._make_direction,
@@ -104,25 +101,6 @@ class InsideCommands(Capability):
         session, listed = self._context.session, command.interventions
         how = command.scope, command.top, task.stopped, command.begin
         self._context.emit(intervene(session, command.node, listed, *how))
-
-    def _sweep(self, command: protocol.SweepHeads, task: Task) -> None:
-        session, which = self._context.session, (command.heads, command.parts, command.scope)
-        found = sweep_heads(session, command.node, command.token, command.other, task.stopped, *which)
-        self._context.emit_all(found)
-
-    def _patch(self, command: protocol.PatchActivations, task: Task) -> None:
-        self._context.emit_all(
-            patch_activations(
-                self._context.session,
-                command.node,
-                command.source,
-                command.token,
-                command.other,
-                command.part,
-                task.stopped,
-                command.alignment,
-            )
-        )
 
     def _pairs(self, command: protocol.PatchPairs, task: Task) -> None:
         self._context.emit_all(patch_pairs(self._context.model, command.pairs, command.part, task.stopped))

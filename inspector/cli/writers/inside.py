@@ -220,6 +220,37 @@ def questions(
     }
 
 
+def every_view(
+    tip: int, other_tip: int, layer: int, token: int, other: int
+) -> Sequence[tuple[str, Command, type[protocol.Record]]]:
+    """Every view once, asked for little: its name, the question, and the record that answers it.
+
+    Args:
+        tip: The node that is looked at.
+        other_tip: The end of another path.
+        layer: Of those that ask about one.
+        token: After the node, the most probable one.
+        other: The next one.
+    """
+    unit = Intervention("layer", layer)
+    return [
+        ("attention", ReadAttention(tip), AttentionRead),
+        ("attention of all tokens", protocol.ReadTriangle(tip, layer, 0), protocol.TriangleRead),
+        ("what heads do", ScoreHeads(tip), HeadsScored),
+        ("why a head looks there", ReadScore(tip), ScoreRead),
+        ("lens", ReadLens(tip), LensRead),
+        ("contributions", Attribute(tip, (token, other)), AttributionRead),
+        ("gradients", ReadGradients(tip, token, other), GradientsRead),
+        ("a layer switched off", Intervene(tip, (unit,)), Intervened),
+        ("heads switched off", SweepHeads(tip, heads=(layer,), parts=False), HeadsSwept),
+        ("patching", PatchActivations(tip, other_tip, token, other), ActivationsPatched),
+        ("a direction", MakeDirection(layer, ("Yes.",), ("No.",)), DirectionMade),
+        ("another position", TryPosition(tip, "token", 1), PositionTried),
+        ("experts and states", ReadExperts(tip), ExpertsRead),
+        ("map of the modules", ReadModules(), ModelModules),
+    ]
+
+
 def _score(args: Namespace, out: InsideWriter, node: int) -> ReadScore:
     """The command that divides the scores of a head.
 
@@ -847,7 +878,7 @@ def sweep_table(read: HeadsSwept) -> Iterator[str]:
     followed = f"followed: {token_label(read.text)} ({percent(read.prob)})"
     yield f"{followed}; the strongest of {len(read.units)} units{scope}"
     yield f"{'off':<15}{'KL bits':>8}{'logit':>8}  {name}  then first"
-    for unit in sorted(read.units, key=lambda each: -each.kl_bits)[:STRONGEST]:
+    for unit in read.by_kl[:STRONGEST]:
         first = f"{pad(token_label(unit.top_text), UNIT_CELL)} {percent(unit.top_prob):>8}"
         yield (
             f"{unit.intervention.label:<15}{unit.kl_bits:>8.3f}{unit.logit_change:>+8.2f}  "

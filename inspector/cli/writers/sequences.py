@@ -13,9 +13,8 @@ from inspector.cli.driver import Completion, Summary, Writer
 from inspector.cli.writers.generation import JsonLines, PlainText, chosen, figures, first_token
 from inspector.display import pad, visible
 from inspector.scales import milliseconds
-from inspector.state.batch import Batches, BatchSoFar, LaneSoFar
+from inspector.state.batch import Batches, BatchSoFar, LaneSoFar, compared_words, ending, totals_words
 from inspector.state.record_json import Json, pick, record_json
-from inspector.tools.batch.words import compared_words, ending, totals_words
 from inspector.tools.beams.entries import endings
 from inspector.tools.draws.evidence import frequency_lines, tree_lines
 

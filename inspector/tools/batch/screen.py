@@ -33,9 +33,17 @@ from inspector.keys import key_for
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
 from inspector.scales import milliseconds, percent, size
-from inspector.state.batch import EXAMPLES, BatchSoFar, LaneSoFar
-from inspector.tools.batch.tool import BATCH_SCREEN, BatchControl
-from inspector.tools.batch.words import compared_words, difference_words, ending, held_words, totals_words
+from inspector.state.batch import (
+    EXAMPLES,
+    BatchSoFar,
+    LaneSoFar,
+    compared_words,
+    difference_words,
+    ending,
+    held_words,
+    totals_words,
+)
+from inspector.tools.batch.control import BATCH_SCREEN, BatchControl
 from inspector.widgets.actions import ActionTable, dialog_table, note
 from inspector.widgets.canvas import Canvas, Row, centred, fact_rows
 from inspector.widgets.charts import bar

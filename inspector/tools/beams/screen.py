@@ -28,6 +28,7 @@ from inspector.scales import milliseconds
 from inspector.state.beams import BeamHistory, BeamSearch
 from inspector.state.branches import ROOT
 from inspector.state.timeline import Timeline
+from inspector.tools.beams.control import BEAM_FORM, BEAM_SCREEN, BeamControl
 from inspector.tools.beams.entries import (
     BeamEntry,
     compare_with_greedy,
@@ -41,7 +42,6 @@ from inspector.tools.beams.entries import (
     settings_phrase,
 )
 from inspector.tools.beams.panels import BeamTable, BeamTextPanel, BeamTree
-from inspector.tools.beams.tool import BEAM_FORM, BEAM_SCREEN, BeamControl
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.dialog import Remark
 from inspector.widgets.fields import Choice, SafeInput

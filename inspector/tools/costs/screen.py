@@ -29,8 +29,8 @@ from inspector.keys import key_for
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
 from inspector.scales import amount, count, milliseconds, size
+from inspector.tools.costs.control import BITS, COST_SCREEN, LAYERS, PARTS, CostControl
 from inspector.tools.costs.tables import by_layer, by_role, works
-from inspector.tools.costs.tool import BITS, COST_SCREEN, LAYERS, PARTS, CostControl
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, PageView, Row, centred, fact_rows
 from inspector.widgets.charts import bar, curves

@@ -16,8 +16,8 @@ from inspector.keys import key_for
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
 from inspector.state.batch import Batches
+from inspector.tools.draws.control import DRAWS_SCREEN, DrawControl
 from inspector.tools.draws.evidence import frequency_lines, tree_lines, verdict
-from inspector.tools.draws.tool import DRAWS_SCREEN, DrawControl
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, Row, centred, wrapped
 from inspector.widgets.inks import panel_css

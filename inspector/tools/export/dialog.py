@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import ClassVar
 
 from textual import on
@@ -16,7 +17,6 @@ from engine.frozen import frozen
 from inspector.display import visible
 from inspector.main.dialogs.destination import Destination, directory_hint
 from inspector.tools.export.documents import formats
-from inspector.tools.export.tool import Wanted
 from inspector.widgets.actions import ActionTable, KeyLine, dialog_table, fields, note, taking
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.fields import Choice, SafeInput, Ticks
@@ -27,6 +27,19 @@ LESSON = "lesson"
 REPORT = "report"
 """The report on lessons, where something was seen of any."""
 REPORT_STEM = "lessons-report"
+
+
+@frozen
+class Wanted:
+    """The request for a document."""
+
+    name: str
+    """Of one of the dialog's kinds."""
+    path: Path
+    force: bool
+    """True if an existing file is to be replaced: the dialog warned of it."""
+    without: frozenset[str] = frozenset()
+    """Names of what was looked at and is left out."""
 
 
 @frozen

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from engine.errors import EngineError
 from engine.files import replacing, shorter
-from engine.frozen import frozen
 from inspector.display import visible
 from inspector.keys import TABS_OF, key_for
 from inspector.lessons.catalogue import of_recording
@@ -17,23 +17,13 @@ from inspector.scales import size
 from inspector.version import program
 from inspector.widgets.actions import Action, Needs
 
+if TYPE_CHECKING:
+    from inspector.tools.export.dialog import Wanted
+
 INSIDE, EXAMPLES = "3", 3
 """The tab, and how many of its views are named where nothing was looked at."""
 Written = tuple[str, bool]
 """An answer for the person, printable, and whether writing failed."""
-
-
-@frozen
-class Wanted:
-    """The request for a document."""
-
-    name: str
-    """Of one of the dialog's kinds."""
-    path: Path
-    force: bool
-    """True if an existing file is to be replaced: the dialog warned of it."""
-    without: frozenset[str] = frozenset()
-    """Names of what was looked at and is left out."""
 
 
 class ExportActions(ToolActions):

@@ -18,7 +18,7 @@ from inspector.session.client import Request
 from inspector.session.requests import Latest
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
-from inspector.tools.interventions.tool import COUNTERFACTUAL_DIALOG
+from inspector.tools.interventions.control import COUNTERFACTUAL_DIALOG
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.fields import MOST_TYPED, SafeTextArea

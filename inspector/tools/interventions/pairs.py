@@ -15,8 +15,7 @@ from inspector.main.inside.screen import part_shown
 from inspector.scales import count
 from inspector.state.patching import pairs_from
 from inspector.texts import decoded, read_text_file
-from inspector.tools.interventions.cells import ground
-from inspector.tools.interventions.tool import PAIRS_DIALOG, SHARE_EDGES, step_of
+from inspector.tools.interventions.control import PAIRS_DIALOG, SHARE_EDGES, ground, step_of
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, Row, wrapped
 from inspector.widgets.dialog import Dialog, Remark

@@ -37,10 +37,18 @@ from inspector.state.patching import after, alignment_words, faced_with, pair, p
 from inspector.state.record_json import record_json
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
-from inspector.tools.interventions.cells import NOTHING, figure, glyph, ground
+from inspector.tools.interventions.control import (
+    NOTHING,
+    PATCHING_SCREEN,
+    SHARE_EDGES,
+    SwitchControl,
+    figure,
+    glyph,
+    ground,
+    step_of,
+)
 from inspector.tools.interventions.evidence import NAMES, difference
 from inspector.tools.interventions.pairs import EXAMPLE, PairsDialog, pairs_lines, pairs_page
-from inspector.tools.interventions.tool import PATCHING_SCREEN, SHARE_EDGES, SwitchControl, step_of
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, Row, centred, wrapped
 

@@ -28,13 +28,15 @@ from inspector.main.inside.screen import LOW, TALL, TITLED, InsideScreen, part_s
 from inspector.main.tool import Host
 from inspector.scales import bits, count, milliseconds, percent
 from inspector.state.inside import interventions_words
-from inspector.tools.interventions.cells import figure, glyph, ground
-from inspector.tools.interventions.tool import (
+from inspector.tools.interventions.control import (
     INTERVENTIONS_SCREEN,
     Column,
     SwitchControl,
     UnitMeasure,
     column_of,
+    figure,
+    glyph,
+    ground,
     place,
     strongest,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import ClassVar
 
@@ -12,6 +12,7 @@ from rich.style import Style
 from textual import getters
 from textual.app import ComposeResult
 from textual.content import Content
+from textual.widget import Widget
 
 from engine.protocol import Failure, TakenApart, WordApart
 from inspector.display import pad, quoted, truncate, truncate_middle, visible
@@ -34,10 +35,12 @@ from inspector.state.merges import (
     unknown,
     word_label,
 )
-from inspector.tools.merges.tool import MERGES_SCREEN, VIEWS, MergesControl, View
+from inspector.tools.merges.control import MERGES_SCREEN, NAME_KEYS, VIEWS, MergesControl, View
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, Row, centred, wrapped
 from inspector.widgets.charts import bar
+from inspector.widgets.dialog import Dialog, Remark
+from inspector.widgets.fields import SafeInput
 from inspector.widgets.inks import panel_css
 
 TITLES: dict[View, str] = {
@@ -398,8 +401,6 @@ class MergesScreen(ToolScreen[None]):
 
     def open(self) -> None:
         """Name the second tokenizer, or the text to train on."""
-        from inspector.tools.merges.dialog import NameDialog
-
         if self.view == "trained":
             remark = "A UTF-8 text; empty for the session's text."
             self.host.open(NameDialog(self.control.source, remark), self._named)
@@ -418,3 +419,38 @@ class MergesScreen(ToolScreen[None]):
         else:
             self.control.other = name
         self.changed()
+
+
+class NameDialog(Dialog[str]):
+    """Asks for a name.
+
+    Args:
+        name: The initial value of the field.
+        remark: What may be named; printable.
+    """
+
+    ACTIONS: ClassVar[ActionTable] = NAME_KEYS
+    KEPT: ClassVar[tuple[str, ...]] = ("given", "remark")
+    HEADING: ClassVar[str] = "Which one"
+    APPLY: ClassVar[str] = "Take it"
+
+    def __init__(self, name: str, remark: str) -> None:
+        super().__init__()
+        self.given, self.remark = name, remark
+
+    def body(self) -> Iterable[Widget]:
+        yield SafeInput("", id="merges-name")
+        yield Remark(id="merges-remark")
+
+    def begin(self) -> None:
+        """Begin in the field, at its end."""
+        super().begin()
+        field = self.query_one("#merges-name", SafeInput)
+        field.value = self.given
+        field.cursor_position = len(self.given)
+        self.set_focus(field)
+        self.query_one("#merges-remark", Remark).say(self.remark)
+
+    def apply(self) -> None:
+        """Take what was typed."""
+        self.dismiss(self.query_one("#merges-name", SafeInput).value.strip())

@@ -19,8 +19,8 @@ from inspector.keys import key_for
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
 from inspector.scales import milliseconds, ms, size
+from inspector.tools.race.control import RACE_SCREEN, RaceControl
 from inspector.tools.race.report import progress
-from inspector.tools.race.tool import RACE_SCREEN, RaceControl
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, Row, centred, fact_rows
 from inspector.widgets.charts import area, axis, bar, binned, round_top

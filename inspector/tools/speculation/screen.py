@@ -30,7 +30,7 @@ from inspector.recordings.sessions import recent_models
 from inspector.scales import count, milliseconds, percent
 from inspector.state.speculation import FATE_SIGNS, Speculation, figures, proof, rules, verdict
 from inspector.state.timeline import Timeline
-from inspector.tools.speculation.tool import SPECULATION_SCREEN, SpeculationControl
+from inspector.tools.speculation.control import SPECULATION_SCREEN, SpeculationControl
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import FACT_NAME, Canvas, Row, centred, fact_rows, wrapped
 from inspector.widgets.charts import bar, shares

@@ -1,17 +1,23 @@
-"""The screen of steering: what each strength does beside random directions, and the candidates with the present one."""
+"""The screen of steering: what each strength does beside random directions, and the candidates with the present one;
+the dialogs for what a direction is made of, and for its file."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from pathlib import Path
 from typing import ClassVar
 
 from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
+from textual import on
+from textual.containers import VerticalGroup
+from textual.widget import Widget
+from textual.widgets import Input, Label
 
-from engine.errors import PathError
+from engine.errors import EngineError, PathError
+from engine.files import typed
 from engine.frozen import frozen
 from engine.protocol import (
     CandidateChange,
@@ -25,28 +31,33 @@ from engine.protocol import (
     Step,
     StrengthsSwept,
 )
-from inspector.config.directions import write_direction
+from inspector.config.directions import END, name_of, read_direction, write_direction
 from inspector.display import pad, quoted, token_label, token_text, truncate, truncate_start, visible
 from inspector.keys import key_for
+from inspector.main.dialogs.destination import Destination, directory_hint
 from inspector.main.inside.screen import InsideScreen, refused, under_way, waiting
 from inspector.main.tool import Host
 from inspector.scales import bits, percent
 from inspector.state.inside import interventions_words, steered_words
 from inspector.state.session_tree import Item
-from inspector.state.steering import Contrast
-from inspector.tools.steering.tool import (
+from inspector.state.steering import EXAMPLE, Contrast
+from inspector.tools.steering.control import (
+    DIRECTION_DIALOG,
     REACHES,
+    SAVING_DIALOG,
     STEERING_SCREEN,
     Source,
     SteeringControl,
     other_ends,
 )
-from inspector.widgets.actions import ActionTable
+from inspector.widgets.actions import ActionTable, KeyLine
 from inspector.widgets.canvas import Canvas, Row, centred, wrapped
 from inspector.widgets.charts import bar
+from inspector.widgets.dialog import Dialog, Remark
+from inspector.widgets.fields import Choice, SafeInput, SafeTextArea
 
-MOST_ENDS = 6
-"""Branches that are offered to make a direction of."""
+MOST_ENDS, ENDING = 6, 28
+"""Branches that are offered to make a direction of, and cells of the end of the text of each."""
 
 
 class SteeringScreen(InsideScreen[StrengthsSwept]):
@@ -224,8 +235,6 @@ class SteeringScreen(InsideScreen[StrengthsSwept]):
 
     def make(self) -> None:
         """Ask what a direction is made of."""
-        from inspector.tools.steering.dialog import DirectionDialog
-
         if self.host.controller.transport.recorded:
             self.say(f"A recording computes nothing: {key_for('go_live')} continues live")
             return
@@ -255,8 +264,6 @@ class SteeringScreen(InsideScreen[StrengthsSwept]):
 
     def save(self) -> None:
         """Ask for a file, and save the direction to it."""
-        from inspector.tools.steering.dialog import SavingDialog
-
         if (direction := self.direction) is None:
             return
 
@@ -273,10 +280,10 @@ class SteeringScreen(InsideScreen[StrengthsSwept]):
         self.host.open(SavingDialog(direction.label), saved)
 
 
-def _ending(path: Sequence[Item], cells: int = 28) -> str:
+def _ending(path: Sequence[Item]) -> str:
     """The end of a path's text; printable."""
     text = "".join(token_text(item.text, item.raw) for item in path[-12:])
-    return truncate_start(text, cells)
+    return truncate_start(text, ENDING)
 
 
 # ---- the page -----------------------------------------------------------------------------------
@@ -466,3 +473,150 @@ class _Scale:
         if not math.isfinite(value) or not span:
             return 0 if value <= 0 or not span else cells - 1
         return max(0, min(cells - 1, round((value - self.low) / span * (cells - 1))))
+
+
+# ---- dialogs ------------------------------------------------------------------------------------
+
+KINDS = ("texts", "a branch", "a file")
+_TEXTS = "A text on each line. The direction is the mean stream at the ends of the upper texts, less the lower ones'."
+_BRANCHES = "The stream at this token, less that at the end of the other one."
+_FILE = "One that was saved here, or a safetensors file with one tensor `direction` of one axis."
+
+
+class DirectionDialog(Dialog[Source]):
+    """Asks what a direction is made of.
+
+    Args:
+        before: What the one before was made of; None for an example.
+        node: The token that is looked at.
+        ends: The ends of other branches, and their texts, printable.
+    """
+
+    ACTIONS: ClassVar[ActionTable] = DIRECTION_DIALOG
+    HEADING: ClassVar[str] = "Direction: what the model is pushed toward, and away from"
+    APPLY: ClassVar[str] = "Make it"
+
+    def __init__(self, before: Source | None, node: int, ends: Sequence[tuple[int, str]]) -> None:
+        super().__init__()
+        texts = isinstance(before, Contrast) and before.toward
+        self._before = before if isinstance(before, Contrast) and texts else EXAMPLE
+        self._node, self._ends = node, ends
+
+    def body(self) -> Iterable[Widget]:
+        yield Label("made of", classes="field-label", markup=False)
+        yield Choice(KINDS, 0, id="direction-kind")
+        with VerticalGroup(id="direction-texts"):
+            yield Label("toward", classes="field-label", markup=False)
+            yield SafeTextArea("\n".join(self._before.toward), id="direction-toward", tab_behavior="focus")
+            yield Label("away from", classes="field-label", markup=False)
+            yield SafeTextArea("\n".join(self._before.away), id="direction-away", tab_behavior="focus")
+        with VerticalGroup(id="direction-branches") as branches:
+            branches.display = False
+            yield Label("other branch or prompt", classes="field-label", markup=False)
+            if self._ends:
+                yield Choice([text for _, text in self._ends], id="direction-end")
+        with VerticalGroup(id="direction-file") as file:
+            file.display = False
+            yield Label("file", classes="field-label", markup=False)
+            yield SafeInput("", f"happy-sad{END}", id="direction-path")
+        yield Remark(_TEXTS, id="direction-remark")
+
+    def on_mount(self) -> None:
+        """Begin in the first field."""
+        self.query_one("#direction-toward", SafeTextArea).focus()
+
+    def on_descendant_focus(self) -> None:
+        """The line of keys has those of the field."""
+        self.query_one(KeyLine).show()
+
+    @property
+    def _kind(self) -> int:
+        return self.query_one("#direction-kind", Choice).chosen
+
+    @on(Choice.Changed, "#direction-kind")
+    def _chosen(self) -> None:
+        for place, name in enumerate(("texts", "branches", "file")):
+            self.query_one(f"#direction-{name}").display = place == self._kind
+        if self._kind == 1 and not self._ends:
+            self._remark(
+                "There is no other branch or prompt yet: take another token, or give a prompt.", wrong=True
+            )
+        else:
+            self._remark((_TEXTS, _BRANCHES, _FILE)[self._kind])
+
+    @on(Input.Changed, "#direction-path")
+    def _typed(self) -> None:
+        self._remark(_FILE)
+
+    def _remark(self, text: str, wrong: bool = False) -> None:
+        self.query_one("#direction-remark", Remark).say(text, wrong)
+
+    def apply(self) -> None:
+        """Hand on what was given, or tell what is the matter with it."""
+        try:
+            self.dismiss((self._from_texts, self._from_branch, self._from_file)[self._kind]())
+        except EngineError as error:
+            self._remark(visible(str(error)), wrong=True)
+
+    def _from_texts(self) -> Source:
+        toward, away = (
+            tuple(
+                line
+                for line in self.query_one(f"#direction-{name}", SafeTextArea).text.splitlines()
+                if line.strip()
+            )
+            for name in ("toward", "away")
+        )
+        if not toward or not away:
+            raise EngineError("One of the two has no text.", "Write one on each line of both.")
+        return Contrast(name_of(toward, away), toward, away)
+
+    def _from_branch(self) -> Source:
+        if not self._ends:
+            raise EngineError(
+                "There is no other branch or prompt yet.", "Take another token, or give a prompt."
+            )
+        node, text = self._ends[self.query_one("#direction-end", Choice).chosen]
+        return Contrast(" ".join(("less", *text.split()[-2:])), nodes=(self._node, node))
+
+    def _from_file(self) -> Source:
+        name = self.query_one("#direction-path", SafeInput).value.strip()
+        if not name:
+            raise PathError("No file was named.", "Give a name.")
+        return read_direction(typed(name))
+
+
+class SavingDialog(Dialog[tuple[Path, bool]]):
+    """Asks for the file that a direction is saved to; one that is there is replaced on the second request.
+
+    Args:
+        name: Of the direction.
+    """
+
+    ACTIONS: ClassVar[ActionTable] = SAVING_DIALOG
+    HEADING: ClassVar[str] = "Save the direction"
+    APPLY: ClassVar[str] = "Save"
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self._called = name
+        self._destination = Destination("Save")
+
+    def body(self) -> Iterable[Widget]:
+        yield Label("file", classes="field-label", markup=False)
+        stem = (
+            "".join(each if each.isalnum() or each in "-_" else "-" for each in self._called) or "direction"
+        )
+        yield SafeInput(f"{stem}{END}", f"direction{END}", id="saving-path")
+        yield Remark(visible(directory_hint()), id="saving-remark")
+
+    def on_mount(self) -> None:
+        """Begin in the name."""
+        self.query_one("#saving-path", SafeInput).focus()
+
+    def apply(self) -> None:
+        """Hand on the path, or tell what is the matter with it."""
+        try:
+            self.dismiss(self._destination.check(self.query_one("#saving-path", SafeInput).value.strip()))
+        except PathError as error:
+            self.query_one("#saving-remark", Remark).say(visible(str(error)), wrong=True)

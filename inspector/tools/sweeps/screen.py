@@ -19,8 +19,8 @@ from inspector.keys import key_for, names_of
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
 from inspector.scales import amount, count, size, time_left
+from inspector.tools.sweeps.control import NAMES, SHORT, SWEEP_SCREEN, SweepControl
 from inspector.tools.sweeps.tables import BAR, PLACES, TITLES, UNITS, spread
-from inspector.tools.sweeps.tool import NAMES, SHORT, SWEEP_SCREEN, SweepControl
 from inspector.widgets.actions import ActionTable, pressing
 from inspector.widgets.canvas import Canvas, PageView, Row, centred, fact_rows, wrapped
 from inspector.widgets.charts import bar

@@ -19,7 +19,7 @@ from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
 from inspector.scales import amount, count, milliseconds, time_left
 from inspector.state.training import RECENT, LookAt, TrainingSoFar
-from inspector.tools.training.tool import TRAINING_SCREEN, TrainingControl
+from inspector.tools.training.control import TRAINING_SCREEN, TrainingControl
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, PageView, Row, wrapped
 from inspector.widgets.charts import axis, bar, binned, curves, round_top, sample

@@ -26,8 +26,7 @@ from inspector.tools.interventions.screen import InterventionsScreen
 from inspector.tools.lens.screen import LensScreen
 from inspector.tools.lockstep.screen import LockstepScreen
 from inspector.tools.speculation.screen import SpeculationScreen
-from inspector.tools.steering.dialog import DirectionDialog
-from inspector.tools.steering.screen import SteeringScreen
+from inspector.tools.steering.screen import DirectionDialog, SteeringScreen
 from tests.inspector.lessons.playing import LearnerKeys
 
 

@@ -37,11 +37,10 @@ from inspector.state.patching import pairs_from
 from inspector.tools.export.documents import FORMATS
 from inspector.tools.export.recording import Recording, line, read
 from inspector.tools.exports import EXPORTS
-from inspector.tools.interventions.cells import NOTHING, figure
+from inspector.tools.interventions.control import MEASURES, NOTHING, figure, step_of
 from inspector.tools.interventions.pairs import EXAMPLE, PairsDialog, pairs_lines
 from inspector.tools.interventions.patching import PatchingScreen
 from inspector.tools.interventions.screen import InterventionsScreen, strongest_line
-from inspector.tools.interventions.tool import MEASURES, step_of
 from inspector.widgets.dialog import Remark
 from inspector.widgets.fields import SafeTextArea
 from tests.inspector.fakes import Session

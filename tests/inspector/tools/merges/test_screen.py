@@ -18,9 +18,8 @@ from engine.trace import Entry, save_as
 from inspector.main.elements import written
 from inspector.main.evidence import Exported, exhibits_of
 from inspector.state.merges import Rung
-from inspector.tools.merges.dialog import NameDialog
 from inspector.tools.merges.evidence import MERGES_PART
-from inspector.tools.merges.screen import MergesPanel, MergesScreen
+from inspector.tools.merges.screen import MergesPanel, MergesScreen, NameDialog
 from tests.inspector.fakes import Session
 from tests.inspector.rig import Rig
 

@@ -33,8 +33,7 @@ from inspector.tools.export.documents import FORMATS
 from inspector.tools.export.recording import Recording, line
 from inspector.tools.exports import EXPORTS
 from inspector.tools.registry import TOOLS, with_steering
-from inspector.tools.steering.dialog import DirectionDialog, SavingDialog
-from inspector.tools.steering.screen import SteeringPage, SteeringScreen
+from inspector.tools.steering.screen import DirectionDialog, SavingDialog, SteeringPage, SteeringScreen
 from inspector.widgets.dialog import Remark
 from inspector.widgets.fields import Choice, SafeInput, SafeTextArea
 from tests.inspector.fakes import Session
