@@ -266,10 +266,10 @@ async def _replayed(profile: Profile) -> str:
     app = InspectorApp(LoadSettings(), Settings(), trace=trace, begins=Preferences())
     async with app.run_test(size=(120, 40)) as pilot:
         await asyncio.sleep(4)
-        for _ in range(12):
-            await pilot.press("space")
-            await pilot.pause()
-        await asyncio.sleep(3)
+        for key in ("backspace",) * 6 + ("space",) * 2:  # it opens at its end
+            await pilot.press(key)
+            await asyncio.sleep(0.5)
+        await asyncio.sleep(2)
         profile.take()
         profile.on = True
         sys.setprofile(profile)
