@@ -18,7 +18,7 @@ from inspector.main.tool import Host
 from inspector.scales import count, percent, signed
 from inspector.session.requests import LookReplies
 from inspector.state.contributions import ContributionRow, head_rows, heads_of, label_of, rows_of
-from inspector.tools.attribution.tool import ATTRIBUTION_SCREEN, AttributionChoices
+from inspector.tools.attribution.control import ATTRIBUTION_SCREEN, AttributionChoices
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, Row, wrapped
 from inspector.widgets.charts import AXIS, Spread, bar_texts, spread

@@ -27,7 +27,7 @@ from inspector.state.gradients import (
     notes_of,
     shares_of,
 )
-from inspector.tools.gradients.tool import BASELINES, GRADIENTS_SCREEN, STEPS, GradientChoices
+from inspector.tools.gradients.control import BASELINES, GRADIENTS_SCREEN, STEPS, GradientChoices
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, Row, wrapped
 from inspector.widgets.charts import bar

@@ -16,7 +16,7 @@ from inspector.main.inside.screen import InsideScreen, part_shown
 from inspector.main.tool import Host
 from inspector.scales import bits, count, percent
 from inspector.session.requests import LookReplies
-from inspector.tools.lens.tool import LENS_SCREEN, LensChoices
+from inspector.tools.lens.control import LENS_SCREEN, LensChoices
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, Row, colourful, is_dark, wrapped
 from inspector.widgets.charts import bar

@@ -15,7 +15,7 @@ from inspector.main.inside.screen import InsideScreen
 from inspector.main.tool import Host
 from inspector.scales import percent
 from inspector.session.requests import LookReplies
-from inspector.tools.positions.tool import POSITIONS_SCREEN, PositionChoices
+from inspector.tools.positions.control import POSITIONS_SCREEN, PositionChoices
 from inspector.tools.positions.trials import LATER, PositionTrial, facts_line, trials
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, Row, wrapped

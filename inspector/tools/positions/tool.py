@@ -1,28 +1,14 @@
-"""Positions as a tool: its keys, what is kept from opening to opening, and the answers of the engine."""
+"""Positions as a tool: the key that opens their screen."""
 
 from __future__ import annotations
 
-from dataclasses import field, replace
-
-from engine.frozen import slotted
 from engine.protocol import PositionTried
 from inspector.main.evidence import ExportPart
-from inspector.main.inside.keys import SCROLLS, inside_table, walking
 from inspector.main.tool import Host, Tool, ToolActions
 from inspector.session.requests import LookReplies
-from inspector.tools.positions.trials import OFFSETS, key_of
-from inspector.widgets.actions import Action, Needs, both
-
-# ---- what keys do -------------------------------------------------------------------------------
-
-
-@slotted
-class PositionChoices:
-    """The choices of a person, kept from opening to opening."""
-
-    row: int = 0
-    offsets: list[int] = field(default_factory=lambda: list(OFFSETS))
-    """Of the rows between the first and the last: three of the token, one of the path."""
+from inspector.tools.positions.control import POSITIONS_SCREEN, PositionChoices
+from inspector.tools.positions.trials import key_of
+from inspector.widgets.actions import Action, Needs
 
 
 class PositionsActions(ToolActions):
@@ -38,20 +24,6 @@ class PositionsActions(ToolActions):
         from inspector.tools.positions.screen import PositionsScreen
 
         self.open_screen(PositionsScreen(self.host, self.answers, self.choices))
-
-
-# ---- keys ---------------------------------------------------------------------------------------
-
-POSITIONS_SCREEN = inside_table(
-    "In the positions",
-    *both(("positions.above", "positions.below"), ("Row above", "Row below"),
-          "Look at another what-if: its candidates before and after are under the table.",
-          lambda own, by: own.turn_row(by), hint="what if", worth=7),
-    *both(("positions.less", "positions.more"), ("Less", "More"), "Give the token a lower or a higher position.",
-          lambda own, by: own.shift(by), hint="another offset", worth=4),
-    *walking(),
-    replace(SCROLLS, help="Scroll the page."),
-)  # fmt: skip
 
 
 def _exports() -> tuple[ExportPart, ...]:

@@ -26,7 +26,7 @@ from inspector.state.scores import (
     pair_shares,
     query_shares,
 )
-from inspector.tools.scores.tool import SCORES_SCREEN, ScoreChoices
+from inspector.tools.scores.control import SCORES_SCREEN, ScoreChoices
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, Row, strip_of, wrapped
 from inspector.widgets.charts import AXIS, bar_texts, spread

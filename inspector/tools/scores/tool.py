@@ -1,38 +1,16 @@
-"""Why a head looks there, as a tool: its keys, and what was chosen in its view."""
+"""Why a head looks there, as a tool: the key that opens its screen, and the text's colours."""
 
 from __future__ import annotations
 
-from engine.frozen import slotted
 from engine.protocol import ScoreRead
 from inspector.display import quoted, token_label
 from inspector.main.evidence import ExportPart
-from inspector.main.inside.keys import SCROLLS, inside_table, no_attention, walking
+from inspector.main.inside.keys import no_attention
 from inspector.main.tool import Host, OfferedHeat, Tool, ToolActions
 from inspector.session.requests import LookReplies
 from inspector.state.scores import head_name, over_path
-from inspector.widgets.actions import Action, Needs, both
-
-
-@slotted
-class ScoreChoices:
-    """The choices of a person, kept from opening to opening."""
-
-    layer: int | None = None
-    """From 0; None for that of the head that the engine finds."""
-    head: int | None = None
-    """From 0."""
-    node: int | None = None
-    """The token at which keys were chosen: elsewhere they are the usual ones."""
-    key: int | None = None
-    """The key that is looked at, by its place in the path; None for the heaviest."""
-    against: int | None = None
-    """The one that it is compared with; None for the mean of all."""
-
-    def at(self, node: int) -> ScoreChoices:
-        """These choices, the keys forgotten where they were chosen at another node."""
-        if node != self.node:
-            self.node, self.key, self.against = node, None, None
-        return self
+from inspector.tools.scores.control import SCORES_SCREEN, ScoreChoices
+from inspector.widgets.actions import Action, Needs
 
 
 class ScoresActions(ToolActions):
@@ -69,28 +47,6 @@ class ScoresActions(ToolActions):
         """Choose a head of a layer; of a layer alone the head that looks most at one token."""
         layer, *head = place
         self.choices.layer, self.choices.head = layer - 1, head[0] - 1 if head else None
-
-
-_KEY = "Look at a key with less or with more of the head's attention."
-SCORES_SCREEN = inside_table(
-    "While a head's scores are shown",
-    *walking("Look from another token; the head stays."),
-    *both(("scores.later_layer", "scores.earlier_layer"), ("Later layer", "Earlier layer"),
-          "Choose a head of a later layer, or of an earlier one.", lambda own, by: own.turn_layer(by), by=(1, -1),
-          hint="layer", worth=8),
-    *both(("scores.head_before", "scores.next_head"), ("Previous head", "Next head"),
-          "Choose the previous or the next head.", lambda own, by: own.turn_head(by), hint="head", worth=8),
-    *both(("scores.lighter", "scores.heavier"), ("Lighter key", "Heavier key"), _KEY,
-          lambda own, by: own.turn_key(by), by=(1, -1), hint="key", worth=8),
-    *both(("scores.compare", "scores.compare_back"), ("Compare", "Compare back"),
-          "Compare the key with another one instead of the mean.",
-          lambda own, by: own.compare_with(by), by=(1, -1), hint="against", worth=6, one=True),
-    Action("scores.mean", "Against the mean", "Compare the key with the mean of all keys again.",
-           lambda own: own.against_mean(), hint=lambda own: "mean" if own.against is not None else "", worth=5),
-    SCROLLS,
-    text="A bar to the right makes the head look more at the key, a hatched one to the left less. A click on a token "
-    "of the text looks at it as a key.",
-)  # fmt: skip
 
 
 def _exports() -> tuple[ExportPart, ...]:
