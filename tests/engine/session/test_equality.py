@@ -139,7 +139,10 @@ def test_logprobs_are_the_float32_log_softmax_of_the_logits(zoo: Zoo) -> None:
 # ---- numbers -----------------------------------------------------------------------------------
 
 TOKENS: Any = SimpleNamespace(
-    text=lambda token, pending: (str(token), b""), raw=lambda token: b"%d" % token, is_special=lambda _: False
+    text=lambda token, pending: (str(token), b""),
+    raw=lambda token: b"%d" % token,
+    is_special=lambda _: False,
+    known={},
 )
 READER = RowReader(TOKENS)
 
