@@ -202,6 +202,8 @@ class Segments(CapabilityState):
         """Tool calls that were parsed, by the node that they were asked at."""
         self.wrong: dict[int, str] = {}
         """Why, by the node of the token where a tool call went wrong."""
+        self.called = False
+        """True if a token of any reply belongs to a tool call."""
         self.folded: set[int] = set()
         """First nodes of the runs that are folded in the text."""
         self._readers: dict[ReplyFormat, ReplyReader] = {}
@@ -265,7 +267,9 @@ class Segments(CapabilityState):
             before = reader, reader.begin, message
         reader, state_before, message = before
         token = ReplyToken(record.text, record.special, record.id in self._eos)
-        self._at[record.node] = reader, reader.advance(state_before, token), message
+        behind = reader.advance(state_before, token)
+        self._at[record.node] = reader, behind, message
+        self.called = self.called or TOOL_CALL in (behind.kind, *dict(behind.settled).values())
 
     # ---- queries ----------------------------------------------------------------------------
 

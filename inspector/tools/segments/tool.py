@@ -15,6 +15,7 @@ class SegmentActions(ToolActions):
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
+        self.awake = True  # a call may end with any token
         self._asked: set[tuple[int, int]] = set()
         """Tree and node of each call that was asked about: one that the engine refuses is not asked about again."""
 
@@ -26,10 +27,10 @@ class SegmentActions(ToolActions):
 
     def shown(self) -> None:
         """Have the next tool call checked that has ended."""
-        timeline, client = self.timeline, self.controller.client
-        if timeline.recorded or client.of(CheckToolCall):
+        client = self.controller.client
+        timeline, segments = client.timeline, client.timeline.of(Segments)
+        if timeline.recorded or not segments.called or client.of(CheckToolCall):
             return
-        segments = timeline.of(Segments)
         for _, node in segments.calls(timeline.segments):
             asked = id(timeline.tree), node
             if node not in segments.checked and asked not in self._asked:
