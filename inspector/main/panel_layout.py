@@ -142,20 +142,20 @@ class PanelLayout:
         return self.arrangement.lines(self.now, self.answer, self.covered())
 
     def _place(self, layout: Layout, shown: frozenset[str], trying: bool) -> None:
-        screen, arrangement, waiting = self._screen, self.arrangement, self.waiting
+        screen, arrangement, waiting, lines = self._screen, self.arrangement, self.waiting, self.lines
         # together: each change by itself has the styles of all widgets computed again
         screen.update_classes(self._classes(layout, shown, trying))
         for panel in arrangement.panels:
             replaced = waiting and panel.id == arrangement.text
             widget = screen.query_one(f"#{panel.id}")
             widget.display = panel.id in shown and not replaced
-            if widget.has_class("-line") is not (panel.id in self.lines):
-                widget.set_class(panel.id in self.lines, "-line")
+            if widget.has_class("-line") is not (panel.id in lines):
+                widget.set_class(panel.id in lines, "-line")
         screen.query_one("#opening").display = waiting and arrangement.text in shown
         # the toolkit fills the grid row by row: the answer follows the text
         first = ["opening", arrangement.text, self.answer, *self._placed(Place.STEPS, shown)]
         area = screen.query_one("#panels")
-        order = [*first, *(id for id in self._order() if id not in first)]
+        order = [*dict.fromkeys((*first, *arrangement.by_id))]
         if [child.id for child in area.children] != order:
             area.sort_children(key=lambda child: order.index(child.id or ""))
         sizes = {} if trying else self.sizes
@@ -193,7 +193,7 @@ class PanelLayout:
 
     def _placed(self, place: Place, shown: frozenset[str]) -> list[str]:
         """Ids of the panels of a place that are on screen."""
-        return [panel.id for panel in self.arrangement.panels if panel.place is place and panel.id in shown]
+        return [id for id in self.arrangement.of[place] if id in shown]
 
     def _divide(self, division: Division | None) -> None:
         """Divide the grid; without one its rows and columns are nobody's."""
@@ -230,10 +230,7 @@ class PanelLayout:
                 widget.styles.width = f"{100 * own / WHOLE}%" if share else None
 
     def _widgets(self) -> dict[str, Widget]:
-        return {id: self._screen.query_one(f"#{id}") for id in ("opening", *self._order())}
-
-    def _order(self) -> list[str]:
-        return [panel.id for panel in self.arrangement.panels]
+        return {id: self._screen.query_one(f"#{id}") for id in ("opening", *self.arrangement.by_id)}
 
     # ---- dividers ---------------------------------------------------------------------------
 
@@ -293,7 +290,9 @@ class PanelLayout:
         The text's place has something else in it while there is no text.
         """
         text, shown = "opening" if self.waiting else self.arrangement.text, self.shown - self.lines
-        widgets = {id: text if id == self.arrangement.text else id for id in self._order() if id in shown}
+        widgets = {
+            id: text if id == self.arrangement.text else id for id in self.arrangement.by_id if id in shown
+        }
         return {id: self._screen.query_one(f"#{widget}").region for id, widget in widgets.items()}
 
     def _present(self) -> dict[str, int]:

@@ -64,13 +64,13 @@ class KeysInOrder:
         if not self.busy:
             await self._next()
 
-    async def look(self) -> None:
+    def look(self) -> None:
         """Go on where a node went away with what was in its queue; called with each frame while a key is under way."""
-        if self._at is not None and not (self._at.is_running and self._at.is_attached):
-            await self._hop(self._turn)
-        elif time.monotonic() - self._since > PATIENCE:
-            self._way = deque([self._app])
-            await self._hop(self._turn)
+        gone = self._at is not None and not (self._at.is_running and self._at.is_attached)
+        if gone or time.monotonic() - self._since > PATIENCE:
+            if not gone:
+                self._way.clear()
+            self._app.post_message(events.Callback(callback=partial(self._hop, self._turn)))
 
     async def _next(self) -> None:
         """Hand on what was typed next, and follow it; or wait until the screen on top has its widgets."""
