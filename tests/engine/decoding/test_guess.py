@@ -220,7 +220,7 @@ def test_a_forward_that_fails_ahead_fails_at_its_own_step(zoo: Zoo, kind: str, s
     for session, steps in ((by_run, run(by_run, never)), (by_steps, iter(by_steps.step, None))):
         whole, told = session.held, [*told, []]
         broken = Breaks(session.runner.model, 4, said)
-        with patch.object(whole, "_sets", [((), broken)]):
+        with patch.object(whole, "computes", [broken]):
             session.make_current(session.node)
             with pytest.raises((RuntimeError, StepError), match=said or "not numbers"):
                 told[-1].extend(steps)
