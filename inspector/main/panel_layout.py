@@ -88,7 +88,8 @@ class PanelLayout:
     def answer_area(self) -> Region:
         """The place of the answer on the terminal, from its frame to that of the last panel under it."""
         width, height = self._screen.app.size
-        top = max(self._screen.query_one(f"#{id}").region.bottom for id in ("header", "tabs"))
+        header, tabs = self._screen.query_one("#header"), self._screen.query_one("#tabs")
+        top = max(header.region.bottom, tabs.region.bottom)
         text = self._screen.query_one(f"#{'opening' if self.waiting else self.arrangement.text}").region
         if self.now is not Layout.GRID:
             return Region(0, top, min(width, self.columns or width), max(1, height - top - 2))
