@@ -22,6 +22,8 @@ async def test_it_is_what_it_would_be_if_it_were_made_anew(rig: Rig, size: tuple
     await branched(rig)
 
     async def is_fresh() -> None:
+        rig.app.main.show()
+        await rig.pilot.pause()
         kept = rig.screen_text()
         rig.app.main.changed()
         await rig.pilot.pause()
