@@ -59,6 +59,7 @@ from inspector.session.controller import Controller
 from inspector.session.playback import Playback
 from inspector.session.setup import PACES
 from inspector.state.lockstep import LockstepSoFar
+from inspector.state.segments import Segments
 from inspector.state.timeline import TO_PREDICT, Phase
 from inspector.widgets.actions import Action, Hint, KeyedScreen, KeyLine, bindings_of, hints_of
 from inspector.widgets.canvas import Canvas
@@ -316,7 +317,8 @@ class MainScreen(KeyedScreen[None]):
             opened.changed()
 
     def _frame_reads(self) -> tuple[object, ...]:
-        """All that the frame follows from: the lines of tabs and keys, the tab, and the places of the panels.
+        """All that the frame follows from, the lines of tabs and keys, the tab, and the places of the panels; and what
+        tools that are out of sight hear of.
 
         What tools add to it by themselves, they tell with `Host.changed`.
         """
@@ -325,7 +327,7 @@ class MainScreen(KeyedScreen[None]):
         lockstep = timeline.of(LockstepSoFar)
         session = (
             timeline.tree.branches, timeline.generation, timeline.recorded, timeline.facts, timeline.trial is None,
-            lockstep.opened, lockstep.looking, phase, controller.opening, transport,
+            lockstep.opened, lockstep.looking, timeline.of(Segments).called, phase, controller.opening, transport,
             None if phase in (Phase.READY, Phase.RUNNING) else transport.ready, controller.setup.load,
         )  # fmt: skip
         place = (

@@ -240,7 +240,8 @@ class ToolActions:
     """State and actions of a tool in one application. A tool without hooks of its own needs no more than this.
 
     `show`, `shown` and `takes_alone` are called while its panel is on screen or the tool is awake; the first two also
-    whenever something else than the readings has changed: the path, the model, the phase, what is on screen.
+    whenever something else than the readings has changed: the path, the model, the phase, what is on screen; and with
+    the first token of a tool call.
 
     Args:
         host: The main screen.

@@ -15,7 +15,6 @@ class SegmentActions(ToolActions):
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self.awake = True  # a call may end with any token
         self._asked: set[tuple[int, int]] = set()
         """Tree and node of each call that was asked about: one that the engine refuses is not asked about again."""
 
@@ -27,9 +26,9 @@ class SegmentActions(ToolActions):
 
     def shown(self) -> None:
         """Have the next tool call checked that has ended."""
-        client = self.controller.client
-        timeline, segments = client.timeline, client.timeline.of(Segments)
-        if timeline.recorded or not segments.called or client.of(CheckToolCall):
+        timeline, client, segments = self.timeline, self.controller.client, self.timeline.of(Segments)
+        self.awake = segments.called and not timeline.recorded  # any token may end a call
+        if not self.awake or client.of(CheckToolCall):
             return
         for _, node in segments.calls(timeline.segments):
             asked = id(timeline.tree), node
