@@ -335,7 +335,8 @@ class MainScreen(KeyedScreen[None]):
             arrangement.hidden, layout.waiting, layout.columns, tuple(layout.sizes.items()),
         )  # fmt: skip
         screen = (
-            self.app.size, self._area.outer_size, self.app.screen, self.tool_screen, self.focused, self.tab, self._view,
+            self.app.size, self._area.region.size, self.app.screen, self.tool_screen, self.focused, self.tab,
+            self._view,
         )  # fmt: skip
         return session, place, screen, self.table.contexts(self.actions, controller, arrangement)
 
