@@ -121,6 +121,8 @@ class MainScreen(KeyedScreen[None]):
         self._steps = StepsPanel(id="steps", classes="panel")
         self._kv = KVPanel(id="kv", classes="panel")
         self._timing = TimingPanel(id="timing", classes="panel")
+        room = self.host.room
+        self._area = PanelArea(self._panel_layout, room.dragged, room.let_go, id="panels")
         self._remembered = remembered or Remembered(Preferences())
         self._begin(self._remembered.values)
         self._bindings = BindingsMap(self._bound())
@@ -130,8 +132,9 @@ class MainScreen(KeyedScreen[None]):
         self._framed: tuple[object, ...] | None = None
         """What the frame was made from last (`_frame_reads`); None where it is to be made anew."""
         self._shown: frozenset[str] = frozenset()
-        """Ids of the panels on screen, and whether one is shown at a time, as the frame was made last."""
+        """Ids of the panels that are on screen in it."""
         self._single = False
+        """True if it shows one panel at a time."""
         self._shown_at = 0.0
         """The time at which everything was shown last; the toolkit's seconds."""
         self._silent: frozenset[str] = frozenset()
@@ -145,7 +148,7 @@ class MainScreen(KeyedScreen[None]):
         self._begin_classes()
         yield self._header
         yield TabLines(self.host.press, id="tabs")
-        with PanelArea(self._panel_layout, self.host.room.dragged, self.host.room.let_go, id="panels"):
+        with self._area:
             yield OpeningPanel(id="opening", classes="panel")
             yield self._text
             yield self._candidates
@@ -174,7 +177,7 @@ class MainScreen(KeyedScreen[None]):
         if tool.panel is not None:
             panel = _tool_panel(tool)
             panel.display = False
-            self.query_one(PanelArea).mount(panel)
+            self._area.mount(panel)
         self._bindings = BindingsMap(self._bound())
         self.changed()
 
@@ -312,29 +315,27 @@ class MainScreen(KeyedScreen[None]):
             opened.changed()
 
     def _frame_reads(self) -> tuple[object, ...]:
-        """All that the frame follows from: the lines of tabs and keys, the tab, and the places of the panels.
+        """All that the frame follows from, the lines of tabs and keys, the tab, and the places of the panels; and what
+        tools that are out of sight hear of.
 
         What tools add to it by themselves, they tell with `Host.changed`.
         """
-        controller, arrangement, layout, app = (
-            self.controller,
-            self.arrangement,
-            self._panel_layout,
-            self.app,
-        )
+        controller, arrangement, layout = self.controller, self.arrangement, self._panel_layout
         timeline, transport, phase = controller.timeline, controller.transport, controller.timeline.phase
         lockstep = timeline.of(LockstepSoFar)
         session = (
-            id(timeline), id(timeline.tree.branches), timeline.generation, timeline.recorded, timeline.facts,
-            timeline.trial is None, lockstep.opened, lockstep.looking, phase, controller.opening, transport,
+            timeline.tree.branches, timeline.generation, timeline.recorded, timeline.facts, timeline.trial is None,
+            lockstep.opened, lockstep.looking, phase, controller.opening, transport,
             None if phase in (Phase.READY, Phase.RUNNING) else transport.ready, controller.setup.load,
         )  # fmt: skip
         place = (
             arrangement.current, arrangement.answer, arrangement.dialog, arrangement.enlarged, arrangement.alone,
             arrangement.hidden, layout.waiting, layout.columns, tuple(layout.sizes.items()),
         )  # fmt: skip
-        area = self.query_one(PanelArea).outer_size  # less under a caption, or a card
-        screen = (self.tab, self._view, app.size, area, app.screen, self.tool_screen, self.focused)
+        screen = (
+            self.app.size, self._area.region.size, self.app.screen, self.tool_screen, self.focused, self.tab,
+            self._view,
+        )  # fmt: skip
         return session, place, screen, self.table.contexts(self.actions, controller, arrangement)
 
     def _frame(self, told: Narration | None) -> None:
@@ -353,9 +354,10 @@ class MainScreen(KeyedScreen[None]):
 
     def _show_status(self, told: Narration | None) -> None:
         """Show the status line, which says what the highlighted candidate is taken by."""
-        said = with_keys(self.table.situations.get(self.arrangement.current, ""))
+        said = self.table.situations.get(self.arrangement.current, "")
         narrated = told.situation if told is not None else ""
         where = self.arrangement.panel.name if self._single else self.controller.transport.whereabouts
+        said = with_keys(said) if said else ""
         self.status.show(self.controller, where, said, self._candidates.candidate, narrated)
 
     def _show_highlighted(self) -> None:

@@ -69,7 +69,7 @@ class KeysInOrder:
         gone = self._at is not None and not (self._at.is_running and self._at.is_attached)
         if gone or time.monotonic() - self._since > PATIENCE:
             if not gone:
-                self._way.clear()
+                self._way = deque([self._app])
             self._app.post_message(events.Callback(callback=partial(self._hop, self._turn)))
 
     async def _next(self) -> None:
@@ -84,10 +84,8 @@ class KeysInOrder:
             self._opened = top
         else:
             event, self._opened = self._waiting.popleft(), None
-            self.typed, event.time = (
-                event.time,
-                Message().time,
-            )  # a screen that is shown again heeds nothing older
+            # a screen that is shown again heeds nothing older
+            self.typed, event.time = event.time, Message().time
             way = (self._app.focused or top).ancestors_with_self
             self._since = time.monotonic()
             await self._hand_on(event)
@@ -104,9 +102,11 @@ class KeysInOrder:
         """
         if turn != self._turn:
             return
+        if not self._way:  # in the application's queue
+            await self._next()
+            return
         while self._way:
             node = self._way.popleft()
             self._at = node if node is not self._app else None
             if node.post_message(events.Callback(callback=partial(self._hop, turn))):
                 return
-        await self._next()
