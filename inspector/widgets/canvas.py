@@ -36,7 +36,7 @@ _BREAK = re.compile(r"(?<!\d) | (?!(?:%|ms|s|min|B|KiB|MiB|GiB|TiB|bits?|tok/s)(
 # ---- rows and styles ----------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=1024)  # a scale has a few steps, and every row of a panel asks for them again
 def rgb_style(ink: scales.Rgb | None = None, ground: scales.Rgb | None = None) -> Style:
     """A style of data colours."""
     return Style(

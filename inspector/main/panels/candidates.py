@@ -302,10 +302,6 @@ class CandidatesPanel(Canvas, can_focus=True):
     class CandidateHighlighted(Message):
         """Another row was highlighted."""
 
-        def __init__(self, index: int) -> None:
-            self.index = index
-            super().__init__()
-
     def __init__(self, *, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(name=name, id=id, classes=classes)
         self._rows: tuple[Candidate, ...] = ()
@@ -360,7 +356,7 @@ class CandidatesPanel(Canvas, can_focus=True):
         if index != self.highlighted and 0 <= index < len(self._rows):
             self.highlighted = index
             self.post_message(
-                self.CandidateHighlighted(index)
+                self.CandidateHighlighted()
             )  # the main screen shows it, and the status, at once
 
     # ---- events -----------------------------------------------------------------------------
