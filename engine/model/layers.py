@@ -31,8 +31,8 @@ ROLES: tuple[tuple[Role, tuple[str, ...]], ...] = (
 
 def decoder_layers(model: Any) -> list[Any]:
     """The decoder layers: the model's `layers`, else its longest list of modules."""
-    found = getattr(model, "layers", None)
-    if not (isinstance(found, list) and is_stack(found)):
+    found: Any = getattr(model, "layers", None)
+    if not is_stack(found):
         stacks = (
             value for _, module in model.named_modules() for value in module.values() if is_stack(value)
         )
@@ -49,7 +49,11 @@ def parts_of(layer: Any) -> Iterator[tuple[str, Any]]:
 
 def is_stack(value: Any) -> bool:
     """True if it is a list with modules in it."""
-    return isinstance(value, list) and any(isinstance(item, nn.Module) for item in value)
+    if isinstance(value, list):
+        for item in value:
+            if isinstance(item, nn.Module):
+                return True
+    return False
 
 
 def role_of(module: Any, attribute: str) -> Role:
@@ -109,7 +113,7 @@ def calls(modules: Collection[Any], wrapper: Wrapper, method: str = "__call__") 
         wrapper: Runs in the place of their calls.
         method: Another method than the call.
     """
-    wrapped = {id(module) for module in modules}
+    wrapped = set(map(id, modules))
     running: set[int] = set()
 
     def patch(cls: type) -> Patch:
@@ -126,7 +130,7 @@ def calls(modules: Collection[Any], wrapper: Wrapper, method: str = "__call__") 
 
         return cls, method, call
 
-    return [patch(cls) for cls in {type(module) for module in modules}]
+    return list(map(patch, set(map(type, modules))))
 
 
 # ---- the end of a model: final norm, head, multipliers and softcap, over the streams of any tokens ----

@@ -36,13 +36,12 @@ class Floats:
         Args:
             index: One for each axis but the last.
         """
-        inside = len(index) == len(self.shape) - 1 and all(
-            0 <= at < length for at, length in zip(index, self.shape, strict=False)
-        )
-        if not (inside and self.fits):
+        if len(index) != len(self.shape) - 1:
             return ()
         length, place = self.shape[-1], 0
         for at, count in zip(index, self.shape, strict=False):
+            if not 0 <= at < count:
+                return ()
             place = place * count + at
         return self.stretch(place * length, length)
 

@@ -104,4 +104,7 @@ class CaptureFacts:
     @property
     def failed(self) -> Check | None:
         """The first check that failed: its view is not shown."""
-        return next((check for check in self.checks if not check.passed), None)
+        for check in self.checks:
+            if not check.passed:
+                return check
+        return None

@@ -54,8 +54,13 @@ def _takers() -> dict[object, list[type[CapabilityState]]]:
 
 
 _TAKERS = _takers()
-_OF_DIALOGS = (protocol.PromptPreview, protocol.TokensFound)
-"""Answers that no panel shows."""
+_UNSHOWN = frozenset(
+    (
+        protocol.PromptPreview, protocol.TokensFound,
+        *(record for record in InsideViews.TAKES if record is not protocol.PromptOpened),
+    )
+)  # fmt: skip
+"""Answers that no panel of records shows: those of dialogs, and of the screens that look inside the model."""
 
 
 @frozen
@@ -345,10 +350,10 @@ class Timeline:
 
     def apply(self, record: protocol.Record) -> None:
         """Take in one record."""
-        if not isinstance(record, _OF_DIALOGS):
-            self.changes += 1
         kind = type(record)
         takers = _TAKERS.get((kind, record.command) if isinstance(record, ENDS) else kind, ())
+        if kind not in _UNSHOWN and (takers or kind is not protocol.Ended):
+            self.changes += 1
         for state in takers:
             self.states[state].apply(record)
         match record:

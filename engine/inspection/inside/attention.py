@@ -69,7 +69,7 @@ def read_attention(session: Session, node: int, stopped: Stopped = never) -> Att
     dtype = "<f4" if 4 * sum(run.weights[:, -1].size for run in runs) <= WIDE else "<f2"
     layers = tuple(layer for run in runs if (layer := _layer(run, taken.depth, dtype)) is not None)
     facts = taken.facts(begun, session, *attention_checks(taken, runs))
-    missing = _missing(own, taken, [run.layer for run in runs], {layer.layer for layer in layers})
+    missing = _missing(own, taken, [run.layer for run in runs], [layer.layer for layer in layers])
     return AttentionRead(node, taken.depth, layers, len(own), missing, facts)
 
 
@@ -87,8 +87,9 @@ def path_order(run: AttentionRun, depth: int) -> tuple[list[int], int] | None:
     if run.positions is None:
         return None
     order = sorted(range(len(run.positions)), key=run.positions.__getitem__)
-    positions = [run.positions[index] for index in order]
-    keep = next((place for place, position in enumerate(positions) if place != position), len(positions))
+    positions, keep = sorted(run.positions), 0
+    while keep < len(positions) and positions[keep] == keep:
+        keep += 1
     rest = len(positions) - keep
     return (order, keep) if positions[keep:] == list(range(depth - rest, depth)) else None
 
@@ -133,60 +134,54 @@ class AttentionChecks:
 
     def __init__(self, bound: float) -> None:
         self._bound = bound
-        self._errors: list[Check] = []
-        self._sums: list[Check] = []
+        self._error: Check | None = None
+        self._sum: Check | None = None
 
     def take(self, run: AttentionRun) -> None:
         """Check one attention."""
         if run.error is not None:
-            self._errors.append(_check("attention", run.error, max(self._bound, run.rounding), run.layer))
+            bound = max(self._bound, run.rounding)
+            self._error = _worse(self._error, "attention", run.error, bound, run.layer)
         if run.weights.ndim == 3:
+            sums = run.weights.sum(axis=-1)
+            if run.sinks is not None:
+                sums = sums + run.sinks
+            off = float(np.array(mx.abs(sums - 1).max()))
             own = run.kind == "softmax"  # the model's own weights, rounded to its dtype
-            bound = max(ROWS, self._bound) if own else ROWS
-            self._sums.append(_check("rows", _sum_error(run), bound, run.layer))
+            self._sum = _worse(self._sum, "rows", off, max(ROWS, self._bound) if own else ROWS, run.layer)
 
     def made(self) -> tuple[Check, ...]:
         """The checks of all that were taken."""
-        return (
-            *([max(self._errors, key=_strain)] if self._errors else []),
-            *([max(self._sums, key=_strain)] if self._sums else []),
-        )
+        return tuple(filter(None, (self._error, self._sum)))
 
 
-def _check(name: CheckName, error: float, bound: float, layer: int) -> Check:
-    return Check(name, error if np.isfinite(error) else float("inf"), bound, f"layer {layer + 1}")
+def _worse(known: Check | None, name: CheckName, error: float, bound: float, layer: int) -> Check:
+    """The worst check so far, or this one: whose error is more of its bound."""
+    found = Check(name, error if np.isfinite(error) else float("inf"), bound, f"layer {layer + 1}")
+    return found if known is None or found.error / bound > known.error / known.bound else known
 
 
-def _strain(check: Check) -> float:
-    return check.error / check.bound
-
-
-def _sum_error(run: AttentionRun) -> float:
-    sums = run.weights.sum(axis=-1)
-    if run.sinks is not None:
-        sums = sums + run.sinks
-    return float(np.array(mx.abs(sums - 1).max()))
-
-
-def _missing(own: Sequence[Any], taken: Capture, runs: Sequence[int], there: set[int]) -> tuple[str, ...]:
+def _missing(own: Sequence[Any], taken: Capture, runs: list[int], there: list[int]) -> tuple[str, ...]:
     """Why some layers have no weights to show, and of which there are several.
 
     Args:
         own: The layers.
         taken: What was captured.
         runs: The layer of each attention.
-        there: The layers whose weights are shown.
+        there: The layer of each whose weights are shown.
     """
     if not taken.taps[-1].layers:
         return (
             "This architecture runs the parts of its layers itself, so its attentions can't be read one by one.",
         )
+    if runs == there == list(range(len(own))):  # one for each layer
+        return ()
     ran = set(runs)
     without = [index for index in range(len(own)) if index not in ran]
     states = [index for index in without if _recurs(own[index])]
     if len(states) == len(own):
         return ("No layer of this model has an attention: it keeps states instead of keys and values.",)
-    bare, unknown = sorted(set(without) - set(states)), sorted(ran - there)
+    bare, unknown = sorted(set(without) - set(states)), sorted(ran.difference(there))
     several = sorted(layer for layer, count in Counter(runs).items() if count > 1)
     return (
         *(

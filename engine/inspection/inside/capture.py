@@ -70,11 +70,6 @@ class Capture:
         """The check that the taps left the logits as they are."""
         return Check("forward", largest_difference(np.array(self.logits), np.array(self.plain)), 0.0)
 
-    def session_check(self, away: float) -> Check:
-        """The check that the logits are those that the session computed, in chunks and steps of its own."""
-        bound = self.again
-        return Check("session", away, bound, "cut into other chunks than before" if away > bound else "")
-
     def facts(self, begun: float, session: Session, *checks: Check) -> CaptureFacts:
         """What accompanies a view of this capture.
 
@@ -84,9 +79,11 @@ class Capture:
             checks: Those of the view, besides those of the forward.
         """
         ms = (time.perf_counter() - begun) * 1000
-        same = () if self.away is None else (self.session_check(self.away),)
-        found = (self.forward_check(), *same, *checks)
-        return CaptureFacts(found, ms, self.step_ms, session.facts.family, self.note, session.title)
+        found = [self.forward_check(), *checks]
+        if self.away is not None:  # from what the session computed, in chunks and steps of its own
+            where = "cut into other chunks than before" if self.away > self.again else ""
+            found.insert(1, Check("session", self.away, self.again, where))
+        return CaptureFacts(tuple(found), ms, self.step_ms, session.facts.family, self.note, session.title)
 
 
 def capture(
@@ -123,8 +120,9 @@ def capture(
     shorter = session.kv.chunks_matter and max(1, stepped) < min(tokens, depth)
     path = session.tree.nodes(node)[-max(1, stepped) if shorter else -tokens :]
     ids = [session.tree[each].token for each in path]
-    runner, note = before(session, path[0], stopped)
-    note = " ".join(filter(None, (note, SHORTER if shorter else "")))
+    runner, _, note = runner_before(session, path[0], stopped)
+    if shorter:
+        note = f"{note} {SHORTER}" if note else SHORTER
     pieces = [[token] for token in ids] if runner.kv.chunks_matter else [ids]
     plain, _, step_ms = _run(runner.copy(), pieces, None, stopped)
     bound, most = tolerance(session), again(session)
@@ -141,18 +139,12 @@ def capture(
     return Capture(node, ids, path, depth, taps, logits, plain, bound, most, ms, step_ms, note, away)
 
 
-def before(session: Session, node: int, stopped: Stopped = never) -> tuple[Runner, str]:
+def runner_before(session: Session, node: int, stopped: Stopped = never) -> tuple[Runner, int, str]:
     """A runner of its own whose cache holds the path up to a node, without the node's token.
 
     Returns:
-        The runner, and why a part of the path was recomputed, empty where none was.
+        The runner, how many tokens of the path were recomputed, and why; empty where none was.
     """
-    runner, _, note = before_and_cost(session, node, stopped)
-    return runner, note
-
-
-def before_and_cost(session: Session, node: int, stopped: Stopped = never) -> tuple[Runner, int, str]:
-    """As `before`, with the number of tokens that were recomputed between the runner and the reason."""
     session.held.refuse(node, "views of the inside are")
     parent = session.tree[node].parent
     if parent == ROOT:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from engine.cache.kinds import kind_of
 from engine.errors import StepError
 from engine.frozen import slotted
-from engine.inspection.inside.capture import Capture, before, capture
+from engine.inspection.inside.capture import Capture, capture, runner_before
 from engine.inspection.inside.taps import flat_caches
 from engine.model.layers import Patch, calls, decoder_layers, hidden
 from engine.model.weights import SWITCHED, experts_of
@@ -181,7 +181,7 @@ def _states(session: Session, taken: Capture, stopped: Stopped) -> Iterator[Stat
     if all(kind_of(cache).attended for cache in after):
         return
     layers = _layers_of(taken)
-    earlier = list(flat_caches(before(session, taken.node, stopped)[0].kv.caches))
+    earlier = list(flat_caches(runner_before(session, taken.node, stopped)[0].kv.caches))
     for index, (one, other) in enumerate(zip(earlier, after, strict=True)):
         if not kind_of(other).attended:
             layer = layers.get(id(other), index)

@@ -22,7 +22,15 @@ import numpy.typing as npt
 from engine.errors import Cancelled, PromptError, StepError
 from engine.frozen import slotted
 from engine.inspection.handlers import cut
-from engine.inspection.inside.capture import FLOAT32, again, as_run, before, relative_error, tolerance, twice
+from engine.inspection.inside.capture import (
+    FLOAT32,
+    again,
+    as_run,
+    relative_error,
+    runner_before,
+    tolerance,
+    twice,
+)
 from engine.inspection.inside.split import uncompiled
 from engine.memory import memory_available
 from engine.model.forward import Runner, precision
@@ -188,7 +196,7 @@ def _baseline_token(session: Session, asked: ReadGradients) -> int | None:
 
 def _own_step(session: Session, node: int, stopped: Stopped) -> tuple[Row, float, str]:
     """The model's own logits after a node, from its cache: with the milliseconds, and what had to run again."""
-    runner, note = before(session, node, stopped)
+    runner, _, note = runner_before(session, node, stopped)
     begun = time.perf_counter()
     row = np.array(runner.copy().forward_logits([session.tree[node].token])[0])
     ms = (time.perf_counter() - begun) * 1000
@@ -433,7 +441,7 @@ def _embedded(session: Session, asked: ReadGradients, tokens: tuple[int, ...], s
     size = session.facts.hidden_size or 1
     first = len(nodes) - _fitting(session, len(nodes), size)
     ids = [session.tree[node].token for node in nodes[first:]]
-    runner = before(session, nodes[first], stopped)[0] if first else None
+    runner = runner_before(session, nodes[first], stopped)[0] if first else None
     module, own, tables, chooses = _looked_up(session, ids, runner)
     notes = []
     if first:

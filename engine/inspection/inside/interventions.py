@@ -13,7 +13,7 @@ import numpy as np
 
 from engine.errors import Cancelled, StepError
 from engine.frozen import frozen
-from engine.inspection.inside.capture import before_and_cost, refuse
+from engine.inspection.inside.capture import refuse, runner_before
 from engine.inspection.inside.taps import Edits, Taps
 from engine.logits.node_sampler import LN2, entropy_bits
 from engine.model.forward import Compute, Runner, rounding_of
@@ -392,7 +392,7 @@ def ground(session: Session, node: int, stopped: Stopped = never) -> Ground:
     """
     begun = time.perf_counter()
     session.check_node(node)
-    runner, recomputed, note = before_and_cost(session, node, stopped)
+    runner, recomputed, note = runner_before(session, node, stopped)
     if stopped():
         raise Cancelled
     token, survey = session.tree[node].token, Survey(session.runner.model)

@@ -19,7 +19,7 @@ from engine.cache.kinds import kind_of
 from engine.context import Capability, Handler
 from engine.errors import Cancelled, StepError
 from engine.frozen import frozen, slotted
-from engine.inspection.inside.capture import before_and_cost, tolerance, twice
+from engine.inspection.inside.capture import runner_before, tolerance, twice
 from engine.inspection.inside.interventions import (
     GROUND_RUNS,
     Ground,
@@ -307,7 +307,7 @@ def patch_activations(
     partners = [faced[place] - begin if place in faced else None for place in range(begin, begin + len(path))]
     paired = [place for place, partner in enumerate(partners) if partner is not None]
     ids, source_ids = ([session.tree[each].token for each in nodes] for nodes in (path, giver))
-    runner, recomputed, note = before_and_cost(session, path[0], stopped)
+    runner, recomputed, note = runner_before(session, path[0], stopped)
     model = session.runner.model
     kept = 4 * at.survey.width * len(decoder_layers(model))  # of the source's activations, a token
     most = rows_at_once(runner, max(len(ids), len(source_ids)), at.plain.size, at.survey.rows, kept)

@@ -18,7 +18,7 @@ import mlx_lm.models.base as base
 import numpy as np
 
 from engine.errors import Cancelled, StepError
-from engine.inspection.inside.capture import before, tolerance
+from engine.inspection.inside.capture import runner_before, tolerance
 from engine.logits.node_sampler import LN2
 from engine.model.forward import Runner, rounding_of
 from engine.model.layers import calls, decoder_layers, patched
@@ -69,7 +69,7 @@ def try_position(
     """
     begun = time.perf_counter()
     session.check_node(node)
-    runner, note = before(session, node, stopped)
+    runner, _, note = runner_before(session, node, stopped)
     token, model = session.tree[node].token, session.runner.model
     step_begun = time.perf_counter()
     plain = np.array(runner.copy().forward_logits([token])[0])

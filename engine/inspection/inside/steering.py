@@ -23,10 +23,10 @@ import numpy.typing as npt
 from engine.errors import Cancelled, StepError
 from engine.frozen import frozen
 from engine.inspection.inside.capture import (
-    before_and_cost,
     capture,
     largest_difference,
     relative_error,
+    runner_before,
     twice,
 )
 from engine.inspection.inside.interventions import (
@@ -384,7 +384,7 @@ def _forwards(at: Ground, asked: SweepStrengths, begin: int, stopped: Stopped) -
     session, runner, recomputed = at.session, at.runner, at.recomputed
     path = session.tree.nodes(asked.node)[begin:]
     if asked.scope == "context":
-        runner, more, _ = before_and_cost(session, path[0], stopped)
+        runner, more, _ = runner_before(session, path[0], stopped)
         recomputed += more
     ids = [session.tree[each].token for each in path]
     size = 1 if runner.kv.chunks_matter else CHUNK

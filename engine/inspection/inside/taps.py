@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import field
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import mlx.core as mx
@@ -72,21 +73,18 @@ def attention_weights(given: AttentionInputs) -> AttentionWeights:
     grouped = (queries * given.scale).reshape(groups, heads // groups * tokens, size)
     scores = (grouped @ keys[0].swapaxes(-1, -2)).reshape(1, heads, tokens, count)
     rounding = mx.abs(scores).max() * unit_of(given.queries.dtype)
-    scores = _masked(scores, given.mask)[0]
+    mask = given.mask
+    if isinstance(mask, str):  # "causal": the last query sees all keys
+        mask = mx.arange(count - tokens, count)[:, None] >= mx.arange(count)[None]
+    if mask is not None:
+        hides = mask.dtype == mx.bool_
+        scores = mx.where(mask, scores, -mx.inf) if hides else scores + mask.astype(mx.float32)
+    scores = scores[0]
     if given.sinks is None:
         return AttentionWeights(softmax(scores, axis=-1), mx.zeros((heads, tokens)), rounding)
     sinks = mx.broadcast_to(given.sinks.astype(mx.float32).reshape(-1, 1, 1), (heads, tokens, 1))
     shares = softmax(mx.concatenate([sinks, scores], axis=-1), axis=-1)
     return AttentionWeights(shares[..., 1:], shares[..., 0], rounding)
-
-
-def _masked(scores: mx.array, mask: Any) -> mx.array:
-    if mask is None:
-        return scores
-    tokens, count = scores.shape[-2:]
-    if isinstance(mask, str):  # "causal": the last query sees all keys
-        mask = mx.arange(count - tokens, count)[:, None] >= mx.arange(count)[None]
-    return mx.where(mask, scores, -mx.inf) if mask.dtype == mx.bool_ else scores + mask.astype(mx.float32)
 
 
 def weighted_error(weights: mx.array, values: mx.array, output: mx.array) -> mx.array:
@@ -224,8 +222,8 @@ class Taps:
     """The residual stream before the layer that ran first."""
     attended: list[AttentionRun] = field(default_factory=list)
     written: list[PartRun] = field(default_factory=list)
-    _stack: list[Any] = field(default_factory=list)
-    """The layers that run."""
+    _layer_now: int | None = None
+    """The layer that runs."""
     _child: list[Any] = field(default_factory=list)
     _quiet: bool = False
     """Within the quantized attention, whose softmax is not the model's own."""
@@ -243,14 +241,17 @@ class Taps:
         """Tap the forwards of the model in this block."""
         layers = decoder_layers(self.model)
         self._index = {id(layer): index for index, layer in enumerate(layers)}
-        children = [child for layer in layers for _, child in parts_of(layer)] if self.parts else []
         patches: list[Patch] = [
             (mx.fast, "scaled_dot_product_attention", self._fused),
-            (base, "quantized_scaled_dot_product_attention", self._quantized_around()),
+            (
+                base,
+                "quantized_scaled_dot_product_attention",
+                partial(self._quantized, base.quantized_scaled_dot_product_attention),
+            ),
             (mx, "softmax", self._softmax),
             (mx, "take_along_axis", self._chosen),
             *calls(layers, self._layer),
-            *calls(children, self._part_around(layers)),
+            *(self._around_parts(layers) if self.parts else ()),
             *calls(list(flat_caches(self.caches, FETCHES[0])), self._fetch, FETCHES[0]),
             *calls(list(flat_caches(self.caches, FETCHES[1])), self._fetch, FETCHES[1]),
             *self.also,
@@ -262,10 +263,6 @@ class Taps:
             self._fetched.clear()
 
     # ---- layers and parts ---------------------------------------------------------------------
-
-    @property
-    def _layer_now(self) -> int | None:
-        return self._stack[-1] if self._stack else None
 
     def _layer(self, original: Any, module: Any, args: Any, kwargs: Any) -> Any:
         index = self._index[id(module)]
@@ -279,11 +276,11 @@ class Taps:
             self.embedded = given
         self._own.clear()
         self._cut.clear()
-        self._stack.append(index)
+        outer, self._layer_now = self._layer_now, index
         try:
             result = original(module, *args, **kwargs)
         finally:
-            self._stack.pop()
+            self._layer_now = outer
         result = self.edits.layer(index, given, result)
         if self.keep:
             run.result = with_hidden(result, kept(hidden(result)))
@@ -314,7 +311,9 @@ class Taps:
             )
         return self._cut[id(value)][1]
 
-    def _part_around(self, layers: Sequence[Any]) -> Any:
+    def _around_parts(self, layers: Sequence[Any]) -> list[Patch]:
+        """Patches that edit and record the calls of the layers' children."""
+        children = [child for layer in layers for _, child in parts_of(layer)]
         names = {
             id(child): (index, name) for index, layer in enumerate(layers) for name, child in parts_of(layer)
         }
@@ -336,7 +335,7 @@ class Taps:
                 self.written.append(PartRun(index, name, module, args, kwargs, made, self.attended[before:]))
             return result
 
-        return part
+        return calls(children, part)
 
     # ---- attention ----------------------------------------------------------------------------
 
@@ -357,28 +356,23 @@ class Taps:
         self._record("fused", AttentionInputs(q, k, v, scale, mask, sinks), output, k)
         return self.edits.heads(self._layer_now, output)
 
-    def _quantized_around(self) -> Any:
-        original = base.quantized_scaled_dot_product_attention
-
-        def quantized(
-            queries: mx.array, q_keys: Any, q_values: Any, scale: float, mask: Any,
-            group_size: int = 64, bits: int = 8,
-        ) -> mx.array:  # fmt: skip
-            kept = queries * 1  # the original scales its argument in place
-            self._quiet = True
-            try:
-                output: mx.array = original(
-                    queries, q_keys, q_values, scale=scale, mask=mask, group_size=group_size, bits=bits
-                )
-            finally:
-                self._quiet = False
-            if self._layer_now is None:
-                return output
-            keys, values = (_unpacked(packed, group_size, bits) for packed in (q_keys, q_values))
-            self._record("quantized", AttentionInputs(kept, keys, values, scale, mask, None), output, q_keys)
-            return self.edits.heads(self._layer_now, output)
-
-        return quantized
+    def _quantized(
+        self, original: Any, queries: mx.array, q_keys: Any, q_values: Any, scale: float, mask: Any,
+        group_size: int = 64, bits: int = 8,
+    ) -> mx.array:  # fmt: skip
+        kept = queries * 1  # the original scales its argument in place
+        self._quiet = True
+        try:
+            output: mx.array = original(
+                queries, q_keys, q_values, scale=scale, mask=mask, group_size=group_size, bits=bits
+            )
+        finally:
+            self._quiet = False
+        if self._layer_now is None:
+            return output
+        keys, values = (_unpacked(packed, group_size, bits) for packed in (q_keys, q_values))
+        self._record("quantized", AttentionInputs(kept, keys, values, scale, mask, None), output, q_keys)
+        return self.edits.heads(self._layer_now, output)
 
     def _softmax(self, x: mx.array, *args: Any, **kwargs: Any) -> mx.array:
         shares = softmax(x, *args, **kwargs)
@@ -390,10 +384,9 @@ class Taps:
         if self.attention:
             weights = shares.reshape(-1, *shares.shape[-2:]).astype(mx.float32)
             mx.eval(weights)
-            run = AttentionRun(
-                self._layer_now, "softmax", weights, None, 0, positions, None, 0.0, None, self._part_id
-            )
-            self._hand_on(run)
+            part = id(self._child[-1]) if self._child else None
+            run = AttentionRun(self._layer_now, "softmax", weights, None, 0, positions, None, 0.0, None, part)
+            (self.take or self.attended.append)(run)
         heads = shares.reshape(shares.shape[0], -1, *shares.shape[-2:])
         return self.edits.heads(self._layer_now, heads).reshape(shares.shape)
 
@@ -423,19 +416,9 @@ class Taps:
             error,
             rounding,
             self._of_places(output, tokens),
-            self._part_id,
+            id(self._child[-1]) if self._child else None,
         )
-        self._hand_on(run)
-
-    def _hand_on(self, run: AttentionRun) -> None:
-        if self.take is None:
-            self.attended.append(run)
-        else:
-            self.take(run)
-
-    @property
-    def _part_id(self) -> int | None:
-        return id(self._child[-1]) if self._child else None
+        (self.take or self.attended.append)(run)
 
     # ---- whose keys -----------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from operator import attrgetter
 
 from engine.protocol import ModelFacts
 from inspector.widgets.actions import HELP, Action, ActionTable, both, note, screen_table
@@ -52,7 +53,7 @@ def inside_table(
         *actions,
         Action("other_model", "Other model",
                "While there is a second model: look at the same token in the other one of the two.",
-               lambda own: own.other_model(), hint=lambda own: own.other_word, worth=7, place=83, listed=shared),
+               lambda own: own.other_model(), hint=attrgetter("other_word"), worth=7, place=83, listed=shared),
         replace(HELP, worth=3),
         Action("inside.leave", "Back", leave, lambda own: own.leave(), hint="back", worth=9, place=93, listed=shared),
         text=text,

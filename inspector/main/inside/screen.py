@@ -30,7 +30,7 @@ from inspector.keys import key_for, with_keys
 from inspector.main.looked import NO_SECOND_MODEL, model_prefix, other_word, switch_model
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
-from inspector.scales import SHARES
+from inspector.scales import step_of
 from inspector.session.requests import LookReplies, Replies
 from inspector.state.inside import CHECKS, checked
 from inspector.state.lockstep import LockstepSoFar
@@ -108,14 +108,17 @@ def part_shown(width: int, *parts: tuple[str, Sequence[int], int]) -> str:
         width: Cells that it may take.
         parts: Of each kind a noun in the plural, the numbers of those that are shown, from 0, and how many there are.
     """
-    cut = [(noun, shown, total) for noun, shown, total in parts if len(shown) < total]
-    texts = [f"{noun} {min(shown) + 1} to {max(shown) + 1} of {total}" for noun, shown, total in cut if shown]
+    texts, short = [], []
+    for noun, shown, total in parts:
+        if shown and len(shown) < total:
+            first, last = min(shown) + 1, max(shown) + 1
+            texts.append(f"{noun} {first} to {last} of {total}")
+            short.append(f"{noun[0]}{first}-{last}/{total}")
     if not texts:
         return ""
     long = f"Shown: {', '.join(texts)}"
     if len(long) > width:
         long = long.replace(" to ", "-")
-    short = (f"{noun[0]}{min(shown) + 1}-{max(shown) + 1}/{total}" for noun, shown, total in cut if shown)
     return long if len(long) <= width else truncate(f"Shown: {' '.join(short)}", width)
 
 
@@ -159,12 +162,12 @@ class TokenHeat(Canvas):
             super().__init__()
             self.place = place
 
-    def __init__(self, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self._items: Sequence[Item] = ()
-        self._shares: Sequence[float] = ()
-        self._marked: Collection[int] = ()
-        self._named = ""
+    _items: Sequence[Item] = ()
+    _shares: Sequence[float] = ()
+    _marked: Collection[int] = ()
+    _named: str = ""
+    _signed: bool = False
+    """True if a share is below 0."""
 
     def put(
         self, title: str, items: Sequence[Item], shares: Sequence[float] = (), marked: Collection[int] = ()
@@ -178,7 +181,7 @@ class TokenHeat(Canvas):
             marked: Places of tokens that are drawn reversed, and whose lines come first where there is no room for all.
         """
         self._items, self._shares, self._named, self._marked = items, shares, title, marked
-        self._signed = any(share < 0 for share in shares)
+        self._signed = min(shares, default=0.0) < 0
         self.title(Content(title), Content(f"{len(items):,} tokens") if items else None)
         self.redraw()
 
@@ -201,15 +204,15 @@ class TokenHeat(Canvas):
         if cut:
             lines = self._wrapped(self._items, width - len(GAP), numbered).lines
         rows: list[Row] = []
-        before = -1
-        for place in self._places(lines, room):
-            margin = (
-                [Segment(GAP if place != before + 1 else " " * len(GAP), self.ink("muted"))] if cut else []
-            )
-            rows.append([*margin, *(part for piece in lines[place].pieces for part in self._piece(piece))])
-            if numbered:
-                blank = [Segment(" " * len(GAP))] if cut else []
-                rows.append([*blank, *map(self._under, lines[place].pieces)])
+        before, muted = -1, self.ink("muted")
+        for place in self._places(lines, room) if cut else range(len(lines)):
+            row = [Segment(GAP if place != before + 1 else " " * len(GAP), muted)] if cut else []
+            under = [Segment(" " * len(GAP))] if cut else []
+            for piece in lines[place].pieces:
+                row += self._piece(piece)
+                number = f"{piece.under:<{piece.cells}}"[: piece.cells]
+                under.append(Segment(number, muted + link_of(piece)))
+            rows += [row, under] if numbered else [row]
             before = place
         return rows
 
@@ -238,19 +241,16 @@ class TokenHeat(Canvas):
                 if len(parts) == 1
                 else list(map(visible, parts))
             )
-            wrap.append(texts, "", self._number(slot) if numbered else "")
+            share = self._share(slot) if numbered else 0.0
+            wrap.append(texts, "", f"{share * 100:.0f}".replace("-", "−") if abs(share) >= TOLD else "")
         return wrap
 
     def _share(self, slot: int) -> float:
         return self._shares[slot] if slot < len(self._shares) else 0.0
 
-    def _number(self, slot: int) -> str:
-        share = self._share(slot)
-        return f"{share * 100:.0f}".replace("-", "−") if abs(share) >= TOLD else ""
-
     def _piece(self, piece: TextPiece) -> list[Segment]:
         share = self._share(piece.slot)
-        step = sum(abs(share) >= edge for edge in SHARES) * (-1 if share < 0 else 1)
+        step = step_of(abs(share)) * (-1 if share < 0 else 1)
         blank, linked = " " * (piece.blank + piece.edge), link_of(piece)
         if piece.slot == len(self._items) - 1:
             return [Segment(piece.text, self.ink("cursor") + linked), Segment(blank, self.ink("base"))]
@@ -258,9 +258,6 @@ class TokenHeat(Canvas):
         if piece.slot in self._marked:
             style += Style(reverse=True)
         return [Segment(piece.text, style + linked), Segment(blank, self.ink("base"))]
-
-    def _under(self, piece: TextPiece) -> Segment:
-        return Segment(f"{piece.under:<{piece.cells}}"[: piece.cells], self.ink("muted") + link_of(piece))
 
 
 # ---- the screen ---------------------------------------------------------------------------------
@@ -298,8 +295,8 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
         """The view of an answer whose checks passed."""
         raise NotImplementedError
 
-    def facts_of(self, answer: Answer) -> CaptureFacts | None:
-        """Checks and times of an answer; None where it has none."""
+    def facts_of(self, answer: Answer | None) -> CaptureFacts | None:
+        """Checks and times of an answer; None where it has none, or isn't there."""
         facts = getattr(answer, "facts", None)
         return facts if isinstance(facts, CaptureFacts) else None
 
@@ -389,26 +386,24 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
 
     def show(self) -> None:
         """Show everything, now; ask for what isn't known."""
-        self._want()
+        running = self.timeline.phase is Phase.RUNNING  # a run goes first: what it rests at is looked at
+        if not (self.host.controller.transport.recorded or running or (self.ASKS and not self.path)):
+            self.ask()
         answer = self.answer
+        facts = self.facts_of(answer)
+        failed = facts is not None and facts.failed is not None
         if rows := self.text_rows():
             self.text.styles.height = rows
         self.text.display = rows > 0
         if self.text.frameless is not self._repeats:
             self.text.set_class(self._repeats, "-line")
-        shown = answer if answer is not None and not self._failed(answer) else None
+        shown = answer if not failed else None
         meaning, shares = self.heat(shown) if shown is not None else ("", ())
         marked = self.marked(shown) if shown is not None else ()
         self.text.put(meaning or place_of(self.path, self.area.width - TITLED), self.path, shares, marked)
         self.view.put(visible(model_prefix(self.timeline, self.looked) + self.heading(answer)), self._draw)
-        self.write(failed=self._trouble(answer))
+        self.write(failed=failed or self._failure is not None)
         self.host.colour()
-
-    def _want(self) -> None:
-        running = self.timeline.phase is Phase.RUNNING  # a run goes first: what it rests at is looked at
-        if self.host.controller.transport.recorded or running or (self.ASKS and not self.path):
-            return
-        self.ask()
 
     def ask(self) -> None:
         """Ask for what isn't known about the present token."""
@@ -416,13 +411,14 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
 
     def _draw(self, on: Canvas, width: int, height: int) -> list[Row]:
         answer = self.answer
-        if answer is not None and not self._failed(answer):
+        facts = self.facts_of(answer)
+        if answer is not None and (facts is None or facts.failed is None):
             return self.draw(answer, on, width, height)
         return centred(self._instead(on, answer), width, height)
 
     def _instead(self, on: Canvas, answer: Answer | None) -> list[tuple[str, Style]]:
         """The reason that there is nothing to show, with advice."""
-        facts = self.facts_of(answer) if answer is not None else None
+        facts = self.facts_of(answer)
         if facts is not None and facts.failed is not None:
             return refused(on, facts.failed, facts.family)
         if self.ASKS and not self.path:
@@ -440,9 +436,6 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
         facts = self.facts_of(answer)
         return facts is not None and facts.failed is not None
 
-    def _trouble(self, answer: Answer | None) -> bool:
-        return self._failure is not None or (answer is not None and self._failed(answer))
-
     @property
     def status_room(self) -> int:
         """Cells of the line of the situation."""
@@ -450,8 +443,7 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
 
     def situation(self) -> str:
         """The checks of what is shown, and what it cost; or what is going on."""
-        answer = self.answer
-        facts = self.facts_of(answer) if answer is not None else None
+        facts = self.facts_of(self.answer)
         if facts is not None:
             return checked(facts, self.status_room)
         if (failure := self._failure) is not None:

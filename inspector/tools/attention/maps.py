@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import TypeVar
 
 from rich.segment import Segment
@@ -12,7 +13,7 @@ from engine.protocol import AttentionLayer, AttentionRead, HeadsScored, Triangle
 from inspector import scales
 from inspector.display import pad, token_label
 from inspector.main.inside.screen import part_shown
-from inspector.scales import bits, percent
+from inspector.scales import bits, percent, step_of
 from inspector.state.heads import ROLES, found_words, measured_on
 from inspector.state.session_tree import Item
 from inspector.tools.attention.tool import NAMES, ORDERS, Head, columns, ranked, score, stretches, weights_of
@@ -24,7 +25,7 @@ from inspector.widgets.token_lines import heat_style
 
 GLYPHS = "·:░▒▓█"
 """For each step, from calm to hottest."""
-WORDS = ("% of a head's attention, from ", "% of attention ", "% ")
+WORDS = ("% of a head's attention, from ", "% of attention ", "% ", "")
 """Before the legend: the longest that there is room for."""
 
 
@@ -39,26 +40,27 @@ class Shades:
         self._on = on
         self.colourful, self.dark = colourful(on.app), is_dark(on.app)
         calm = on.ink("track").bgcolor
-        grounds = [
-            rgb_style(ground=scales.heat(step, self.dark)[1]).bgcolor
-            for step in range(1, len(scales.SHARES) + 1)
-        ]
-        self._colours = [calm, *grounds]
+        self._colours = [calm]
+        for step in range(1, len(scales.SHARES) + 1):
+            self._colours.append(rgb_style(ground=scales.heat(step, self.dark)[1]).bgcolor)
+        self.in_a_cell = 2 if self.colourful else 1
+        """Shares that a cell of a strip has room for."""
 
     def strip(self, shares: Sequence[float], cells: int) -> Row:
         """A strip of some cells, blank where the shares end.
 
         Args:
-            shares: At most `fit(cells)`.
+            shares: At most `in_a_cell` for each.
             cells: Its width.
         """
         if not self.colourful:
-            return [
-                Segment("".join(GLYPHS[step_of(share)] for share in shares).ljust(cells), self._on.rich_style)
-            ]
+            glyphs = ""
+            for share in shares:
+                glyphs += GLYPHS[step_of(share)]
+            return [Segment(glyphs.ljust(cells), self._on.rich_style)]
         row: Row = []
-        for place in range(0, 2 * cells, 2):
-            left, right = (step_of(shares[at]) if at < len(shares) else None for at in (place, place + 1))
+        steps: list[int | None] = [*map(step_of, shares), *[None] * (2 * cells)]
+        for left, right in zip(steps[0 : 2 * cells : 2], steps[1 : 2 * cells : 2], strict=True):
             if left is None:
                 row.append(Segment(" "))
             elif right is None:
@@ -66,10 +68,6 @@ class Shades:
             else:
                 row.append(self._pair("▌", left, right))
         return row
-
-    def fit(self, cells: int) -> int:
-        """Shares that fit in a strip: with colours two a cell, without one."""
-        return 2 * cells if self.colourful else cells
 
     def whole(self, share: float | None, cells: int) -> Segment:
         """Some cells of one share; None for what can't be seen."""
@@ -105,14 +103,16 @@ class Shades:
                 row.append(Segment(f" {number} ", heat_style(step, self.dark, True)))
             else:
                 row.append(Segment(f" {GLYPHS[step]} {number}", plain))
-        cells = sum(part.cell_length for part in row)
-        words = next((word for word in WORDS if len(word) + cells <= width), "")
+        cells = Segment.get_line_length(row)
+        for words in WORDS:
+            if len(words) + cells <= width:
+                break
         return [Segment(words, muted), *row]
 
 
-def step_of(share: float) -> int:
-    """The step of the text's heat that a share has."""
-    return sum(share >= edge for edge in scales.SHARES)
+def said(text: str, style: Style, width: int) -> list[Row]:
+    """A text in as many rows as it needs."""
+    return [[Segment(line, style)] for line in wrapped(text, width)]
 
 
 # ---- all heads ----------------------------------------------------------------------------------
@@ -140,22 +140,23 @@ def head_maps(read: AttentionRead, chosen: Head, on: Canvas, width: int, height:
         height: Lines, the legend's included.
     """
     shades, layers = Shades(on), list(reversed(read.layers))
-    widest = max(layers, key=lambda layer: layer.heads)
+    widest = max(layers, key=attrgetter("heads"))
     heads: Sequence[int] = columns(widest)
     cells = max(LEAST, min(MOST, (width - LAYER - 1) // len(heads) - 1))
     fitting = max(1, (width - LAYER - 1) // (cells + 1))
-    every, heads = heads, _around(heads, fitting, heads.index(chosen.head) if chosen.head in heads else 0)
-    legend = _map_legend(on, shades, width)
-    place = next((at for at, layer in enumerate(layers) if layer.layer == chosen.layer), 0)
+    heads = _around(heads, fitting, heads.index(chosen.head) if chosen.head in heads else 0)
+    legend = [[], *said(STRIP_MEANING, on.ink("muted"), width), shades.legend(width)]
+    numbers = [layer.layer for layer in layers]
+    place = numbers.index(chosen.layer) if chosen.layer in numbers else 0
     room = max(1, height - 1 - len(legend))
-    said = part_shown(
+    part = part_shown(
         width,
-        ("layers", [each.layer for each in _around(layers, room - 1, place)], len(layers)),
-        ("heads", [head for head in heads if head >= 0], sum(head >= 0 for head in every)),
+        ("layers", _around(numbers, room - 1, place), len(layers)),
+        ("heads", [head for head in heads if head >= 0], widest.heads),
     )
-    if said and room > 2:
+    if part and room > 2:
         room -= 1
-        legend = [[Segment(said, on.ink("warn"))], *legend[1:]]
+        legend = [[Segment(part, on.ink("warn"))], *legend[1:]]
     header: Row = [Segment(" " * LAYER, on.rich_style)]
     for head in heads:
         name = NAMES.get(head) or f"h{head + 1}"
@@ -185,7 +186,8 @@ def _layer(
         before = here and place > 0 and heads[place - 1] == chosen.head
         row.append(Segment("▐" if marked else "▌" if before else " ", on.ink("accent")))
         if head in own:
-            row += shades.strip(stretches(weights_of(layer, head, tokens), shades.fit(cells)), cells)
+            weights = weights_of(layer, head, tokens)
+            row += shades.strip(stretches(weights, shades.in_a_cell * cells), cells)
         else:
             row.append(Segment(" " * cells, on.rich_style))
     if here and heads[-1] == chosen.head:
@@ -215,26 +217,25 @@ def ranking(
     """
     shades = Shades(on)
     best = ranked(scored.heads, order)
-    said = f"{ORDERS[order].meaning[:1].upper()}{ORDERS[order].meaning[1:]}; over {measured_on(scored)}."
-    about: list[Row] = [[Segment(line, on.ink("muted"))] for line in wrapped(said, width)]
+    meaning = f"{ORDERS[order].meaning[:1].upper()}{ORDERS[order].meaning[1:]}; over {measured_on(scored)}."
+    about = said(meaning, on.ink("muted"), width)
     if height >= FOUND_LINES and order <= len(ROLES):
-        found = found_words(scored)[order - 1]
-        about += [[Segment(line, on.ink("strong"))] for line in wrapped(found, width)]
+        about += said(found_words(scored)[order - 1], on.ink("strong"), width)
     if best and score(best[0], order) is None:
         nothing = "No token of this text occurs again: there is nothing to score."
-        about += [[Segment(line, on.ink("warn"))] for line in wrapped(nothing, width)]
-    legend = _map_legend(on, shades, width)
+        about += said(nothing, on.ink("warn"), width)
+    legend = [[], *said(STRIP_MEANING, on.ink("muted"), width), shades.legend(width)]
     place = next((at for at, each in enumerate(best) if (each.layer, each.head) == chosen), 0)
     room = max(1, height - len(about) - len(legend))
     top = max((score(each, order) or 0.0 for each in best), default=0.0)
     cells = max(LEAST, min(24, width - 31))
     layers = {layer.layer: layer for layer in read.layers}
     shown = _around(best, room - 1, place) if len(best) > room > 2 else best
-    if said := part_shown(
+    if part := part_shown(
         width, ("ranks", [best.index(shown[0]), best.index(shown[-1])] if shown else [], len(best))
     ):
         room -= 1
-        about.append([Segment(said, on.ink("warn"))])
+        about.append([Segment(part, on.ink("warn"))])
     rows: list[Row] = []
     for each in _around(best, room, place):
         head, value = Head(each.layer, each.head), score(each, order)
@@ -242,21 +243,12 @@ def ranking(
         row: Row = [Segment(f"{'▸' if here else ' '} {head.name:<8}", on.ink("accent" if here else "muted"))]
         if (layer := layers.get(head.layer)) is not None and head.head < layer.heads:
             weights = weights_of(layer, head.head, read.tokens)
-            row += shades.strip(stretches(weights, shades.fit(cells)), cells)
+            row += shades.strip(stretches(weights, shades.in_a_cell * cells), cells)
         number = "" if value is None else bits(value) if order == len(ORDERS) - 1 else percent(value)
         row.append(Segment(f"{number:>9} ", on.ink("strong") if here else on.rich_style))
         row.append(Segment(bar((value or 0.0) / top if top else 0.0, 10), on.data(0.5)))
         rows.append(row)
     return [*about, *rows, *legend]
-
-
-def _map_legend(on: Canvas, shades: Shades, width: int) -> list[Row]:
-    """The meaning of strips and colours."""
-    return [
-        [],
-        *([Segment(line, on.ink("muted"))] for line in wrapped(STRIP_MEANING, width)),
-        shades.legend(width),
-    ]
 
 
 def _around(things: Sequence[Thing], room: int, place: int) -> Sequence[Thing]:
@@ -375,7 +367,7 @@ class Triangle:
         narrow = self._shades.legend(0)
         if len(what) + 2 + sum(part.cell_length for part in narrow) <= width:
             return [[Segment(what + " ", muted), *narrow]]
-        return [*([Segment(line, muted)] for line in wrapped(what, width)), scale]
+        return [*said(what, muted, width), scale]
 
 
 def _at(weights: Sequence[float | None], column: int) -> float | None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from itertools import zip_longest
+from operator import attrgetter
 from typing import Any, ClassVar, TypeVar
 
-from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 
@@ -32,7 +32,7 @@ from inspector.scales import bits, percent, size
 from inspector.session.requests import LookReplies
 from inspector.state.heads import measured_on, names_of
 from inspector.state.session_tree import Item
-from inspector.tools.attention.maps import Triangle, head_maps, ranking
+from inspector.tools.attention.maps import Triangle, head_maps, ranking, said
 from inspector.tools.attention.tool import (
     ATTENTION_SCREEN,
     ORDERS,
@@ -44,7 +44,7 @@ from inspector.tools.attention.tool import (
     weights_of,
 )
 from inspector.widgets.actions import ActionTable
-from inspector.widgets.canvas import Canvas, Row, centred, strip_of, wrapped
+from inspector.widgets.canvas import Canvas, Row, centred, strip_of
 from inspector.widgets.charts import bar
 
 Known = TypeVar("Known", TriangleRead, HeadsScored)
@@ -108,9 +108,12 @@ class AttentionScreen(InsideScreen[AttentionRead]):
 
     def _over(self, answers: LookReplies[Known], *head: int) -> Known | None:
         """An answer about a path that the token is in: the one on show, or one that ended before."""
-        ends = [self.end, *(item.node for item in self.timeline.items[max(0, self.timeline.slot - 1) :])]
-        known = (answers.get((end, *head)) for end in ends)
-        return next((answer for answer in known if answer is not None), None)
+        if (answer := answers.get((self.end, *head))) is not None:
+            return answer
+        for item in self.timeline.items[max(0, self.timeline.slot - 1) :]:
+            if (answer := answers.get((item.node, *head))) is not None:
+                return answer
+        return None
 
     @property
     def _scores_key(self) -> Hashable:
@@ -155,7 +158,7 @@ class AttentionScreen(InsideScreen[AttentionRead]):
         )
 
     def heading(self, answer: AttentionRead | None) -> str:
-        chosen = self.chosen
+        chosen = self.control.chosen(answer) if answer is not None else None
         if self.control.triangle and chosen is not None:
             read = self._over(self.control.triangles, *chosen)
             known = f": {read.tokens:,} tokens, {size(read.nbytes)} of 16 bits" if read is not None else ""
@@ -175,11 +178,11 @@ class AttentionScreen(InsideScreen[AttentionRead]):
             return f"Heads sorted by: {ORDERS[self.control.order].name}{known}"
         if answer is None or not answer.layers:
             return "Where each head looks"
-        most = max(layer.heads for layer in answer.layers)
+        most = max(map(attrgetter("heads"), answer.layers))
         return f"Where each head looks: {len(answer.layers)} layers of {most} heads"
 
     def heat(self, answer: AttentionRead) -> tuple[str, Sequence[float]]:
-        chosen = self.chosen
+        chosen = self.control.chosen(answer)
         if chosen is None:
             return "", ()
         item = self.path[-1]
@@ -204,19 +207,20 @@ class AttentionScreen(InsideScreen[AttentionRead]):
         return super().situation()
 
     def draw(self, answer: AttentionRead, on: Canvas, width: int, height: int) -> list[Row]:
-        chosen = self.chosen
+        chosen = self.control.chosen(answer)
         if chosen is None:
             return centred([(visible(line), on.ink("muted")) for line in answer.missing], width, height)
-        score = self._score(chosen)
-        known = (score, self._scored) if score is not None and self._scored is not None else None
-        details = HeadDetails(on, self.path, self.control.layer(answer, chosen), chosen, known, self._says)
+        first = min(self.candidates, key=attrgetter("rank"), default=None)
+        layer, known = self.control.layer(answer, chosen), self._known(chosen)
+        details = HeadDetails(on, self.path, layer, chosen, known, first)
         if self.control.triangle and (width < SIDE or height < LOW):
-            quiet = [[Segment(line, on.ink("muted"))] for line in wrapped(QUIET, width)]
+            quiet = said(QUIET, on.ink("muted"), width)
             room = height - len(quiet) if height > LOW // 2 else height  # else the page scrolls to it
             return [*self._main(answer, chosen, on, width, room), *quiet]
         side_width = width if width < SIDE else max(DETAILS[0], min(DETAILS[1], width * 2 // 5))
-        texts = (line for text in answer.missing for line in wrapped(visible(text), side_width))
-        missing = [[Segment(line, on.ink("muted"))] for line in texts]
+        missing: list[Row] = []
+        for text in answer.missing:
+            missing += said(visible(text), on.ink("muted"), side_width)
         if width < SIDE:
             brief = [*details.brief(width), *missing]
             if (
@@ -273,13 +277,12 @@ class AttentionScreen(InsideScreen[AttentionRead]):
             return "Repeated random tokens go through the model."
         return "The whole path goes through the model again."
 
-    def _score(self, chosen: Head) -> HeadScore | None:
-        return next((each for each in self.scores if (each.layer, each.head) == chosen), None)
-
-    @property
-    def _says(self) -> Candidate | None:
-        """The candidate that the model ranks first after the token."""
-        return min(self.candidates, key=lambda each: each.rank, default=None)
+    def _known(self, chosen: Head) -> tuple[HeadScore, HeadsScored] | None:
+        """A head's scores, and those that they are among; None until they are computed, or where they don't hold."""
+        scored = self._scored
+        if scored is None or scored.facts.failed is not None:
+            return None
+        return next(((each, scored) for each in scored.heads if (each.layer, each.head) == chosen), None)
 
     # ---- keys -----------------------------------------------------------------------------------
 
@@ -376,21 +379,23 @@ class HeadDetails:
     def rows(self, width: int, height: int) -> list[Row]:
         """All of it, with as many tokens as there is room for; where there is little, without what the rest implies."""
         on, low = self._on, height < LOW
-        remarks = [line for text, style in self._remarks(low) for line in self._wrapped(text, style, width)]
-        end = [*self._answer(width), *self._wrapped(QUIET, on.ink("muted"), width)]
+        remarks: list[Row] = []
+        for text, style in self._remarks(low):
+            remarks += said(text, style, width)
+        end = [*self._answer(width), *said(QUIET, on.ink("muted"), width)]
         gap: list[Row] = [] if low else [[]]
         room = max(3, height - 1 - len(remarks) - len(end) - 2 * len(gap))
-        title = Segment(
-            f"{self._chosen.title.capitalize()} looks from {self._label(-1)} at", on.ink("strong")
-        )
+        looks = token_label(self._path[-1].text, self._path[-1].raw)
+        title = Segment(f"{self._chosen.title.capitalize()} looks from {looks} at", on.ink("strong"))
         return [[title], *self._tokens(width, room), *gap, *remarks, *(gap if remarks else []), *end]
 
     def brief(self, width: int) -> list[Row]:
         """The lines for a low screen, without the head's name: the text above has it."""
         rows = [self._token(place, width) for place in self._order[:2]]
-        remarks = [(QUIET, self._on.ink("muted")), *self._remarks(True)]
-        lines = [line for text, style in remarks for line in self._wrapped(text, style, width)]
-        return [*rows, *self._answer(width), *lines]
+        rows += self._answer(width)
+        for text, style in ((QUIET, self._on.ink("muted")), *self._remarks(True)):
+            rows += said(text, style, width)
+        return rows
 
     def _tokens(self, width: int, count: int) -> list[Row]:
         """The tokens with the largest weights: weight, token, position, distance; and what the others have."""
@@ -404,21 +409,18 @@ class HeadDetails:
         return rows
 
     def _token(self, place: int, width: int) -> Row:
-        on, weight = self._on, self._weights[place]
+        on, weight, item = self._on, self._weights[place], self._path[place]
         back = len(self._path) - 1 - place
         cells = BAR if width >= WIDE else 0
         where = f"{place + 1:>6}  {f'{back} back' if back else 'itself':<8}"
-        token = pad(self._label(place), max(4, width - 10 - cells - bool(cells) - len(where)))
+        room = max(4, width - 10 - cells - bool(cells) - len(where))
+        token = pad(token_label(item.text, item.raw), room)
         row: Row = [
             Segment(f"{percent(weight):>8}  ", on.rich_style),
             Segment(token, on.ink("strong") if weight >= RESTS else on.rich_style),
             Segment(where, on.ink("muted")),
         ]
         return [row[0], Segment(bar(weight, cells) + " ", on.data(weight)), *row[1:]] if cells else row
-
-    def _label(self, place: int) -> str:
-        item = self._path[place]
-        return token_label(item.text, item.raw)
 
     def _remarks(self, low: bool) -> list[tuple[str, Style]]:
         """Sentences about the row, and about the head over the whole text."""
@@ -461,10 +463,6 @@ class HeadDetails:
             Segment(label, self._on.ink("strong")),
             Segment(f" {percent(self._says.prob)}", self._on.rich_style),
         ]
-        if sum(cell_len(part.text) for part in parts) > width:
+        if Segment.get_line_length(parts) > width:
             parts[0] = Segment("Next: ", self._on.ink("muted"))
         return [parts]
-
-    @staticmethod
-    def _wrapped(text: str, style: Style, width: int) -> list[Row]:
-        return [[Segment(line, style)] for line in wrapped(text, width)]

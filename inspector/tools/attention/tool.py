@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import repeat
 from statistics import fmean
 from typing import NamedTuple
 
@@ -64,7 +65,7 @@ def weights_of(layer: AttentionLayer, head: int, tokens: int) -> tuple[float, ..
 
 @lru_cache(maxsize=64)
 def _over_heads(layer: AttentionLayer, which: int, tokens: int) -> tuple[float, ...]:
-    rows = zip(*(layer.over(head, tokens) for head in range(layer.heads)), strict=True)
+    rows = zip(*map(layer.over, range(layer.heads), repeat(tokens)), strict=True)
     return tuple(map(max if which == MAX else fmean, rows))
 
 
@@ -102,8 +103,9 @@ def most_focused(read: AttentionRead) -> Head | None:
     for layer in read.layers:
         for head in range(layer.heads):
             row = layer.over(head, read.tokens)
-            weight, back = max(((weight, -place) for place, weight in enumerate(row[1:])), default=(1.0, 0))
-            found.append((weight >= RESTS, back if weight >= RESTS else 0, weight, Head(layer.layer, head)))
+            weight = max(row[1:], default=1.0)
+            back = 1 - row.index(weight, 1) if weight >= RESTS and len(row) > 1 else 0
+            found.append((weight >= RESTS, back, weight, Head(layer.layer, head)))
     return max(found)[-1] if found else None
 
 

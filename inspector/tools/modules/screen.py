@@ -68,6 +68,12 @@ class ModulesScreen(InsideScreen[ModelModules]):
         self.at = 0
         self.unfolded: set[int] = set()
         self.opened: set[int] = set()
+        self._lines: list[Line] | None = None
+        """Those on show; None until they are made anew."""
+
+    def show(self) -> None:
+        self._lines = None
+        super().show()
 
     def question(self) -> tuple[Hashable, Command]:
         facts = self.facts
@@ -173,7 +179,9 @@ class ModulesScreen(InsideScreen[ModelModules]):
     @property
     def lines(self) -> list[Line]:
         """All that are not folded."""
-        return lines(self.answer, self.unfolded, self.opened) if self.answer is not None else []
+        if self._lines is None and (answer := self.answer) is not None:
+            self._lines = lines(answer, self.unfolded, self.opened)
+        return self._lines or []
 
     @property
     def line(self) -> Line | None:
@@ -215,6 +223,7 @@ class ModulesScreen(InsideScreen[ModelModules]):
             self.opened -= set(line.layers)
         else:
             self.unfolded.discard(block)
+        self._lines = None
         found = self.lines
         heads = [n for n, each in enumerate(found) if each.block == block]
         self.at = next((n for n in heads if found[n].layers[0] == line.layers[0]), heads[0])

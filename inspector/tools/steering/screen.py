@@ -165,7 +165,8 @@ class SteeringScreen(InsideScreen[StrengthsSwept]):
 
     def _draw(self, on: Canvas, width: int, height: int) -> list[Row]:
         direction, answer = self.direction, self.answer
-        if direction is None or self._under or self._trouble(answer):
+        failed = self._failure is not None or (answer is not None and self._failed(answer))
+        if direction is None or self._under or failed:
             return centred(self._instead(on, answer), width, height)
         tried = self._tried
         page = SteeringPage(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from engine.protocol import AttentionLayer, Floats
-from inspector.tools.attention.maps import GLYPHS, Shades, Triangle, step_of
+from inspector.scales import step_of
+from inspector.tools.attention.maps import GLYPHS, Shades, Triangle
 from inspector.tools.attention.tool import (
     MAX,
     MEAN,
