@@ -196,11 +196,10 @@ class SamplerActions(ToolActions):
     def show(self) -> None:
         """Show the sampler, where it is on screen, and ask what it lacks."""
         queries, timeline = self.controller.queries, self.timeline
-        if self.turning and not (self.can_turn and not self._lesson_applies):
+        if not self._asks and self.turning and not (self.can_turn and not self._lesson_applies):
             queries.try_out(timeline, None)  # a run began, say, or the panel was left
             self.host.changed()
-        arrangement = self.host.arrangement
-        queries.watching = arrangement.dialog == SAMPLER.id or SAMPLER.id in self.host.shown
+        queries.watching = self.host.arrangement.dialog == SAMPLER.id or SAMPLER.id in self.host.shown
         if queries.watching:
             queries.ask(timeline)
             second = None if self._asks else self._of_second()
