@@ -26,6 +26,8 @@ from inspector.widgets.fields import Choice, SafeInput, escaped, unescaped
 
 GREEDY = "Temperature 0 is greedy: top-p, min-p, top-k, XTC and seed change nothing until it is above 0."
 AS_SET = "as set"
+IN_TITLE = {"token": "walk", "difference": "next difference"}
+"""What the title calls the keys that look elsewhere, by their word in the line of keys."""
 PRESETS_HELP = "← → goes through the presets; delete removes one of your own"
 SAVE_HELP = "⏎ keeps the values under this name, for every model"
 
@@ -87,7 +89,7 @@ class SamplingDialog(Dialog[Settings]):
         vocabulary: The model's, where it is known: ids must stay below it.
         presets: All presets; None reads them.
         attempt: Is given the settings as they are typed, when they are right.
-        look: Is given what to look at meanwhile: `walk`, `differing` with -1 or 1, or `recall`.
+        look: Is given what to look at meanwhile: `walk`, `differing` with -1 or 1, or `recall`; returns `at` anew.
         at: Number of the older step from which they will be applied, None at the tip.
         above: Rows of a narrator's card, which says what to set: where there is room, the dialog leaves it in sight.
         first: Name of the field to begin with; empty for the first one.
@@ -107,8 +109,8 @@ class SamplingDialog(Dialog[Settings]):
         vocabulary: int | None = None,
         presets: Presets | None = None,
         attempt: Callable[[Settings], None] = lambda _: None,
-        look: Callable[[str, int], None] = lambda _, __: None,
-        at: Callable[[], int | None] = lambda: None,
+        look: Callable[[str, int], int | None] = lambda _, __: None,
+        at: int | None = None,
         above: int = 0,
         first: str = "",
     ) -> None:
@@ -150,8 +152,10 @@ class SamplingDialog(Dialog[Settings]):
     def begin(self) -> None:
         """Begin in the field that was asked for."""
         super().begin()
-        box, keys = self.query_one("#dialog"), {hint.word: hint.keys for hint in self.hints()}
-        title = f"{self.HEADING} · {keys['token']} walk · {keys['difference']} next difference"
+        box, title = self.query_one("#dialog"), self.HEADING
+        for hint in self.hints():
+            if hint.word in IN_TITLE:
+                title += f" · {hint.keys} {IN_TITLE[hint.word]}"
         box.border_title = Content(title)
         # rows below it: for the lines of status and keys, and for a narrator's card where there is room
         whole = self.has_class("-short") or self.has_class("-narrow")
@@ -167,8 +171,7 @@ class SamplingDialog(Dialog[Settings]):
 
     def entitle(self) -> None:
         """Show where the settings will be applied."""
-        at = self._at()
-        where = "Apply" if at is None else f"Apply from step {at}"
+        where = "Apply" if self._at is None else f"Apply from step {self._at}"
         self.query_one("#apply", ActionButton).name_it(where)
 
     # ---- fields -----------------------------------------------------------------------------
@@ -305,7 +308,7 @@ class SamplingDialog(Dialog[Settings]):
 
     def look(self, what: str, by: int) -> None:
         """Look at another token meanwhile, or have dropped logits computed again."""
-        self._look(what, by)
+        self._at = self._look(what, by)
         self.entitle()
 
     def apply(self) -> None:
