@@ -179,6 +179,7 @@ sys.meta_path.insert(0, Changed())
 """
 
 
+@pytest.mark.slow
 def test_the_command_says_so_when_mlx_lm_can_not_even_be_imported(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(CHANGED, encoding="utf-8")
     root = str(Path(__file__).parents[2])

@@ -31,7 +31,7 @@ def test_random_use_ends_nothing(kind: str, keys: int) -> None:
     driven(1, keys, kinds=(kind,))
 
 
-@pytest.mark.wide(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", MODES)
 def test_random_use_of_a_mode_ends_nothing(kind: str) -> None:
     driven(1, 60, kinds=(kind,))

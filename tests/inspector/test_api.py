@@ -181,6 +181,7 @@ def test_a_run_goes_on_past_a_hundred_tokens_and_ends_with_the_text() -> None:
             assert len(session.run(5)) == 0, "the next story is another one"
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("seen", [1, 5])
 def test_a_loop_that_is_left_leaves_what_was_seen(story: Session, seen: int) -> None:
     whole = alone(STORY, 30, **SAMPLED)
@@ -284,7 +285,7 @@ def test_threads_may_share_a_session(story: Session) -> None:
     assert failed == []
 
 
-@pytest.mark.parametrize("count", [20, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [6, pytest.param(1000, marks=pytest.mark.slow)])
 def test_sessions_leave_nothing(count: int) -> None:
     """By hand, at the end of a block, and by the collector; the model stays while one session has it."""
     from engine.memory import resident, trim
@@ -317,6 +318,7 @@ def test_sessions_leave_nothing(count: int) -> None:
 # ---- traces and bad input ----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_trace_opens_where_mlx_is_not(story: Session, tmp_path: Path) -> None:
     story.run(12).wait()
     story.save(tmp_path / "x.trace")

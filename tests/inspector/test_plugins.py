@@ -349,6 +349,7 @@ async def test_what_is_left_out_is_told_in_a_line_each(install: Install, rig: Ri
 # ---- what fails later ---------------------------------------------------------------------------
 
 
+@pytest.mark.wide(2)
 @pytest.mark.parametrize(
     ("body", "why"),
     [

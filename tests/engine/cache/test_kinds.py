@@ -357,6 +357,7 @@ CLASSES = {
 }  # fmt: skip
 
 
+@pytest.mark.wide(5)
 @pytest.mark.parametrize("name", CONFIGS)
 def test_the_caches_of_every_model_have_a_kind(zoo: Zoo, name: str) -> None:
     made = caches.make_prompt_cache(zoo.load(name).model)

@@ -86,7 +86,7 @@ def facts(record: Record) -> CaptureFacts:
     return found
 
 
-@pytest.mark.wide(4)
+@pytest.mark.wide(2)
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("back", [0, 2, 5])
 def test_attention_and_lens_are_those_of_the_model_by_itself(zoo: Zoo, family: str, back: int) -> None:
@@ -115,7 +115,7 @@ def test_attention_and_lens_are_those_of_the_model_by_itself(zoo: Zoo, family: s
             assert cell.entropy_bits == pytest.approx(same.entropy_bits, abs=2e-2)
 
 
-@pytest.mark.wide(2)
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_cache_is_that_of_a_plain_forward_of_the_path(zoo: Zoo, family: str) -> None:
     two, _ = both(zoo, family)

@@ -72,6 +72,7 @@ def test_a_layer_alone_is_what_plain_mlx_makes_of_it(tiny: Unthreaded) -> None:
         )
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("family", ["llama", "gpt-oss"])
 def test_the_weights_are_put_back(zoo: Zoo, family: str) -> None:
     engine = Unthreaded(zoo.load(family), prompt="Once upon a time")

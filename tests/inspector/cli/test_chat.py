@@ -233,7 +233,7 @@ OTHER = json.dumps(
 )
 
 
-@pytest.mark.wide(2)
+@pytest.mark.wide(1)
 @pytest.mark.parametrize(
     "flags",
     [

@@ -53,6 +53,7 @@ def test_the_json_lines(flags: list[str], tmp_path: Path, events: Events) -> Non
     assert found[-1]["directory"] == str(tmp_path / "out" / "step-000008")
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_a_checkpoint_from_which_it_goes_on(
     flags: list[str], tmp_path: Path, events: Events
 ) -> None:

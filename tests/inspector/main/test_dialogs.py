@@ -236,7 +236,7 @@ async def test_a_jump_is_checked_as_it_is_typed(rig: Rig) -> None:
     assert rig.engine.sent == []
 
 
-@pytest.mark.wide(2)
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("typed", ["-1", "²", "１", "1e3", "\x1b", "[/]", "9" * 400, " "])
 async def test_a_jump_to_no_number_is_refused(rig: Rig, typed) -> None:
     await rig.ready()
@@ -330,6 +330,7 @@ async def test_the_pages_on_one_thing_each_are_laid_out_when_they_are_chosen(
         assert help.query_one(SafeOptionList).has_focus
 
 
+@pytest.mark.slow
 async def test_a_page_leads_to_another_and_the_help_opens_at_the_keys_again(rig: Rig) -> None:
     await rig.press("question_mark")
     assert "1 Next" in rig.screen_text()

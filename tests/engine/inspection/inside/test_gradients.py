@@ -119,6 +119,7 @@ def derived(name: str, directory: Path, pocket: Session) -> tuple[Session, Deriv
     return session, Derived(session, name, two(session))
 
 
+@pytest.mark.wide(3)
 @pytest.mark.parametrize("name", HOLDERS)
 def test_gradient_x_input_is_that_of_mx_grad(name: str, directory: Path, pocket: Session) -> None:
     session, by_hand = derived(name, directory, pocket)
@@ -132,6 +133,7 @@ def test_gradient_x_input_is_that_of_mx_grad(name: str, directory: Path, pocket:
     assert (found.steps, found.residual, found.first) == (0, None, 0)
 
 
+@pytest.mark.wide(3)
 @pytest.mark.parametrize("name", HOLDERS)
 def test_integrated_gradients_are_the_mean_of_gradients_by_hand(
     name: str, directory: Path, pocket: Session, monkeypatch: pytest.MonkeyPatch

@@ -83,7 +83,7 @@ async def opened(rig: Rig, **how: int) -> InterventionsScreen:
     return screen
 
 
-@pytest.mark.wide(1)
+@pytest.mark.wide(2)
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
 async def test_the_map_and_the_strongest_head_with_and_without(rig: Rig, size: tuple[int, int]) -> None:
     screen = await opened(rig)
@@ -105,6 +105,7 @@ async def test_the_map_and_the_strongest_head_with_and_without(rig: Rig, size: t
         assert "-2.50" in text
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize(
     ("size", "names"), [((120, 40), ("-+ scale", "w this token")), ((80, 24), ("w this token",))]
 )

@@ -245,6 +245,7 @@ def test_the_width_is_divided_and_half_of_the_layers_are_rough():
     assert [is_rough(layer, 9) for layer in range(9)] == [True] * 4 + [False] * 5
 
 
+@pytest.mark.slow
 async def test_a_real_model_is_read() -> None:
     app = InspectorApp(
         LoadSettings(), Settings(), "Once upon a time, there was a little girl named", chat=False
