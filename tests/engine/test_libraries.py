@@ -73,7 +73,7 @@ def private_names(sources: Sequence[str]) -> dict[str, str]:
                 own |= {each.value for each in names if isinstance(each, ast.Constant)}
     for node in nodes:
         match node:
-            case ast.Attribute(attr=name) if not (name.startswith("__") or name in own):
+            case ast.Attribute(attr=name) if name.startswith("_") and name[1:2] != "_" and name not in own:
                 used[name] = ast.unparse(node)
             case ast.ImportFrom(module=str(module), names=names) if module != "__future__":
                 used |= dict.fromkeys((*module.split("."), *(each.name for each in names)), module)

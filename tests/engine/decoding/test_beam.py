@@ -420,7 +420,7 @@ def stage(zoo: Zoo) -> Iterator[Session]:
     session.tokens.eos_ids = eos
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     seed=st.integers(0, 10_000),
     vocabulary=st.integers(4, 12),

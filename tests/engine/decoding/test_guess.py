@@ -192,7 +192,7 @@ BREAKS_OFF = ("closed", "cancelled", "breakpoint", "max tokens")
     end=st.sampled_from(BREAKS_OFF),
     seed=st.integers(0, 2**64 - 1),
 )  # fmt: skip
-@budget(deadline=None, max_examples=15)
+@budget(deadline=None, max_examples=8)
 def test_a_run_may_end_anywhere_and_go_on_as_steps(
     zoo: Zoo, kind: str, temp: float, top: dict[str, float], order: str, wrong: set[int], cut: int, end: str, seed: int
 ) -> None:  # fmt: skip

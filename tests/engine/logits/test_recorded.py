@@ -109,7 +109,7 @@ def test_at_the_settings_that_were_used_it_explains_each_place_as_live(
 
 @pytest.mark.wide(1)
 @given(st.data())
-@budget(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@budget(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_other_settings_explain_and_pick_as_live(
     pair: tuple[Recording, RecordedLogits], data: st.DataObject
 ) -> None:
@@ -121,7 +121,7 @@ def test_other_settings_explain_and_pick_as_live(
 
 
 @given(st.data())
-@budget(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@budget(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_search_finds_what_it_finds_live(
     pair: tuple[Recording, RecordedLogits], data: st.DataObject
 ) -> None:
