@@ -125,6 +125,7 @@ def test_the_lines_of_the_first_page_do_what_they_say(story: Session, tmp_path: 
         s.screen()
 
 
+@pytest.mark.slow
 def test_a_direction_is_made_saved_and_steers(tmp_path: Path) -> None:
     pairs = [("Lily was very happy. She smiled and", "Lily was very sad. She cried and")]
     with open("pocket", prompt="Lily felt very", temp=0.0) as s:
@@ -228,7 +229,7 @@ async def test_async_loops_get_the_same_steps(story: Session) -> None:
 # ---- several sessions --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("moves", [30, pytest.param(500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("moves", [12, pytest.param(500, marks=pytest.mark.slow)])
 def test_sessions_on_one_model_don_t_disturb_each_other(moves: int) -> None:
     """Steps, branches and questions in turns by chance: each session is what it is alone."""
 

@@ -230,7 +230,7 @@ def test_the_pocket_model_at_every_width(pocket: Loaded, width: int) -> None:
 ENDING = "They lived"
 
 
-@pytest.mark.wide(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("early", [False, True])
 @pytest.mark.parametrize("penalty", [-1.0, 0.0, 1.0, 2.0])
 def test_the_pocket_model_where_stories_end(pocket: Loaded, penalty: float, early: bool) -> None:

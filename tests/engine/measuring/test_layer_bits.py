@@ -146,6 +146,7 @@ def test_mixes_raise_the_best_layers_that_fit(tiny: Unthreaded) -> None:
         assert mix.bits_per_weight == pytest.approx(3 + 3 * mix.parameters / total + 64 / 32)
 
 
+@pytest.mark.slow
 def test_all_layers_at_once_are_a_second_model_of_these_bits(zoo: Zoo) -> None:
     """With the layers that a family decides about itself: here the routers, 8 bits."""
     for family in ("llama", "gpt-oss"):

@@ -288,6 +288,7 @@ def test_a_table_of_heads_names_them_and_says_where_there_is_none(capsys: pytest
     assert "No induction head in this model: at most" in out
 
 
+@pytest.mark.slow
 def test_another_text_is_put_in_with_tokens_and_an_alignment_of_ones_own(events: Events) -> None:
     flags = ("--source", "Once there was a big dog", "--dtype", "float32")
     found = events(*flags)[-1]
@@ -321,6 +322,7 @@ def test_a_file_of_pairs_is_patched_without_a_prompt(
     assert [bool(each["failure"]) for each in last["pairs"]] == [False, True]
 
 
+@pytest.mark.slow
 def test_a_sweep_can_be_of_the_whole_context(events: Events) -> None:
     token, context = (
         events("--show", "interventions", "--scope", scope)[-1] for scope in ("token", "context")

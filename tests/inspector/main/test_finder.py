@@ -334,6 +334,7 @@ async def test_a_setting_opens_the_dialog_at_its_field(rig: Rig) -> None:
         await rig.press("escape")
 
 
+@pytest.mark.slow
 async def test_a_page_of_the_help_opens_at_once_and_again(rig: Rig) -> None:
     await rig.ready()
     for label in ("Position", "Norm"):

@@ -350,6 +350,7 @@ def test_a_visitor_has_the_keys_of_their_own_folder_and_not_the_host_s(
     assert step(visitor) == ["f6"]
 
 
+@pytest.mark.slow
 async def test_a_watchers_keys_write_nothing(tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()

@@ -108,6 +108,7 @@ def test_bounds_of_bfloat16_hold_for_sums_in_another_order(tmp_path: Path, layer
         Inspected(LoadSettings(model=str(model), dtype="file")).look()
 
 
+@pytest.mark.slow
 def test_the_share_of_each_of_many_heads_is_told_apart_in_bfloat16(tmp_path: Path) -> None:
     """What 64 heads add together is rounded to 4e-3 of itself, which is much of what each of them adds."""
     model, size = (

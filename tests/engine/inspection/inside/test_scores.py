@@ -264,6 +264,7 @@ def test_a_wrong_share_fails_a_check(zoo: Zoo, monkeypatch: Any) -> None:
     assert failed.name == "weights", "sums that are right and weigh wrong"
 
 
+@pytest.mark.slow
 def test_it_stops_between_forwards_layers_and_batches(zoo: Zoo) -> None:
     session = begun(zoo.load("pocket", dtype="float32"), KITE, steps=1)
     polled = 0

@@ -61,6 +61,7 @@ def test_activations_are_those_before_the_model_changed_them_in_place(models: Pa
     assert views_of(opened(loaded(models, "gemma3n")), ["patching"])["patching"].refused == ""
 
 
+@pytest.mark.slow
 def test_logits_of_minus_infinity_are_equal_over_a_whole_path_too(models: Path) -> None:
     """phi3small bars tokens: the triangle was refused, and what its heads do."""
     found = views_of(opened(loaded(models, "phi3small")), ["triangle", "heads"])

@@ -491,7 +491,7 @@ async def test_another_branch_of_equal_length_is_put_in(rig: Rig, size: tuple[in
     assert last.part == "attention"
 
 
-@pytest.mark.wide(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(120, 40), (80, 22), (60, 34)])
 async def test_of_a_large_map_what_is_shown_is_told_and_the_cursor_pages(
     rig: Rig, size: tuple[int, int]

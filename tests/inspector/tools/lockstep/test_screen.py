@@ -463,6 +463,7 @@ def path(recorded: Recording, tmp_path: Path) -> Path:
     return found
 
 
+@pytest.mark.slow
 async def test_a_recorded_lockstep_is_shown_without_a_model(replay: Rig, recorded: Recording) -> None:
     kept = [entry.value for entry in recorded.entries]
     read = [each for each in kept if isinstance(each, LockstepRead)]

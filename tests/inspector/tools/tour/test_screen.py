@@ -72,6 +72,7 @@ async def test_everything_is_as_it_was_before(rig: Rig, id: str | None) -> None:
         assert (main.left, main.arrangement.current, main.host.shown, main.tab, main.view) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(120, 40)])
 async def test_the_finder_leaves_it(rig: Rig, size: tuple[int, int]) -> None:
     await rig.ready()
