@@ -131,6 +131,7 @@ def test_the_cache_is_that_of_a_plain_forward_of_the_path(zoo: Zoo, family: str)
     np.testing.assert_allclose(*after, atol=2e-3 * float(np.abs(row).max()))
 
 
+@pytest.mark.slow
 def test_every_view_is_told_of_the_second_model_and_of_the_first_as_before(zoo: Zoo) -> None:
     two, alone = both(zoo, "qwen2")
     at, there, title = node(two), node(alone), "qwen2"

@@ -164,6 +164,7 @@ def test_all_layers_at_once_are_a_second_model_of_these_bits(zoo: Zoo) -> None:
         assert ended.tokens == len(values)
 
 
+@pytest.mark.slow
 def test_windows_are_those_of_a_comparison(tiny: Unthreaded) -> None:
     command = MeasureLayerBits((TEXT, TEXT[:40]), bits=4, group_size=32, shares=(), window=20)
     found = tiny.do(command)

@@ -297,6 +297,7 @@ def test_rows_are_bounded_by_the_memory(pocket: Session, monkeypatch: pytest.Mon
     np.testing.assert_allclose(alone.values, together.values, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_bfloat16_is_computed_in_float32_from_the_vectors_on(zoo: Zoo, pocket: Session) -> None:
     session = begun(zoo.load("pocket", dtype="file"), TEXT)
     one, other = two(pocket)

@@ -198,7 +198,7 @@ class Large(Session):
         return super().load(layers=94, heads=64, **changes)
 
 
-@pytest.mark.wide(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(240, 40), (120, 40), (80, 24)])
 async def test_the_heads_of_a_large_model_are_switched_off_a_layer_at_a_time_when_asked_for(
     rig: Rig, size

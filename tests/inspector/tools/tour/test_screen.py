@@ -46,6 +46,7 @@ def test_it_has_a_stop_for_each_tab() -> None:
     assert [stop.title for stop in STOPS if not stop.tab] == ["What has been said?", "Now you"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(120, 40)])
 async def test_the_card_leaves_all_of_the_answer_in_sight_where_it_stands_beside(
     rig: Rig, size: tuple[int, int]
