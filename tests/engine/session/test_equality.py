@@ -103,7 +103,7 @@ def rounding(loaded: Loaded, logits: np.ndarray, logprobs: np.ndarray) -> np.nda
     return half_unit * (1 + log_sum + np.abs(logprobs)) + logits.size * 2.0**-24
 
 
-@pytest.mark.wide(10)
+@pytest.mark.wide(4)
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("chunk", [7, 2048])
 def test_greedy_ids_and_logits_equal_mlx_lm(zoo: Zoo, case: str, chunk: int) -> None:
