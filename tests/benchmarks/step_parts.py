@@ -46,7 +46,7 @@ ENGINE: Sequence[Part] = (
     (PipelinedForward, "prepare", "go ahead of the sampler in a run"),
     (PipelinedForward, "collect", "wait for the forward of a run"),
     (PipelinedForward, "launch", "begin the forward of a run"),
-    (KV, "record_undo", "what undoes the token"),
+    (KV, "undo_records", "what undoes the token"),
     (NodeReader, "sample", "log-softmax, sampler stages, draw"),
     (NodeReader, "position", "candidates, ranks, entropies"),
     (NodeReader, "step_record", "the step's record"),
