@@ -71,6 +71,7 @@ def test_a_tokenizer_that_needs_it_is_loaded_as_ever(directory: Path, call: str)
     assert ran(code, str(directory)) == ran(plain)
 
 
+@pytest.mark.slow
 def test_nothing_stands_in_its_place_afterwards() -> None:
     code = LIGHT + (
         "import transformers, huggingface_hub\n"

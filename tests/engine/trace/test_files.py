@@ -343,6 +343,7 @@ def test_what_is_built_is_bounded_whatever_the_file_is(
         assert "is too large" in refused(path).message
 
 
+@pytest.mark.slow
 def test_the_estimate_of_what_is_built_is_no_less_than_what_it_takes() -> None:
     for content in (b"[" + b"[]," * 99_999 + b"[]]", b"[" + b"{}," * 99_999 + b"{}]", NEST[9:-1],
                     b"[" + b'{"a":1},' * 9_999 + b"1]", b"[" + b"[0.5,1000]," * 99_999 + b"1]",

@@ -62,7 +62,7 @@ def lines(rig: Rig) -> list[str]:
     return rig.screen_text().split("\n")[top.y : top.bottom]
 
 
-@pytest.mark.wide(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(120, 40), (100, 30), (80, 24)])
 def test_tabs_and_answers_are_clicked(size: tuple[int, int]) -> None:
     async def test(rig: Rig) -> None:

@@ -113,7 +113,7 @@ def laid_out_again(screen: Screen[object]) -> dict[Widget, tuple[Region, tuple[i
     return places(screen)
 
 
-@pytest.mark.wide(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
 async def test_another_layout_changes_nothing(rig: Rig, size: tuple[int, int]) -> None:
     await rig.ready()

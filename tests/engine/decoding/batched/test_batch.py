@@ -153,6 +153,7 @@ def test_a_lane_has_settings_and_draws_of_its_own(zoo: Zoo) -> None:
     assert all(each.difference is None for each in batch.of(LaneCompared))
 
 
+@pytest.mark.slow
 def test_prompts_that_begin_with_each_other_are_lanes_of_their_own(zoo: Zoo) -> None:
     """What a shorter prompt goes on with is the prompt of a longer one: a token of the one is none of the other."""
     greedy = Settings(max_tokens=12, min_tokens=4)
