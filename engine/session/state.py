@@ -294,8 +294,9 @@ class SessionState:
 
     def row_at(self, node: int) -> Row | None:
         """The logits after a node, float32, shape (vocabulary,); None where they were dropped or never kept."""
-        here = node == self.node and self._position is not None
-        return self.logits if here else self.kept_logits.get(node)
+        if node == self.node and self._position is not None:
+            return self._position.node_logits.row
+        return self.kept_logits.get(node)
 
     def set_position(self, position: Position) -> None:
         """Make a node whose path the cache holds the current one."""
