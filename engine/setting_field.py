@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import field as dataclass_field
 from dataclasses import fields, replace
+from itertools import starmap
 from typing import Any, Literal, TypeVar
 
 from engine.errors import SettingsError
@@ -130,11 +131,12 @@ class Field:
             case "texts":
                 return value[0] if value else ""
             case "biases":
-                return ", ".join(f"{token}={bias:.12g}" for token, bias in value)
+                return ", ".join(starmap("{}={:.12g}".format, value))
             case "order":
-                return next(
-                    (name for name, order in self.choices.items() if order == value), ", ".join(value)
-                )
+                for name, order in self.choices.items():
+                    if order == value:
+                        return name
+                return ", ".join(value)
         return str(value)
 
     def check(self, value: Any) -> None:
@@ -203,9 +205,13 @@ def _named(field: Any) -> Field:
 def grouped(settings: tuple[Field, ...], group: str) -> list[Field]:
     """The settings of one group, in the order in which a form or the help has them."""
     found: list[Field] = []
-    for each in (each for each in settings if each.group == group):
-        names = [other.name for other in found]
-        found.insert(names.index(each.before) if each.before in names else len(found), each)
+    for each in settings:
+        if each.group == group:
+            place = len(found)
+            for before, other in enumerate(found):
+                if other.name == each.before:
+                    place = before
+            found.insert(place, each)
     return found
 
 
@@ -264,6 +270,8 @@ def _check_biases(field: Field, value: tuple[tuple[int, float], ...]) -> bool:
 
 
 def _check_order(field: Field, value: tuple[str, ...]) -> bool:
+    if value in field.choices.values():
+        return True
     if not value:
         raise SettingsError(
             field.name,

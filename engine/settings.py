@@ -330,9 +330,10 @@ def check(settings: Settings, vocabulary: int | None = None) -> Settings:
     """
     for field in FIELDS:
         field.check(getattr(settings, field.name))
-    check_grammar(settings.grammar)
+    if settings.grammar is not None:
+        check_grammar(settings.grammar)
     for name, stage in STAGES.items():
-        if BY_NAME[stage.setting].on(settings) and name not in settings.sampler_order:
+        if name not in settings.sampler_order and BY_NAME[stage.setting].on(settings):
             raise SettingsError(
                 "sampler_order",
                 f"sampler order leaves out {name}, which is turned on.",

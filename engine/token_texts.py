@@ -42,6 +42,10 @@ class TokenTexts(Protocol):
     def spared(self) -> tuple[int, ...]:
         """Ids that XTC never cuts."""
 
+    @property
+    def known(self) -> dict[int, tuple[str, bytes, bool]]:
+        """Text, bytes and whether it is special, of tokens that were asked for together; readers fill it in."""
+
     def raw(self, token: int) -> bytes:
         """A token's own bytes; empty for an id without a token."""
 

@@ -325,10 +325,10 @@ class InspectorApp(App[int]):
             text = "\n".join([*map(visible, problems[:most]), *more])
             self.notify(text, title=title, severity="warning", timeout=NOTES_SECONDS, markup=False)
 
-    async def _tick(self) -> None:
+    def _tick(self) -> None:
         """Bring what came to the screen, and play a recording on; nothing while the program is being left."""
         if self.keys.busy:
-            await self.keys.look()
+            self.keys.look()
         if not self._takes_records():
             return
         self.inbox.tick()

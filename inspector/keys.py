@@ -303,6 +303,7 @@ _SHOWN: Mapping[str, str] = {
     "pageup": "pgup", "pagedown": "pgdn", "delete": "del",
 }  # fmt: skip
 """How a person reads the keys that are not named as Textual names them."""
+_NAMES = {text: name for name, text in _SHOWN.items()}
 _SIGNS: Mapping[str, str] = {
     "/": "slash", "\\": "backslash", "@": "at", "-": "minus", "+": "plus", "_": "underscore",
 }  # fmt: skip
@@ -319,8 +320,7 @@ def textual_name(key: str) -> str:
     modifiers, plus, last = key.rpartition("+") if len(key) > 1 else ("", "", key)
     if not last:  # ctrl++
         modifiers, last = modifiers.removesuffix("+"), "+"
-    known = {text: name for name, text in _SHOWN.items()}
-    return f"{modifiers.lower()}{plus}{known.get(last) or _sign(last)}"
+    return f"{modifiers.lower()}{plus}{_NAMES.get(last) or _sign(last)}"
 
 
 def _sign(key: str) -> str:

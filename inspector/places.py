@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 _NAME = "mlx-inspector"
@@ -14,14 +15,14 @@ def config() -> Path:
     """Directory of presets and breakpoints."""
     from platformdirs import user_config_path  # not needed by what only asks for --help
 
-    return _known(lambda: user_config_path(_NAME, appauthor=False))
+    return _known(partial(user_config_path, _NAME, appauthor=False))
 
 
 def state() -> Path:
     """Directory of the sessions, and on Linux of the log."""
     from platformdirs import user_state_path
 
-    return _known(lambda: user_state_path(_NAME, appauthor=False))
+    return _known(partial(user_state_path, _NAME, appauthor=False))
 
 
 def log() -> Path:

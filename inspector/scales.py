@@ -325,5 +325,7 @@ def _mix(one: Rgb, other: Rgb, share: float) -> Rgb:
 
 def _luminance(rgb: Rgb) -> float:
     """Relative luminance as WCAG defines it."""
-    linear = [(v / 255 / 12.92 if v <= 10 else ((v / 255 + 0.055) / 1.055) ** 2.4) for v in rgb]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    luminance = 0.0
+    for value, weight in zip(rgb, (0.2126, 0.7152, 0.0722), strict=True):
+        luminance += weight * (value / 255 / 12.92 if value <= 10 else ((value / 255 + 0.055) / 1.055) ** 2.4)
+    return luminance

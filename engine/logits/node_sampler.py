@@ -44,7 +44,7 @@ On a vocabulary of 150,000 that takes 0.6 to 0.8 ms where up to 3,000 tokens are
 
 
 MOST_KNOWN = 2**15
-"""Tokens whose text and bytes are kept together for the next time, some 200 bytes each."""
+"""Tokens of a model whose text and bytes are kept together for the next time, some 200 bytes each."""
 _ID = attrgetter("id")
 
 
@@ -89,8 +89,6 @@ class RowReader:
 
     def __init__(self, tokens: TokenTexts) -> None:
         self._tokens = tokens
-        self._known: dict[int, tuple[str, bytes, bool]] = {}
-        """Text, bytes and whether it is special, of tokens that were candidates."""
         self._wide = np.empty((2, 0, 0))
 
     def read(
@@ -192,7 +190,7 @@ class RowReader:
         else:
             final, cuts = sampled.probs[ids].tolist(), sampled.cut[ids].tolist()
             names = (*sampled.names, None)  # -1, not cut, is the last
-        known, tokens, made = self._known, self._tokens, []
+        tokens, known, made = self._tokens, self._tokens.known, []
         for id, logprob, rank, drawn, cut in zip(ids, logprobs, ranks, final, cuts, strict=True):
             if (named := known.get(id)) is None:
                 named = tokens.text(id, b"")[0], tokens.raw(id), tokens.is_special(id)

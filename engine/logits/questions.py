@@ -17,7 +17,6 @@ from engine.grammar.states import Beginnings
 from engine.grammar_settings import Grammar, check_grammar
 from engine.logits.node_sampler import NodeSampler
 from engine.protocol import (
-    Candidate,
     Explained,
     GrammarExpected,
     ModelFacts,
@@ -139,7 +138,10 @@ def explain(source: LogitsSource, node: int, settings: Settings | None = None) -
     )
     position = source.node_reader.position(node_logits, settings.candidates)
     ids = np.array([candidate.id for candidate in position.next.candidates])
-    context = source.node_reader.context(node, settings, reroll, node_logits.grammar)
+    path = source.node_reader.context(node, settings, reroll, node_logits.grammar).path
+    occurs: dict[int, list[int]] = {}  # by token, its positions among the last ones of the path
+    for at, token in enumerate(path, source.tree[node].depth - len(path)):
+        occurs.setdefault(token, []).append(at)
     return Explained(
         node=node,
         logits=tuple(row[ids].tolist()),
@@ -147,7 +149,7 @@ def explain(source: LogitsSource, node: int, settings: Settings | None = None) -
             _column(stage, left, reading, ids)
             for (stage, left), reading in zip(stage_rows, position.next.stages, strict=False)
         ),
-        earlier=_earlier(position.next.candidates, context.path, source.tree[node].depth),
+        earlier=tuple(tuple(occurs.get(id, ())) for id in ids.tolist()),
         next=position.next,
         used=settings == used,
     )
@@ -165,17 +167,6 @@ def _column(stage: Stage, row: Row, reading: StageReading, ids: npt.NDArray[np.i
     )
     return StageColumn(
         reading.name, reading.kept, reading.removed_mass, "logit" if stage.changes_logits else "prob", values
-    )
-
-
-def _earlier(
-    candidates: tuple[Candidate, ...], path: tuple[int, ...], depth: int
-) -> tuple[tuple[int, ...], ...]:
-    """Positions of each candidate among the last tokens of the path."""
-    first = depth - len(path)
-    return tuple(
-        tuple(first + place for place, token in enumerate(path) if token == candidate.id)
-        for candidate in candidates
     )
 
 

@@ -40,6 +40,7 @@ class RecordedTexts:
 
         self.vocabulary, self.eos_ids, self.spared = record.tokens, eos_ids, record.spared
         self._raws, self._special = unpack_vocabulary(record), frozenset(record.special)
+        self.known: dict[int, tuple[str, bytes, bool]] = {}
 
     def raw(self, token: int) -> bytes:
         """A token's own bytes; empty for an id without a token."""

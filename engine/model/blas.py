@@ -132,6 +132,11 @@ def _concerned() -> bool:
 # ---- serving ----------------------------------------------------------------------------------
 
 
+_sound = set[tuple[str, int]]()
+"""Libraries, with their number of threads, that have been checked: a process keeps one that it has opened, and each
+model that is loaded would wait 20 ms for the same answer."""
+
+
 def _serve(path: str, threads: int) -> str:
     """Point the slots at a library, check it, and name it; at any doubt they are as they were."""
     library = ctypes.CDLL(path)
@@ -142,12 +147,15 @@ def _serve(path: str, threads: int) -> str:
         one_row = forwarded(functions["cblas_sgemm"], ctypes.cast(gemv, ctypes.c_void_p).value or 0)
         functions["cblas_sgemm"] = one_row or functions["cblas_sgemm"]
     _slots.write(functions)
+    if (path, threads) in _sound:
+        return name
     try:
         check()
         _check_overwriting(functions["cblas_sgemm"])
     except BlasError:
         _slots.restore()
         raise
+    _sound.add((path, threads))
     return name
 
 

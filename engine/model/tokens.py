@@ -212,6 +212,8 @@ class Tokens:
         self._bytes_of: Callable[[int, str], bytes] = self._reader()
         self._raw: dict[int, bytes] = {}
         self._texts: dict[int, tuple[str, bytes]] = {}
+        self.known: dict[int, tuple[str, bytes, bool]] = {}
+        """Of tokens that were candidates: see `TokenTexts`."""
         self._formats: dict[str, ReplyFormat] = {}
         """Of the last chat template, by its source."""
 

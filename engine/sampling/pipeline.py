@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Callable
-from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -164,9 +163,7 @@ class StageRun:
         """The probability of some tokens of a row."""
         logits, logprobs = self._own
         if before is logits:
-            weights = np.exp(logprobs)
-            weights *= gone  # indexing takes three times as long
-            return min(1.0, float(weights.dot(ones(weights.size))))
+            return min(1.0, float(np.exp(logprobs) @ gone))  # indexing takes three times as long
         weights = before - before.max()
         np.exp(weights, out=weights)
         whole = weights.sum(dtype=np.float64)
@@ -256,18 +253,12 @@ def most_probable(rows: Rows, logprobs: Rows) -> list[Sampled]:
     probs[best] = 1.0
     shares = np.exp(logprobs)
     shares[best] = 0.0
-    left, names, every, made = np.ones(1), ("greedy",), ones(rows.shape[1]), []
+    ones, left, names, made = np.ones(rows.shape[1], np.float32), np.ones(1), ("greedy",), []
     for row, row_cut, share, token in zip(probs, cut, shares, picked.tolist(), strict=True):
-        mass = min(1.0, float(share.dot(every)))  # row by row: of all at once it adds up otherwise
+        mass = min(1.0, float(share.dot(ones)))  # row by row: of all at once it adds up otherwise
         readings = (StageReading("greedy", 1, mass),)
         made.append(Sampled(row, left, row_cut, names, readings, token, None, None, None))
     return made
-
-
-@lru_cache(2)
-def ones(size: int) -> Row:
-    """As many ones: what a row is multiplied with to be added up as a scalar product; not to be written."""
-    return np.ones(size, np.float32)
 
 
 def invert(probs: npt.NDArray[np.float64], draw: float) -> tuple[int, float, float]:

@@ -45,14 +45,10 @@ def log_softmax(logits: Row, largest: Row | None = None) -> Row:
         logits: Shape (vocabulary,) or (places, vocabulary).
         largest: The largest of each row, shape (1,) or (places, 1), where the caller has found it.
     """
-    if largest is None:
-        largest = logits.max(axis=-1, keepdims=True)
-    made: Row = logits - largest
-    np.exp(made, out=made)  # and subtracted once more: a second array costs more than that
-    totals = made.sum(axis=-1, dtype=np.float64, keepdims=True)
-    np.subtract(logits, largest, out=made)
-    made -= np.array(list(map(math.log, totals.ravel().tolist())), np.float32).reshape(totals.shape)
-    return made
+    shifted: Row = logits - (logits.max(axis=-1, keepdims=True) if largest is None else largest)
+    totals = np.exp(shifted).sum(axis=-1, dtype=np.float64, keepdims=True)
+    shifted -= np.array(list(map(math.log, totals.ravel().tolist())), np.float32).reshape(totals.shape)
+    return shifted
 
 
 def checked_logprobs(logits: Row) -> Row:

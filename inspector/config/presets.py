@@ -29,6 +29,10 @@ SHIPPED: Mapping[str, Mapping[str, Any]] = {
 """The presets that come with the program; every setting that one doesn't name is at its default."""
 LONGEST_NAME = 40
 _DEFAULTS = Settings()
+_UNNAMED: Mapping[str, Any] = {
+    field.name: getattr(_DEFAULTS, field.name) for field in FIELDS if field.name not in OUTSIDE
+}
+"""What a preset sets without naming it."""
 _NUMBERS = {"float": (int, float), "int": (int,)}
 
 
@@ -56,19 +60,15 @@ class Presets:
         try:
             given = self._file.read()
         except DamagedFileError as error:
-            self.problems = (str(error),)
-            return
+            given, self.problems = {}, (str(error),)
         for name, values in given.items():
             try:
                 self._own[checked_name(name)] = read(values)
             except EngineError as error:
                 self.problems += (f"Preset {name!r} in {self.path} is not used: {error}",)
-
-    @property
-    def names(self) -> tuple[str, ...]:
+        self._all = {**SHIPPED, **self._own}
+        self.names = tuple(self._all)
         """Those that come with the program, then the user's own in the order in which they were saved."""
-        own = [name for name in self._own if name not in SHIPPED]
-        return (*SHIPPED, *own)
 
     def is_own(self, name: str) -> bool:
         """True if a preset is in the user's file, so that it can be deleted."""
@@ -80,7 +80,7 @@ class Presets:
         Raises:
             EngineError: There is no such preset; with those that there are.
         """
-        values = self._own.get(name, SHIPPED.get(name))
+        values = self._all.get(name)
         if values is None:
             hint = " ".join((f"There are {', '.join(self.names)}.", *self.problems))
             raise EngineError(f"There is no preset {name!r}.", hint)
@@ -92,8 +92,14 @@ class Presets:
         Raises:
             EngineError: There is no such preset.
         """
-        defaults = {f.name: getattr(_DEFAULTS, f.name) for f in FIELDS if f.name not in OUTSIDE}
-        return replace(settings, **(defaults | dict(self.values(name))))
+        return replace(settings, **{**_UNNAMED, **self.values(name)})
+
+    def matching(self, settings: Settings) -> str:
+        """The first preset that would change nothing in settings; empty where each would."""
+        for name, values in self._all.items():
+            if replace(settings, **{**_UNNAMED, **values}) == settings:
+                return name
+        return ""
 
     def save(self, name: str, settings: Settings) -> str:
         """Keep settings under a name, replacing what was there.

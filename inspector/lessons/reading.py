@@ -10,6 +10,7 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,6 +82,7 @@ def begins(path: Path) -> bool:
         return False
 
 
+@lru_cache(maxsize=32)  # files are read anew each time the lessons are listed, and seldom have another text
 def lesson(text: str, id: str) -> Lesson:
     """Read a lesson from its text.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, repeat
 
 from inspector.keys import KEYS, TABS, key_for, with_keys
 from inspector.main.actions import BRANCHING, LOOKING, SCREEN_TOOL, SETTING_UP, TRANSPORT
@@ -84,6 +84,10 @@ class KeyTable:
         self.tools: Sequence[Tool] = ()
         self.situations: dict[str, str] = {}
         """The status line while a panel is the current one, by the id of its tool: see `Tool.situation`."""
+        self.openers: dict[str, str] = {}
+        """The action that shows a tool's panel or screen, by the id of the tool: see `Tool.opener`."""
+        self.tabs: dict[str, str] = {}
+        """Keys of the tabs in which an action holds, by its id."""
         self._contexts: Sequence[tuple[str, ActionTable]] = ()
         """All of them, the topmost first, each with the id of its tool."""
         self._holding: dict[str, list[tuple[str, Action]]] = {tab: [] for tab in TABS}
@@ -110,7 +114,9 @@ class KeyTable:
         self.tools, self._holding = (*self.tools, *tools), holding
         self.situations |= {tool.id: tool.situation for tool in tools}
         self._contexts = [(tool.id, table) for tool in reversed(self.tools) for table in tool.contexts]
+        self.openers |= {tool.id: tool.opener for tool in tools}
         self._by_id |= {each.id: (tool, each) for tool in tools for each in tool.actions}
+        self.tabs = {id: each.tabs for id, (_, each) in self._by_id.items()}
         self._by_key = {
             tab: {key: each for _, each in held for key in each.names} for tab, held in holding.items()
         }
@@ -243,11 +249,8 @@ class KeyTable:
         return usual, usual
 
     def levels(
-        self,
-        tab: str,
-        contexts: Iterable[Context],
-        owners: Mapping[str, ToolActions],
-    ) -> Iterator[list[Offered]]:
+        self, tab: str, contexts: Iterable[Context], owners: Mapping[str, ToolActions]
+    ) -> Iterator[Iterable[Offered]]:
         """The actions that hold now, the topmost first: the contexts, and under them the main screen's own.
 
         Args:
@@ -256,7 +259,7 @@ class KeyTable:
             owners: The tools' actions.
         """
         for owner, table in contexts:
-            yield [(owner, each) for each in table.actions]
+            yield zip(repeat(owner), table.actions, strict=False)
         yield [(owners[tool], each) for tool, each in self._holding[tab]]
 
 
@@ -269,7 +272,8 @@ def available(action: Action, controller: Controller) -> bool:
         return False
     if Needs.MODEL in action.needs and controller.timeline.facts is None and not action.refusal:
         return False
-    return not lacking(action, controller) and _has_distribution(action, controller)
+    lacks = action.lacks is not None and lacking(action, controller)
+    return not lacks and _has_distribution(action, controller)
 
 
 def lacking(action: Action, controller: Controller) -> str:

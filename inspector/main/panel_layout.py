@@ -88,7 +88,8 @@ class PanelLayout:
     def answer_area(self) -> Region:
         """The place of the answer on the terminal, from its frame to that of the last panel under it."""
         width, height = self._screen.app.size
-        top = max(self._screen.query_one(f"#{id}").region.bottom for id in ("header", "tabs"))
+        header, tabs = self._screen.query_one("#header"), self._screen.query_one("#tabs")
+        top = max(header.region.bottom, tabs.region.bottom)
         text = self._screen.query_one(f"#{'opening' if self.waiting else self.arrangement.text}").region
         if self.now is not Layout.GRID:
             return Region(0, top, min(width, self.columns or width), max(1, height - top - 2))
@@ -142,25 +143,24 @@ class PanelLayout:
         return self.arrangement.lines(self.now, self.answer, self.covered())
 
     def _place(self, layout: Layout, shown: frozenset[str], trying: bool) -> None:
-        screen, arrangement, waiting = self._screen, self.arrangement, self.waiting
+        screen, arrangement, waiting, lines = self._screen, self.arrangement, self.waiting, self.lines
+        widgets = {id: screen.query_one(f"#{id}") for id in ("opening", *arrangement.by_id)}
         # together: each change by itself has the styles of all widgets computed again
         screen.update_classes(self._classes(layout, shown, trying))
-        for panel in arrangement.panels:
-            replaced = waiting and panel.id == arrangement.text
-            widget = screen.query_one(f"#{panel.id}")
-            widget.display = panel.id in shown and not replaced
-            if widget.has_class("-line") is not (panel.id in self.lines):
-                widget.set_class(panel.id in self.lines, "-line")
-        screen.query_one("#opening").display = waiting and arrangement.text in shown
+        for id in arrangement.by_id:
+            widgets[id].display = id in shown and not (waiting and id == arrangement.text)
+            if widgets[id].has_class("-line") is not (id in lines):
+                widgets[id].set_class(id in lines, "-line")
+        widgets["opening"].display = waiting and arrangement.text in shown
         # the toolkit fills the grid row by row: the answer follows the text
         first = ["opening", arrangement.text, self.answer, *self._placed(Place.STEPS, shown)]
         area = screen.query_one("#panels")
-        order = [*first, *(id for id in self._order() if id not in first)]
+        order = [*dict.fromkeys((*first, *arrangement.by_id))]
         if [child.id for child in area.children] != order:
             area.sort_children(key=lambda child: order.index(child.id or ""))
         sizes = {} if trying else self.sizes
-        self._divide(self._division(shown, sizes) if layout is Layout.GRID else None)
-        self._size(layout, shown, sizes)
+        self._divide(widgets, self._division(shown, sizes) if layout is Layout.GRID else None)
+        self._size(widgets, layout, shown, sizes)
         # with the next paint: what each panel asks for may come after it
         screen.refresh(layout=True, repaint=False)
 
@@ -193,12 +193,12 @@ class PanelLayout:
 
     def _placed(self, place: Place, shown: frozenset[str]) -> list[str]:
         """Ids of the panels of a place that are on screen."""
-        return [panel.id for panel in self.arrangement.panels if panel.place is place and panel.id in shown]
+        return [id for id in self.arrangement.of[place] if id in shown]
 
-    def _divide(self, division: Division | None) -> None:
+    def _divide(self, widgets: Mapping[str, Widget], division: Division | None) -> None:
         """Divide the grid; without one its rows and columns are nobody's."""
         spans, own = division.spans if division else {}, self._screen.query_one("#panels").styles.inline
-        widgets, grid = self._widgets(), Styles()
+        grid = Styles()
         if division:
             # the toolkit by itself counts no row that is spanned only
             rows = len(division.rows.split())
@@ -211,7 +211,13 @@ class PanelLayout:
             rows, columns = spans.get(self.arrangement.text if id == "opening" else id, (1, 1))
             widget.styles.row_span, widget.styles.column_span = rows, columns
 
-    def _size(self, layout: Layout, shown: frozenset[str], sizes: Mapping[str, int]) -> None:
+    def _size(
+        self,
+        widgets: Mapping[str, Widget],
+        layout: Layout,
+        shown: frozenset[str],
+        sizes: Mapping[str, int],
+    ) -> None:
         """Give panels the sizes that a person gave them, where they stand side by side or on each other."""
         lines, share = {}, sizes.get("left") if layout is Layout.BESIDE and len(shown) == 2 else None
         if layout is Layout.STACK and "candidates" in sizes:
@@ -220,7 +226,7 @@ class PanelLayout:
             for id in steps:
                 lines[id] = max(LEAST_LINES, min(sizes.get("lower", LEAST_LINES), most - LEAST_LINES))
             lines[self.answer] = max(2, min(sizes["candidates"], most - sum(lines.values())))
-        for id, widget in self._widgets().items():
+        for id, widget in widgets.items():
             text = id in ("opening", self.arrangement.text)
             own = (share if text else WHOLE - share) if share else WHOLE
             # to take back what was never given has the toolkit draw the panel anew
@@ -228,12 +234,6 @@ class PanelLayout:
                 widget.styles.height = lines.get(id)
             if share or widget.styles.inline.has_rule("width"):
                 widget.styles.width = f"{100 * own / WHOLE}%" if share else None
-
-    def _widgets(self) -> dict[str, Widget]:
-        return {id: self._screen.query_one(f"#{id}") for id in ("opening", *self._order())}
-
-    def _order(self) -> list[str]:
-        return [panel.id for panel in self.arrangement.panels]
 
     # ---- dividers ---------------------------------------------------------------------------
 
@@ -293,7 +293,9 @@ class PanelLayout:
         The text's place has something else in it while there is no text.
         """
         text, shown = "opening" if self.waiting else self.arrangement.text, self.shown - self.lines
-        widgets = {id: text if id == self.arrangement.text else id for id in self._order() if id in shown}
+        widgets = {
+            id: text if id == self.arrangement.text else id for id in self.arrangement.by_id if id in shown
+        }
         return {id: self._screen.query_one(f"#{widget}").region for id, widget in widgets.items()}
 
     def _present(self) -> dict[str, int]:

@@ -121,6 +121,8 @@ class MainScreen(KeyedScreen[None]):
         self._steps = StepsPanel(id="steps", classes="panel")
         self._kv = KVPanel(id="kv", classes="panel")
         self._timing = TimingPanel(id="timing", classes="panel")
+        room = self.host.room
+        self._area = PanelArea(self._panel_layout, room.dragged, room.let_go, id="panels")
         self._remembered = remembered or Remembered(Preferences())
         self._begin(self._remembered.values)
         self._bindings = BindingsMap(self._bound())
@@ -130,8 +132,9 @@ class MainScreen(KeyedScreen[None]):
         self._framed: tuple[object, ...] | None = None
         """What the frame was made from last (`_frame_reads`); None where it is to be made anew."""
         self._shown: frozenset[str] = frozenset()
-        """Ids of the panels on screen, and whether one is shown at a time, as the frame was made last."""
+        """Ids of the panels that are on screen in it."""
         self._single = False
+        """True if it shows one panel at a time."""
         self._shown_at = 0.0
         """The time at which everything was shown last; the toolkit's seconds."""
         self._silent: frozenset[str] = frozenset()
@@ -145,7 +148,7 @@ class MainScreen(KeyedScreen[None]):
         self._begin_classes()
         yield self._header
         yield TabLines(self.host.press, id="tabs")
-        with PanelArea(self._panel_layout, self.host.room.dragged, self.host.room.let_go, id="panels"):
+        with self._area:
             yield OpeningPanel(id="opening", classes="panel")
             yield self._text
             yield self._candidates
@@ -174,7 +177,7 @@ class MainScreen(KeyedScreen[None]):
         if tool.panel is not None:
             panel = _tool_panel(tool)
             panel.display = False
-            self.query_one(PanelArea).mount(panel)
+            self._area.mount(panel)
         self._bindings = BindingsMap(self._bound())
         self.changed()
 
@@ -312,28 +315,27 @@ class MainScreen(KeyedScreen[None]):
             opened.changed()
 
     def _frame_reads(self) -> tuple[object, ...]:
-        """All that the frame follows from: the lines of tabs and keys, the tab, and the places of the panels.
+        """All that the frame follows from, the lines of tabs and keys, the tab, and the places of the panels; and what
+        tools that are out of sight hear of.
 
         What tools add to it by themselves, they tell with `Host.changed`.
         """
-        controller, arrangement, layout, app = (
-            self.controller,
-            self.arrangement,
-            self._panel_layout,
-            self.app,
-        )
+        controller, arrangement, layout = self.controller, self.arrangement, self._panel_layout
         timeline, transport, phase = controller.timeline, controller.transport, controller.timeline.phase
         lockstep = timeline.of(LockstepSoFar)
         session = (
-            id(timeline), id(timeline.tree.branches), timeline.generation, timeline.recorded, timeline.facts,
-            timeline.trial is None, lockstep.opened, lockstep.looking, phase, controller.opening, transport,
+            timeline.tree.branches, timeline.generation, timeline.recorded, timeline.facts, timeline.trial is None,
+            lockstep.opened, lockstep.looking, phase, controller.opening, transport,
             None if phase in (Phase.READY, Phase.RUNNING) else transport.ready, controller.setup.load,
         )  # fmt: skip
         place = (
             arrangement.current, arrangement.answer, arrangement.dialog, arrangement.enlarged, arrangement.alone,
             arrangement.hidden, layout.waiting, layout.columns, tuple(layout.sizes.items()),
         )  # fmt: skip
-        screen = (self.tab, self._view, app.size, app.screen, self.tool_screen, self.focused)
+        screen = (
+            self.app.size, self._area.region.size, self.app.screen, self.tool_screen, self.focused, self.tab,
+            self._view,
+        )  # fmt: skip
         return session, place, screen, self.table.contexts(self.actions, controller, arrangement)
 
     def _frame(self, told: Narration | None) -> None:
@@ -343,18 +345,19 @@ class MainScreen(KeyedScreen[None]):
             told: What somebody narrates; None for nothing.
         """
         self._silent = self._silenced(told) if told is not None else frozenset()
+        self._single, self._shown = self._panel_layout.now is Layout.SINGLE, self._panel_layout.shown
         self._follow_view()
         self.query_one(KeyLine).show()
         self._panel_layout.apply()
-        able = partial(available, controller=self.controller)
-        self.query_one(TabLines).show(self.tab, self.views, self.view, able)
+        self.query_one(TabLines).show(self.tab, self.views, self.view, self._able)
         self._framed = self._frame_reads() if told is None else None
 
     def _show_status(self, told: Narration | None) -> None:
         """Show the status line, which says what the highlighted candidate is taken by."""
-        said = with_keys(self.table.situations.get(self.arrangement.current, ""))
+        said = self.table.situations.get(self.arrangement.current, "")
         narrated = told.situation if told is not None else ""
         where = self.arrangement.panel.name if self._single else self.controller.transport.whereabouts
+        said = with_keys(said) if said else ""
         self.status.show(self.controller, where, said, self._candidates.candidate, narrated)
 
     def _show_highlighted(self) -> None:
@@ -445,9 +448,13 @@ class MainScreen(KeyedScreen[None]):
         contexts = self.table.contexts(self.actions, self.controller, self.arrangement)
         return hints_of(
             self.table.levels(self.tab, contexts, self.actions),
-            lambda each: each.id not in self._silent,
-            lambda each: available(self.table.get(each.id, each), self.controller),
+            (lambda each: each.id not in self._silent) if self._silent else None,
+            self._able,
         )
+
+    def _able(self, action: Action) -> bool:
+        """True if an action, or the usual one of its id, is not to be greyed."""
+        return available(self.table.get(action.id, action), self.controller)
 
     async def action_press(self, key: str) -> None:
         """Do what a key does now, or say why it can't be done.
@@ -518,27 +525,25 @@ class MainScreen(KeyedScreen[None]):
     def view(self) -> str:
         """Id of the action whose answer is on show."""
         if (opened := self.tool_screen) is not None:
-            return opened.opener or next((t.opener for t in self.table.tools if t.id == opened.TOOL), "")
+            return opened.opener or self.table.openers.get(opened.TOOL, "")
         return self.arrangement.by_id[self._panel_layout.answer].view
 
     @property
     def views(self) -> Sequence[Action]:
         """The actions that show the answers of the open tab, without a panel that stands beside them anyway."""
-        wide = self._panel_layout.now is Layout.GRID
-        beside = [panel.view for panel in self.arrangement.panels if wide and panel.place is Place.STEPS]
-        views = (each for each in self.table.views[self.tab] if each.id not in beside)
-        return [
-            each
-            for each in views
-            if (each.offered is None or each.offered(self.actions[self.table.tool(each.id).id]))
-            and not lacking(each, self.controller)
-        ]
+        places = self.arrangement.of[Place.STEPS] if self._panel_layout.now is Layout.GRID else ()
+        beside, views = {self.arrangement.by_id[id].view for id in places}, []
+        for each in self.table.views[self.tab]:
+            offered = each.offered is None or each.offered(self.actions[self.table.tool(each.id).id])
+            if offered and each.id not in beside and not (each.lacks and lacking(each, self.controller)):
+                views.append(each)
+        return views
 
     def _follow_view(self) -> None:
         """Have the tab be that of the answer on show, once that is another one."""
         if (view := self.view) != self._view:
             self._view = view
-            if view in self.table and (tabs := self.table[view].tabs):
+            if tabs := self.table.tabs.get(view, ""):
                 self.tab, self._last[tabs] = tabs, view
         if self.tab != self._named:
             self._name_keys()
@@ -853,8 +858,8 @@ class ScreenHost:
 
     def in_tab(self, key: str) -> str:
         """Id of the action that a key has in the open tab alone; empty for none."""
-        tab = self._screen.tab
-        return next((each.id for each in self._table.actions if tab in each.tabs and key in each.names), "")
+        found = self._table.at(key, self._screen.tab, ())
+        return found.id if found is not None and found.tabs else ""
 
     def has(self, action: str) -> bool:
         """True if there is an action."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 
 from rich.cells import cell_len
 from rich.segment import Segment
@@ -46,7 +47,6 @@ class TabLines(Widget):
         super().__init__(id=id)
         self._do = do
         self._shown: tuple[str, Sequence[Action], str, frozenset[str]] = ("", (), "", frozenset())
-        self._helps: dict[str, str] = {}
 
     def show(self, tab: str, views: Sequence[Action], view: str, able: Callable[[Action], bool]) -> None:
         """Show a tab as the open one.
@@ -57,10 +57,9 @@ class TabLines(Widget):
             view: Id of the one that is shown.
             able: Whether an action can do something now: the others are grey.
         """
-        shown = tab, tuple(views), view, frozenset(each.id for each in views if able(each))
+        shown = tab, tuple(views), view, frozenset(map(attrgetter("id"), filter(able, views)))
         if shown != self._shown:
             self._shown = shown
-            self._helps = {each.id: each.told for each in views}
             self.refresh()
 
     def render(self) -> Content:
@@ -102,7 +101,8 @@ class TabLines(Widget):
     def on_mouse_move(self, event: events.MouseMove) -> None:
         """Explain what is under the mouse."""
         id = str(event.style.meta.get(_DOES, ""))
-        self.tooltip = QUESTIONS.get(id.removeprefix("tab_")) or self._helps.get(id)
+        helps = (each.told for each in self._shown[1] if each.id == id)
+        self.tooltip = QUESTIONS.get(id.removeprefix("tab_")) or next(helps, None)
 
     def on_click(self, event: events.Click) -> None:
         """Do what was clicked."""

@@ -81,7 +81,8 @@ class Host(Protocol):
         """Take the answer to the last key back, and have everything shown again with what the engine tells soon."""
 
     def changed(self) -> None:
-        """Have everything shown again: once, however often this is called before."""
+        """Have everything shown again, also what the tool itself says of its keys (`Action.hint`, `Action.offered`,
+        `ActionTable.when`): once, however often this is called before."""
 
     def open(
         self, screen: Screen[Result], then: Callable[[Result | None], None] | None = None

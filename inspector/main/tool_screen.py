@@ -328,7 +328,9 @@ class ToolScreen(Overlay[Result]):
 
     def offers(self, action: Action) -> bool:
         """Offer nothing that would start something in a replay, and no key that the narrator takes."""
-        return not (self.recorded and Needs.ENGINE in action.needs) and self.keeps(action)
+        if Needs.ENGINE in action.needs and self.recorded:
+            return False
+        return self.host.narrator is None or self.keeps(action)
 
     async def perform(self, action: Action) -> None:
         """Do something, and show what came of it; in a replay say what it needs."""

@@ -128,9 +128,11 @@ class SamplerQueries:
         if trial is None or trial.settings != command.settings:
             return
         if (answer := request.reply(WhatIfAnswered)) is not None:
-            kept = trial.answers if trial.answered is not None else {}
-            trial.answers = kept | {step.node: step for step in answer.steps}
-            trial.dropped = tuple(node for node in answer.dropped if node not in trial.answers)
+            if trial.answered is None:
+                trial.answers = {}  # those of the settings before
+            for step in answer.steps:
+                trial.answers[step.node] = step
+            trial.dropped = tuple(sorted(set(answer.dropped) - trial.answers.keys()))
             trial.answered = answer.tip
             timeline.trials += 1
         elif request.failure is not None:

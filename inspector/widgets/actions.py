@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import field, replace
 from enum import Flag, auto
 from itertools import groupby, zip_longest
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any, Literal, TypeVar, cast
 
 from rich.cells import cell_len
@@ -128,14 +128,6 @@ class Action:
         """The sentence about it."""
         return with_keys(self.help)
 
-    def word(self, own: Any) -> str:
-        """Its word in the line of keys, empty for none.
-
-        Args:
-            own: The owner.
-        """
-        return self.hint if isinstance(self.hint, str) else self.hint(own)
-
 
 def note(
     keys: str,
@@ -222,19 +214,15 @@ class ActionTable:
         Args:
             key: As Textual names it.
         """
-        return next((action for action in self.actions if action.id and key in action.names), None)
-
-    def bindings(self) -> Iterator[Binding]:
-        """As Textual wants them: what a key does is looked up when it is pressed."""
         for action in self.actions:
-            if action.id:
-                yield from bindings_of(action, self.priority or action.priority)
+            if action.id and key in action.names:
+                return action
+        return None
 
 
-def bindings_of(action: Action, priority: bool) -> Iterator[Binding]:
-    """The bindings of an action's keys, as Textual wants them."""
-    for name in action.names:
-        yield Binding(name, f"press('{name}')", show=False, priority=priority)
+def bindings_of(action: Action, priority: bool) -> list[Binding]:
+    """The bindings of an action's keys, as Textual wants them: what a key does is looked up when it is pressed."""
+    return [Binding(name, f"press('{name}')", show=False, priority=priority) for name in action.names]
 
 
 def refuse_doubles(where: str, actions: Iterable[tuple[str, Action]]) -> None:
@@ -415,7 +403,7 @@ class Hint:
     @property
     def keys(self) -> str:
         """Its keys as they are written."""
-        return "".join(text for text, _ in self.pieces)
+        return "".join(map(itemgetter(0), self.pieces))
 
     @property
     def width(self) -> int:
@@ -426,18 +414,23 @@ class Hint:
     def content(self) -> Content:
         """Keys that a click presses, and with a single one its word, too."""
         style = "bold $footer-key-foreground" if self.enabled else "$ink-faint"
-        pressed = [name for _, name in self.pieces if name]
-        parts = [
-            Content.styled(text, style).stylize(pressing(name)) if name else Content.styled(text, style)
-            for text, name in self.pieces
-        ]
+        parts, names = [], []
+        for text, name in self.pieces:
+            part = Content.styled(text, style)
+            if name:
+                part = part.stylize(pressing(name))
+                names.append(name)
+            parts.append(part)
         word = Content.styled(f" {self.word}", "" if self.enabled else "$ink-faint")
-        return Content("").join((*parts, word.stylize(pressing(pressed[0])) if len(pressed) == 1 else word))
+        return Content("").join((*parts, word.stylize(pressing(names[0])) if len(names) == 1 else word))
 
 
 def _firsts(actions: Iterable[Action]) -> list[str]:
     """The key of each action that is named, and all keys of notes."""
-    return [name for each in actions for name in (each.names[:1] if each.id else each.names)]
+    names: list[str] = []
+    for each in actions:
+        names += each.names[:1] if each.id else each.names
+    return names
 
 
 Offered = tuple[Any, Action]
@@ -446,44 +439,47 @@ Offered = tuple[Any, Action]
 
 def hints_of(
     levels: Iterable[Iterable[Offered]],
-    offers: Callable[[Action], bool] = lambda action: True,
-    enabled: Callable[[Action], bool] = lambda action: True,
+    offers: Callable[[Action], bool] | None = None,
+    enabled: Callable[[Action], bool] | None = None,
 ) -> list[Hint]:
     """What the line of keys would have, in its order.
 
     Args:
         levels: The tables that hold now, the topmost first.
-        offers: Whether an action is to be offered now.
-        enabled: Whether it can do something now; if not it is grey.
+        offers: Whether an action is to be offered now; None where all are.
+        enabled: Whether it can do something now; if not it is grey. None where all can.
     """
     found: list[tuple[int, str, Action]] = []
     taken: set[int] = set()
     for level in levels:
         places = set()
         for owner, each in level:
-            if each.hint and each.place not in taken and offers(each) and (word := each.word(owner)):
+            if not each.hint or each.place in taken or not (offers is None or offers(each)):
+                continue
+            if word := each.hint if isinstance(each.hint, str) else each.hint(owner):
                 found.append((each.place, word, each))
                 places.add(each.place)
         taken |= places - {0}
     found.sort(key=itemgetter(0))
     hints = []
     for word, group in groupby(found, key=itemgetter(1)):
-        same = tuple([action for _, _, action in group])
-        hints.append(Hint(same, word, max(each.worth for each in same), all(map(enabled, same))))
+        same: tuple[Action, ...] = tuple(map(itemgetter(2), group))
+        can = enabled is None or all(map(enabled, same))
+        hints.append(Hint(same, word, max(map(attrgetter("worth"), same)), can))
     return hints
 
 
 def fitting(hints: Iterable[Hint], width: int) -> list[Hint]:
     """Those that fit in so many cells, in their order."""
     kept = list(hints)
-    while kept and sum(hint.width + len(GAP) for hint in kept) - len(GAP) > width:
-        kept.remove(min(kept, key=lambda hint: hint.worth))
+    while kept and sum(map(attrgetter("width"), kept)) + len(GAP) * (len(kept) - 1) > width:
+        kept.remove(min(kept, key=attrgetter("worth")))
     return kept
 
 
 def line(hints: Iterable[Hint], width: int) -> Content:
     """As many of them as fit in so many cells."""
-    return Content(GAP).join(hint.content for hint in fitting(hints, width))
+    return Content(GAP).join(map(attrgetter("content"), fitting(hints, width)))
 
 
 def pressing(key: str) -> Style:
@@ -514,9 +510,12 @@ class KeyedScreen(LaidOutOnce[Result]):
 
     def bind(self, tables: Iterable[ActionTable]) -> None:
         """Bind the keys of tables, in the place of what Textual's own bindings have them do."""
+        bound = self._bindings.key_to_bindings
         for table in tables:
-            for binding in table.bindings():
-                self._bindings.key_to_bindings[binding.key] = [binding]
+            for action in table.actions:
+                if action.id:
+                    own = bindings_of(action, table.priority or action.priority)
+                    bound.update({binding.key: [binding] for binding in own})
 
     def meaning(self, key: str) -> Action | None:
         """What a key does now; None where it does nothing here.

@@ -36,7 +36,7 @@ _BREAK = re.compile(r"(?<!\d) | (?!(?:%|ms|s|min|B|KiB|MiB|GiB|TiB|bits?|tok/s)(
 # ---- rows and styles ----------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=1024)  # a scale has a few steps, and every row of a panel asks for them again
 def rgb_style(ink: scales.Rgb | None = None, ground: scales.Rgb | None = None) -> Style:
     """A style of data colours."""
     return Style(
@@ -95,9 +95,10 @@ def centred(texts: Sequence[tuple[str, Style]], width: int, height: int) -> list
     """Short texts in the middle of a panel, one a line, wrapped at blanks where they are wider."""
     rows: list[Row] = []
     for text, style in texts:
-        lines = wrapped(text, width)
-        rows += [[Segment(" " * ((width - cell_len(line)) // 2)), Segment(line, style)] for line in lines]
-    above: list[Row] = [[] for _ in range(max(0, (height - len(rows)) // 2))]
+        for line in wrapped(text, width):
+            left = " " * ((width - cell_len(line)) // 2)
+            rows.append([Segment(left), Segment(line, style)])
+    above: list[Row] = [[]] * max(0, (height - len(rows)) // 2)
     return (above + rows)[: max(height, 0)]
 
 
@@ -237,7 +238,7 @@ class Canvas(Inked):
 
     def data(self, level: float = 0.5) -> Style:
         """The colour of a bar or an area: viridis, hotter with the level."""
-        return rgb_style(scales.colour(level, is_dark(self.app)))
+        return rgb_style(scales.colour(level, self.app.current_theme.dark))
 
     def render_lines(self, crop: Region) -> list[Strip]:
         """Draw before anything is painted, where a layout gave another size: the frame's texts are set with the rows,

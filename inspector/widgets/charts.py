@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby, pairwise
+from operator import attrgetter, itemgetter
 
 from rich.cells import cell_len
 from rich.segment import Segment
@@ -304,10 +305,16 @@ def ruler(distribution: Distribution, width: int, inks: Mapping[str, Style]) -> 
     cells = width - _ENDS
     if distribution.draw is None or cells < 8:
         return []
-    parts = _shares(distribution)
     at = min(cells - 1, int(distribution.draw * cells))
+    again = f", drawn again {distribution.reroll}×" if distribution.reroll else ""
+    words = f"draw {places(distribution)[0]}{again}"
+    if at > len(words):
+        before, pointer = at - len(words), f"{words} {_POINTER}"
+    else:
+        before, pointer = at + 1, f"{_POINTER} {words}"[: cells - at]
+    parts = _shares(distribution)
     return [
-        _pointer(distribution, at, cells, inks),
+        [Segment(" " * before), Segment(pointer, inks["accent"])],
         _bar(parts, at, cells, inks),
         _names(parts, cells, inks),
     ]
@@ -316,7 +323,7 @@ def ruler(distribution: Distribution, width: int, inks: Mapping[str, Style]) -> 
 def _shares(distribution: Distribution) -> list[Share]:
     """Those of the candidates that can be drawn, the largest first; the picked one as the engine reports it."""
     found, start = [], 0.0
-    for each in sorted(distribution.candidates, key=lambda c: -c.sampler_prob):
+    for each in sorted(distribution.candidates, key=attrgetter("sampler_prob"), reverse=True):
         if each.sampler_prob <= 0:
             break
         label, end = token_label(each.text, each.raw), start + each.sampler_prob
@@ -328,26 +335,16 @@ def _shares(distribution: Distribution) -> list[Share]:
     return found
 
 
-def _pointer(distribution: Distribution, at: int, cells: int, inks: Mapping[str, Style]) -> list[Segment]:
-    again = f", drawn again {distribution.reroll}×" if distribution.reroll else ""
-    words = f"draw {places(distribution)[0]}{again}"
-    if at >= len(words) + 1:
-        return [
-            Segment(" " * (1 + at - len(words) - 1)),
-            Segment(f"{words} ", inks["accent"]),
-            Segment(_POINTER, inks["accent"]),
-        ]
-    return [Segment(" " * (1 + at)), Segment(f"{_POINTER} {words}"[: cells - at], inks["accent"])]
-
-
 def _bar(parts: Sequence[Share], at: int, cells: int, inks: Mapping[str, Style]) -> list[Segment]:
-    owner = _owners(parts, cells)
-    row = [Segment("▕", inks["faint"])]
+    """In each cell the share that holds its middle, or the rest, which is no candidate; and the draw."""
+    row, index = [Segment("▕", inks["faint"])], 0
     for cell in range(cells):
-        index = owner[cell]
+        middle = (cell + 0.5) / cells
+        while index < len(parts) and parts[index].end <= middle:
+            index += 1
         if cell == at:
             row.append(Segment(_DRAWN, inks["accent"]))
-        elif index is None:
+        elif index == len(parts) or parts[index].start > middle:
             row.append(Segment(_REST, inks["faint"]))
         elif parts[index].picked:
             row.append(Segment("━", inks["accent"]))
@@ -356,40 +353,21 @@ def _bar(parts: Sequence[Share], at: int, cells: int, inks: Mapping[str, Style])
     return [*row, Segment("▏", inks["faint"])]
 
 
-def _owners(parts: Sequence[Share], cells: int) -> list[int | None]:
-    """For each cell the share that holds its middle; None for what is no candidate."""
-    owners: list[int | None] = []
-    index = 0
-    for cell in range(cells):
-        middle = (cell + 0.5) / cells
-        while index < len(parts) and parts[index].end <= middle:
-            index += 1
-        inside = index < len(parts) and parts[index].start <= middle
-        owners.append(index if inside else None)
-    return owners
-
-
 def _names(parts: Sequence[Share], cells: int, inks: Mapping[str, Style]) -> list[Segment]:
-    """Names under the drawn_shares that are wide enough; the picked one always."""
-    picked = next((part for part in parts if part.picked), None)
-    wanted = sorted(parts, key=lambda part: (not part.picked, part.start - part.end))
-    taken: list[tuple[int, int, Share]] = []
-    for part in wanted:
-        start, end = int(part.start * cells), max(int(part.end * cells), int(part.start * cells) + 1)
-        size = cell_len(part.label)
-        if part is picked:
+    """Names under the shares that are wide enough, where the picked one's, which is always there, leaves them room."""
+    names: list[tuple[int, Share]] = []
+    low, high = 0, -1
+    for part in sorted(parts, key=attrgetter("picked"), reverse=True):
+        start, size = int(part.start * cells), cell_len(part.label)
+        if part.picked:
             start = min(start, max(0, cells - size))
-        elif size > end - start - 1:
+            low, high = start, start + size
+        elif size >= int(part.end * cells) - start or (low <= start + size and start <= high):
             continue
-        if all(start + size < low or start > high for low, high, _ in taken):
-            taken.append((start, start + size, part))
-    return _laid(sorted(taken, key=lambda name: name[0]), inks)
-
-
-def _laid(taken: Sequence[tuple[int, int, Share]], inks: Mapping[str, Style]) -> list[Segment]:
+        names.append((start, part))
     row, at = [Segment(" ")], 0
-    for start, end, part in taken:
+    for start, part in sorted(names, key=itemgetter(0)):
         row.append(Segment(" " * (start - at)))
         row.append(Segment(part.label, inks["accent" if part.picked else "muted"]))
-        at = end
+        at = start + cell_len(part.label)
     return row

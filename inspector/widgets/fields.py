@@ -34,7 +34,7 @@ _INKS = {
     "input--placeholder": "faint",
     "input--suggestion": "faint",
 }
-_ESCAPES = {"\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
+_ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"})
 _UNESCAPES = {"\\": "\\", "n": "\n", "t": "\t", "r": "\r"}
 GAP = "   "
 
@@ -54,7 +54,8 @@ def _one(char: str) -> str:
 
 class _Editable(Highlighter):
     def highlight(self, text: Text) -> None:
-        text.plain = editable(text.plain)
+        if not text.plain.isprintable():
+            text.plain = editable(text.plain)
 
 
 class SafeInput(Input, Inked, inherit_css=False):
@@ -122,7 +123,7 @@ class TypedTextArea(SafeTextArea):
 
 def escaped(text: str) -> str:
     """A text as it can be typed on one line: a newline as \\n."""
-    return "".join(_ESCAPES.get(char, char) for char in text)
+    return text.translate(_ESCAPES)
 
 
 def unescaped(text: str) -> str:

@@ -64,13 +64,13 @@ class KeysInOrder:
         if not self.busy:
             await self._next()
 
-    async def look(self) -> None:
+    def look(self) -> None:
         """Go on where a node went away with what was in its queue; called with each frame while a key is under way."""
-        if self._at is not None and not (self._at.is_running and self._at.is_attached):
-            await self._hop(self._turn)
-        elif time.monotonic() - self._since > PATIENCE:
-            self._way = deque([self._app])
-            await self._hop(self._turn)
+        gone = self._at is not None and not (self._at.is_running and self._at.is_attached)
+        if gone or time.monotonic() - self._since > PATIENCE:
+            if not gone:
+                self._way = deque([self._app])
+            self._app.post_message(events.Callback(callback=partial(self._hop, self._turn)))
 
     async def _next(self) -> None:
         """Hand on what was typed next, and follow it; or wait until the screen on top has its widgets."""
@@ -84,10 +84,8 @@ class KeysInOrder:
             self._opened = top
         else:
             event, self._opened = self._waiting.popleft(), None
-            self.typed, event.time = (
-                event.time,
-                Message().time,
-            )  # a screen that is shown again heeds nothing older
+            # a screen that is shown again heeds nothing older
+            self.typed, event.time = event.time, Message().time
             way = (self._app.focused or top).ancestors_with_self
             self._since = time.monotonic()
             await self._hand_on(event)
@@ -104,9 +102,11 @@ class KeysInOrder:
         """
         if turn != self._turn:
             return
+        if not self._way:  # in the application's queue
+            await self._next()
+            return
         while self._way:
             node = self._way.popleft()
             self._at = node if node is not self._app else None
             if node.post_message(events.Callback(callback=partial(self._hop, turn))):
                 return
-        await self._next()

@@ -10,7 +10,8 @@ was made with. Its `begin` fills the widgets, the first time and each time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import repeat
 from typing import Any, ClassVar, TypeVar, cast
 
 from rich.console import RenderableType
@@ -26,7 +27,7 @@ from textual.renderables.background_screen import BackgroundScreen
 from textual.screen import Screen
 from textual.timer import Timer
 
-from inspector.widgets.actions import Action, ActionTable, Hint, KeyedScreen, hints_of
+from inspector.widgets.actions import Action, ActionTable, Hint, KeyedScreen, Offered, hints_of
 from inspector.widgets.painting import Below
 
 Result = TypeVar("Result")
@@ -229,8 +230,12 @@ class Overlay(KeyedScreen[Result]):
 
     def meaning(self, key: str) -> Action | None:
         """What a key does now; None where it does nothing here."""
-        found = (table.at(key) for table in self.tables if table.when is None or table.when(self))
-        return next((action for action in found if action is not None and action.run is not None), None)
+        for table in self.tables:
+            if table.when is None or table.when(self):
+                action = table.at(key)
+                if action is not None and action.run is not None:
+                    return action
+        return None
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Keys mean something while the widgets are there."""
@@ -242,8 +247,12 @@ class Overlay(KeyedScreen[Result]):
 
     def hints(self) -> Sequence[Hint]:
         """What the line of keys would have now."""
-        tables = (table for table in self.tables if table.when is None or table.when(self))
-        return hints_of(([(self, each) for each in table.actions] for table in tables), self.offers)
+        levels: list[Iterable[Offered]] = [
+            zip(repeat(self), table.actions, strict=False)
+            for table in self.tables
+            if table.when is None or table.when(self)
+        ]
+        return hints_of(levels, self.offers)
 
     async def perform(self, action: Action) -> None:
         """Do something."""

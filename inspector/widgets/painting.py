@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
+from itertools import chain
+from operator import attrgetter
 from typing import Any, ClassVar, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -261,9 +263,13 @@ class RememberingStylesheet(Stylesheet):
 
     def _candidates_for(self, names: frozenset[str]) -> tuple[list[RuleSet], tuple[str, ...]]:
         if names not in self._candidates:
-            held = {rule for name in self.rules_map.keys() & names for rule in self.rules_map[name]}
-            few = [rule for rule in self.rules if rule in held]
-            asked = {name for rule in few for each in _selectors(rule) for name in each.pseudo_classes}
+            held: set[RuleSet] = set()
+            for name in self.rules_map.keys() & names:
+                held.update(self.rules_map[name])
+            few, asked = list(filter(held.__contains__, self.rules)), set[str]()
+            for rule in few:
+                for each in _selectors(rule):
+                    asked |= each.pseudo_classes
             self._candidates[names] = few, tuple(sorted(asked))
         return self._candidates[names]
 
@@ -271,16 +277,12 @@ class RememberingStylesheet(Stylesheet):
         """All that selectors see of a widget and of those that it is in."""
         if len(self._found) > MOST:
             self._found.clear()
-        ids = self._ids
-        return tuple(
-            (
-                type(each),
-                each._id if each._id in ids else None,
-                frozenset(each._classes),
-                tuple([name for name in pseudo_classes if each.has_pseudo_class(name)]),
-            )
-            for each in node.css_path_nodes
-        )
+        path: list[Hashable] = []
+        for each in node.css_path_nodes:
+            own = each._id if each._id in self._ids else None
+            held = tuple(filter(each.has_pseudo_class, pseudo_classes))
+            path.append((type(each), own, frozenset(each._classes), held))
+        return tuple(path)
 
     def update_nodes(self, nodes: Iterable[DOMNode], animate: bool = False) -> None:
         """Style some widgets, each after the one that it is in."""
@@ -324,4 +326,4 @@ class _Slot(dict[Any, RulesMap]):
 
 
 def _selectors(rule: RuleSet) -> list[Selector]:
-    return [selector for selectors in rule.selector_set for selector in selectors.selectors]
+    return list(chain.from_iterable(map(attrgetter("selectors"), rule.selector_set)))

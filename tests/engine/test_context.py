@@ -80,6 +80,7 @@ def test_a_session_collects_after_every_so_many_steps(monkeypatch: pytest.Monkey
     assert done == ["collect"] * 2
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("run", [False, True])
 def test_what_a_longer_cache_leaves_is_given_back_once_its_step_is_done(
     monkeypatch: pytest.MonkeyPatch, run: bool

@@ -368,7 +368,7 @@ def test_the_walks_know_every_command() -> None:
     assert set(MAKERS) >= MOVING
 
 
-@pytest.mark.wide(4)
+@pytest.mark.wide(2)
 @pytest.mark.parametrize("kind", KINDS_OF_CACHE)
 def test_no_command_replaces_a_row_that_is_kept(zoo: Zoo, kind: str) -> None:
     name, options = KINDS_OF_CACHE[kind]

@@ -73,7 +73,7 @@ def private_names(sources: Sequence[str]) -> dict[str, str]:
                 own |= {each.value for each in names if isinstance(each, ast.Constant)}
     for node in nodes:
         match node:
-            case ast.Attribute(attr=name) if not (name.startswith("__") or name in own):
+            case ast.Attribute(attr=name) if name.startswith("_") and name[1:2] != "_" and name not in own:
                 used[name] = ast.unparse(node)
             case ast.ImportFrom(module=str(module), names=names) if module != "__future__":
                 used |= dict.fromkeys((*module.split("."), *(each.name for each in names)), module)
@@ -179,6 +179,7 @@ sys.meta_path.insert(0, Changed())
 """
 
 
+@pytest.mark.slow
 def test_the_command_says_so_when_mlx_lm_can_not_even_be_imported(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(CHANGED, encoding="utf-8")
     root = str(Path(__file__).parents[2])

@@ -49,7 +49,7 @@ def directory(tmp_path: Path) -> Path:
 CALLS = {"ours": "from engine.libraries import fill_in; fill_in()\n", "mlx_lm's own": ""}
 
 
-@pytest.mark.wide(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("call", list(CALLS))
 def test_a_tokenizer_that_needs_it_is_loaded_as_ever(directory: Path, call: str) -> None:
     code = LIGHT + CALLS[call] + (

@@ -158,7 +158,7 @@ def test_any_text_is_split_as_mlx_lm_splits_it(name: str, text: str, thinks: boo
 # ---- live, and at the end -----------------------------------------------------------------------
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.sampled_from([*REPLIES, *OWN]), TEXTS, st.integers(0, 10**6))
 def test_live_labels_are_those_of_the_whole_text(name: str, more: str, seed: int) -> None:
     """However the text is cut into tokens: each has the kind of its first character that is no space."""

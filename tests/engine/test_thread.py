@@ -241,6 +241,7 @@ def test_every_end_and_failure_has_the_id_of_its_command_in_the_middle_of_a_run_
     assert ids(ready.do(refused)) == [refused.id, refused.id]
 
 
+@pytest.mark.slow
 def test_where_mlx_cannot_be_imported_every_command_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mlx.core", None)
     engine = Engine()

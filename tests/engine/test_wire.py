@@ -48,7 +48,7 @@ def test_every_command_and_record_can_be_sent() -> None:
 
 @pytest.mark.parametrize("name", CLASSES)
 @given(data=st.data())
-@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
 def test_any_value_of_every_class_comes_back_with_its_id(name: str, data: st.DataObject) -> None:
     message = data.draw(made(CLASSES[name], transient=True))
     sent = wire.encode(message)

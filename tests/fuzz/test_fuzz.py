@@ -25,13 +25,13 @@ def driven(seed: int, keys: int, pty: bool = False, kinds: tuple[str, ...] = KIN
 
 
 @pytest.mark.wide(2)
-@pytest.mark.parametrize("keys", [60, pytest.param(280, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("keys", [30, pytest.param(280, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", sorted(set(KINDS)))
 def test_random_use_ends_nothing(kind: str, keys: int) -> None:
     driven(1, keys, kinds=(kind,))
 
 
-@pytest.mark.wide(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", MODES)
 def test_random_use_of_a_mode_ends_nothing(kind: str) -> None:
     driven(1, 60, kinds=(kind,))
@@ -43,7 +43,7 @@ def test_random_use_of_a_mode_ends_nothing_for_long(kind: str) -> None:
     driven(2, 2000, kinds=(kind,))
 
 
-@pytest.mark.parametrize("keys", [60, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("keys", [30, pytest.param(100, marks=pytest.mark.slow)])
 def test_random_use_on_a_terminal_ends_nothing(keys: int) -> None:
     driven(1, keys, pty=True)
 

@@ -1,4 +1,4 @@
-"""Applications that are painted when a test looks at them, and once when they are left.
+"""Applications that are painted when a test looks at them, or once when they are left.
 
 A terminal is painted up to sixty times a second, several times for one key of a pilot. A test reads the screen by
 itself where it wants to know what stands there, from the same widgets, and nobody reads the rest: a third of what a
@@ -12,15 +12,19 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from weakref import WeakSet
 
 from rich.cells import cell_len
 from textual._compositor import Compositor, CompositorUpdate
 from textual._context import visible_screen_stack
 from textual.app import App
+from textual.dom import DOMNode
 from textual.strip import Strip
 
 _toolkits_update, _toolkits_strips = Compositor.render_update, Compositor.render_strips
 _toolkits_shutdown = App._shutdown
+_seen: WeakSet[DOMNode] = WeakSet()
+"""Screens that a test has looked at."""
 
 
 def _no_update(compositor: Compositor, full: bool = False, **how: Any) -> Any:
@@ -33,17 +37,20 @@ def _no_update(compositor: Compositor, full: bool = False, **how: Any) -> Any:
 def _strips(compositor: Compositor, size: Any = None) -> list[Strip]:
     if compositor.root is not None:  # what lies under a dialog is known where the toolkit paints
         visible_screen_stack.set(compositor.root.app._background_screens)
+        _seen.add(compositor.root)
     return _toolkits_strips(compositor, size)
 
 
 async def _shutdown(app: App[Any]) -> None:
-    if app.is_running and app._exception is None and app._screen_stacks[app._current_mode]:
+    left = app.is_running and app._exception is None and app._screen_stacks[app._current_mode]
+    if left and app.screen not in _seen:  # it can be painted, too, where nobody has looked
         app.screen._compositor.render_strips()
     await _toolkits_shutdown(app)
 
 
 def paint_when_looked_at() -> None:
-    """Have no application of this process painted but where somebody reads its screen, and as it is left."""
+    """Have no application of this process painted but where somebody reads its screen, or as a screen is left that
+    nobody has read."""
     App._shutdown = _shutdown  # type: ignore[method-assign]
     Compositor.render_update = _no_update  # type: ignore[method-assign]
     Compositor.render_strips = _strips  # type: ignore[method-assign]

@@ -125,6 +125,7 @@ def test_the_lines_of_the_first_page_do_what_they_say(story: Session, tmp_path: 
         s.screen()
 
 
+@pytest.mark.slow
 def test_a_direction_is_made_saved_and_steers(tmp_path: Path) -> None:
     pairs = [("Lily was very happy. She smiled and", "Lily was very sad. She cried and")]
     with open("pocket", prompt="Lily felt very", temp=0.0) as s:
@@ -181,6 +182,7 @@ def test_a_run_goes_on_past_a_hundred_tokens_and_ends_with_the_text() -> None:
             assert len(session.run(5)) == 0, "the next story is another one"
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("seen", [1, 5])
 def test_a_loop_that_is_left_leaves_what_was_seen(story: Session, seen: int) -> None:
     whole = alone(STORY, 30, **SAMPLED)
@@ -227,7 +229,7 @@ async def test_async_loops_get_the_same_steps(story: Session) -> None:
 # ---- several sessions --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("moves", [30, pytest.param(500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("moves", [12, pytest.param(500, marks=pytest.mark.slow)])
 def test_sessions_on_one_model_don_t_disturb_each_other(moves: int) -> None:
     """Steps, branches and questions in turns by chance: each session is what it is alone."""
 
@@ -284,7 +286,7 @@ def test_threads_may_share_a_session(story: Session) -> None:
     assert failed == []
 
 
-@pytest.mark.parametrize("count", [20, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [6, pytest.param(1000, marks=pytest.mark.slow)])
 def test_sessions_leave_nothing(count: int) -> None:
     """By hand, at the end of a block, and by the collector; the model stays while one session has it."""
     from engine.memory import resident, trim
@@ -317,6 +319,7 @@ def test_sessions_leave_nothing(count: int) -> None:
 # ---- traces and bad input ----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_trace_opens_where_mlx_is_not(story: Session, tmp_path: Path) -> None:
     story.run(12).wait()
     story.save(tmp_path / "x.trace")

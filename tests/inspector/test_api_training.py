@@ -31,6 +31,7 @@ def test_what_leaves_the_loop_saves_what_was_learned(tmp_path: Path) -> None:
     assert [each.name for each in (tmp_path / "out").iterdir()] == ["step-000002"]
 
 
+@pytest.mark.slow
 def test_two_trainings_and_a_session_are_apart(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text(text())
     alone = [each.loss for each in train(tmp_path / "text.txt", steps=4, **SMALL)]

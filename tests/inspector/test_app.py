@@ -16,6 +16,7 @@ from engine import protocol
 from engine.protocol import Ended
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
+from inspector.driver import ControlFilter
 from inspector.main.dialogs.help import HelpDialog
 from inspector.main.panels.text import TextPanel
 from tests.inspector.quick_clock import run_quickly
@@ -74,6 +75,12 @@ async def test_a_dear_frame_is_followed_by_a_rest_for_the_engine(rig: Rig, monke
         rig.app._tick()
         shown.append(not rig.app.inbox.waiting)
     assert shown == [True, False, True]
+
+
+async def test_every_line_passes_the_filter_of_control_characters_last(rig: Rig) -> None:
+    for _ in range(2):
+        assert isinstance(rig.app.get_line_filters()[-1], ControlFilter)
+        await rig.do("theme")
 
 
 def test_what_there_is_to_say_of_the_flags_is_said_at_the_start():

@@ -175,6 +175,7 @@ def test_an_engine_that_is_given_up_leaves_a_replay(host: Host) -> None:
     assert app.saved is None
 
 
+@pytest.mark.slow
 def test_an_engine_whose_process_dies_leaves_a_replay_and_a_fresh_one_goes_on(tmp_path: Path) -> None:
     link = ProcessLink(PROGRAM)
     processes = []

@@ -177,6 +177,7 @@ def shown(path: Path) -> None:
     replayed(test, path, size=(80, 24))
 
 
+@pytest.mark.slow
 def test_the_trace_itself_is_shown_and_exported(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(b"".join(lines()))

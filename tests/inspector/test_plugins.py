@@ -132,6 +132,7 @@ async def test_a_panel_is_one_more_answer_of_its_tab(rig: Rig) -> None:
     await rig.until(lambda: "Show which tokens were not the model's first choice." in rig.screen_text())
 
 
+@pytest.mark.slow
 @pytest.mark.screen(plugins=True)
 async def test_a_hostile_help_is_text(install: Install, rig: Rig) -> None:
     hostile = "[/b] [@click=app.quit]no[/] <b> & \\ ↵ %s {{ #1"
@@ -349,6 +350,7 @@ async def test_what_is_left_out_is_told_in_a_line_each(install: Install, rig: Ri
 # ---- what fails later ---------------------------------------------------------------------------
 
 
+@pytest.mark.wide(2)
 @pytest.mark.parametrize(
     ("body", "why"),
     [
@@ -467,6 +469,7 @@ def test_a_lesson(install: Install, tmp_path: Path, capsys: pytest.CaptureFixtur
 # ---- the start pays nothing ---------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_start_imports_nothing_of_it() -> None:
     ask = "import sys, inspector.app; print([n for n in ('importlib.metadata', 'inspector.api') if n in sys.modules])"
     done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, timeout=60, check=True)

@@ -76,6 +76,12 @@ def test_heat_is_calm_until_the_first_threshold_and_then_rises() -> None:
     assert surprisal.level(20.0) == 1.0
 
 
+@pytest.mark.parametrize("name", METRICS)
+def test_the_steps_of_a_metric_go_the_way_in_which_it_gets_hotter(name: str) -> None:
+    metric = METRIC[name]
+    assert list(metric.steps) == sorted(metric.steps, reverse=metric.falling)
+
+
 def test_every_metric_reads_prompt_and_steps() -> None:
     timeline = session(3).timeline()
     assert METRICS == ("off", "probability", "surprisal", "entropy", "rank", "segment", "inside")

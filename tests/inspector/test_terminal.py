@@ -59,7 +59,7 @@ def plain(terminal: Terminal) -> str:
     return re.sub(r"\x1b\[[?<>=]?[0-9;]*[a-zA-Z]", "", seen).strip()
 
 
-@pytest.mark.wide(2)
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGQUIT", "SIGINT"])
 @pytest.mark.parametrize("shown", ["\x1b[?1049h", "DECODE"])
 def test_a_signal_ends_the_screen_and_restores_the_terminal(opened, name: str, shown: str) -> None:
@@ -82,6 +82,7 @@ def test_a_session_that_a_signal_ended_is_saved(opened, tmp_path: Path) -> None:
     assert saved.stat().st_size > 1000
 
 
+@pytest.mark.slow
 def test_bytes_that_are_no_text_are_dropped(opened) -> None:
     terminal = opened()
     terminal.until("DECODE")
@@ -92,7 +93,7 @@ def test_bytes_that_are_no_text_are_dropped(opened) -> None:
     assert re.fullmatch(r"Session saved: \S+\.jsonl\s+Continue it: inspector --resume \S+", plain(terminal))
 
 
-@pytest.mark.wide(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("ignored", ["", "trap '' HUP; "])
 def test_a_terminal_that_is_closed_ends_the_program(opened, ignored: str) -> None:
     terminal = opened("sh", "-c", f"{ignored}exec {sys.executable} -m inspector")
@@ -117,6 +118,7 @@ def test_a_process_that_is_continued_loses_no_key(opened) -> None:
     assert restored(terminal)
 
 
+@pytest.mark.slow
 def test_a_process_that_is_continued_while_it_ends_leaves_the_terminal_restored(opened) -> None:
     terminal = opened()
     terminal.until("DECODE")

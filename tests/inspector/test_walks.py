@@ -72,6 +72,10 @@ EACH_SIZE = pytest.mark.parametrize(
 )
 
 
+QUICK = {"The first minute", "Why this token, and what did the model look at?"}
+"""Walks of the quick suite; the others are gone by the same code, each for one to two seconds."""
+
+
 class Walker:
     """Somebody who follows the page.
 
@@ -141,8 +145,7 @@ async def walking(size: tuple[int, int]) -> AsyncIterator[Walker]:
 
 @EACH_SIZE
 @pytest.mark.parametrize("title", [
-    pytest.param(each, marks=pytest.mark.slow if "cache" in each or "second model" in each else ())
-    for each in WALKS if each != HEAD_OFF
+    pytest.param(each, marks=() if each in QUICK else pytest.mark.slow) for each in WALKS if each != HEAD_OFF
 ])  # fmt: skip
 async def test_what_a_walk_says_is_seen(title: str, size: tuple[int, int]) -> None:
     async with walking(size) as walker:
@@ -150,6 +153,7 @@ async def test_what_a_walk_says_is_seen(title: str, size: tuple[int, int]) -> No
             await walker.follow(line)
 
 
+@pytest.mark.slow
 @EACH_SIZE
 async def test_the_exported_page_names_the_head_that_was_off(
     size: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -172,6 +176,7 @@ async def test_the_exported_page_names_the_head_that_was_off(
     assert [named[1] in each for each in titles].count(True) == 1, "its branch, and no other one"
 
 
+@pytest.mark.slow
 @EACH_SIZE
 @pytest.mark.lesson(recorded=True)
 async def test_the_cards_are_played_from_the_recording_too(

@@ -87,8 +87,9 @@ class Lane:
         self.tree, self.node_reader = shared.tree, shared.node_reader
         self._pending = shared.pending
         self.opened, self.settings, self.node = opened, settings, node
-        self.begin, self.limit = node, limit
-        self._position: Position | None = None
+        self.number, self.begin, self.limit = opened.lane, node, limit
+        self.position: Position
+        """The logits after its last token, and what is drawn from them; there once its prompt is read."""
         self.taken: list[LaneToken] = []
         """Its decoded tokens."""
         self.choices: list[Distribution] = []
@@ -96,11 +97,6 @@ class Lane:
         self.roundings: list[float] | None = None
         """The change that rounding may make to the logits of each of these, where it runs alone."""
         self.ended: LaneEnded | None = None
-
-    @property
-    def number(self) -> int:
-        """Of the lane."""
-        return self.opened.lane
 
     @property
     def prompt(self) -> Sequence[int]:
@@ -115,12 +111,6 @@ class Lane:
         lane = Lane(shared, self.opened, self.settings, node, self.limit)
         lane.roundings = []
         return lane
-
-    @property
-    def position(self) -> Position:
-        """The logits after its last token, and what is drawn from them."""
-        assert self._position is not None
-        return self._position
 
     def sample(self, row: Row, logprobs: Row, greedy: Sampled | None) -> NodeLogits:
         """Sample from the logits after its last token, given their log-softmax and what `most_probable` gave for them.
@@ -137,7 +127,7 @@ class Lane:
         self.choices.append(position.next)
         if self.roundings is not None:
             self.roundings.append(rounding_of(position.node_logits.row, self.facts.dtype))
-        self._position = position
+        self.position = position
 
     def full(self, ms: float) -> LaneEnded | None:
         """The end of a lane whose prompt fills the context window."""
@@ -216,7 +206,7 @@ def _read(lanes: Sequence[Lane], rows: Rows) -> list[Position]:
         for lane, row, each, found in zip(lanes, rows, logprobs, best, strict=True)
     ]
     counts = [min(LANE_CANDIDATES, lane.settings.candidates) for lane in lanes]
-    reads = lanes[0].node_reader.row_reader.read(rows, logprobs, max(counts))
+    reads = lanes[0].node_reader.row_reader.read_block(rows, logprobs, max(counts))
     return [
         lane.node_reader.position(each, count, found)
         for lane, each, count, found in zip(lanes, logits, counts, reads, strict=True)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from enum import Enum
 from itertools import accumulate
+from operator import attrgetter
 
 from rich.cells import cell_len
 from rich.segment import Segment
@@ -159,26 +160,6 @@ def is_untouched(distribution: Distribution) -> bool:
     return abs(distribution.others_prob - distribution.others_sampler_prob) < NOISE
 
 
-def fitting_rows(top: int, pinned: Sequence[int], cells: Sequence[int], room: int) -> set[int]:
-    """The candidates that are shown: those that always are, then as many as fit from `top` on.
-
-    Args:
-        top: Index of a candidate.
-        pinned: Indices, the most important first; the first of them is shown whether it fits or not.
-        cells: Rows that each candidate takes.
-        room: Rows.
-    """
-    shown = {pinned[0]}
-    left = room - cells[pinned[0]]
-    for index in (*pinned[1:], *range(top, len(cells))):
-        if index not in shown:
-            if cells[index] > left:
-                break
-            shown.add(index)
-            left -= cells[index]
-    return shown
-
-
 def rows_of(timeline: Timeline) -> tuple[Candidate, ...]:
     """The candidates of the selected slot, and its own token where that is not among them.
 
@@ -244,6 +225,9 @@ def draw_line(
         distribution: What was, or will be, drawn from; None in the prompt.
         width: Cells available.
         inks: Named styles: `muted`, `accent`, `strong`, `faint`, `data`.
+
+    Returns:
+        The row, with room for the marks at its beginning; an empty one where the probabilities are to be predicted.
     """
     muted, lead = inks["muted"], Segment(" " * MARK, inks["muted"])
     if distribution is None:
@@ -279,9 +263,10 @@ def _scale(
     """The distribution laid end to end, best first: where each share ends, and, unless that is concealed, where the
     draw fell."""
     chars = [_OTHER] * cells
-    shares = sorted((c.sampler_prob for c in distribution.candidates if c.sampler_prob > 0), reverse=True)
+    shares = sorted(map(attrgetter("sampler_prob"), distribution.candidates), reverse=True)
     for edge in accumulate(shares):
-        if (at := int(edge * cells)) < cells:
+        at = int(edge * cells)
+        if edge > 0 and at < cells:
             chars[at] = _EDGE
     low, high = int((distribution.draw_from or 0.0) * cells), int((distribution.draw_to or 0.0) * cells)
     taken = range(0) if concealed else range(low, max(low + 1, high))
@@ -316,10 +301,6 @@ class CandidatesPanel(Canvas, can_focus=True):
 
     class CandidateHighlighted(Message):
         """Another row was highlighted."""
-
-        def __init__(self, index: int) -> None:
-            self.index = index
-            super().__init__()
 
     def __init__(self, *, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(name=name, id=id, classes=classes)
@@ -375,7 +356,7 @@ class CandidatesPanel(Canvas, can_focus=True):
         if index != self.highlighted and 0 <= index < len(self._rows):
             self.highlighted = index
             self.post_message(
-                self.CandidateHighlighted(index)
+                self.CandidateHighlighted()
             )  # the main screen shows it, and the status, at once
 
     # ---- events -----------------------------------------------------------------------------
@@ -428,13 +409,15 @@ class CandidatesPanel(Canvas, can_focus=True):
             for each in self._rows:
                 longest = max(longest, cell_len(token_label(each.text, each.raw)))
             fit = columns(width, sampler, longest)
-        rows = [self._head(fit, untouched, timeline), *self._candidates(kind, fit, width, timeline)]
+        head = self._head(fit, untouched, timeline.tried is not None, distribution)
+        rows = [head, *self._candidates(kind, fit, width, timeline)]
         if len(rows) < height:
             rows.append([] if concealed else self._others(fit, distribution, timeline))
         if len(rows) < height:
             rows += [[]] * min(1, height - len(rows) - 1)
-            muted, accent, strong, faint = map(self.ink, ("muted", "accent", "strong", "faint"))
-            inks = {"muted": muted, "accent": accent, "strong": strong, "faint": faint, "data": self.data()}
+            inks = {"data": self.data()}
+            for name in ("muted", "accent", "strong", "faint"):
+                inks[name] = self.ink(name)
             rows.append(draw_line(timeline, distribution, width, inks))
         if len(rows) < height and distribution is not None and not timeline.conceals(*_CONCEALS):
             rows.append(self._stages(distribution))
@@ -457,10 +440,17 @@ class CandidatesPanel(Canvas, can_focus=True):
         pinned = tuple(dict.fromkeys((self.highlighted, *standing, 0)))
         room = min(max(height - 3, sum(map(cells.__getitem__, pinned))), max(1, height - 1))
         self._top = min(self._top, self.highlighted)
-        while not (shown := fitting_rows(self._top, pinned, cells, room)).issuperset(
-            range(self._top, self.highlighted)
-        ):
-            self._top += 1
+        while True:
+            shown, left = {self.highlighted}, room - cells[self.highlighted]
+            for index in (*pinned, *range(self._top, len(cells))):
+                if index not in shown:
+                    if cells[index] > left:
+                        break
+                    shown.add(index)
+                    left -= cells[index]
+            if shown.issuperset(range(self._top, self.highlighted)):
+                break
+            self._top += 1  # else the highlighted one has no room after those before it
         for index in sorted(shown):
             self._places += [index] * cells[index]
         del self._places[room:]
@@ -491,17 +481,17 @@ class CandidatesPanel(Canvas, can_focus=True):
             rows.append(row)
         return rows
 
-    def _head(self, fit: CandidateColumns, untouched: bool, timeline: Timeline) -> Row:
+    def _head(
+        self, fit: CandidateColumns, untouched: bool, tried: bool, distribution: Distribution | None
+    ) -> Row:
         long, short = "token, and its greedy continuation", "token, greedy after it"
         token = (long if len(long) <= fit.token else short) if fit.joint else "token"
         room, muted = fit.bar + PERCENT, self.ink("muted")
-        tried = timeline.tried
-        distribution = tried or timeline.distribution
         model = (BOTH if len(BOTH) < room else EITHER) if untouched else "model"
         model = "server" if distribution is not None and distribution.listed else model
         row = [Segment(" " * MARK + pad(token, fit.token + 1) + pad(model, room, right=True), muted)]
         if fit.sampler:
-            after, ink = ("tried", self.ink("accent")) if tried is not None else ("sampler", muted)
+            after, ink = ("tried", self.ink("accent")) if tried else ("sampler", muted)
             row.append(Segment(pad(after, fit.bar + SAMPLER, right=True), ink))
         for there, name, cells in ((fit.rank, "rank", RANK), (fit.id, "id", ID), (fit.joint, "joint", JOINT)):
             row += [Segment(pad(name, cells, right=True), muted)] * there

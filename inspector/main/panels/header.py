@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.segment import Segment
 
 from engine.protocol import ModelFacts
@@ -35,8 +37,9 @@ class HeaderLine(Canvas):
 
     settings = Settings()
     away = ""
-    _kept: tuple[ModelFacts | None, Settings, list[Row], list[Row]] | None = None
-    """The versions of the first part and of the last, and what they were made of."""
+    _ends_of: tuple[object, ...] = ()
+    _ends: tuple[Sequence[Row], Sequence[Row]] = (), ()
+    """The versions of the first part and of the last, which no step changes, and what they were made of."""
 
     def show(self, timeline: Timeline, settings: Settings | None = None, away: str = "") -> None:
         """Show the timeline and the settings as they are now.
@@ -52,25 +55,24 @@ class HeaderLine(Canvas):
     def reads(self, timeline: Timeline) -> tuple[object, ...]:
         return *timeline.place, self.settings, self.away
 
-    def notify_style_update(self) -> None:
-        super().notify_style_update()
-        self._kept = None
-
     def draw(self, width: int, height: int) -> list[Row]:
         timeline, settings = self.timeline, self.settings
         if timeline is None:
             return []
         facts = timeline.facts
-        if self._kept is None or self._kept[:2] != (facts, settings):
-            self._kept = facts, settings, self._model(facts), self._sampling(facts)
+        ends_of = facts, settings, self.ink("strong"), self.ink("muted")
+        if ends_of != self._ends_of:
+            self._ends_of = ends_of
+            self._ends = self._model(facts), self._sampling(facts)
+        model, sampling = self._ends
         stepping = timeline.phase in (Phase.READY, Phase.RUNNING) and not self.away
         parts = [
-            [*self._kept[2]],  # shortened below
+            [*model],  # a version goes where there is no room
             self._steps(timeline) if stepping else self._phase(timeline),
             self._under(timeline) if timeline.under else [],
             self._grammar(timeline) if settings.grammar is not None else [],
             self._window(timeline),
-            [*self._kept[3]],
+            [*sampling],
         ]
         row = self._joined(parts)
         for part in _GIVING_WAY:

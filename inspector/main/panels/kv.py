@@ -421,7 +421,7 @@ class KVPanel(Canvas, can_focus=True):
         groups: list[Row] = []
         plain = len(kv.groups) == 1 and kv.groups[0].kind == "plain"
         if len(kv.groups) > room:
-            groups = [self._kinds(kv)][:room]
+            groups = [self._kinds(kv)] if room else []
         elif not plain or height - 2 - len(bill) >= _MOST_CHART:
             groups = [self._group(group, width) for group in kv.groups]
         kept = [self._kept(kv, width)] if kv.kept_bytes and len(groups) < room else []

@@ -172,8 +172,8 @@ class StepMs(Series):
         ms, place = step.ms.total, len(self.values)
         self.values.append(ms)
         if len(self.slowest) < MOST or ms > self.values[self.slowest[-1]]:
-            insort(self.slowest, place, key=lambda place: -self.values[place])
-            del self.slowest[MOST:]
+            slowest = sorted([*self.slowest, place], key=self.values.__getitem__, reverse=True)
+            self.slowest = slowest[:MOST]
         if step.ms.cold:
             self._cold.append(ms)
         else:

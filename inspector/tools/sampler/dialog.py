@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from itertools import zip_longest
 from typing import Any, ClassVar
 
 from textual import events, on
@@ -25,6 +26,8 @@ from inspector.widgets.fields import Choice, SafeInput, escaped, unescaped
 
 GREEDY = "Temperature 0 is greedy: top-p, min-p, top-k, XTC and seed change nothing until it is above 0."
 AS_SET = "as set"
+IN_TITLE = {"token": "walk", "difference": "next difference"}
+"""What the title calls the keys that look elsewhere, by their word in the line of keys."""
 PRESETS_HELP = "← → goes through the presets; delete removes one of your own"
 SAVE_HELP = "⏎ keeps the values under this name, for every model"
 
@@ -39,22 +42,13 @@ class PresetChoice(Choice):
         Binding("down", "app.focus_next", "Field below", show=False),
     ]
 
-    def relabel(self, labels: Iterable[str], chosen: int) -> None:
+    def relabel(self, labels: tuple[str, ...], chosen: int) -> None:
         """Show other labels, without a message to the dialog."""
-        if (shown := tuple(labels)) != self.labels:
-            self.labels = shown
+        if labels != self.labels:
+            self.labels = labels
             self.refresh(layout=True)
         self.set_reactive(Choice.chosen, chosen)
         self.refresh()
-
-
-def in_lines(fields: Sequence[Field]) -> Iterator[tuple[Field, bool]]:
-    """Fields, and whether each takes a whole line: as one does after which none comes that takes the other half."""
-    left_half = True
-    for place, field in enumerate(fields):
-        wide = field.wide or (left_half and any(each.wide for each in fields[place + 1 : place + 2]))
-        yield field, wide
-        left_half = wide or not left_half
 
 
 class FieldBox(Container):
@@ -64,27 +58,27 @@ class FieldBox(Container):
 
     Args:
         field: The setting.
-        text: The initial value of the line.
         wide: Whether it takes a whole line of the dialog.
     """
 
-    def __init__(self, field: Field, text: str, wide: bool) -> None:
+    def __init__(self, field: Field, wide: bool) -> None:
+        self.field = field
+        self.line = SafeInput(id=f"field-{field.name}")
+        self.fault: Remark | None = None
+        """What is, or was, wrong with it."""
         super().__init__(
             Label(field.label, classes="field-label", markup=False),
-            SafeInput(text, id=f"field-{field.name}"),
+            self.line,
             id=f"box-{field.name}",
             classes="field-box" + (" -wide-field" if wide else ""),
         )
-        self._field = field
-        self._fault: Remark | None = None
 
     def blame(self, fault: str) -> None:
         """Show what is wrong under the line, in printable text; an empty one where nothing is."""
-        if self._fault is None and fault:
-            self._fault = Remark(id=f"remark-{self._field.name}")
-            self.mount(self._fault)
-        if self._fault is not None:
-            self._fault.say(fault, wrong=bool(fault))
+        if self.fault is None:
+            self.fault = Remark(id=f"remark-{self.field.name}")
+            self.mount(self.fault)
+        self.fault.say(fault, wrong=bool(fault))
 
 
 class SamplingDialog(Dialog[Settings]):
@@ -95,7 +89,7 @@ class SamplingDialog(Dialog[Settings]):
         vocabulary: The model's, where it is known: ids must stay below it.
         presets: All presets; None reads them.
         attempt: Is given the settings as they are typed, when they are right.
-        look: Is given what to look at meanwhile: `walk`, `differing` with -1 or 1, or `recall`.
+        look: Is given what to look at meanwhile: `walk`, `differing` with -1 or 1, or `recall`; returns `at` anew.
         at: Number of the older step from which they will be applied, None at the tip.
         above: Rows of a narrator's card, which says what to set: where there is room, the dialog leaves it in sight.
         first: Name of the field to begin with; empty for the first one.
@@ -115,8 +109,8 @@ class SamplingDialog(Dialog[Settings]):
         vocabulary: int | None = None,
         presets: Presets | None = None,
         attempt: Callable[[Settings], None] = lambda _: None,
-        look: Callable[[str, int], None] = lambda _, __: None,
-        at: Callable[[], int | None] = lambda: None,
+        look: Callable[[str, int], int | None] = lambda _, __: None,
+        at: int | None = None,
         above: int = 0,
         first: str = "",
     ) -> None:
@@ -130,17 +124,26 @@ class SamplingDialog(Dialog[Settings]):
         """Preset that a second `delete` takes away."""
         self._about = ""
         """What the frame says of the field."""
+        self._boxes: dict[str, FieldBox] = {}
+        """By the name of the setting."""
+        self._filled: dict[str, tuple[str, Any]] = {}
+        """What each line was filled with, and the value that this is the text of."""
 
     def body(self) -> Iterable[Widget]:
         with HorizontalGroup(classes="preset-row"):
             yield Label("preset", classes="field-label", markup=False)
-            yield PresetChoice(self._labels(), id="presets")
+            yield PresetChoice((), id="presets")
         yield Remark("", id="preset-remark")
         for title in GROUPS:
             yield Label(title, classes="group-label", markup=False)
             with Container(classes="field-grid"):
-                for field, wide in in_lines(grouped(FIELDS, title)):
-                    yield FieldBox(field, self._text(field, self.settings), wide)
+                fields, left_half = grouped(FIELDS, title), True
+                for field, after in zip_longest(fields, fields[1:]):
+                    # one takes a whole line, too, where none comes that takes the other half
+                    wide = field.wide or (left_half and after is not None and after.wide)
+                    self._boxes[field.name] = FieldBox(field, wide)
+                    yield self._boxes[field.name]
+                    left_half = wide or not left_half
         yield Remark(GREEDY, id="greedy")
         with HorizontalGroup(classes="preset-row"):
             yield Label("save as preset", classes="field-label", markup=False)
@@ -149,51 +152,41 @@ class SamplingDialog(Dialog[Settings]):
     def begin(self) -> None:
         """Begin in the field that was asked for."""
         super().begin()
-        box, keys = self.query_one("#dialog"), {hint.word: hint.keys for hint in self.hints()}
-        title = f"{self.HEADING} · {keys['token']} walk · {keys['difference']} next difference"
+        box, title = self.query_one("#dialog"), self.HEADING
+        for hint in self.hints():
+            if hint.word in IN_TITLE:
+                title += f" · {hint.keys} {IN_TITLE[hint.word]}"
         box.border_title = Content(title)
-        box.styles.margin = (0, 0, self._free, 0)
+        # rows below it: for the lines of status and keys, and for a narrator's card where there is room
+        whole = self.has_class("-short") or self.has_class("-narrow")
+        free = 2 + self._above if self.has_class("-wide") else 2 if self._above and not whole else 0
+        box.styles.margin = (0, 0, free, 0)
         self._explain(self._field)  # before the focus, which comes after the first paint
-        self.set_focus(self.query_one(f"#field-{self._field}", SafeInput))
+        self.set_focus(self._boxes[self._field].line)
         self.query_one("#preset-name", SafeInput).clear()
         self._say(" ".join(self.presets.problems), wrong=True)
         self._relabel()
         self._fill(self.settings)
         self.entitle()
 
-    @property
-    def _free(self) -> int:
-        """Rows below it: for the lines of status and keys, and for a narrator's card where there is room."""
-        if self.has_class("-wide"):
-            return 2 + self._above
-        whole = self.has_class("-short") or self.has_class("-narrow")
-        return 2 if self._above and not whole else 0
-
     def entitle(self) -> None:
         """Show where the settings will be applied."""
-        at = self._at()
-        where = "Apply" if at is None else f"Apply from step {at}"
+        where = "Apply" if self._at is None else f"Apply from step {self._at}"
         self.query_one("#apply", ActionButton).name_it(where)
 
     # ---- fields -----------------------------------------------------------------------------
-
-    def _text(self, field: Field, settings: Settings) -> str:
-        text = field.format(getattr(settings, field.name))
-        return escaped(text) if field.kind == "texts" else text
-
-    def _help(self, field: Field) -> str:
-        if field.kind != "texts":
-            return field.help
-        more = len(getattr(self.settings, field.name)) - 1
-        return field.help + "; \\n is a newline" + (f"; {more} more are kept" if more > 0 else "")
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
         """Explain the field in the frame: there is room for one sentence, and it is that one that is wanted."""
         self._explain((event.widget.id or "").removeprefix("field-"))
 
     def _explain(self, name: str) -> None:
-        helps = {"presets": PRESETS_HELP, "preset-name": SAVE_HELP}
-        about = self._help(BY_NAME[name]) if name in BY_NAME else helps.get(name, "")
+        about = {"presets": PRESETS_HELP, "preset-name": SAVE_HELP}.get(name, "")
+        if (field := BY_NAME.get(name)) is not None:
+            about = field.help
+            if field.kind == "texts":
+                more = len(getattr(self.settings, name)) - 1
+                about += "; \\n is a newline" + (f"; {more} more are kept" if more > 0 else "")
         if about != self._about:  # else the whole form would be painted again
             self._about = about
             self.query_one("#dialog").border_subtitle = Content(visible(about))
@@ -213,50 +206,42 @@ class SamplingDialog(Dialog[Settings]):
         Returns:
             The settings in the fields, None while any of them is wrong.
         """
-        values = {field.name: self._value(field) for field in FIELDS}
-        settings = None if None in values.values() else self._together(values)
+        values: dict[str, Any] = {}
+        faults: dict[str, str] = {}
+        for name, box in self._boxes.items():
+            text, values[name] = self._filled[name]
+            if box.line.value != text:  # somebody typed
+                try:
+                    values[name] = self._parsed(box.field, box.line.value)
+                except SettingsError as error:
+                    values[name], faults[name] = None, visible(str(error))
+        settings = None
+        if not faults:
+            try:  # whether they go with each other and with the model
+                settings = check(replace(self.settings, **values), self.vocabulary)
+            except SettingsError as error:
+                faults[error.field] = visible(str(error))
+        for name, box in self._boxes.items():
+            if name in faults or box.fault is not None:
+                box.blame(faults.get(name, ""))
         self.query_one("#apply", Button).disabled = settings is None
         self.query_one("#greedy", Remark).set_class(values["temp"] == 0, "-told")
         if settings is not None:
             self._attempt(settings)
         return settings
 
-    def _value(self, field: Field) -> Any:
-        box = self.query_one(f"#box-{field.name}", FieldBox)
-        try:
-            value = self._parsed(field, self.query_one(f"#field-{field.name}", SafeInput).value)
-        except SettingsError as error:
-            box.blame(visible(str(error)))
-            return None
-        box.blame("")
-        return value
-
     def _parsed(self, field: Field, typed: str) -> Any:
-        value = field.parse(unescaped(typed) if field.kind == "texts" else typed)
-        return value + getattr(self.settings, field.name)[1:] if field.kind == "texts" else value
-
-    def _together(self, values: dict[str, Any]) -> Settings | None:
-        """The settings, where they go with each other and with the model."""
-        try:
-            return check(replace(self.settings, **values), self.vocabulary)
-        except SettingsError as error:
-            self.query_one(f"#box-{error.field}", FieldBox).blame(visible(str(error)))
-            return None
+        if field.kind != "texts":
+            return field.parse(typed)
+        return field.parse(unescaped(typed)) + getattr(self.settings, field.name)[1:]
 
     # ---- presets ----------------------------------------------------------------------------
 
-    def _labels(self) -> tuple[str, ...]:
-        return (AS_SET, *(visible(name) for name in self.presets.names))
-
-    def _matching(self, settings: Settings) -> int:
-        """Place of the preset that is just this, of `as set` where none is."""
-        names = self.presets.names
-        return next(
-            (n for n, name in enumerate(names, 1) if self.presets.apply(name, settings) == settings), 0
-        )
-
     def _relabel(self) -> None:
-        self.query_one("#presets", PresetChoice).relabel(self._labels(), self._matching(self._typed))
+        """Show the presets there are, and the one that is just what was typed; `as set` where none is."""
+        chosen = ("", *self.presets.names).index(self.presets.matching(self._typed))
+        labels = (AS_SET, *map(visible, self.presets.names))
+        self.query_one("#presets", PresetChoice).relabel(labels, chosen)
 
     def _chosen(self) -> str:
         """Name of the preset that is chosen, empty for none."""
@@ -272,8 +257,13 @@ class SamplingDialog(Dialog[Settings]):
 
     def _fill(self, settings: Settings) -> None:
         with self.prevent(Input.Changed):
-            for field in FIELDS:
-                self.query_one(f"#field-{field.name}", SafeInput).value = self._text(field, settings)
+            for name, box in self._boxes.items():
+                value = getattr(settings, name)
+                text = box.field.format(value)
+                if box.field.kind == "texts":  # only the first of them has a line
+                    text, value = escaped(text), value[:1] + getattr(self.settings, name)[1:]
+                box.line.value = text
+                self._filled[name] = text, value
         self.read()
 
     def _say(self, text: str, wrong: bool = False) -> None:
@@ -318,7 +308,7 @@ class SamplingDialog(Dialog[Settings]):
 
     def look(self, what: str, by: int) -> None:
         """Look at another token meanwhile, or have dropped logits computed again."""
-        self._look(what, by)
+        self._at = self._look(what, by)
         self.entitle()
 
     def apply(self) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
+from operator import attrgetter
 
 from rich.cells import cell_len
 from rich.segment import Segment
@@ -12,7 +13,7 @@ from textual import events
 from textual.content import Content
 
 from engine.frozen import frozen
-from engine.protocol import Candidate, Distribution, Explained
+from engine.protocol import Candidate, Distribution, Explained, Failure
 from engine.settings import BY_NAME, STAGES, Settings, differences
 from inspector import scales
 from inspector.display import pad, token_label, truncate_words, visible
@@ -21,7 +22,7 @@ from inspector.main.looked import model_prefix
 from inspector.main.panels.header import settings_words
 from inspector.main.tool import CandidateChosen, CandidateClicked
 from inspector.state.lockstep import LockstepSoFar
-from inspector.state.timeline import Phase, StageExplanation, Timeline, other
+from inspector.state.timeline import Phase, Timeline
 from inspector.tools.sampler.reason import PENALTIES, Reason, label_of, penalised, xtc
 from inspector.widgets.actions import pressing
 from inspector.widgets.canvas import Canvas, Row, centred, why_empty, wrapped
@@ -39,6 +40,7 @@ _STRIP_FROM = 9
 """Rows from which the settings have one while nothing is turned."""
 _LEAST_ROWS = 4
 """Rows that the table has at least."""
+_ID = attrgetter("id")
 ADVICE = "{recall} computes them again."
 LISTED = (
     "A server sent this token: how its sampler took it isn't known.",
@@ -57,24 +59,25 @@ class SamplerView:
 
     distribution: Distribution
     """That was, or would be, drawn from."""
-    now: Distribution | None
-    """The present one, where other settings are tried."""
-    explanation: StageExplanation | None
-    settings: Settings | None
     taken: int | None
     """Token id at the slot."""
+    settings: Settings | None
+    """That the stages ran with, None where they are not known."""
+    explained: Explained | None = None
+    """The explanation of the engine, None where there is none."""
+    failure: Failure | None = None
+    """Why there is none."""
+    now: Distribution | None = None
+    """The present one, where other settings are tried."""
 
-    @property
-    def explained(self) -> Explained | None:
-        """The explanation of the engine, None where there is none."""
-        return self.explanation.explained if self.explanation else None
-
-    @property
     def earlier(self) -> dict[int, tuple[int, ...]]:
-        """Earlier positions of each candidate, as far back as the penalties look."""
-        if self.explained is None:
-            return {}
-        return dict(zip((c.id for c in self.explained.next.candidates), self.explained.earlier, strict=True))
+        """By candidate, the earlier positions that penalties hold against it; empty where none is on."""
+        for stage in self.distribution.stages:
+            if stage.name in PENALTIES and self.explained is not None:
+                return dict(
+                    zip(map(_ID, self.explained.next.candidates), self.explained.earlier, strict=True)
+                )
+        return {}
 
 
 @frozen
@@ -86,27 +89,6 @@ class OfSecond:
     explained: Explained | None
     why: str
     """Why there is no explanation, as a sentence; not yet printable."""
-
-
-def view_of(timeline: Timeline, used: Settings | None = None) -> SamplerView | None:
-    """The view of the selected slot; None in the prompt and before it.
-
-    Args:
-        timeline: What is known.
-        used: The settings that the slot was, or will be, picked with.
-    """
-    shown, explanation = timeline.distribution, timeline.explanation()
-    if shown is None:
-        return None
-    explained = explanation.explained if explanation else None
-    changed = timeline.trial is not None and timeline.trial.settings != used
-    if timeline.trial is not None and changed and explained is not None:
-        return SamplerView(explained.next, shown, explanation, timeline.trial.settings, timeline.taken)
-    if changed:
-        explanation = None
-    return SamplerView(
-        shown, None, explanation, explanation.settings if explanation else used, timeline.taken
-    )
 
 
 # ---- the settings strip -------------------------------------------------------------------------
@@ -230,17 +212,28 @@ def columns(
         now: The present distribution, where `distribution` is only tried.
     """
     candidates = distribution.candidates
+    values: dict[int, float] = {}
+    if explained is not None:
+        values.update(zip(map(_ID, explained.next.candidates), explained.logits, strict=True))
+    logits, model, final = [], [], []
+    for candidate in candidates:
+        value = values.get(candidate.id)
+        logits.append(UNKNOWN if value is None else f"{value:.2f}")
+        model.append(_number(candidate.prob))
+        final.append(_number(candidate.sampler_prob) if candidate.cut_by in (None, "greedy") else "")
     vocabulary = distribution.others + len(candidates)
     table = [
-        TableColumn(LOGIT, "logit", "", None, 0.0, _logits(explained, candidates)),
-        TableColumn(MODEL, "model %", "", vocabulary, 0.0, tuple(_number(c.prob) for c in candidates)),
+        TableColumn(LOGIT, "logit", "", None, 0.0, tuple(logits)),
+        TableColumn(MODEL, "model %", "", vocabulary, 0.0, tuple(model)),
+        *_stages(distribution, explained, settings),
     ]
-    table += _stages(distribution, explained, settings)
     if now is not None:
         finals = {candidate.id: candidate.sampler_prob for candidate in now.candidates}
         cells = tuple(_number(finals[c.id]) if c.id in finals else UNKNOWN for c in candidates)
         table.append(TableColumn(NOW, "now %", "", None, 0.0, cells))
-    return (*table, _final(distribution))
+    drawable = distribution.stages[-1].kept if distribution.stages else None
+    head = "taken %" if distribution.draw is None else "final %"
+    return (*table, TableColumn(FINAL, head, "", drawable, 0.0, tuple(final)))
 
 
 def _number(share: float) -> str:
@@ -248,26 +241,16 @@ def _number(share: float) -> str:
     return scales.percent(share).removesuffix(" %")
 
 
-def _logits(explained: Explained | None, candidates: Sequence[Candidate]) -> tuple[str, ...]:
-    if explained is None:
-        return (UNKNOWN,) * len(candidates)
-    logits = dict(zip((c.id for c in explained.next.candidates), explained.logits, strict=True))
-    return tuple(_logit(logits.get(c.id)) for c in candidates)
-
-
-def _logit(value: float | None) -> str:
-    return UNKNOWN if value is None else f"{value:.2f}"
-
-
 def _stages(
     distribution: Distribution, explained: Explained | None, settings: Settings | None
 ) -> list[TableColumn]:
-    names = [stage.name for stage in distribution.stages]
+    ran: list[str] = []
     stages = []
-    for place, stage in enumerate(distribution.stages):
+    for stage in distribution.stages:
+        ran.append(stage.name)
         if stage.name == "greedy":
             continue
-        percent, cells = _values(stage.name, distribution.candidates, names[: place + 1], explained)
+        percent, cells = _values(stage.name, distribution.candidates, ran, explained)
         known = STAGES.get(stage.name)
         head = (known.head if known and known.head else stage.name) + (" %" if percent else "")
         stages.append(
@@ -286,11 +269,11 @@ def _values(
     if explained is None or stage is None:
         return name not in PENALTIES, tuple("" if c.cut_by in ran else UNKNOWN for c in candidates)
     percent = stage.unit == "prob"
-    values = dict(zip((c.id for c in explained.next.candidates), stage.values, strict=True))
+    values = dict(zip(map(_ID, explained.next.candidates), stage.values, strict=True))
     cells = []
     for candidate in candidates:
         value = values.get(candidate.id)
-        known = UNKNOWN if value is None else _number(value) if percent else _logit(value)
+        known = UNKNOWN if value is None else _number(value) if percent else f"{value:.2f}"
         cells.append("" if candidate.cut_by in ran else known)
     return percent, tuple(cells)
 
@@ -303,20 +286,13 @@ def _setting(name: str, settings: Settings | None) -> str:
     return stage.shown(settings) if stage.shown is not None else f"{getattr(settings, stage.setting):g}"
 
 
-def _final(distribution: Distribution) -> TableColumn:
-    drawable = distribution.stages[-1].kept if distribution.stages else None
-    greedy = distribution.draw is None
-    cells = tuple(
-        "" if c.cut_by not in (None, "greedy") else _number(c.sampler_prob) for c in distribution.candidates
-    )
-    return TableColumn(FINAL, "taken %" if greedy else "final %", "", drawable, 0.0, cells)
-
-
 def fitting(columns: Sequence[TableColumn], room: int) -> tuple[tuple[TableColumn, ...], int]:
     """The columns that fit into `room` cells, and how many stages are left out.
 
     The raw logits go first, then stages that left every number as it was, then those in the middle.
     """
+    if len(columns) * CELLS <= room:
+        return tuple(columns), 0
     kept = list(columns)
     for column in _dispensable(columns):
         if len(kept) * CELLS <= room:
@@ -390,13 +366,23 @@ class SamplerPanel(Canvas, can_focus=True):
 
     def _view(self) -> SamplerView | None:
         """The contents: of the session's model, or of the second one; None while there are none."""
-        timeline, second = self.timeline, self._second
-        if timeline is None or second is None:
-            return view_of(timeline, self._used) if timeline else None
-        if (explained := second.explained) is None:
+        timeline, second, used = self.timeline, self._second, self._used
+        if timeline is None:
             return None
-        told = StageExplanation(explained.next, self._used, explained, None)
-        return SamplerView(explained.next, None, told, self._used, timeline.taken)
+        if second is not None:
+            if (explained := second.explained) is None:
+                return None
+            return SamplerView(explained.next, timeline.taken, used, explained)
+        if (shown := timeline.distribution) is None:
+            return None
+        trial, told = timeline.trial, timeline.explanation()
+        if trial is not None and trial.settings != used:
+            if told is None or (explained := told.explained) is None:
+                return SamplerView(shown, timeline.taken, used)
+            return SamplerView(explained.next, timeline.taken, trial.settings, explained, now=shown)
+        if told is None:
+            return SamplerView(shown, timeline.taken, used)
+        return SamplerView(shown, timeline.taken, told.settings, told.explained, told.failure)
 
     def draw(self, width: int, height: int) -> list[Row]:
         timeline, self._places = self.timeline, []
@@ -411,7 +397,9 @@ class SamplerPanel(Canvas, can_focus=True):
             return centred([(reason, self.rich_style), (advice, self.ink("muted"))], width, height)
         table_columns = columns(view.distribution, view.explained, view.settings, view.now)
         table = 3 + (_LEAST_ROWS - 1 if height < 14 else _LEAST_ROWS if height < 18 else 2 * _LEAST_ROWS)
-        strip = self._settings(width, height)
+        strip: list[Row] = []  # always while the temperature is turned, else where there is room
+        if self._strip is not None and (height >= _STRIP_FROM or self._strip.turned is not None):
+            strip = [strip_row(self._strip.parts(self._used), width, self.ink)]
         left = height - len(strip)
         above = self._reasons(timeline, view, width, left - table - 3, left - _LEAST_ROWS)
         above += self._ruler(view.distribution, width, left - table - len(above))
@@ -420,13 +408,6 @@ class SamplerPanel(Canvas, can_focus=True):
         table_rows = self._table(view, table_columns, width, room, len(above))
         self._entitle(timeline, view)
         return [*above, *table_rows, *below]
-
-    def _settings(self, width: int, height: int) -> list[Row]:
-        """The strip: always while the temperature is turned, else where there is room."""
-        strip = self._strip
-        if strip is None or (height < _STRIP_FROM and strip.turned is None):
-            return []
-        return [strip_row(strip.parts(self._used), width, self.ink)]
 
     def _reasons(self, timeline: Timeline, view: SamplerView, width: int, room: int, most: int) -> list[Row]:
         """Sentences, as many as there is room for; the first one whole, before all but the least of the table."""
@@ -446,7 +427,7 @@ class SamplerPanel(Canvas, can_focus=True):
         return [*([Segment(line)] for line in lines), *gap]
 
     def _ruler(self, distribution: Distribution, width: int, room: int) -> list[Row]:
-        inks = {name: self.ink(name) for name in ("muted", "accent", "strong", "faint")}
+        inks = {"muted": self.ink("muted"), "accent": self.ink("accent"), "faint": self.ink("faint")}
         inks |= {"data": self.data(0.4), "other": self.data(0.1)}
         rows: list[Row] = ruler(distribution, width, inks)
         gap: list[Row] = [[]] if room > len(rows) + 3 and rows else []
@@ -465,12 +446,13 @@ class SamplerPanel(Canvas, can_focus=True):
         candidates = view.distribution.candidates
         self._first = first + len(head)
         self._places = self._in_sight(view, min(len(candidates), height - len(head) - 1))
-        rows = [self._row(view, kept, n, token, width) for n in self._places]
+        earlier = view.earlier()
+        rows = [self._row(view, kept, n, token, width, earlier) for n in self._places]
         return [*head, *rows, self._others(view, kept, token)]
 
     def _in_sight(self, view: SamplerView, rows: int) -> list[int]:
         """Places of the candidates that get a row: some around the highlighted one, always those picked or taken."""
-        ids = [candidate.id for candidate in view.distribution.candidates]
+        ids = list(map(_ID, view.distribution.candidates))
         if rows <= 0:
             return []
         at = ids.index(self._highlighted) if self._highlighted in ids else 0
@@ -488,30 +470,43 @@ class SamplerPanel(Canvas, can_focus=True):
         """Names of the columns; what each stage kept, cut and is set to."""
         muted, strong = self.ink("muted"), self.ink("strong")
         label = f"+{missing} stage{'s' * (missing != 1)}: {key_for('enlarge')}" if missing else ""
-        rows: list[Row] = [[Segment(" " * _MARK + pad(label, token), self.ink("warn"))]]
-        rows += [[Segment(" " * _MARK + pad(name, token), muted)] for name in ("tokens left", "chance cut")]
+        heads: Row = [Segment(" " * _MARK + pad(label, token), self.ink("warn"))]
+        lefts: Row = [Segment(" " * _MARK + pad("tokens left", token), muted)]
+        cuts: Row = [Segment(" " * _MARK + pad("chance cut", token), muted)]
+        settings: Row = [Segment(" " * _MARK + pad("set to", token), muted)]
+        are_set = False
         for column in kept:
             cut = column.removed > 0
-            rows[0].append(Segment(pad(column.head, CELLS, right=True), strong))
+            heads.append(Segment(pad(column.head, CELLS, right=True), strong))
             left = "" if column.kept is None else scales.count(column.kept)
-            rows[1].append(Segment(pad(left, CELLS, right=True), self.rich_style if cut else muted))
+            lefts.append(Segment(pad(left, CELLS, right=True), self.rich_style if cut else muted))
             removed = _cut(column.removed) if cut else "" if column.name in _NO_STAGE else "0"
-            rows[2].append(Segment(pad(removed, CELLS, right=True), self.ink("warn") if cut else muted))
-        if any(column.setting for column in kept):
-            rows.append([Segment(" " * _MARK + pad("set to", token), muted)])
-            rows[-1] += [Segment(pad(column.setting, CELLS, right=True), muted) for column in kept]
-        return rows
+            cuts.append(Segment(pad(removed, CELLS, right=True), self.ink("warn") if cut else muted))
+            settings.append(Segment(pad(column.setting, CELLS, right=True), muted))
+            are_set = are_set or bool(column.setting)
+        return [heads, lefts, cuts, *([settings] if are_set else [])]
 
-    def _row(self, view: SamplerView, kept: Sequence[TableColumn], place: int, token: int, width: int) -> Row:
+    def _row(
+        self,
+        view: SamplerView,
+        kept: Sequence[TableColumn],
+        place: int,
+        token: int,
+        width: int,
+        earlier: Mapping[int, Sequence[int]],
+    ) -> Row:
         candidate = view.distribution.candidates[place]
         cut, here = candidate.cut_by is not None, candidate.id == view.taken
         looked_at = here or candidate.id in (self._highlighted, view.distribution.picked)
         ink = self.ink("muted" if looked_at else "faint") if cut else self.rich_style
         words = self.ink("special") if candidate.special and not cut else ink
-        again = "↺ " if self._is_penalised(view, candidate) else ""
+        again = "↺ " if earlier.get(candidate.id) else ""
+        mark = Segment("▶ " if here else "  ", self.ink("accent"))
+        if view.now is not None and candidate.id == view.distribution.picked != view.now.picked:
+            mark = Segment("≠ ", self.ink("warn") + Style(bold=True))
         row: Row = [
             Segment("▌" if candidate.id == self._highlighted else " ", self.ink("primary")),
-            self._mark(view, candidate),
+            mark,
             Segment(pad(again + token_label(candidate.text, candidate.raw), token), words),
             *self._cells(candidate, kept, place, ink),
         ]
@@ -519,13 +514,7 @@ class SamplerPanel(Canvas, can_focus=True):
             return row
         ground = Style(bgcolor=self.ink("row").bgcolor, bold=True)
         filled = [*row, Segment(" " * max(0, width - Segment.get_line_length(row)))]
-        return [Segment(text, (style or Style()) + ground) for text, style, _ in filled]
-
-    def _mark(self, view: SamplerView, candidate: Candidate) -> Segment:
-        """The slot's token, and what the settings that are tried would pick."""
-        if view.now is not None and candidate.id == view.distribution.picked != view.now.picked:
-            return Segment("≠ ", self.ink("warn") + Style(bold=True))
-        return Segment("▶ " if candidate.id == view.taken else "  ", self.ink("accent"))
+        return list(Segment.apply_style(filled, post_style=ground))
 
     def _cells(self, candidate: Candidate, kept: Sequence[TableColumn], place: int, ink: Style) -> Row:
         """The numbers; from where it fell out on, the name of the stage."""
@@ -540,17 +529,13 @@ class SamplerPanel(Canvas, can_focus=True):
             row.append(Segment(pad(column.cells[place], CELLS, right=True), own))
         return row
 
-    def _is_penalised(self, view: SamplerView, candidate: Candidate) -> bool:
-        return bool(view.earlier.get(candidate.id)) and any(
-            stage.name in PENALTIES for stage in view.distribution.stages
-        )
-
     def _others(self, view: SamplerView, kept: Sequence[TableColumn], token: int) -> Row:
         """The rest of the vocabulary in one row."""
         distribution, muted = view.distribution, self.ink("muted")
         others = scales.count(distribution.others)
-        forms = (f"{others} others", f"{others} more", others)
-        label = next((form for form in forms if cell_len(form) <= token), others)
+        label = f"{others} others"
+        if len(label) > token:
+            label = f"{others} more" if len(others) + len(" more") <= token else others
         row = [Segment(" " * _MARK + pad(label, token), muted)]
         shares = {MODEL: distribution.others_prob, FINAL: distribution.others_sampler_prob}
         if view.now is not None:
@@ -566,13 +551,12 @@ class SamplerPanel(Canvas, can_focus=True):
     def _notes(self, timeline: Timeline, view: SamplerView, width: int) -> list[Row]:
         """Notes on dropped logits, on XTC and on penalties of the highlighted token."""
         texts = []
-        if view.explanation is not None and view.explanation.failure is not None:
+        if view.failure is not None:
             advice = with_keys(REPLAY_ADVICE if timeline.recorded else ADVICE)
-            texts.append(f"{visible(view.explanation.failure.message)} {advice}")
+            texts.append(f"{visible(view.failure.message)} {advice}")
         texts.append(xtc(view.distribution, view.settings))
         shown = next((c for c in view.distribution.candidates if c.id == self._highlighted), None)
-        if shown is not None and self._is_penalised(view, shown):
-            earlier = view.earlier[shown.id]
+        if shown is not None and (earlier := view.earlier().get(shown.id)):
             texts.append(penalised(shown, earlier, timeline.items, view.settings))
         lines = [line for text in texts if text for line in wrapped(text, width)]
         return [[], *([Segment(line, self.ink("muted"))] for line in lines[:4])] if lines else []
@@ -585,11 +569,13 @@ class SamplerPanel(Canvas, can_focus=True):
         model = visible(model_prefix(timeline, looked))
         if timeline.trial is None:
             hidden = len(view.distribution.candidates) - len(self._places)
-            more = f"{hidden} more rows ↑↓" if hidden else ""
-            self.title(
-                Content(f"{model}Why {label} · {where}"),
-                Content(_dropped_note(view, timeline.recorded) or more),
-            )
+            note = f"{hidden} more rows ↑↓" if hidden else ""
+            if view.failure is not None:
+                lacks = (
+                    f"not recorded · {REPLAY_ADVICE}" if timeline.recorded else f"logits dropped · {ADVICE}"
+                )
+                note = with_keys(lacks)
+            self.title(Content(f"{model}Why {label} · {where}"), Content(note))
             return
         self.title(Content(f"What if · {where} · {_changes(self._used, timeline.trial.settings)}"),
                    Content(trial_summary(timeline, self.size.width - 2)))  # fmt: skip
@@ -608,12 +594,6 @@ def _cut(share: float) -> str:
     return "−<0.1 %" if share < 0.0005 else f"−{share:.1%}"[:-1].removesuffix(".0") + " %"
 
 
-def _dropped_note(view: SamplerView, recorded: bool) -> str:
-    if view.explanation is None or view.explanation.failure is None:
-        return ""
-    return with_keys(f"not recorded · {REPLAY_ADVICE}" if recorded else f"logits dropped · {ADVICE}")
-
-
 def _why_empty(timeline: Timeline | None) -> tuple[str, str]:
     if timeline is None or timeline.phase in (Phase.LOADING, Phase.FAILED, Phase.EMPTY) or not timeline.items:
         return why_empty(timeline, "How the sampler chooses appears here.")
@@ -627,13 +607,15 @@ def _why_empty(timeline: Timeline | None) -> tuple[str, str]:
 
 def _changes(used: Settings | None, tried: Settings) -> str:
     """The settings that differ from those that were used."""
-    changed = differences(used, tried) if used else {}
+    if used is None or used == tried:
+        return "nothing is changed yet" if used else "other settings"
+    changed = differences(used, tried)
     texts = [
         f"{BY_NAME[name].label} {_value(name, old)} → {_value(name, new)}"
         for name, (old, new) in changed.items()
         if name in BY_NAME
     ] + ["another grammar"] * ("grammar" in changed)
-    return ", ".join(texts) or ("nothing is changed yet" if used else "other settings")
+    return ", ".join(texts) or "nothing is changed yet"
 
 
 def _value(name: str, value: object) -> str:
@@ -647,18 +629,23 @@ def trial_summary(timeline: Timeline, room: int = 1000) -> str:
         timeline: What is known.
         room: Cells available.
     """
-    trial = timeline.trial
-    if trial is None or not timeline.steps:  # before the first step nothing is tried
+    trial, steps = timeline.trial, timeline.steps
+    if trial is None or not steps:  # before the first step nothing is tried
         return ""
     if trial.answered is None:
         return "asking …"
-    drawn = [step for step in timeline.steps if step.origin in ("sampled", "greedy")]
-    known = [step for step in drawn if step.node in trial.answers]
-    others = sum(1 for step in known if other(timeline.trial, step) is not None)
-    by_hand = len(timeline.steps) - len(drawn)
-    text = f"{others} of {len(known)} step{'s' * (len(known) != 1)} would differ"
+    others = known = dropped = by_hand = 0
+    for step in steps:
+        if step.origin not in ("sampled", "greedy"):
+            by_hand += 1
+        elif step.node not in trial.answers:
+            dropped += 1
+        else:
+            known += 1
+            others += not trial.answers[step.node].same
+    text = f"{others} of {known} step{'s' * (known != 1)} would differ"
     text += f", {by_hand} by hand" if by_hand else ""
-    if not (dropped := len(drawn) - len(known)):
+    if not dropped:
         return text
     if timeline.recorded:
         full = f"{text}; {dropped} can't be answered: their logits were not recorded"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 
 from engine.frozen import frozen
 from engine.protocol import Candidate, Distribution, Explained, StageReading, Step
@@ -16,6 +17,12 @@ from inspector.widgets.charts import places
 PENALTIES = [name for name, stage in STAGES.items() if stage.setting.endswith("_penalty")]
 SHAPING = ("logit-bias", *PENALTIES)
 """Stages that change logits and cut nothing."""
+BY_HAND = {
+    "chosen": "chosen by hand",
+    "inserted": "inserted",
+    "intervened": "kept, and run again under interventions",
+}
+"""What was done to a token that the sampler did not take, by its origin."""
 
 
 @frozen
@@ -35,12 +42,18 @@ class Reason:
         Args:
             item: The slot's token, None for the token to come.
         """
-        return [*self._by_hand(item), *self._story(self._fell()), *self._grammar()]
-
-    def _grammar(self) -> list[str]:
-        """The effect of the grammar, where one holds."""
-        reading = self.distribution.grammar
-        return [] if reading is None else [f"Grammar: {sentence}" for sentence in sentences(reading)[:1]]
+        told: list[str] = []
+        if isinstance(item, Step) and item.id != self.distribution.picked:
+            label = quoted(token_label(item.text, item.raw, item.pending))
+            word = BY_HAND.get(item.origin, "taken")
+            told.append(f"{label} was {word}; the sampler would have taken another.")
+        draw, low, high = places(self.distribution)
+        times = self.distribution.reroll
+        again = f" (drawn again {times}×)" if times else ""
+        told += self._story(f"The draw {draw}{again} falls on its share, {low} to {high}.")
+        if (grammar := self.distribution.grammar) is not None:
+            told += [f"Grammar: {sentence}" for sentence in sentences(grammar)[:1]]
+        return told
 
     def tried(self, now: Distribution) -> list[str]:
         """The pick of the tried settings, and the reason for it; printable.
@@ -62,26 +75,18 @@ class Reason:
         return label_of(self.distribution, self.distribution.picked)
 
     def _story(self, draw: str) -> list[str]:
+        """The probability by the model and what the stages made of it, the draw, and why it is no other token."""
         if self.distribution.draw is None:
             return self._greedy()
-        return [f"{self._belief()} {self._made_of()}", draw, *self._instead()]
-
-    def _fell(self) -> str:
-        draw, low, high = places(self.distribution)
-        times = self.distribution.reroll
-        again = f" (drawn again {times}×)" if times else ""
-        return f"The draw {draw}{again} falls on its share, {low} to {high}."
-
-    def _by_hand(self, item: Item | None) -> list[str]:
-        if not isinstance(item, Step) or item.id == self.distribution.picked:
-            return []
-        word = {
-            "chosen": "chosen by hand",
-            "inserted": "inserted",
-            "intervened": "kept, and run again under interventions",
-        }.get(item.origin, "taken")
-        label = quoted(token_label(item.text, item.raw, item.pending))
-        return [f"{label} was {word}; the sampler would have taken another."]
+        doings = ", ".join(self._doings()) or "no stage changed anything"
+        picked = _find(self.distribution, self.distribution.picked)
+        if picked is None:
+            belief, share = "The token is beyond the candidates;", "a part"
+        else:
+            share = _percent(picked.sampler_prob)
+            rank = scales.count(picked.rank)
+            belief = f"{_label(picked)} has {_percent(picked.prob)} by the model (rank {rank});"
+        return [f"{belief} {doings}, so it holds {share} of the draws.", draw, *self._instead()]
 
     # ---- greedy -----------------------------------------------------------------------------
 
@@ -98,42 +103,25 @@ class Reason:
 
     # ---- drawn ------------------------------------------------------------------------------
 
-    def _belief(self) -> str:
-        picked = _find(self.distribution, self.distribution.picked)
-        if picked is None:
-            return "The token is beyond the candidates;"
-        return (
-            f"{_label(picked)} has {_percent(picked.prob)} by the model (rank {scales.count(picked.rank)});"
-        )
-
-    def _made_of(self) -> str:
-        """The effect of the stages on the picked token's probability."""
-        picked = _find(self.distribution, self.distribution.picked)
-        share = _percent(picked.sampler_prob) if picked else "a part"
-        parts = self._doings()
-        doings = ", ".join(parts) if parts else "no stage changed anything"
-        return f"{doings}, so it holds {share} of the draws."
-
     def _doings(self) -> list[str]:
+        """The effect of bias and penalties on the picked token, or else on the others; then that of each stage that
+        cuts or scales."""
         left = self.distribution.others + len(self.distribution.candidates)
-        doings = self._shaped()
+        doings: list[str] = []
+        shaping: list[str] = []
         for stage in self.distribution.stages:
+            if stage.name in SHAPING:
+                shaping.append(stage.name)
             if stage.kept < left:
                 doings.append(f"{visible(stage.name)} kept {_tokens(stage.kept)}")
             elif stage.name == "temperature" and self.settings is not None:
                 word = "flattened" if self.settings.temp > 1 else "sharpened"
                 doings.append(f"temperature {self.settings.temp:g} {word} them")
             left = stage.kept
-        return doings
-
-    def _shaped(self) -> list[str]:
-        """The effect of bias and penalties on the picked token, or else on the others."""
-        names = [stage.name for stage in self.distribution.stages if stage.name in SHAPING]
-        if not names:
-            return []
-        if own := self._moved(self.distribution.picked):
-            return [own]
-        return [f"{_list(names)} changed {'other logits' if self.explained else 'logits'}"]
+        if not shaping:
+            return doings
+        others = f"{_list(shaping)} changed {'other logits' if self.explained else 'logits'}"
+        return [self._moved(self.distribution.picked) or others, *doings]
 
     def _instead(self) -> list[str]:
         """The reason that it is not the token that one would expect."""
@@ -143,7 +131,7 @@ class Reason:
         label = f"{_label(top)} ({_percent(top.prob)})"
         if top.cut_by is not None:
             return [f"{label} can't be drawn: {visible(top.cut_by)} cut it."]
-        best = max(self.distribution.candidates, key=lambda candidate: candidate.sampler_prob)
+        best = max(self.distribution.candidates, key=attrgetter("sampler_prob"))
         if best.id == self.distribution.picked:
             return [f"{label} fell behind: {self._moved(top.id) or 'the stages changed the order'}."]
         often = "most draws take it, this one is beyond" if best.sampler_prob > 0.5 else "this draw is beyond"
@@ -179,7 +167,10 @@ def _list(names: Sequence[str]) -> str:
 
 
 def _find(distribution: Distribution, id: int) -> Candidate | None:
-    return next((candidate for candidate in distribution.candidates if candidate.id == id), None)
+    for candidate in distribution.candidates:
+        if candidate.id == id:
+            return candidate
+    return None
 
 
 def _label(candidate: Candidate) -> str:

@@ -113,7 +113,7 @@ class SamplerActions(ToolActions):
             timeline.facts.vocabulary if timeline.facts else None,
             attempt=self._try,
             look=self._look,
-            at=lambda: setup.applies_at,
+            at=setup.applies_at,
             above=card.outer_size.height if (card := self.host.card) is not None and card.display else 0,
             first=field,
         )
@@ -196,11 +196,10 @@ class SamplerActions(ToolActions):
     def show(self) -> None:
         """Show the sampler, where it is on screen, and ask what it lacks."""
         queries, timeline = self.controller.queries, self.timeline
-        if self.turning and not (self.can_turn and not self._lesson_applies):
+        if not self._asks and self.turning and not (self.can_turn and not self._lesson_applies):
             queries.try_out(timeline, None)  # a run began, say, or the panel was left
             self.host.changed()
-        arrangement = self.host.arrangement
-        queries.watching = arrangement.dialog == SAMPLER.id or SAMPLER.id in self.host.shown
+        queries.watching = self.host.arrangement.dialog == SAMPLER.id or SAMPLER.id in self.host.shown
         if queries.watching:
             queries.ask(timeline)
             second = None if self._asks else self._of_second()
@@ -225,7 +224,6 @@ class SamplerActions(ToolActions):
             why = with_keys(BUSY)
         return OfSecond(looked.title, self._second.get(about), why)
 
-    @property
     def other_word(self) -> str:
         """The word for the key that explains the other one of two models, while the sampler is on screen."""
         return other_word(self.timeline) if "sampler" in self.host.shown else ""
@@ -243,18 +241,18 @@ class SamplerActions(ToolActions):
         self.controller.queries.try_out(self.timeline, settings)
         self.host.answer()
 
-    def _look(self, what: str, by: int) -> None:
-        """Look elsewhere meanwhile, or have dropped logits computed again."""
-        if not self.controller.stepping:
-            return
-        match what:
-            case "differing":
-                self.host.answer(self.controller.navigation.differing(by))
-            case "recall":
-                self.host.answer(self.controller.setup.recall())
-            case _:
-                self.timeline.walk(by)
-                self.host.answer()
+    def _look(self, what: str, by: int) -> int | None:
+        """Look elsewhere meanwhile, or have dropped logits computed again; returns where settings apply then."""
+        if self.controller.stepping:
+            match what:
+                case "differing":
+                    self.host.answer(self.controller.navigation.differing(by))
+                case "recall":
+                    self.host.answer(self.controller.setup.recall())
+                case _:
+                    self.timeline.walk(by)
+                    self.host.answer()
+        return self.controller.setup.applies_at
 
     def _end(self, settings: Settings | None) -> None:
         """Apply the settings; or, where they were discarded, restore those before and the selected slot."""
@@ -322,7 +320,7 @@ SAMPLER = Tool(
         Action("other_model", "Other model",
             "With a second model: show why the other model takes its token, with the same draw.",
             lambda own: own.other_model(), Needs.DISTRIBUTION,
-            hint=lambda own: own.other_word, worth=8, place=91,
+            hint=SamplerActions.other_word, worth=8, place=91,
             looks=True, synonyms="second model, other model, why the second model"),
         Action("sampling", "Sampling",
             "Change temperature, top-p, seed and the other sampling settings, and see at once what they would "

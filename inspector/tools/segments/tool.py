@@ -15,6 +15,7 @@ class SegmentActions(ToolActions):
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
+        self.awake = True  # a call may end with any token
         self._asked: set[tuple[int, int]] = set()
         """Tree and node of each call that was asked about: one that the engine refuses is not asked about again."""
 

@@ -183,6 +183,7 @@ def test_its_rows_are_those_of_a_plain_cache(
         count = len(turn)
 
 
+@pytest.mark.slow
 def test_walks_over_a_new_kind_show_what_a_fresh_prefill_gives(stacked: Loaded) -> None:
     walked(stacked)
 
@@ -289,7 +290,7 @@ INNER: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.wide(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("inner", INNER)
 def test_walks_over_composite_caches_show_what_a_fresh_prefill_gives(zoo: Zoo, inner: str) -> None:
     walked(with_caches(zoo.load("llama"), lambda: WithState(INNER[inner]())))
@@ -357,6 +358,7 @@ CLASSES = {
 }  # fmt: skip
 
 
+@pytest.mark.wide(5)
 @pytest.mark.parametrize("name", CONFIGS)
 def test_the_caches_of_every_model_have_a_kind(zoo: Zoo, name: str) -> None:
     made = caches.make_prompt_cache(zoo.load(name).model)

@@ -342,7 +342,7 @@ def holding(cache: Any) -> int:
     return sum(array[..., : array.shape[2] if ring else cache.offset, :].nbytes for array in arrays(cache))
 
 
-@pytest.mark.wide(4)
+@pytest.mark.wide(2)
 @pytest.mark.parametrize("kind", MODELS)
 def test_bytes_are_those_of_the_arrays_at_every_step(zoo: Zoo, kind: str) -> None:
     name, options = MODELS[kind]
@@ -357,7 +357,7 @@ def test_bytes_are_those_of_the_arrays_at_every_step(zoo: Zoo, kind: str) -> Non
         assert reading.used_bytes <= reading.allocated_bytes
 
 
-@pytest.mark.wide(8)
+@pytest.mark.wide(3)
 @pytest.mark.parametrize("kind", MODELS)
 def test_allocated_bytes_are_what_the_framework_gained(zoo: Zoo, kind: str) -> None:
     name, options = MODELS[kind]

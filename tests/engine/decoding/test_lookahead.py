@@ -81,7 +81,7 @@ def assert_untouched(session: Session, twin: Session, before: list[np.ndarray], 
 # ---- the same as stepping ---------------------------------------------------------------------
 
 
-@pytest.mark.wide(2)
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_where_the_session_stands_it_is_stepping_by_hand(zoo: Zoo, kind: str) -> None:
     name, options = KINDS[kind]
@@ -95,7 +95,7 @@ def test_where_the_session_stands_it_is_stepping_by_hand(zoo: Zoo, kind: str) ->
     assert_lines(told, begun(loaded, PROMPT, steps=3), COUNT)
 
 
-@pytest.mark.wide(3)
+@pytest.mark.wide(2)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("back", [2, 8])
 def test_further_back_it_is_stepping_by_hand_too(zoo: Zoo, kind: str, back: int) -> None:

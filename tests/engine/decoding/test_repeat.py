@@ -59,7 +59,7 @@ def by_mlx_lm(loaded: Any, settings: Settings, seed: int | None, cached: int = 0
     return found
 
 
-@pytest.mark.wide(3)
+@pytest.mark.wide(2)
 @pytest.mark.parametrize(
     ("settings", "seed"),
     [

@@ -47,7 +47,7 @@ def begun(zoo: Zoo, kind: str, **settings: object) -> Session:
     return sessions.begun(zoo.load(name, **options), PROMPT, Settings(**settings))  # type: ignore[arg-type]
 
 
-@pytest.mark.wide(3)
+@pytest.mark.wide(2)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("temp", [0.0, 1.0])
 def test_a_run_tells_what_steps_tell(zoo: Zoo, kind: str, temp: float) -> None:
@@ -135,7 +135,7 @@ def stepped(zoo: Zoo) -> list[Step]:
     return [session.step() for _ in range(60)]
 
 
-@pytest.mark.wide(2)
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("name", HOLDS)
 def test_a_run_stops_at_the_first_step_after_which_a_condition_holds(
     zoo: Zoo, stepped: list[Step], name: str
@@ -152,7 +152,7 @@ def test_a_run_stops_at_the_first_step_after_which_a_condition_holds(
         assert len(session.tree) == session.tree[session.node].depth + 1  # nothing was grown beyond
 
 
-@pytest.mark.wide(3)
+@pytest.mark.wide(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_cache_stands_where_the_run_stopped(zoo: Zoo, kind: str) -> None:
     by_steps, session = begun(zoo, kind, temp=1.0, seed=5), begun(zoo, kind, temp=1.0, seed=5)

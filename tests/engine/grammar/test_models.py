@@ -262,6 +262,7 @@ def test_a_grammar_that_cannot_be_used_leaves_the_settings(
     assert Breakpoints(mass_below=0.1).conditions == ("mass < 10 %",)
 
 
+@pytest.mark.slow
 def test_without_a_grammar_llguidance_is_not_imported() -> None:
     code = (
         "from engine.libraries import import_mlx_lm; import_mlx_lm()\n"

@@ -205,7 +205,7 @@ CLOSE = [
 ]  # fmt: skip
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(SCHEMAS, st.integers(0, 2**32))
 def test_what_is_let_through_is_valid(schema: Any, seed: int) -> None:
     check(schema, seed)

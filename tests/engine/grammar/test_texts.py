@@ -21,7 +21,7 @@ from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
 from engine.task import never
 
-QUICK = settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+QUICK = settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
 MOST_TOKENS = 24
 
 

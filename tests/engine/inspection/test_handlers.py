@@ -135,7 +135,7 @@ def test_a_place_where_nothing_can_go_is_refused(ready: Engine, node: int, messa
 # ---- what was inserted ------------------------------------------------------------------------
 
 
-@pytest.mark.wide(14)
+@pytest.mark.wide(4)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("place", [1, 11, 19])
 def test_an_insertion_inside_the_prompt_equals_a_fresh_prefill(zoo: Zoo, kind: str, place: int) -> None:
@@ -283,7 +283,7 @@ def same(
     assert again.shared == again.tokens  # the path on show is that prompt
 
 
-@pytest.mark.wide(4)
+@pytest.mark.wide(2)
 @pytest.mark.parametrize("chat", [False, True])
 @pytest.mark.parametrize("text", ["Once upon a time", " \n", "<|im_end|>x", "", "狐狸", "\ud83d"])
 @pytest.mark.parametrize("system", [None, "Be kind.\nBe brief."])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import cache
 
 import pytest
 
@@ -20,13 +22,29 @@ from tests.engine.unthreaded import Unthreaded
 ASKED = (Message("user", "What does <think> mean?"),)
 
 
-def engine(name: str = "qwen3", tools: bool = True) -> Unthreaded:
-    config = json.dumps({"chat_template": templates.source(name)})
-    options = ChatOptions(config=config, tools=json.dumps([templates.WEATHER]) if tools else "")
-    made = Unthreaded(LoadSettings())
-    made.do(protocol.Configure(Settings(temp=0.0)))
-    made.do(protocol.Prefill(ASKED[0].content, chat=True, messages=ASKED, options=options))
-    return made
+Engine = Callable[..., Unthreaded]
+
+
+@pytest.fixture(scope="module")
+def engine() -> Engine:
+    """The engine at the end of the question, which is read once: each test puts in a reply of its own."""
+
+    @cache
+    def asked(name: str, tools: bool) -> tuple[Unthreaded, int]:
+        config = json.dumps({"chat_template": templates.source(name)})
+        options = ChatOptions(config=config, tools=json.dumps([templates.WEATHER]) if tools else "")
+        made = Unthreaded(LoadSettings())
+        made.do(protocol.Configure(Settings(temp=0.0)))
+        made.do(protocol.Prefill(ASKED[0].content, chat=True, messages=ASKED, options=options))
+        return made, made.session.node
+
+    def at_the_end(name: str = "qwen3", tools: bool = True) -> Unthreaded:
+        made, end = asked(name, tools)
+        made.do(protocol.MoveTo(end))
+        assert made.session.node == end
+        return made
+
+    return at_the_end
 
 
 def said(of: Unthreaded, text: str) -> int:
@@ -41,14 +59,14 @@ def checked(of: Unthreaded, text: str) -> ToolCallChecked:
     return record
 
 
-def test_a_call_names_its_functions() -> None:
+def test_a_call_names_its_functions(engine: Engine) -> None:
     of = engine()
     text = '<think>Hm</think>\n<tool_call>\n{"name": "zeta", "arguments": {"city": "Paris"}}\n</tool_call>'
     found = checked(of, text)
     assert (found.names, found.error, found.wrong, found.parser) == (("zeta",), "", 0, "json_tools")
 
 
-def test_the_token_is_named_where_a_call_went_wrong() -> None:
+def test_the_token_is_named_where_a_call_went_wrong(engine: Engine) -> None:
     of = engine()
     said(of, '<tool_call>\n{"name": "zeta", "arguments": {"city": ')
     said(of, "Paris")
@@ -58,23 +76,23 @@ def test_the_token_is_named_where_a_call_went_wrong() -> None:
     assert found.names == ()
 
 
-def test_the_last_call_is_checked_and_one_without_an_end() -> None:
+def test_the_last_call_is_checked_and_one_without_an_end(engine: Engine) -> None:
     of = engine()
     assert checked(of, '<tool_call>{"name": "a", "arguments": {}}</tool_call>\n').names == ("a",)
     assert checked(of, '<tool_call>{"name": "b", "arguments": {}}').names == ("b",)
 
 
-def test_a_family_without_a_parser_says_so() -> None:
+def test_a_family_without_a_parser_says_so(engine: Engine) -> None:
     found = checked(engine("llama31", tools=False), "<|python_tag|>zeta.call(city=1)")
     assert (found.names, found.error, found.parser) == ((), "", "")
 
 
-def test_a_call_that_is_too_long_is_not_parsed() -> None:
+def test_a_call_that_is_too_long_is_not_parsed(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     of = engine()
     call = '<tool_call>{"name": "a", "arguments": {"b": "' + "x" * CALL_LIMIT
     format, nodes = of.session.reply(said(of, "a"))
     assert format.parser == "json_tools"
-    of.session.reply_token = lambda node: protocol_token(call)  # type: ignore[method-assign]
+    monkeypatch.setattr(of.session, "reply_token", lambda node: protocol_token(call))
     [found, _] = of.do(protocol.CheckToolCall(nodes[-1]))
     assert (found.error, found.parser) == ("", "")  # type: ignore[attr-defined]
 
@@ -85,7 +103,7 @@ def protocol_token(text: str) -> object:
     return ReplyToken(text)
 
 
-def test_what_is_no_call_is_refused() -> None:
+def test_what_is_no_call_is_refused(engine: Engine) -> None:
     of = engine()
     for node in (said(of, "Fine."), 1, 0, 9999, -1):
         [failure, _] = of.do(protocol.CheckToolCall(node))
@@ -97,7 +115,7 @@ def test_what_is_no_call_is_refused() -> None:
 # ---- breakpoints --------------------------------------------------------------------------------
 
 
-@pytest.mark.wide(3)
+@pytest.mark.wide(2)
 @pytest.mark.parametrize(
     ("event", "before"),
     [
@@ -106,7 +124,7 @@ def test_what_is_no_call_is_refused() -> None:
         ("tool call ends", "<think>Hm</think>Fine<tool_call>{}</tool_call>"),
     ],
 )  # fmt: skip
-def test_a_run_stops_where_a_segment_begins_or_ends(event: str, before: str) -> None:
+def test_a_run_stops_where_a_segment_begins_or_ends(engine: Engine, event: str, before: str) -> None:
     """Token by token, as a run evaluates it; the users' own mark counts for nothing."""
     of = engine()
     session, tokens = of.session, of.session.tokens
@@ -122,7 +140,7 @@ def test_a_run_stops_where_a_segment_begins_or_ends(event: str, before: str) -> 
     assert evaluator.hits == (event,)
 
 
-def test_a_run_that_goes_on_knows_what_was_said_before() -> None:
+def test_a_run_that_goes_on_knows_what_was_said_before(engine: Engine) -> None:
     of = engine()
     said(of, "<think>Hm")
     evaluator = BreakpointEvaluator(of.session, [Breakpoints(segment="thinking ends")])

@@ -86,7 +86,7 @@ def facts(record: Record) -> CaptureFacts:
     return found
 
 
-@pytest.mark.wide(4)
+@pytest.mark.wide(2)
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("back", [0, 2, 5])
 def test_attention_and_lens_are_those_of_the_model_by_itself(zoo: Zoo, family: str, back: int) -> None:
@@ -115,7 +115,7 @@ def test_attention_and_lens_are_those_of_the_model_by_itself(zoo: Zoo, family: s
             assert cell.entropy_bits == pytest.approx(same.entropy_bits, abs=2e-2)
 
 
-@pytest.mark.wide(2)
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_cache_is_that_of_a_plain_forward_of_the_path(zoo: Zoo, family: str) -> None:
     two, _ = both(zoo, family)
@@ -131,6 +131,7 @@ def test_the_cache_is_that_of_a_plain_forward_of_the_path(zoo: Zoo, family: str)
     np.testing.assert_allclose(*after, atol=2e-3 * float(np.abs(row).max()))
 
 
+@pytest.mark.slow
 def test_every_view_is_told_of_the_second_model_and_of_the_first_as_before(zoo: Zoo) -> None:
     two, alone = both(zoo, "qwen2")
     at, there, title = node(two), node(alone), "qwen2"

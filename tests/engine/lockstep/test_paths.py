@@ -64,6 +64,7 @@ def near(one: float | None, other: float | None, share: float) -> None:
     assert one == other or one == pytest.approx(other, rel=share, abs=2e-3)
 
 
+@pytest.mark.wide(2)
 @pytest.mark.parametrize("family", ["llama", "gemma3", "mamba2", "lfm2"])
 def test_walks_read_what_a_fresh_reading_does(zoo: Zoo, family: str) -> None:
     two = Two(LoadSettings(model=str(zoo.path("llama"))))

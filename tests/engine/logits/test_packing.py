@@ -72,7 +72,7 @@ def test_a_vocabulary_comes_back(zoo: Zoo) -> None:
 # ---- made to mislead --------------------------------------------------------------------------
 
 ROW = pack_row(1, np.arange(40, dtype=np.float32) / 3)
-BOMB = Packed(zlib.compress(bytes(2**28)))
+BOMB = Packed(zlib.compress(bytes(2**28), 1))
 
 
 @pytest.mark.parametrize(

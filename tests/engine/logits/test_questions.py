@@ -57,7 +57,7 @@ def sixty(zoo: Zoo) -> Session:
     return ran(zoo, BASE, 60)
 
 
-@pytest.mark.wide(2)
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("other", OTHERS, ids=range(len(OTHERS)))
 def test_at_other_settings_it_equals_a_fresh_run_until_and_where_they_part(
     zoo: Zoo, sixty: Session, other: Settings

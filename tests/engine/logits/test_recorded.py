@@ -88,7 +88,7 @@ def same(live: Recording, recorded: RecordedLogits, command: Command) -> None:
     assert str(found) == str(expected)  # -0.0, too
 
 
-@pytest.mark.wide(2)
+@pytest.mark.wide(1)
 def test_there_are_steps_of_each_kind(pair: tuple[Recording, RecordedLogits]) -> None:
     live, _ = pair
     assert len(live.steps) >= 37
@@ -97,7 +97,7 @@ def test_there_are_steps_of_each_kind(pair: tuple[Recording, RecordedLogits]) ->
     assert len(nodes(live)) == len({step.node for step in live.steps}) + 1
 
 
-@pytest.mark.wide(4)
+@pytest.mark.wide(2)
 def test_at_the_settings_that_were_used_it_explains_each_place_as_live(
     pair: tuple[Recording, RecordedLogits],
 ) -> None:
@@ -107,9 +107,9 @@ def test_at_the_settings_that_were_used_it_explains_each_place_as_live(
     assert isinstance(live.ask(protocol.Explain(nodes(live)[3])), protocol.Explained)
 
 
-@pytest.mark.wide(2)
+@pytest.mark.wide(1)
 @given(st.data())
-@budget(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@budget(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_other_settings_explain_and_pick_as_live(
     pair: tuple[Recording, RecordedLogits], data: st.DataObject
 ) -> None:
@@ -121,7 +121,7 @@ def test_other_settings_explain_and_pick_as_live(
 
 
 @given(st.data())
-@budget(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@budget(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_search_finds_what_it_finds_live(
     pair: tuple[Recording, RecordedLogits], data: st.DataObject
 ) -> None:

@@ -72,6 +72,7 @@ def test_a_layer_alone_is_what_plain_mlx_makes_of_it(tiny: Unthreaded) -> None:
         )
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("family", ["llama", "gpt-oss"])
 def test_the_weights_are_put_back(zoo: Zoo, family: str) -> None:
     engine = Unthreaded(zoo.load(family), prompt="Once upon a time")
@@ -145,6 +146,7 @@ def test_mixes_raise_the_best_layers_that_fit(tiny: Unthreaded) -> None:
         assert mix.bits_per_weight == pytest.approx(3 + 3 * mix.parameters / total + 64 / 32)
 
 
+@pytest.mark.slow
 def test_all_layers_at_once_are_a_second_model_of_these_bits(zoo: Zoo) -> None:
     """With the layers that a family decides about itself: here the routers, 8 bits."""
     for family in ("llama", "gpt-oss"):
@@ -162,6 +164,7 @@ def test_all_layers_at_once_are_a_second_model_of_these_bits(zoo: Zoo) -> None:
         assert ended.tokens == len(values)
 
 
+@pytest.mark.slow
 def test_windows_are_those_of_a_comparison(tiny: Unthreaded) -> None:
     command = MeasureLayerBits((TEXT, TEXT[:40]), bits=4, group_size=32, shares=(), window=20)
     found = tiny.do(command)

@@ -47,7 +47,7 @@ def state(session: Session) -> list[bytes]:
     return [*held, repr([getattr(cache, "offset", None) for cache in session.kv.caches]).encode()]
 
 
-@pytest.mark.wide(5)
+@pytest.mark.wide(2)
 @pytest.mark.parametrize("name", ["pocket", *CONFIGS])
 def test_the_parts_are_the_models_and_nothing_is_changed(zoo: Zoo, name: str) -> None:
     session, twin = opened(zoo, name), opened(zoo, name)

@@ -143,6 +143,7 @@ def test_it_needs_a_prompt_and_can_be_stopped(zoo: Zoo) -> None:
         next(found)
 
 
+@pytest.mark.slow
 def test_the_cache_is_flat_and_the_pass_grows(zoo: Zoo) -> None:
     """The shape of it, generously: this machine may be busy with other things, so the best of eight rounds holds."""
     session = opened(zoo, "llama")

@@ -44,7 +44,7 @@ def test_what_bounds_a_prefill_is_said_where_mlxs_own_build_does(
         assert len(said) == told
     monkeypatch.setattr(module, "exponentials", lambda: (14.5, 0.5))
     assert module.bound(facts)[0].startswith("An exponential takes 14.5 ns in MLX here and 0.5 in numpy")
-    assert module.bound(facts)[0] in measured(zoo, "llama")[1].notes
+    assert module.bound(facts)[0] in measured(zoo, monkeypatch, "llama")[1].notes
     monkeypatch.setattr(module.platform, "machine", lambda: "aarch64")
     assert module.bound(facts) == ()
 
@@ -87,8 +87,12 @@ def found(zoo: Zoo, name: str) -> tuple[module.Weights, ModelFacts]:
     return module.weights_of(loaded.model), loaded.facts
 
 
-def measured(zoo: Zoo, name: str, **load: object) -> tuple[Session, RooflineMeasured]:
-    """A session, and its roofline."""
+def measured(
+    zoo: Zoo, monkeypatch: pytest.MonkeyPatch, name: str, **load: object
+) -> tuple[Session, RooflineMeasured]:
+    """A session, and its roofline. The machine's own rates, a second of work, have a test of their own."""
+    monkeypatch.setattr(module, "memory_bandwidth", lambda cancelled: QUIET)
+    monkeypatch.setattr(module, "matmul_rate", lambda model, facts, cancelled: Rate(50.0, 49.0, "a product"))
     loaded = zoo.load(name, **load)
     session = begun(loaded, PROMPT)
     *told, last = roofline(loaded, session)
@@ -171,8 +175,8 @@ def test_attention_is_what_counting_one_by_one_gives(zoo: Zoo, limit: int | None
 # ---- the roofline -----------------------------------------------------------------------------
 
 
-def test_the_figures_belong_together(zoo: Zoo) -> None:
-    session, last = measured(zoo, "llama")
+def test_the_figures_belong_together(zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
+    session, last = measured(zoo, monkeypatch, "llama")
     facts, decode, prefill = session.facts, last.decode, last.prefill
     held = len(PROMPT) + 1
     assert (decode.tokens, decode.context) == (1, held)
@@ -189,14 +193,14 @@ def test_the_figures_belong_together(zoo: Zoo) -> None:
     assert session.verify().same_order
 
 
-def test_without_a_cache_a_step_is_a_pass(zoo: Zoo) -> None:
-    _, last = measured(zoo, "llama", no_kv_cache=True)
+def test_without_a_cache_a_step_is_a_pass(zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, last = measured(zoo, monkeypatch, "llama", no_kv_cache=True)
     assert last.decode.tokens == last.decode.context == len(PROMPT) + 1
     assert last.decode.intensity > 10
 
 
-def test_a_model_without_attention_has_no_note_about_heads(zoo: Zoo) -> None:
-    assert NO_HEADS not in measured(zoo, "mamba2")[1].notes
+def test_a_model_without_attention_has_no_note_about_heads(zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert NO_HEADS not in measured(zoo, monkeypatch, "mamba2")[1].notes
 
 
 def test_it_needs_a_prompt_and_can_be_stopped(zoo: Zoo) -> None:

@@ -36,6 +36,7 @@ def holds(made: Tokenizer, text: str) -> None:
 # ---- the library's own tokens -------------------------------------------------------------------
 
 
+@pytest.mark.wide(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_tokens_are_the_tokenizers_own(kind: str) -> None:
     made = tokenizer(kind)
@@ -53,6 +54,7 @@ def test_the_tokens_of_two_thousand_texts_are_the_tokenizers_own(kind: str) -> N
         assert ids(apart.take(text)) == made.encode(text, add_special_tokens=False).ids, text
 
 
+@pytest.mark.wide(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_pieces_spell_the_words_and_each_token_has_its_end(kind: str) -> None:
     for text in texts(20, seed=2):

@@ -85,6 +85,7 @@ def _put_back(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def use(monkeypatch: pytest.MonkeyPatch, library: object) -> blas.Blas:
     monkeypatch.setattr(blas.ctypes, "CDLL", lambda path: library)
+    monkeypatch.setattr(blas, "_sound", set())
     try:
         return blas.install("/made/up.so")
     finally:
@@ -111,6 +112,19 @@ def test_another_library_multiplies_and_can_be_taken_away(
     assert blas.install("bundled") == blas.Blas()
     assert product() < 1e-5
     assert library.calls == before + 1
+
+
+def test_a_library_is_checked_once_in_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = Library()
+    monkeypatch.setattr(blas.ctypes, "CDLL", lambda path: library)
+    monkeypatch.setattr(blas, "_sound", set())
+    calls = []
+    for _ in range(2):
+        assert blas.install("/made/up.so").fast
+        calls.append(library.calls)
+    assert calls == [calls[0]] * 2
+    assert product() < 1e-5
+    assert library.calls == calls[0] + 1
 
 
 def test_a_library_that_is_wrong_by_one_percent_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,6 +228,7 @@ def test_a_machine_without_any_keeps_its_own_and_says_what_would_be_faster(
 def test_the_environment_says_what_auto_is(monkeypatch: pytest.MonkeyPatch) -> None:
     library = Library()
     monkeypatch.setattr(blas.ctypes, "CDLL", lambda path: {"mine.so": library}[path])
+    monkeypatch.setattr(blas, "_sound", set())
     monkeypatch.setenv(blas.VARIABLE, "bundled")
     assert blas.install("auto") == blas.Blas()
     assert library.calls == 0
@@ -227,6 +242,7 @@ def test_the_next_candidate_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     libraries = {"wrong": Library(factor=1.01), "right": right}
     monkeypatch.setattr(blas, "candidates", lambda: iter(libraries))
     monkeypatch.setattr(blas.ctypes, "CDLL", lambda path: libraries[path])
+    monkeypatch.setattr(blas, "_sound", set())
     assert blas.install("auto") == blas.Blas("OpenBLAS 9.9")
 
 

@@ -200,7 +200,7 @@ def conversation(tools: bool, system: bool, inline: bool) -> list[Message]:
     return every
 
 
-@pytest.mark.wide(24)
+@pytest.mark.wide(12)
 @pytest.mark.parametrize("name", templates.NAMES)
 @pytest.mark.parametrize("system", [True, False])
 @pytest.mark.parametrize("inline", [True, False])

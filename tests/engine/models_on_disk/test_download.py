@@ -149,6 +149,7 @@ def test_the_token_goes_to_the_hub_alone(hub: FakeHub, content: dict[str, bytes]
     assert [authorization for _, _, authorization in other.asked] == [""]
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("where", ["file:///etc/passwd#", "ftp://127.0.0.1/", "gopher://x/"])
 def test_a_redirect_leads_to_no_other_protocol(hub: FakeHub, tmp_path: Path, where: str) -> None:
     hub.elsewhere = where
@@ -166,6 +167,7 @@ LIES = {
 }
 
 
+@pytest.mark.wide(3)
 @pytest.mark.parametrize("lie", LIES)
 def test_what_the_hub_states_is_checked(hub: FakeHub, tmp_path: Path, lie: str) -> None:
     changes, words = LIES[lie]
@@ -189,6 +191,7 @@ NAMES = (
 )
 
 
+@pytest.mark.wide(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_name_that_leads_elsewhere_is_refused(hub: FakeHub, tmp_path: Path, name: str) -> None:
     hub.files[name] = b"evil"
@@ -200,6 +203,7 @@ def test_a_name_that_leads_elsewhere_is_refused(hub: FakeHub, tmp_path: Path, na
     assert len(hub.asked) == 1
 
 
+@pytest.mark.wide(2)
 @pytest.mark.parametrize(
     ("status", "error", "words"),
     [
@@ -219,6 +223,7 @@ def test_what_the_hub_answers_is_one_line(
     assert str(raised.value).startswith(words)
 
 
+@pytest.mark.wide(2)
 @pytest.mark.parametrize(
     "answer",
     [

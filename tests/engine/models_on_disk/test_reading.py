@@ -199,7 +199,7 @@ def test_other_programs_weights(tmp_path: Path) -> None:
 # ---- what is broken -----------------------------------------------------------------------------------
 
 
-@pytest.mark.wide(80)
+@pytest.mark.wide(40)
 @pytest.mark.parametrize("name", [name for name in CASES if not name.startswith("adapter-")])
 def test_a_broken_model_is_one_line(zoo: Zoo, tmp_path: Path, name: str) -> None:
     """Every way of breaking a directory that the loader is tried with, between two models that are whole."""
@@ -252,6 +252,7 @@ VALUES: tuple[Any, ...] = (
 )  # fmt: skip
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("family", ["llama", "gemma3_text", "exaone4", "deepseek_v3"])
 def test_no_field_of_a_config_ends_the_list(tmp_path: Path, family: str) -> None:
     """Nor in the text model's part of it; what comes of it can be shown."""

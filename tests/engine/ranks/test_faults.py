@@ -72,6 +72,7 @@ def check(case: Case) -> None:
     assert program.left() == []
 
 
+@pytest.mark.slow
 def test_a_rank_that_is_killed_in_a_step_is_told_and_all_end() -> None:
     check(CASES["killed in a step"])
 

@@ -160,7 +160,7 @@ def undisturbed() -> dict[int, Any]:
     return tree
 
 
-@pytest.mark.wide(2)
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("name", ["prefill", "run", "branch"])
 def test_who_comes_back_finds_the_tree_of_an_undisturbed_session(
     host: Host, name: str, undisturbed: dict[int, Any]

@@ -103,7 +103,7 @@ def rounding(loaded: Loaded, logits: np.ndarray, logprobs: np.ndarray) -> np.nda
     return half_unit * (1 + log_sum + np.abs(logprobs)) + logits.size * 2.0**-24
 
 
-@pytest.mark.wide(10)
+@pytest.mark.wide(4)
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("chunk", [7, 2048])
 def test_greedy_ids_and_logits_equal_mlx_lm(zoo: Zoo, case: str, chunk: int) -> None:
@@ -139,7 +139,10 @@ def test_logprobs_are_the_float32_log_softmax_of_the_logits(zoo: Zoo) -> None:
 # ---- numbers -----------------------------------------------------------------------------------
 
 TOKENS: Any = SimpleNamespace(
-    text=lambda token, pending: (str(token), b""), raw=lambda token: b"%d" % token, is_special=lambda _: False
+    text=lambda token, pending: (str(token), b""),
+    raw=lambda token: b"%d" % token,
+    is_special=lambda _: False,
+    known={},
 )
 READER = RowReader(TOKENS)
 

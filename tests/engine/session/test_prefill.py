@@ -45,6 +45,7 @@ def read_all(session: Session) -> list[PromptToken]:
     return read
 
 
+@pytest.mark.wide(2)
 @pytest.mark.parametrize("chunk", [None, 1, 5, 2048])
 def test_prompt_logprobs_equal_a_plain_forward(zoo: Zoo, chunk: int | None) -> None:
     session = Session(zoo.load("llama", prefill_step_size=chunk), Settings())

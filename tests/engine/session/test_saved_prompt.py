@@ -97,7 +97,7 @@ def numbers(caches: list[Any], tokens: int) -> list[np.ndarray]:
     return found
 
 
-@pytest.mark.wide(4)
+@pytest.mark.wide(2)
 @pytest.mark.parametrize("case", CASES)
 def test_ids_logprobs_and_kv_are_those_of_a_fresh_prefill(zoo: Zoo, tmp_path: Path, case: str) -> None:
     loaded = zoo.load(case.partition(" ")[0], **CASES[case])

@@ -31,7 +31,7 @@ def opened(zoo: Zoo, name: str, *, cached: bool, settings: Settings = SAMPLED) -
     return begun(zoo.load(name, no_kv_cache=not cached), PROMPT, settings)
 
 
-@pytest.mark.wide(3)
+@pytest.mark.wide(2)
 @pytest.mark.parametrize("name", ["pocket", *CONFIGS])
 def test_the_same_ids_and_logits_with_and_without_a_cache(zoo: Zoo, name: str) -> None:
     with_cache, without = opened(zoo, name, cached=True), opened(zoo, name, cached=False)
@@ -67,6 +67,7 @@ def test_the_prompt_is_read_with_its_logprobs_and_nothing_stays_of_it(zoo: Zoo) 
     assert (end.kv.offset, end.kv.passed_tokens) == (0, len(PROMPT))
 
 
+@pytest.mark.wide(2)
 @pytest.mark.parametrize("name", ["llama", "gemma3", "mamba2", "qwen3-next"])
 def test_moving_choosing_and_inserting(zoo: Zoo, name: str) -> None:
     session = opened(zoo, name, cached=False)

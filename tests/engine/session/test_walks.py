@@ -269,7 +269,7 @@ def bound(loaded: Loaded, tolerance: float) -> float:
     return max(tolerance, TOLERANCE[loaded.facts.dtype], flips)
 
 
-@pytest.mark.wide(6)
+@pytest.mark.wide(3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_walk_shows_what_a_fresh_prefill_gives(zoo: Zoo, kind: str) -> None:
     name, options, tolerance = KINDS[kind]

@@ -317,6 +317,7 @@ NEST = b'{"Dream":[' + b'[],{"a":[]},' * 20_000 + b"1]}"
 """Of a kind that no version knows, so that it is kept: 0.2 MiB that take 4 MiB of memory."""
 
 
+@pytest.mark.slow
 def test_a_bomb_of_nested_values_is_refused_before_it_fills_the_memory(plain: bytes, tmp_path: Path) -> None:
     """Of 20 MiB, so that neither its bytes nor its lines are too many, nor the values of one line."""
     path = tmp_path / "a.trace"

@@ -83,7 +83,7 @@ def test_any_records_in_any_order_come_back_equal(values: list[Any]) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(KINDS))
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(data=st.data())
 def test_each_kind_comes_back_equal(name: str, data: st.DataObject) -> None:
     value = data.draw(made(KINDS[name]))

@@ -309,6 +309,7 @@ def kill(tmp_path: Path, count: int, seed: int) -> None:
     print(f"{count} killed: {lost} of {told} records lost, none older than {worst:.0f} ms; {torn} files torn")
 
 
+@pytest.mark.slow
 def test_sessions_that_are_killed_resume(tmp_path: Path) -> None:
     kill(tmp_path, 20, seed=1)
 

@@ -88,7 +88,7 @@ NEW = st.dictionaries(
 )
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(new=NEW, top=st.booleans())
 def test_unknown_fields_are_kept_through_load_and_save(
     written: list[dict[str, Any]], tmp_path_factory: pytest.TempPathFactory, new: dict[str, Any], top: bool
@@ -136,7 +136,7 @@ REMOVED = st.sets(
 )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(removed=REMOVED)
 def test_a_field_that_lacks_has_its_default_or_is_refused_with_its_line(
     written: list[dict[str, Any]], tmp_path_factory: pytest.TempPathFactory, removed: set[tuple[str, str]]

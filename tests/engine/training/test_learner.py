@@ -110,6 +110,7 @@ def test_held_out_loss_is_that_of_tokens_it_never_learns_from(tmp_path: Path) ->
     assert 0.04 < len(row) / (len(row) + len(learner.tokens.train)) < 0.06
 
 
+@pytest.mark.slow
 def test_the_same_seed_trains_the_same_model(tmp_path: Path) -> None:
     def told(seed: int) -> list[Any]:
         steps = trained(begun(tiny(tmp_path, seed=seed)))
@@ -155,6 +156,7 @@ def test_settings_out_of_range_are_refused(others: dict[str, object], tmp_path: 
         check_training(tiny(tmp_path, **others))
 
 
+@pytest.mark.slow
 def test_a_rate_that_is_far_too_high_still_tells_its_steps(tmp_path: Path) -> None:
     engine = begun(tiny(tmp_path, rate=1.0, steps=30))
     assert len(trained(engine)) == 30

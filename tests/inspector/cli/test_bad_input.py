@@ -135,6 +135,7 @@ HELP = {
 """Flags that a subcommand's help names."""
 
 
+@pytest.mark.wide(2)
 @pytest.mark.parametrize("name", HELP)
 def test_help_is_instant_and_names_the_flags(name: str) -> None:
     text = light(name, "--help")

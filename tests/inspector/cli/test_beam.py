@@ -169,6 +169,7 @@ def test_the_bundled_model_tells_its_stories(capsys: pytest.CaptureFixture[str])
     assert "beams       width 3, 8 steps" in printed.err
 
 
+@pytest.mark.slow
 def test_ctrl_c_in_the_middle() -> None:
     argv = ("beam", *STORY, "--width", "8", "--max-tokens", "400", "--min-tokens", "400")
     end = interrupted("beam_step", *argv)

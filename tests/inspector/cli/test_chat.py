@@ -233,7 +233,7 @@ OTHER = json.dumps(
 )
 
 
-@pytest.mark.wide(2)
+@pytest.mark.wide(1)
 @pytest.mark.parametrize(
     "flags",
     [
@@ -264,6 +264,7 @@ def test_the_ids_are_those_of_mlx_lm_generate(
     assert ours(*flags) == expected
 
 
+@pytest.mark.slow
 def test_a_conversation_in_a_file_has_the_ids_of_its_flags(tmp_path: Path, ours: Ids, events: Events) -> None:
     messages = write(tmp_path, [{"role": "system", "content": "Be short."}, *ASK])
     by_flags = ours("-p", "Tell a story.", "--system-prompt", "Be short.", "--prefill-response", "Once")

@@ -354,6 +354,7 @@ PYTHON = [
 """That of a plug-in is a file of its own (tests/inspector/test_plugins.py), that of a plan has a command before it."""
 
 
+@pytest.mark.wide(4)
 @pytest.mark.parametrize("example", PYTHON)
 def test_an_example_in_python_runs(example: str, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     exec(compile(example, "example", "exec"), {})

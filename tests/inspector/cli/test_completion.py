@@ -53,7 +53,7 @@ def offered(line: str, environment: dict[str, str], folder: Path) -> list[str]:
     return answer.read_text().split()
 
 
-@pytest.mark.wide(3)
+@pytest.mark.wide(1)
 @pytest.mark.parametrize(
     ("line", "expected"),
     [

@@ -35,6 +35,7 @@ def events(events: Events) -> Events:
 # ---- the gate ---------------------------------------------------------------------------------
 
 
+@pytest.mark.wide(4)
 @pytest.mark.parametrize(
     ("flags", "status", "told"),
     [

@@ -46,6 +46,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+@pytest.mark.slow
 def test_all_holds_on_the_bundled_model(
     alone: None, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

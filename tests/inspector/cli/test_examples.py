@@ -116,6 +116,7 @@ def test_there_are_some() -> None:
     assert len(EXAMPLES) >= 4
 
 
+@pytest.mark.wide(2)
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda each: f"{each.page}:{each.line}")
 def test_an_example_prints_what_is_shown(example: Example, capsys: pytest.CaptureFixture[str]) -> None:
     lines = printed(example.command, capsys)

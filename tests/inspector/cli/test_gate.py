@@ -129,7 +129,7 @@ def test_a_right_fuse_holds(gate: Any) -> None:
     assert figures["kl"][0] < 0.001
 
 
-@pytest.mark.wide(2)
+@pytest.mark.wide(1)
 @pytest.mark.parametrize(
     ("name", "ratio"),
     [

@@ -44,6 +44,7 @@ def test_the_same_seed_tells_the_same_story() -> None:
     assert told[0] == told[1] != told[2]
 
 
+@pytest.mark.slow
 def test_it_imports_no_screen() -> None:
     code = (
         "import sys; from inspector.cli.main import main; code = main(sys.argv[1:]);"

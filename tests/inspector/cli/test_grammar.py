@@ -88,6 +88,7 @@ def test_a_generation_under_a_grammar_ends_with_it_and_tells_of_it() -> None:
         assert bytes.fromhex(told["forced"]) in b" yes, no, "
 
 
+@pytest.mark.slow
 def test_a_grammar_that_cannot_be_used_is_one_line_with_its_place() -> None:
     done = generated("--json-schema", '{"type": "object",\n  "not" 1}')
     assert (done.returncode, done.stdout) == (2, "")

@@ -96,6 +96,7 @@ def test_tokens_are_given_by_text_or_id(events: Events) -> None:
     assert asked("--against", text)[1] == (one, text), "the one taken is compared with the best other one"
 
 
+@pytest.mark.slow
 def test_gradients_have_a_share_for_each_token_and_what_is_missing(
     events: Events, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -162,6 +163,7 @@ def test_a_view_that_is_not_shown_is_the_exit_status_and_a_line(
     assert "L8 attention" in out or "contributions" in out, "the views after it are written"
 
 
+@pytest.mark.slow
 def test_units_are_swept_and_switched_off_together(events: Events) -> None:
     swept = events("--show", "interventions")[-1]
     assert swept["event"] == "sweep"
@@ -268,6 +270,7 @@ def test_experts_and_states_are_a_line_each_and_a_refused_position_is_one() -> N
         assert made.known.failed == ["Experts and states"]
 
 
+@pytest.mark.slow
 def test_heads_are_scored_over_random_tokens_and_over_the_path(events: Events) -> None:
     over, path = events("--show", "heads", "--texts", "20,2")[-2:]
     assert (over["event"], over["texts"]) == ("heads", {"length": 20, "count": 2, "seed": 0})
@@ -288,6 +291,7 @@ def test_a_table_of_heads_names_them_and_says_where_there_is_none(capsys: pytest
     assert "No induction head in this model: at most" in out
 
 
+@pytest.mark.slow
 def test_another_text_is_put_in_with_tokens_and_an_alignment_of_ones_own(events: Events) -> None:
     flags = ("--source", "Once there was a big dog", "--dtype", "float32")
     found = events(*flags)[-1]
@@ -321,6 +325,7 @@ def test_a_file_of_pairs_is_patched_without_a_prompt(
     assert [bool(each["failure"]) for each in last["pairs"]] == [False, True]
 
 
+@pytest.mark.slow
 def test_a_sweep_can_be_of_the_whole_context(events: Events) -> None:
     token, context = (
         events("--show", "interventions", "--scope", scope)[-1] for scope in ("token", "context")

@@ -60,6 +60,7 @@ def light(*argv: str) -> str:
     return done.stdout
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("argv", [["--help"], ["--version"], ["generate", "--help"]])
 def test_help_and_version_import_nothing_heavy(argv: list[str]) -> None:
     begun = time.perf_counter()

@@ -130,6 +130,7 @@ def test_json_holds_every_measurement() -> None:
     assert found["how"]["ttft"] == "as told"
 
 
+@pytest.mark.slow
 def test_bench_runs(capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--sweeps", "tpot,inspection", "--rounds", "1", "--steps", "2", "--longest", "32", "--json"]
     assert cli.main(["bench", *flags]) == 0

@@ -260,6 +260,7 @@ def test_more_than_the_window_says_so(file: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_ctrl_c_in_the_middle(file: Path) -> None:
     file.write_text("Once upon a time there was a dog. " * 50)
     end = interrupted("token", "score", str(file), "--prefill-step-size", "1")

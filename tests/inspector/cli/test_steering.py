@@ -39,6 +39,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_direction_of_pairs_has_its_curve_with_the_band(
     events: Events, pairs: Path, saved: Path, tmp_path: Path
 ) -> None:

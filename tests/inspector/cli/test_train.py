@@ -53,6 +53,7 @@ def test_the_json_lines(flags: list[str], tmp_path: Path, events: Events) -> Non
     assert found[-1]["directory"] == str(tmp_path / "out" / "step-000008")
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_a_checkpoint_from_which_it_goes_on(
     flags: list[str], tmp_path: Path, events: Events
 ) -> None:
@@ -136,6 +137,7 @@ def test_there_must_be_something_to_go_on_from(
     assert told in complaint("train", "--resume", name)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_opens_as_any_model(flags: list[str], tmp_path: Path, events: Events) -> None:
     assert main([*flags, "-o", str(tmp_path / "out")]) == 0
     folder = str(tmp_path / "out" / "step-000008")

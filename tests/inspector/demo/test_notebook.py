@@ -35,6 +35,7 @@ def shown(notebook: Any) -> list[list[tuple[str, ...]]]:
     return [[(each.output_type, *sorted(each.get("data", ()))) for each in cell.outputs] for cell in cells]
 
 
+@pytest.mark.slow
 def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path.cwd()))
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))

@@ -122,6 +122,7 @@ def shown(name: str, *how: str) -> str:
     return "\n".join(lines)
 
 
+@pytest.mark.wide(1)
 @EACH
 def test_it_is_shown_where_there_is_no_mlx(name: str) -> None:
     words = {
@@ -133,6 +134,7 @@ def test_it_is_shown_where_there_is_no_mlx(name: str) -> None:
         assert each in text
 
 
+@pytest.mark.wide(1)
 @EACH
 def test_a_caption_opens_what_it_speaks_of(name: str) -> None:
     *_, last = (each for each in told(name) if isinstance(each, Marked))

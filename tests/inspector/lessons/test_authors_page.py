@@ -51,6 +51,7 @@ def test_its_lessons_have_no_fault_in_any_type(
     assert out.endswith(f"nothing is wrong in {text.count('## ')} beats.\n")
 
 
+@pytest.mark.slow
 def test_a_lesson_of_five_beats_from_its_file_to_a_page(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

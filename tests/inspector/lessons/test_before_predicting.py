@@ -17,6 +17,7 @@ from tests.inspector.lessons.playing import WAITING, LearnerKeys
 LESSON = find("the-draw")
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("recorded", [False, True])
 async def test_keys_that_would_show_the_answer_wait_for_the_prediction(
     learner: LearnerKeys, recorded: bool
@@ -42,6 +43,7 @@ async def test_keys_that_would_show_the_answer_wait_for_the_prediction(
     assert "⏎ choose" not in learner.text().splitlines()[-1]
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (80, 24)])
 async def test_a_click_on_a_tab_or_an_answer_waits_for_the_prediction_as_its_key_does(
     learner: LearnerKeys, size: tuple[int, int]
@@ -97,7 +99,7 @@ async def test_h_is_the_cards_in_every_phase_and_a_prediction_is_locked(learner:
     assert "⏎ continues" in main.status.answer
 
 
-@pytest.mark.wide(2)
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (120, 24), (80, 24), (80, 40)])
 @pytest.mark.lesson(beat=1)
 async def test_what_is_to_be_set_is_in_sight_beside_the_settings(

@@ -98,6 +98,7 @@ async def test_the_race_opens_at_its_reveal_and_closes_for_the_next_panel(learne
     await learner.until(lambda: learner.app.main.host.over == "" and "What it costs" in learner.text())
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize(("listed", "rows"), [(find("ending"), 4), (find("the-draw"), 2)])
 @pytest.mark.lesson(size=(120, 24), recorded=True)
 async def test_the_text_keeps_its_rows_over_the_steps(

@@ -157,6 +157,7 @@ def test_it_goes_on_where_it_was_left(begun: Callable[..., subprocess.Popen[str]
     assert "Beat 1 of 2" in out  # once it was gone through it begins anew
 
 
+@pytest.mark.slow
 def test_a_signal_ends_it_cleanly(begun: Callable[..., subprocess.Popen[str]]) -> None:
     process = begun("--recorded")
     assert process.stdout is not None

@@ -269,6 +269,7 @@ async def test_the_strength_that_the_beat_speaks_of_is_chosen(learner: LearnerKe
     await learner.until(lambda: "happy-sad x8" in learner.text() and "With x8" in learner.text())
 
 
+@pytest.mark.slow
 @pytest.mark.lesson(listed=find("learning"), size=(80, 24), recorded=True)
 async def test_the_recorded_training_is_shown_up_to_the_step_of_the_beat(learner: LearnerKeys) -> None:
     """Its key waits for the prediction: it would show the answer."""

@@ -174,6 +174,7 @@ async def test_the_panel_that_matters_is_presented_and_the_key_that_ends_it_hold
     await learner.until(lambda: "1 Next" in learner.text())
 
 
+@pytest.mark.slow
 @pytest.mark.lesson(listed=find("looking-back"), present=True)
 async def test_a_tools_own_screen_keeps_the_columns_and_the_header_s_row(
     learner: LearnerKeys, runtime: Path

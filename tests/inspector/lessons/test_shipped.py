@@ -62,7 +62,7 @@ def numbers(text: str) -> list[float]:
     return [float(number) for number in NUMBER.findall(text)]
 
 
-@pytest.mark.wide(2)
+@pytest.mark.wide(1)
 @LIVE
 def test_the_recording_says_what_the_engine_says(listed: Listed) -> None:
     """But for what rests on milliseconds; in the type of the recording."""
@@ -146,6 +146,7 @@ def test_nothing_is_wrong_that_needs_no_model(path: Path) -> None:
     assert [fault.at(path.name) for fault in faults] == []
 
 
+@pytest.mark.wide(2)
 @pytest.mark.parametrize(
     "path",
     [pytest.param(path, marks=() if path.stem in QUICK else pytest.mark.slow) for path in PATHS],

@@ -236,7 +236,7 @@ async def test_a_jump_is_checked_as_it_is_typed(rig: Rig) -> None:
     assert rig.engine.sent == []
 
 
-@pytest.mark.wide(2)
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("typed", ["-1", "²", "１", "1e3", "\x1b", "[/]", "9" * 400, " "])
 async def test_a_jump_to_no_number_is_refused(rig: Rig, typed) -> None:
     await rig.ready()
@@ -297,7 +297,8 @@ async def test_the_names_of_the_pages_are_whole_at_60_columns(rig: Rig) -> None:
     assert "All pages" in rig.screen_text()
 
 
-@pytest.mark.parametrize("page", ["walks", "parts/head"])
+@pytest.mark.wide(1)
+@pytest.mark.parametrize("page", ["parts/head", "walks"])
 async def test_the_help_opens_at_the_page_that_was_asked_for_the_first_time_too(rig: Rig, page: str) -> None:
     rig.app.main.host.help(page=page)
     await rig.until(lambda: isinstance(rig.app.screen, HelpDialog) and rig.app.screen.query(Markdown))
@@ -330,6 +331,7 @@ async def test_the_pages_on_one_thing_each_are_laid_out_when_they_are_chosen(
         assert help.query_one(SafeOptionList).has_focus
 
 
+@pytest.mark.slow
 async def test_a_page_leads_to_another_and_the_help_opens_at_the_keys_again(rig: Rig) -> None:
     await rig.press("question_mark")
     assert "1 Next" in rig.screen_text()
@@ -377,6 +379,7 @@ async def test_what_is_heard_late_of_a_page_before_does_not_turn_back_to_it(rig:
     await rig.until(lambda: rig.app.screen.query_one(SafeOptionList).has_focus)
 
 
+@pytest.mark.slow
 async def test_a_click_on_a_tab_turns_the_help_to_it(rig: Rig) -> None:
     await rig.press("question_mark")
     pages = rig.app.screen.query_one(HelpPages)

@@ -90,6 +90,7 @@ def test_every_label_finds_its_own_first() -> None:
         assert each.id in found(whole)[:3], (each.id, whole, found(whole)[:5])
 
 
+@pytest.mark.slow
 def test_every_synonym_finds_its_own_among_the_first_three() -> None:
     for each in things():
         for phrase in filter(None, each.synonyms.split(",")):
@@ -258,6 +259,7 @@ async def test_what_finds_nothing_says_what_else_to_type(rig: Rig) -> None:
 # ---- doing it -----------------------------------------------------------------------------------
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("key", ["colon", "ctrl+p"])
 async def test_it_opens_on_the_main_screen_and_over_a_tool_s(rig: Rig, key: str) -> None:
     await rig.ready()
@@ -332,6 +334,7 @@ async def test_a_setting_opens_the_dialog_at_its_field(rig: Rig) -> None:
         await rig.press("escape")
 
 
+@pytest.mark.slow
 async def test_a_page_of_the_help_opens_at_once_and_again(rig: Rig) -> None:
     await rig.ready()
     for label in ("Position", "Norm"):

@@ -32,7 +32,7 @@ def test_the_page_has_the_table_of_the_code() -> None:
     assert told.split("\n") == list(rows())
 
 
-@pytest.mark.wide(3)
+@pytest.mark.wide(1)
 @pytest.mark.parametrize(
     ("typed", "tool", "chosen"),
     [

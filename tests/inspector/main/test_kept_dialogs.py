@@ -38,7 +38,7 @@ async def opened(rig: Rig, key: str) -> Screen[object]:
     return dialog
 
 
-@pytest.mark.wide(2)
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("key", KEPT)
 async def test_a_dialog_that_is_shown_again_looks_as_at_first(rig: Rig, key: str) -> None:
     await rig.ready()
@@ -100,7 +100,7 @@ async def test_keys_right_after_the_one_that_shows_it_again_are_its_own(rig: Rig
     assert rig.app.screen is dialog
 
 
-@pytest.mark.wide(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("key", KEPT)
 def test_another_theme_and_size_hold_for_what_was_built_before(key: str) -> None:
     looks: list[str] = []

@@ -93,6 +93,7 @@ async def test_it_filters_by_name_family_and_bits(rig: Rig, hub: Path) -> None:
     assert loaded(rig).endswith("models--some--tiny-4bit/snapshots/0123abcd")
 
 
+@pytest.mark.wide(2)
 @pytest.mark.parametrize("text", ["/no/where", "./here", "~/models", "a/b/c", "pocke?"])
 async def test_a_path_is_opened_as_it_was_typed_also_where_a_model_begins_so(
     rig: Rig, hub: Path, text: str
@@ -160,6 +161,7 @@ class FakeDownloads:
             self.ended.set()
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
 async def test_an_id_that_is_not_on_the_disk_is_downloaded_while_the_session_goes_on(
     rig: Rig, hub: Path, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int]
@@ -228,6 +230,7 @@ def test_the_programs_end_ends_a_download(hub: Path, monkeypatch: pytest.MonkeyP
     assert fake.ended.wait(60)
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
 async def test_the_facts_are_in_sight_before_it_is_loaded(rig: Rig, hub: Path, size: tuple[int, int]) -> None:
     await opened(rig)
@@ -239,6 +242,7 @@ async def test_the_facts_are_in_sight_before_it_is_loaded(rig: Rig, hub: Path, s
         assert part in text, part
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize(
     ("of", "free", "fate"),
     [

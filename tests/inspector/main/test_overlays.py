@@ -105,6 +105,7 @@ async def test_keys_pressed_twice_close_no_other_screen(rig: Rig, bursts: list[t
     await rig.through([(action, keys) for action in OVERLAYS for keys in bursts], twice)
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize(("tab", "key"), [("5", "P"), ("4", "c"), ("6", "W")])
 @pytest.mark.screen(size=(120, 40))
 async def test_what_changes_while_a_screen_opens_is_shown_though_that_is_left_before_it_is_painted(
@@ -121,6 +122,7 @@ async def test_what_changes_while_a_screen_opens_is_shown_though_that_is_left_be
     assert widths == {80}
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("action", ["help", "profile", "compare"])
 async def test_the_second_of_two_q_does_not_quit(rig: Rig, action: str) -> None:
     """The first one leaves what lies over the main screen; only one that was typed in sight of that screen quits."""

@@ -166,6 +166,7 @@ async def test_a_hidden_line_leaves_its_room_to_the_others(rig: Rig) -> None:
     assert shown(rig) == {"text", "candidates"}
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [GRID, STACKED, LOW, (60, 30), (40, 12)])
 async def test_before_there_is_a_text_the_candidates_stay_in_sight(rig: Rig, size: tuple[int, int]) -> None:
     """Or the one panel that has the whole screen: a key brings none in sight that has nothing to show."""
@@ -177,6 +178,7 @@ async def test_before_there_is_a_text_the_candidates_stay_in_sight(rig: Rig, siz
         assert not shown(rig) & {"sampler", "tree", "grammar"}
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("key", ["shift+up", "shift+down", "shift+left", "shift+right"])
 @pytest.mark.screen(size=GRID)
 async def test_dividers_move_where_the_panel_gone_to_is_not_on_screen(rig: Rig, key: str) -> None:
@@ -243,6 +245,7 @@ async def test_keys_move_the_lines_between_stacked_panels(rig: Rig) -> None:
 # ---- mouse ------------------------------------------------------------------------------------
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [GRID, LOW])
 async def test_the_divider_between_the_columns_is_dragged(rig: Rig, size: tuple[int, int]) -> None:
     await rig.ready()
@@ -305,7 +308,7 @@ DRAGGED: list[tuple[tuple[int, int], str, str, tuple[int, int], set[str], str]] 
 ]  # fmt: skip
 
 
-@pytest.mark.wide(3)
+@pytest.mark.wide(1)
 @pytest.mark.parametrize(("size", "side", "panel", "end", "left", "said"), DRAGGED)
 async def test_a_panel_dragged_to_nothing_is_hidden(
     rig: Rig, size: tuple[int, int], side: str, panel: str, end: tuple[int, int], left: set[str], said: str
@@ -362,6 +365,7 @@ def test_panels_that_were_dragged_to_nothing_stay_hidden_at_every_size_and_at_th
     assert json.loads((config / "screen.json").read_text())["screen"] == {"hidden": ["kv"]}
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("key", ["shift+right", "shift+left", "shift+up", "shift+down"])
 @pytest.mark.screen(size=(60, 20))
 async def test_a_divider_is_moved_before_a_new_size_is_laid_out(rig: Rig, key: str) -> None:
@@ -424,6 +428,7 @@ def test_sizes_of_a_file_edited_by_hand_divide_what_there_is(
     assert min(columns) >= 200
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize(("before", "after"), [(GRID, STACKED), (STACKED, GRID), (GRID, (60, 20))])
 def test_a_new_size_lets_go_of_a_divider(before: tuple[int, int], after: tuple[int, int]) -> None:
     """The panels that it was between are elsewhere: what the mouse does from there on is nothing to them."""

@@ -182,7 +182,7 @@ async def test_d_draws_again_and_v_verifies(rig: Rig) -> None:
     assert "11 tokens recomputed without the cache in 84 ms" in told(rig)
 
 
-@pytest.mark.wide(2)
+@pytest.mark.wide(1)
 @pytest.mark.parametrize(
     ("difference", "same", "rounding", "title", "says"),
     [
@@ -420,7 +420,7 @@ def test_kv_cache_and_time_have_room_for_more_than_a_line_under_the_candidates_a
     assert arrangement.lines(Layout.BESIDE, "candidates", covered=False) == set()
 
 
-@pytest.mark.wide(2)
+@pytest.mark.wide(1)
 @pytest.mark.parametrize(
     ("size", "theme"),
     [*((size, "textual-dark") for size in SIZES), ((120, 40), "textual-light"), ((40, 12), "textual-light")],
@@ -651,6 +651,7 @@ def counted(panel: Widget, name: str, calls: list[str]) -> None:
 # ---- the first layout --------------------------------------------------------------------------
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12), (30, 8)])
 async def test_the_styles_of_all_widgets_are_computed_once(
     size: tuple[int, int], monkeypatch: pytest.MonkeyPatch

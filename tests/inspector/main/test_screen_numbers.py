@@ -127,11 +127,13 @@ TURNING: Sequence[str | tuple[str, object]] = (
 """The temperature is turned, at the tip and at an older step, applied, discarded, and undone."""
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("walk", [WALK, TURNING])
 def test_every_number_belongs_to_what_is_on_show(walk: Sequence[str | tuple[str, object]]) -> None:
     live_through(walk)
 
 
+@pytest.mark.slow
 @given(st.lists(ACTIONS, min_size=4, max_size=8))
 @settings(
     max_examples=2, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), phases=PHASES

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from tests.inspector.main.test_overlays import OVERLAYS, branched, own_directory  # noqa: F401 (a fixture)
@@ -12,6 +14,8 @@ SIZES = [
 ]  # fmt: skip
 FEW = [(39, 9)]
 """One that cuts; all sizes run with the slow tests."""
+SOME, ALL = OVERLAYS[::3], OVERLAYS
+"""What opens in the quick suite, a third of it, and with the slow tests."""
 PANELS = ["candidates", "steps", "kv", "timing", "why", "grammar_expects", "tree", "learn", "look_ahead"]
 """Actions that show a panel, or something more in one."""
 SLOW = pytest.mark.slow
@@ -26,8 +30,12 @@ async def lives(rig: Rig, sizes: list[tuple[int, int]]) -> None:
     assert rig.screen_text().strip()
 
 
-@pytest.mark.parametrize("sizes", [FEW, pytest.param(SIZES, marks=SLOW)], ids=["few", "all"])
-async def test_what_opens_lives_at_any_size(rig: Rig, sizes: list[tuple[int, int]]) -> None:
+@pytest.mark.parametrize(
+    ("sizes", "overlays"), [(FEW, SOME), pytest.param(SIZES, ALL, marks=SLOW)], ids=["few", "all"]
+)
+async def test_what_opens_lives_at_any_size(
+    rig: Rig, sizes: list[tuple[int, int]], overlays: Sequence[str]
+) -> None:
     async def opened(case: tuple[str, ...]) -> None:
         action, *keys = case
         await rig.pilot.resize_terminal(120, 40)
@@ -37,7 +45,7 @@ async def test_what_opens_lives_at_any_size(rig: Rig, sizes: list[tuple[int, int
         await lives(rig, sizes)
 
     await branched(rig)
-    await rig.through([*((action,) for action in OVERLAYS), ("help", "right")], opened)
+    await rig.through([*((action,) for action in overlays), ("help", "right")], opened)
 
 
 @pytest.mark.parametrize("sizes", [FEW, pytest.param(SIZES, marks=SLOW)], ids=["few", "all"])
@@ -56,11 +64,13 @@ async def test_a_panel_lives_at_any_size(rig: Rig, sizes: list[tuple[int, int]])
 
 
 @pytest.mark.parametrize(
-    "size", [(1, 1), *(pytest.param(size, marks=SLOW) for size in ((8, 24), (4, 3), (300, 2)))], ids=str
+    ("size", "overlays"),
+    [((1, 1), SOME), *(pytest.param(size, ALL, marks=SLOW) for size in ((1, 1), (8, 24), (4, 3), (300, 2)))],
+    ids=str,
 )
-async def test_it_opens_at_any_size(rig: Rig, size: tuple[int, int]) -> None:
+async def test_it_opens_at_any_size(rig: Rig, size: tuple[int, int], overlays: Sequence[str]) -> None:
     await branched(rig)
-    for action in [*OVERLAYS, *PANELS]:
+    for action in [*overlays, *PANELS]:
         await rig.do(action)
         await rig.press("escape", "escape")
 

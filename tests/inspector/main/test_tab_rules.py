@@ -189,6 +189,7 @@ def test_what_stands_on_the_screen_names_keys_as_the_open_tab_has_them() -> None
     run(test)
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("answer", ["kv", "timing", "candidates"])
 def test_a_tools_screen_leaves_nothing_but_lines_under_it(answer: str) -> None:
     """KV cache and time keep their order, also where one of them was the answer that the screen lies over."""

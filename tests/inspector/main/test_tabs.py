@@ -27,6 +27,7 @@ def lines(rig: Rig) -> list[str]:
 # ---- opening ----------------------------------------------------------------------------------
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [WIDE, NORMAL, NARROW])
 async def test_a_digit_opens_a_tab_with_the_answer_that_was_shown_there_last(
     rig: Rig, size: tuple[int, int]
@@ -218,6 +219,7 @@ async def test_a_tool_s_screen_is_enlarged_and_follows_every_size(rig: Rig) -> N
         assert answer.region.bottom <= size[1] - 2
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("hidden", [("kv",), ("kv", "timing")])
 async def test_a_tool_s_screen_has_the_room_of_hidden_lines(rig: Rig, hidden: tuple[str, ...]) -> None:
     await rig.ready()
@@ -257,7 +259,7 @@ async def test_what_holds_everywhere_holds_on_a_tool_s_screen(rig: Rig) -> None:
 # ---- the lines --------------------------------------------------------------------------------
 
 
-@pytest.mark.wide(2)
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [WIDE, NORMAL, NARROW, (60, 20), (100, 18)])
 async def test_the_lines_keep_the_open_tab_and_the_shown_answer_in_sight(
     rig: Rig, size: tuple[int, int]

@@ -149,6 +149,7 @@ def serve() -> Iterator[Callable[..., Served]]:
         each.process.communicate()
 
 
+@pytest.mark.slow
 def test_steps_by_key_and_by_click(serve, tmp_path: Path) -> None:
     served = serve("--temp", "0", "--prompt", "Once upon a time", "--no-save")
     with Browser(tmp_path / "profile", dark=True, size=(1200, 820)) as browser:

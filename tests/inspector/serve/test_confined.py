@@ -135,6 +135,7 @@ def watcher(own: Path, model: str) -> Confinement:
     return Confinement("", (str(own),))
 
 
+@pytest.mark.wide(4)
 @pytest.mark.parametrize("rights", [visitor, watcher])
 @pytest.mark.parametrize("rows", [READ, WRITE, LOAD, RUN], ids=["read", "write", "load", "run"])
 def test_nothing_outside_is_read_written_loaded_or_run(
@@ -309,6 +310,7 @@ async def test_a_visitors_keys_write_into_their_folder_alone(tmp_path: Path) -> 
     assert {path.name for path in tmp_path.iterdir()} == {"visitors"}
 
 
+@pytest.mark.slow
 def test_a_visitor_has_the_keys_of_their_own_folder_and_not_the_host_s(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -348,6 +350,7 @@ def test_a_visitor_has_the_keys_of_their_own_folder_and_not_the_host_s(
     assert step(visitor) == ["f6"]
 
 
+@pytest.mark.slow
 async def test_a_watchers_keys_write_nothing(tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()

@@ -231,6 +231,7 @@ async def test_the_end_of_the_server_hangs_up_and_says_so() -> None:
         assert not any(map(alive, pids))
 
 
+@pytest.mark.wide(4)
 @pytest.mark.parametrize(
     "message",
     ["", "{", "[]", "1", '"stdin"', '["stdin"]', '["stdin", 1]', '["resize", {"width": "x", "height": 2}]',

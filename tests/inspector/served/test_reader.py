@@ -267,6 +267,7 @@ def test_hostile_json_is_a_text() -> None:
         assert found.note or found.body in (text, *([json.loads(text)] if len(text) == 800 else []))
 
 
+@pytest.mark.wide(2)
 @pytest.mark.parametrize("zipped", [False, True])
 @pytest.mark.parametrize("streamed", [False, True])
 def test_a_body_beyond_the_bound_is_recorded_as_its_beginning(

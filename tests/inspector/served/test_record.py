@@ -101,6 +101,7 @@ def post(port: int, body: bytes = b"{}", path: str = "/v1") -> bytes:
     return answer
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_server_too_and_sums_up(number: int, tmp_path: Path) -> None:
     server = [sys.executable, "-c", SERVER, "--port=1", "--host", "0.0.0.0"]
@@ -307,6 +308,7 @@ def mlx_server(file: Path) -> Process:
     return Process(file, "--quiet", "--", "mlx_lm.server", "--model", POCKET, "--log-level", "ERROR")
 
 
+@pytest.mark.slow
 def test_mlx_lm_server_is_recorded(tmp_path: Path) -> None:
     """Chats and completions, streamed and not, one after another and at once."""
     sent = list(requests(8))

@@ -124,7 +124,7 @@ OPENED = [(CHAT, WIDE), (CHAT, NARROW), (HOSTILE, WIDE), (HOSTILE, NARROW),
           *((each, (WIDE, NARROW)[n % 2]) for n, each in enumerate(OTHERS))]  # fmt: skip
 
 
-@pytest.mark.wide(4)
+@pytest.mark.wide(1)
 @pytest.mark.parametrize(("body", "size"), OPENED)
 async def test_the_screen_says_what_is_not_known(body: Any, size: tuple[int, int], tmp_path: Path) -> None:
     trace = tmp_path / "reply.jsonl"

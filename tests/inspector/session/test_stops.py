@@ -362,7 +362,7 @@ def recording(seed: int, count: int) -> list[Entry]:
     return lived.entries
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(0, 2**32), st.integers(1, 40), st.booleans())
 @example(13311, 32, False)  # two tokens of one prompt with the same caption
 def test_forward_back_and_forward_again_tell_the_same_at_the_same_places(tmp_path, seed, count, closely):

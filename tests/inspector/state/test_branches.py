@@ -86,7 +86,7 @@ def check(grown: Grown) -> None:
 # ---- the fold -----------------------------------------------------------------------------------
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(trees())
 def test_branches_part_the_tokens_and_their_sums_add_up(grown: Grown):
     check(grown)
@@ -97,7 +97,7 @@ def test_branches_part_the_tokens_and_their_sums_add_up(grown: Grown):
             assert (grown.all[parent].made == PROMPT) == (grown.all[node].made == PROMPT)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(trees(25), st.data())
 def test_deletions_undone_one_after_another_leave_the_tree_as_it_was(grown: Grown, data: st.DataObject):
     pictures, deleted = [grown.picture()], []
@@ -121,7 +121,7 @@ def test_deletions_undone_one_after_another_leave_the_tree_as_it_was(grown: Grow
     assert grown.marks.last is None
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(trees(25), st.data())
 def test_whatever_is_deleted_stepped_on_and_undone_in_any_order_paths_stay_whole(
     grown: Grown, data: st.DataObject

@@ -53,10 +53,11 @@ def test_a_unigram_has_its_ways_and_a_wordpiece_its_steps() -> None:
 
 
 def test_columns_have_all_tokens_of_both_and_common_borders() -> None:
+    apart = {kind: Apart(tokenizer(kind)) for kind in KINDS}
     for first in KINDS:
         for second in ("pocket", "unigram"):
             for text in (*texts(6, seed=9), "日本 ab", ""):
-                sides = Apart(tokenizer(first)).take(text), Apart(tokenizer(second)).take(text)
+                sides = apart[first].take(text), apart[second].take(text)
                 made = columns(*sides)
                 for side, taken in enumerate(sides):
                     shown = [label for column in made for label in (column.first, column.second)[side]]

@@ -148,6 +148,7 @@ def found(one: SentPrompt, other: SentPrompt) -> Parting:
     return parting
 
 
+@pytest.mark.wide(3)
 @pytest.mark.parametrize("name", ENDS)
 def test_a_plain_turn(families: Any, name: str) -> None:
     family = families(name)

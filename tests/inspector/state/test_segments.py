@@ -174,6 +174,7 @@ def test_another_tree_forgets() -> None:
     assert kinds(timeline) == PROMPT_KINDS
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("text", ["word ", "<"])
 def test_twenty_thousand_steps_stay_instant(text: str) -> None:
     """Judged by what a step costs late against early, with room for a busy machine."""

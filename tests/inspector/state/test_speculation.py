@@ -98,7 +98,7 @@ def mended(value: Any) -> Any:
     return min(abs(value), 10**15) if type(value) is int else value
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(made(DraftRound), max_size=4), st.lists(made(SpeculationVerified), max_size=1))
 def test_whatever_a_file_holds_can_be_told(
     rounds: list[DraftRound], proofs: list[SpeculationVerified]

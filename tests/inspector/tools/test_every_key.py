@@ -17,6 +17,7 @@ OPENERS = [
 ]
 
 
+@pytest.mark.wide(7)
 @pytest.mark.parametrize("opener", [*OPENERS, "compare"])
 def test_each_key_of_a_screen_does_something_or_says_why_not(opener: str) -> None:
     async def test(rig: Rig) -> None:

@@ -116,7 +116,7 @@ def test_it_takes_less_than_forty_lines() -> None:
     assert sum(line.count('")"') for line in lines[first + 1 : last]) == 1  # its key is written once
 
 
-@pytest.mark.wide(2)
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
 def test_its_key_shows_its_panel_at_every_size(size: tuple[int, int]) -> None:
     async def test(rig: Rig) -> None:

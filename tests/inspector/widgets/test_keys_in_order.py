@@ -117,7 +117,7 @@ async def test_a_widget_that_goes_with_the_key_holds_up_no_other() -> None:
         assert not app.query(Vanishing)
 
 
-@pytest.mark.wide(7)
+@pytest.mark.wide(2)
 @pytest.mark.parametrize("key", "posigabwyzBcWPQ/?NE")
 async def test_whatever_is_opened_and_left_at_once_takes_none_of_the_keys_behind(rig: Rig, key: str) -> None:
     await rig.ready()

@@ -53,7 +53,7 @@ def same(overlay: Overlay[object]) -> bool:
 
 
 @pytest.mark.usefixtures("painted")
-@pytest.mark.wide(2)
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("key", ["a", "b", "s", "ctrl+p"])
 @pytest.mark.parametrize("theme", ["textual-dark", "textual-light"])
 async def test_it_is_the_toolkits_also_after_changes(rig: Rig, key: str, theme: str) -> None:
@@ -332,7 +332,7 @@ def drawn_anew(rig: Rig) -> str:
 
 
 @pytest.mark.usefixtures("painted")
-@pytest.mark.wide(2)
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (80, 24)], ids=str)
 @pytest.mark.parametrize("seed", range(3))
 async def test_a_terminal_has_what_is_drawn_anew_after_each_key(
@@ -352,6 +352,7 @@ async def test_a_terminal_has_what_is_drawn_anew_after_each_key(
             raise
 
 
+@pytest.mark.wide(1)
 @pytest.mark.usefixtures("painted")
 @pytest.mark.parametrize("key", ["A", "y", "p"])
 def test_what_opens_is_painted_once(key: str) -> None:

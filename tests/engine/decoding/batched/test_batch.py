@@ -118,6 +118,7 @@ def check_against_sessions(batch: Batch, zoo: Zoo, name: str, **more: Any) -> No
     assert sum(each.difference is None for each in compared.values()) >= len(compared) * 0.9
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("name", ["gemma3", "qwen3-next"])
 def test_a_lane_says_what_its_prompt_says_alone(zoo: Zoo, name: str) -> None:
     batch = Batch(source(zoo, name))
@@ -183,6 +184,7 @@ def test_forty_prompts(zoo: Zoo, name: str, static: bool) -> None:
     check_against_sessions(batch, zoo, name)
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("name", ["llama", "gemma3"])
 def test_lanes_that_leave_and_come_change_no_other(zoo: Zoo, name: str) -> None:
     prompts = texts(5, 40)
@@ -271,6 +273,7 @@ def test_a_model_whose_rows_are_wrong_runs_them_one_after_another(
     assert explained(batch.of(LaneCompared, batch.do(protocol.CompareBatch())))
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize(
     ("name", "more", "why"),
     [

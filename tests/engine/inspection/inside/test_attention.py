@@ -64,6 +64,7 @@ def test_every_token_of_a_text_far_beyond_the_window(models: Path, family: str) 
         assert difference(session, read) < NEAR
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("family", ["llama", "gpt_oss", "exaone4"])
 def test_a_token_beyond_the_window_has_no_weight(models: Path, family: str) -> None:
     session = opened(loaded(models, family), steps=WINDOW)
@@ -137,7 +138,7 @@ def test_a_quantized_cache(models: Path, family: str, start: int, bits: int) -> 
     assert SHORTER in seen.lens.facts.note
 
 
-@pytest.mark.wide(2)
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("family", ["llama", "gemma2", "gpt2", "minicpm3", "lfm2"])
 def test_fewer_bits(models: Path, family: str) -> None:
     """Of models without experts, whose products MLX has in float32 alone on a CPU."""
@@ -351,6 +352,7 @@ def of(score: HeadScore) -> tuple[float | None, ...]:
     return score.previous, score.induction, score.first, score.entropy_bits, score.duplicate
 
 
+@pytest.mark.wide(3)
 @pytest.mark.parametrize("name", PLAIN)
 def test_scores_over_a_path_are_those_of_weights_by_hand(zoo: Zoo, name: str) -> None:
     """Beyond the window of 32 tokens that gemma3 has; qwen3-next has one layer with an attention."""
@@ -411,6 +413,7 @@ def over(session: Session, texts: RepeatedTexts) -> HeadsScored:
     return read
 
 
+@pytest.mark.wide(3)
 @pytest.mark.parametrize("name", PLAIN)
 def test_scores_over_repeated_texts_are_arenas(zoo: Zoo, name: str) -> None:
     session = begun(zoo.load(name, dtype="float32"), "the dog saw a cat", echo=None)

@@ -125,7 +125,7 @@ WHOLE = {
 """Models, and the bound of each by the type that it computes in."""
 
 
-@pytest.mark.wide(7)
+@pytest.mark.wide(3)
 @pytest.mark.parametrize("name", WHOLE)
 def test_the_parts_sum_to_the_logits(zoo: Zoo, name: str) -> None:
     session = opened(zoo, name)
@@ -141,7 +141,7 @@ def test_the_parts_sum_to_the_logits(zoo: Zoo, name: str) -> None:
     assert [token.rank for token in read.tokens] == [1, 2]
 
 
-@pytest.mark.wide(7)
+@pytest.mark.wide(3)
 @pytest.mark.parametrize("name", WHOLE)
 def test_heads_and_rest_sum_to_their_attention(zoo: Zoo, name: str) -> None:
     session = opened(zoo, name)
@@ -396,7 +396,7 @@ def state(session: Session) -> tuple[Any, ...]:
     return ids, len(session.tree), session.kv.offset, caches, session.logits.tobytes()
 
 
-@pytest.mark.wide(2)
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("name", ["pocket", "gpt-oss", "lfm2", "qwen3-next", "deepseek-v2"])
 def test_the_session_is_not_changed(zoo: Zoo, name: str) -> None:
     session, other = opened(zoo, name), opened(zoo, name)

@@ -85,7 +85,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("families")
 
 
-@pytest.mark.wide(10)
+@pytest.mark.wide(4)
 @pytest.mark.parametrize(
     "family", [pytest.param(name, marks=() if name in USUAL else pytest.mark.slow) for name in FAMILIES]
 )
@@ -194,7 +194,7 @@ BOUND = 1e-4
 STORED = json.loads(RESULTS.read_text(encoding="utf-8"))["models"]
 
 
-@pytest.mark.wide(2)
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("name", ["pocket", *TINY])
 def test_what_is_read_is_what_transformers_computes(tmp_path: Path, name: str) -> None:
     session, stored = reference_session(tmp_path, name), STORED[name]

@@ -119,6 +119,7 @@ def derived(name: str, directory: Path, pocket: Session) -> tuple[Session, Deriv
     return session, Derived(session, name, two(session))
 
 
+@pytest.mark.wide(3)
 @pytest.mark.parametrize("name", HOLDERS)
 def test_gradient_x_input_is_that_of_mx_grad(name: str, directory: Path, pocket: Session) -> None:
     session, by_hand = derived(name, directory, pocket)
@@ -132,6 +133,7 @@ def test_gradient_x_input_is_that_of_mx_grad(name: str, directory: Path, pocket:
     assert (found.steps, found.residual, found.first) == (0, None, 0)
 
 
+@pytest.mark.wide(3)
 @pytest.mark.parametrize("name", HOLDERS)
 def test_integrated_gradients_are_the_mean_of_gradients_by_hand(
     name: str, directory: Path, pocket: Session, monkeypatch: pytest.MonkeyPatch
@@ -177,6 +179,7 @@ def test_steps_are_taken_until_the_shares_are_complete_and_a_residual_beyond_the
     assert read(pocket, asked).facts.failed is None
 
 
+@pytest.mark.slow
 def test_a_third_of_the_points_are_those_of_before(pocket: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     """Six steps in two goes are six in one."""
     monkeypatch.setattr(gradients, "ENOUGH", 0.0)
@@ -205,6 +208,7 @@ def test_held_experts_make_a_mixture_complete(directory: Path) -> None:
     assert held.base_value != free.base_value
 
 
+@pytest.mark.slow
 def test_nothing_is_held_in_a_model_without_experts(pocket: Session) -> None:
     found = read(pocket, ReadGradients(pocket.node, method="integrated", held_experts=True))
     assert not found.chooses
@@ -283,6 +287,7 @@ def test_a_long_text_has_shares_of_its_last_tokens_alone_and_they_are_the_same(
     assert f"The first {count - 8} tokens stay as they are" in cut.notes[0]
 
 
+@pytest.mark.slow
 def test_rows_are_bounded_by_the_memory(pocket: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gradients, "MOST_STEPS", 8)
     together = read(pocket, ReadGradients(pocket.node, method="integrated", steps=8))
@@ -292,6 +297,7 @@ def test_rows_are_bounded_by_the_memory(pocket: Session, monkeypatch: pytest.Mon
     np.testing.assert_allclose(alone.values, together.values, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_bfloat16_is_computed_in_float32_from_the_vectors_on(zoo: Zoo, pocket: Session) -> None:
     session = begun(zoo.load("pocket", dtype="file"), TEXT)
     one, other = two(pocket)
@@ -349,6 +355,7 @@ def test_the_engine_answers_with_progress_and_one_record_that_can_be_sent(zoo: Z
     assert isinstance(failure, protocol.Failure)
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(3, 500), min_size=2, max_size=9), st.sampled_from(("mean", "first")))
 @settings(max_examples=4, deadline=None)
 def test_the_residual_is_what_is_missing_and_each_row_is_as_alone(

@@ -366,7 +366,7 @@ def held(session: Session, interventions: tuple[Intervention, ...] = OFF) -> int
     return session.node
 
 
-@pytest.mark.wide(7)
+@pytest.mark.wide(3)
 @pytest.mark.parametrize("name", FAMILIES)
 @pytest.mark.parametrize("change", [OFF, STEERED], ids=["off", "steered"])
 def test_every_token_of_a_branch_is_that_of_a_changed_model(
@@ -394,7 +394,7 @@ def test_every_token_of_a_branch_is_that_of_a_changed_model(
     assert np.abs(session.logits - own).max() <= verified.rounding
 
 
-@pytest.mark.wide(3)
+@pytest.mark.wide(2)
 @pytest.mark.parametrize(
     "settings",
     [

@@ -364,7 +364,7 @@ def test_the_session_stays_as_it_is_and_a_model_without_either_says_so(zoo: Zoo)
         read_experts(session, session.node, stopped=lambda: True)
 
 
-@pytest.mark.wide(3)
+@pytest.mark.wide(2)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_it_is_known_from_the_start_what_a_model_has_nothing_of(tmp_path: Path, family: str) -> None:
     """The facts alone tell what is refused: experts and states, and whose heads look somewhere."""

@@ -38,6 +38,7 @@ def patched(model: Loaded, pairs: Sequence[PatchPair]) -> PairsPatched:
     return last
 
 
+@pytest.mark.slow
 def test_the_means_are_those_of_the_single_pairs(model: Loaded) -> None:
     found = patched(model, PAIRS[:2])
     assert [(each.token, each.other, each.failure) for each in found.pairs] == [(" happy", " sad", "")] * 2

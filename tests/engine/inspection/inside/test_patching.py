@@ -48,7 +48,7 @@ def difference(row: Any) -> float:
     return float(row[TOKEN] - row[RIVAL])
 
 
-@pytest.mark.wide(2)
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("name", ["llama", "gemma3", "gpt-oss", "mixtral", "lfm2", "mamba2", "qwen3-next"])
 def test_every_share_is_that_of_a_model_whose_layer_returns_the_other_activation(zoo: Zoo, name: str) -> None:
     session, (node, source) = opened_on(zoo, name, ONE, OTHER)
@@ -79,7 +79,7 @@ LONGER = [31, 45, 77, 91, 92, 93, 33, 61, 25]
 """One more token than `ONE`: three in the place of its fourth and fifth."""
 
 
-@pytest.mark.wide(2)
+@pytest.mark.wide(1)
 @pytest.mark.parametrize(("path", "given"), [(ONE, LONGER), (LONGER, ONE)], ids=["longer", "shorter"])
 @pytest.mark.parametrize("name", ["llama", "gemma3", "gpt-oss", "mixtral", "lfm2", "mamba2", "qwen3-next"])
 def test_of_another_length_what_faces_a_token_of_the_source_gets_its_activation(
@@ -300,7 +300,7 @@ def swept(session: Session, *args: Any) -> HeadsSwept:
     return last
 
 
-@pytest.mark.wide(2)
+@pytest.mark.wide(1)
 @pytest.mark.parametrize(
     "name", ["llama", "gemma3", "gpt-oss", "mixtral", "pocket", "mamba2", "lfm2", "deepseek-v2", "qwen3-next"]
 )
@@ -414,7 +414,7 @@ def test_sweeps_that_follow_other_logits_are_not_mixed(zoo: Zoo) -> None:
     assert joined(parts, other) is other
 
 
-@pytest.mark.wide(2)
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("name", ["llama", "gemma3", "mamba2", "qwen3-next"])
 def test_in_the_whole_context_each_row_is_a_single_intervention_there(zoo: Zoo, name: str) -> None:
     session = opened(zoo, name, list(range(300, 312)))

@@ -58,7 +58,7 @@ class Inspected(Unthreaded):
         self.do(protocol.TryPosition(self.node, "path", 3))
 
 
-@pytest.mark.wide(2)
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("family", ["llama", "gemma3", "qwen3", "phi3", "gpt2", "mixtral"])
 def test_views_hold_where_float32_is_multiplied_in_tf32(zoo: Zoo, family: str) -> None:
     with multiplying(tf32):
@@ -108,6 +108,7 @@ def test_bounds_of_bfloat16_hold_for_sums_in_another_order(tmp_path: Path, layer
         Inspected(LoadSettings(model=str(model), dtype="file")).look()
 
 
+@pytest.mark.slow
 def test_the_share_of_each_of_many_heads_is_told_apart_in_bfloat16(tmp_path: Path) -> None:
     """What 64 heads add together is rounded to 4e-3 of itself, which is much of what each of them adds."""
     model, size = (
@@ -157,6 +158,7 @@ def test_what_whole_forwards_may_differ_by_follows_the_depth(
     assert again(session) == pytest.approx(10 * tolerance(session) * factor, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_views_of_a_deep_model_hold_in_bfloat16_summed_in_another_order(tmp_path: Path) -> None:
     """64 heads and 94 layers: the most that is published. Its logits are off by 1.7e-2, of 2e-2 for 8 layers."""
     shape = {**BASE, "model_type": "qwen3", "num_hidden_layers": 94, "num_attention_heads": 64, "head_dim": 8}

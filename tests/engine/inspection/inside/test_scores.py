@@ -48,6 +48,7 @@ def named(read: ScoreRead) -> list[tuple[str, int | None, int | None]]:
 # ---- queries and keys by hand ------------------------------------------------------------------
 
 
+@pytest.mark.wide(3)
 @pytest.mark.parametrize("name", [name for name in PLAIN if name != "llama"])
 def test_each_share_is_that_of_queries_and_keys_by_hand(zoo: Zoo, name: str) -> None:
     session = begun(zoo.load(name, dtype="float32"), KITE, steps=3)
@@ -165,6 +166,7 @@ def test_beyond_a_bound_heads_are_folded_into_their_attention(zoo: Zoo, monkeypa
     assert rows(read, "by_key")[folded] == pytest.approx(rows(whole, "by_key")[heads].sum(0), abs=1e-4)
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize(
     "how", [{"kv_bits": 8, "kv_group_size": 32, "quantized_kv_start": 0}, {"dtype": "bfloat16"}]
 )
@@ -220,6 +222,7 @@ REFUSES = {
 }
 
 
+@pytest.mark.wide(3)
 @pytest.mark.parametrize("family", REFUSES)
 def test_a_family_that_refuses_says_why(tmp_path: Path, family: str) -> None:
     with pytest.raises(StepError, match=REFUSES[family]):
@@ -261,6 +264,7 @@ def test_a_wrong_share_fails_a_check(zoo: Zoo, monkeypatch: Any) -> None:
     assert failed.name == "weights", "sums that are right and weigh wrong"
 
 
+@pytest.mark.slow
 def test_it_stops_between_forwards_layers_and_batches(zoo: Zoo) -> None:
     session = begun(zoo.load("pocket", dtype="float32"), KITE, steps=1)
     polled = 0

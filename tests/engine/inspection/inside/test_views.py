@@ -35,7 +35,7 @@ IN_FLOAT32 = (
 their states further, and the check of the forward, or of the derivative, refuses the view."""
 
 
-@pytest.mark.wide(5)
+@pytest.mark.wide(2)
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_what_is_shown_here_is_shown_there(models: Path, family: str, machine: str) -> None:
@@ -61,6 +61,7 @@ def test_activations_are_those_before_the_model_changed_them_in_place(models: Pa
     assert views_of(opened(loaded(models, "gemma3n")), ["patching"])["patching"].refused == ""
 
 
+@pytest.mark.slow
 def test_logits_of_minus_infinity_are_equal_over_a_whole_path_too(models: Path) -> None:
     """phi3small bars tokens: the triangle was refused, and what its heads do."""
     found = views_of(opened(loaded(models, "phi3small")), ["triangle", "heads"])
@@ -169,6 +170,7 @@ def there(request: pytest.FixtureRequest, models: Path) -> Iterator[Callable[[st
         yield lambda family: opened(loaded(models, family, dtype))
 
 
+@pytest.mark.wide(14)
 @pytest.mark.parametrize("view", WRONG)
 def test_a_wrong_view_is_refused_there(
     there: Callable[[str], Session], monkeypatch: pytest.MonkeyPatch, view: str
@@ -179,6 +181,7 @@ def test_a_wrong_view_is_refused_there(
     assert views_of(session, [view])[view].refused.startswith(check)
 
 
+@pytest.mark.wide(2)
 def test_weights_of_other_experts_are_not_shown_there(
     there: Callable[[str], Session], monkeypatch: pytest.MonkeyPatch
 ) -> None:

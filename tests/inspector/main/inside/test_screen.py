@@ -35,7 +35,7 @@ async def click(rig: Rig, widget: str, text: str) -> None:
     await rig.pilot.pause()
 
 
-@pytest.mark.wide(5)
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.id)
 async def test_the_name_of_each_view_leads_to_it(rig: Rig, view: Action, size: tuple[int, int]) -> None:
@@ -47,7 +47,7 @@ async def test_the_name_of_each_view_leads_to_it(rig: Rig, view: Action, size: t
     await rig.until(lambda: rig.app.main.view == view.id)
 
 
-@pytest.mark.wide(4)
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.id)
 async def test_the_keys_of_the_last_line_are_pressed_by_a_click_on_key_or_word(
@@ -62,7 +62,7 @@ async def test_the_keys_of_the_last_line_are_pressed_by_a_click_on_key_or_word(
     await rig.until(lambda: rig.app.screen is rig.app.main)
 
 
-@pytest.mark.wide(2)
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("view", ["lens", "attribution", "positions"])
 async def test_the_text_is_not_shown_twice(rig: Rig, view: str, size: tuple[int, int]) -> None:
@@ -86,6 +86,7 @@ async def test_each_of_two_keys_that_stand_together_is_pressed_for_itself(rig: R
     await rig.until(lambda: rig.timeline.slot == last)
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", SIZES)
 async def test_a_token_of_the_text_that_is_clicked_is_looked_at(rig: Rig, size: tuple[int, int]) -> None:
     await rig.ready()

@@ -102,13 +102,13 @@ async def test_the_highlight_begins_at_the_taken_token_and_moves_within_the_rows
         panel.show(timeline)
         assert panel.highlighted == 1
         assert panel.candidate == THREE[1]
-        panel.move(1)
-        panel.move(1)
-        assert panel.candidate == THREE[2]
-        panel.move(-9)
-        assert panel.highlighted == 0
-        await pilot.pause()
-        assert [message.index for message in heard(pilot, CandidatesPanel.CandidateHighlighted)] == [2, 0]
+        told = []
+        for by in (1, 1, -9):
+            panel.move(by)
+            await pilot.pause()
+            told.append((panel.highlighted, len(heard(pilot, CandidatesPanel.CandidateHighlighted))))
+        assert told == [(2, 1), (2, 1), (0, 2)]
+        assert panel.candidate == THREE[0]
 
 
 @on_screen

@@ -30,6 +30,7 @@ async def click(rig: Rig, text: str) -> None:
     await rig.pilot.pause()
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", SIZES)
 async def test_all_of_the_tab_is_there_in_its_order(rig: Rig, size: tuple[int, int]) -> None:
     await rig.ready(steps=0)
@@ -47,7 +48,7 @@ async def test_all_of_the_tab_is_there_in_its_order(rig: Rig, size: tuple[int, i
     assert there == {each.id for each in rig.app.main.table.actions if each.tabs == "6"} - {"learn"}
 
 
-@pytest.mark.wide(2)
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (110, 40), (100, 40), (80, 40), (60, 40)])
 async def test_nothing_is_cut(rig: Rig, size: tuple[int, int]) -> None:
     await rig.ready(steps=0)
@@ -75,7 +76,7 @@ async def test_the_questions_are_listed_once(rig: Rig, size: tuple[int, int]) ->
     assert rig.screen_text().count(QUESTIONS["3"]) == 1
 
 
-@pytest.mark.wide(3)
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40)])
 @pytest.mark.parametrize("digit", TABS)
 async def test_a_question_opens_its_tab(rig: Rig, size: tuple[int, int], digit: str) -> None:
@@ -85,6 +86,7 @@ async def test_a_question_opens_its_tab(rig: Rig, size: tuple[int, int], digit: 
     assert rig.app.main.tab == digit
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (80, 24)])
 async def test_each_row_does_what_it_says(
     rig: Rig, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch

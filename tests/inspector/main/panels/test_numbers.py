@@ -630,9 +630,11 @@ async def test_the_parts_of_a_step_add_up() -> None:
     parts = {StepTimes(10.0, 7.0, 1.0, 1.5): "0.50", StepTimes(1.0, 1.1, 0.0, 0.0): "0.00"}
     async with shown(TimingPanel(), (70, 12)) as (panel, pilot):
         for ms, other in parts.items():
-            timeline = session(3).timeline()
-            timeline.items[-1] = replace(timeline.items[-1], ms=ms)
-            panel.show(timeline)
+            made = session(3)
+            step = made.records[-1]
+            assert isinstance(step, Step)
+            made.records[-1] = replace(step, ms=ms)
+            panel.show(made.timeline())
             await pilot.pause()
             assert f"┄ other {other}" in screen(pilot)
 

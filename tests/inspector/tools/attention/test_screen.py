@@ -323,7 +323,7 @@ async def test_the_kite_and_the_ball_on_the_real_model() -> None:
         await until("Heads sorted by: same token again", "▸ L7 h1")
 
 
-@pytest.mark.wide(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
 async def test_a_model_with_more_layers_and_heads_than_there_is_room_for_says_which_are_shown(
     rig: Rig, size

@@ -253,6 +253,7 @@ def test_bars_keep_to_their_cells():
                     assert bool(right.strip()) == (value > 0)
 
 
+@pytest.mark.slow
 async def test_a_real_model_is_taken_apart() -> None:
     prompt = (
         "Once upon a time, there was a little boy named Max and a girl named Sue. "

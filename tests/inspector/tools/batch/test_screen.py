@@ -79,6 +79,7 @@ async def test_a_line_gives_its_lane_settings_which_are_shown(rig: Rig) -> None:
     assert "seed 9, temperature 0.25, stop string [b]" in rig.said()
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", SIZES)
 async def test_lanes_step_together(rig: Rig, size: tuple[int, int]) -> None:
     await began(rig)

@@ -287,6 +287,7 @@ async def until(condition: Callable[[], object], seconds: float = 120.0) -> None
         await asyncio.sleep(0.01)
 
 
+@pytest.mark.slow
 async def test_on_the_pocket_model_the_winner_is_gone_to_and_width_one_is_greedy() -> None:
     app = InspectorApp(LoadSettings(), Settings(temp=0.0), "Once upon a time", False)
 
@@ -322,6 +323,7 @@ async def test_on_the_pocket_model_the_winner_is_gone_to_and_width_one_is_greedy
     assert app.closed_in_time
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(80, 24), (60, 20)])
 async def test_where_one_of_the_views_is_in_sight_the_key_for_another_is_offered(
     rig: Rig, size: tuple[int, int]
@@ -331,6 +333,7 @@ async def test_where_one_of_the_views_is_in_sight_the_key_for_another_is_offered
     assert " v view " in rig.screen_text().splitlines()[-1]
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(100, 30), (60, 20)])
 async def test_the_fields_have_whole_names_beside_the_text(rig: Rig, size: tuple[int, int]) -> None:
     screen = await opened(rig)

@@ -113,7 +113,7 @@ async def test_several_conditions_may_be_asked_for_together(rig: Rig) -> None:
     assert rig.status.startswith("Runs stop at entropy > 3 and p < 5 %.")
 
 
-@pytest.mark.wide(2)
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (60, 20), (40, 12)])
 async def test_the_dialog_shows_its_first_fields_and_its_buttons_at_every_size(
     rig: Rig, size: tuple[int, int]

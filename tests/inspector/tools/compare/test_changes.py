@@ -228,6 +228,7 @@ async def test_without_such_tokens_the_key_says_so(rig: Rig) -> None:
     assert "no tokens that both have" in str(screen.query_one("#tool-status", Static).render())
 
 
+@pytest.mark.slow
 async def test_a_head_off_in_the_real_engine_leads_with_that() -> None:
     app = InspectorApp(LoadSettings(), Settings(temp=0.0, max_tokens=12), "Once upon a time", False)
     async with app.run_test(size=(120, 40)) as pilot:

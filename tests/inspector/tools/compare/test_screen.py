@@ -219,6 +219,7 @@ async def test_every_size_shows_the_parting_and_how_to_go_back(rig: Rig, size: t
     assert all(len(line) <= size[0] for line in text.split("\n"))
 
 
+@pytest.mark.slow
 async def test_two_branches_of_the_real_engine() -> None:
     app = InspectorApp(LoadSettings(), Settings(temp=0.8, seed=7, max_tokens=20), "Once upon a time", False)
 
@@ -248,7 +249,7 @@ async def test_two_branches_of_the_real_engine() -> None:
     assert app.closed_in_time
 
 
-@pytest.mark.wide(2)
+@pytest.mark.wide(1)
 @pytest.mark.parametrize(
     ("size", "figures", "chart"),
     [((120, 40), True, True), ((100, 30), True, False), ((80, 24), True, True), ((60, 20), False, False)],

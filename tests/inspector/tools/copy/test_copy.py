@@ -118,6 +118,7 @@ async def test_half_a_pair_of_surrogates_and_a_large_text_are_copied_too(rig: Ri
     )
 
 
+@pytest.mark.wide(2)
 @pytest.mark.parametrize(
     ("system", "variables", "there"),
     [
@@ -162,6 +163,7 @@ def test_without_pbcopy_the_terminal_alone_is_asked(monkeypatch: pytest.MonkeyPa
     copy_on_mac("text")
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("theme", ["textual-dark", "textual-light"])
 async def test_a_mouse_selection_can_be_read_and_copied(rig: Rig, theme: str) -> None:
     await rig.ready(steps=12)

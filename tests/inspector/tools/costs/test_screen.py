@@ -140,7 +140,7 @@ async def test_fewer_bits_are_compared_as_they_come_and_refusals_are_sentences(r
     assert "another" in line
 
 
-@pytest.mark.wide(2)
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (100, 30), (80, 24), (60, 20)])
 async def test_no_figure_of_fewer_bits_is_cut(rig: Rig, size: tuple[int, int]) -> None:
     screen = await opened(rig, "compare_kv")
@@ -199,6 +199,7 @@ async def test_a_failure_stands_in_the_view_and_is_not_asked_again(rig: Rig) -> 
     assert rig.engine.names.count("Profile") == 2
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(60, 20), (40, 12)])
 async def test_a_long_page_scrolls_at_every_size(rig: Rig, size) -> None:
     screen = await opened(rig)
@@ -212,6 +213,7 @@ async def test_a_long_page_scrolls_at_every_size(rig: Rig, size) -> None:
     assert "16 bits" in rig.screen_text()
 
 
+@pytest.mark.slow
 async def test_a_real_step_is_taken_apart() -> None:
     app = InspectorApp(LoadSettings(), Settings(), "Once upon a time", chat=False)
     async with app.run_test(size=(100, 36)) as pilot:

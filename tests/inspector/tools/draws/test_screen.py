@@ -20,6 +20,7 @@ async def opened(rig: Rig) -> DrawsScreen:
     return rig.app.screen
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
 async def test_draws_are_counted_and_their_tree_grows(rig: Rig, size: tuple[int, int]) -> None:
     await opened(rig)
@@ -39,6 +40,7 @@ async def test_draws_are_counted_and_their_tree_grows(rig: Rig, size: tuple[int,
     assert "2  a" in rig.screen_text()
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
 async def test_the_test_of_a_long_table_stays_in_sight(rig: Rig, size: tuple[int, int]) -> None:
     many = tuple(DrawnToken(n, f" t{n}", 0.02, 4, 0.01, 0.04) for n in range(40))

@@ -109,6 +109,7 @@ async def test_what_was_looked_at_is_listed_with_ticks_and_goes_along_where_ther
     assert "✓" not in rig.screen_text()
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (80, 24)])
 async def test_where_nothing_was_looked_at_the_dialog_says_what_to_do(
     rig: Rig, size: tuple[int, int]
@@ -255,6 +256,7 @@ def recording_of_a_lesson() -> Path:
     return shipped()[0].trace
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
 async def test_a_lessons_recording_on_show_can_be_its_page(
     replay: Rig, size: tuple[int, int], tmp_path: Path

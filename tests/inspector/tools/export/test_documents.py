@@ -405,6 +405,7 @@ def test_plain_text_is_what_was_said() -> None:
 # ---- the command ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_command_needs_no_mlx(tmp_path: Path) -> None:
     for name in ("html", "svg"):
         ran = command("export", str(STORY), "--to", name, code=BLOCKED, cwd=tmp_path)

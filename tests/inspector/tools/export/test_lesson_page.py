@@ -167,6 +167,7 @@ class Outline(HTMLParser):
             self.texts.append(data)
 
 
+@pytest.mark.wide(5)
 @pytest.mark.parametrize("listed", shipped(), ids=lambda listed: listed.lesson.id)
 def test_the_page_has_each_beat_and_its_one_answer(listed: Listed) -> None:
     beats = shown(listed.lesson, listed.trace, EXPORTS)
@@ -262,6 +263,7 @@ def test_the_command_takes_number_name_file_and_recording(hostile: Listed, tmp_p
     assert out.read_text(encoding="utf-8").count('class="beat"') == len(hostile.lesson.beats)
 
 
+@pytest.mark.slow
 def test_it_needs_no_mlx_and_no_screen(tmp_path: Path) -> None:
     code = BLOCKED.replace('"numpy"', '"numpy", "textual"')
     done = command("export", "1", "--to", "html", cwd=tmp_path, code=code)

@@ -108,6 +108,7 @@ def plainly(document: str) -> str:
     return document
 
 
+@pytest.mark.wide(10)
 @pytest.mark.parametrize("change", CASES, ids=lambda change: change.__name__)
 @pytest.mark.parametrize("name", [each.name for each in kinds() if each.name not in (LESSON, REPORT)])
 def test_every_document_names_it(name, change, tmp_path):

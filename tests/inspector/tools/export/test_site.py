@@ -16,7 +16,8 @@ from inspector.main.help_pages import PAGES, TOPICS
 from tests.inspector.story import STORY
 from tests.inspector.tools.export.browser import Browser, installed
 
-WIDTHS = (1280, 768, 390)
+WIDTHS = (390, *(pytest.param(width, marks=pytest.mark.slow) for width in (1280, 768)))
+"""Of a window; a telephone's, where pages are too wide first, is tried in the quick suite."""
 
 
 @pytest.fixture(scope="module")

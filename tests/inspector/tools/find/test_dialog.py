@@ -248,6 +248,7 @@ async def test_a_run_is_paused_and_its_last_step_is_followed(rig: Rig) -> None:
     assert first != rig.timeline.tip
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (40, 12)])
 async def test_hostile_tokens_reach_no_terminal_and_the_buttons_stay_in_sight(rig: Rig, size) -> None:
     await opened(rig)
@@ -259,6 +260,7 @@ async def test_hostile_tokens_reach_no_terminal_and_the_buttons_stay_in_sight(ri
     assert "esc" in text
 
 
+@pytest.mark.slow
 async def test_a_token_of_the_prompt_is_searched_and_taken_on_the_real_engine() -> None:
     app = InspectorApp(LoadSettings(), Settings(), "Once upon a time there was", False)
 

@@ -41,6 +41,7 @@ async def opened(rig: Rig, **how: object) -> GradientsScreen:
     return rig.app.screen
 
 
+@pytest.mark.wide(1)
 @pytest.mark.screen(size=(98, 40))
 async def test_the_text_has_shares_and_the_list_begins_with_the_largest(rig: Rig) -> None:
     screen = await opened(rig)

@@ -59,6 +59,7 @@ async def typed(rig: Rig, text: str, steps: int = 0) -> None:
     await rig.pilot.pause()
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", SIZES)
 async def test_what_is_typed_is_tried_and_applied(rig: Rig, size: tuple[int, int]) -> None:
     await typed(rig, "[0-9]+")
@@ -140,6 +141,7 @@ async def held(rig: Rig, reading: GrammarReading = OPEN) -> None:
     await rig.push([constrained(rig, reading)])
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", SIZES[:2])
 async def test_the_panel_shows_what_is_expected_and_warns(rig: Rig, size: tuple[int, int]) -> None:
     await held(rig)

@@ -99,6 +99,7 @@ async def test_while_it_is_read_nothing_is_asked_and_a_failure_is_said(rig: Rig)
     assert not any(isinstance(each, PatchActivations | MoveTo) for each in rig.engine.sent)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("word", "shift", "tokens"),
     [

@@ -82,7 +82,7 @@ async def opened(rig: Rig, **how: int) -> InterventionsScreen:
     return screen
 
 
-@pytest.mark.wide(1)
+@pytest.mark.wide(2)
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
 async def test_the_map_and_the_strongest_head_with_and_without(rig: Rig, size: tuple[int, int]) -> None:
     screen = await opened(rig)
@@ -104,6 +104,7 @@ async def test_the_map_and_the_strongest_head_with_and_without(rig: Rig, size: t
         assert "-2.50" in text
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize(
     ("size", "names"), [((120, 40), ("-+ scale", "w this token")), ((80, 24), ("w this token",))]
 )
@@ -196,7 +197,7 @@ class Large(Session):
         return super().load(layers=94, heads=64, **changes)
 
 
-@pytest.mark.wide(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(240, 40), (120, 40), (80, 24)])
 async def test_the_heads_of_a_large_model_are_switched_off_a_layer_at_a_time_when_asked_for(
     rig: Rig, size
@@ -489,7 +490,7 @@ async def test_another_branch_of_equal_length_is_put_in(rig: Rig, size: tuple[in
     assert last.part == "attention"
 
 
-@pytest.mark.wide(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(120, 40), (80, 22), (60, 34)])
 async def test_of_a_large_map_what_is_shown_is_told_and_the_cursor_pages(
     rig: Rig, size: tuple[int, int]

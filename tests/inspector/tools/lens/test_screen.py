@@ -245,6 +245,7 @@ def test_the_width_is_divided_and_half_of_the_layers_are_rough():
     assert [is_rough(layer, 9) for layer in range(9)] == [True] * 4 + [False] * 5
 
 
+@pytest.mark.slow
 async def test_a_real_model_is_read() -> None:
     app = InspectorApp(
         LoadSettings(), Settings(), "Once upon a time, there was a little girl named", chat=False
@@ -273,7 +274,7 @@ def test_wide_tokens_that_begin_alike_stay_apart():
     assert all(cell_len(truncate_middle("␣understanding狐", cells)) <= cells for cells in range(20))
 
 
-@pytest.mark.wide(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(120, 40), (80, 24)])
 async def test_the_lens_of_a_deep_model_says_which_layers_are_shown(rig: Rig, size, monkeypatch) -> None:
     monkeypatch.setattr("tests.inspector.tools.lens.test_screen.LAYERS", 94)

@@ -120,6 +120,7 @@ async def chosen(rig: Rig, typed: str = "", downs: int = 0) -> SecondModelDialog
     return dialog
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize(("downs", "bits"), [(0, 8), (1, 4)])
 async def test_this_model_in_fewer_bits_is_chosen_in_a_dialog(
     rig: Rig, models: Path, downs: int, bits: int
@@ -201,6 +202,7 @@ async def test_the_tokens_that_differ_most_are_listed_and_gone_to(rig: Rig) -> N
     await rig.until(lambda: rig.timeline.slot == 7)
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize(("key", "second"), [("i", False), ("I", True)])
 async def test_a_key_leads_inside_either_model_and_another_to_the_other_one(
     rig: Rig, key: str, second: bool
@@ -461,6 +463,7 @@ def path(recorded: Recording, tmp_path: Path) -> Path:
     return found
 
 
+@pytest.mark.slow
 async def test_a_recorded_lockstep_is_shown_without_a_model(replay: Rig, recorded: Recording) -> None:
     kept = [entry.value for entry in recorded.entries]
     read = [each for each in kept if isinstance(each, LockstepRead)]
@@ -562,7 +565,7 @@ async def test_a_recorded_look_is_of_the_model_that_it_names_and_no_evidence_of_
         assert found.facts.model == model
 
 
-@pytest.mark.wide(2)
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (100, 30), (80, 24), (60, 20)])
 async def test_the_texts_in_the_frames_are_whole(rig: Rig, size: tuple[int, int]) -> None:
     screen = await opened(rig)

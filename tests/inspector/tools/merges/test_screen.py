@@ -45,6 +45,7 @@ async def answered(rig: Rig) -> TakeApart:
     return asked
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", SIZES)
 async def test_a_words_merges_are_gone_through(rig: Rig, size: tuple[int, int]) -> None:
     screen = await opened(rig, "left", "left", "left")
@@ -119,6 +120,7 @@ sys.exit(main(["tokens", "-p", "unhappiness", "--merges"]))
 """
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", SIZES)
 async def test_two_tokenizers_face_each_other(rig: Rig, size: tuple[int, int]) -> None:
     await opened(rig)
@@ -145,6 +147,7 @@ async def test_a_refusal_is_told_with_what_to_do(rig: Rig) -> None:
     assert not rig.app._notifications, "once is enough"
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", SIZES)
 async def test_one_of_ones_own_is_trained_and_its_size_is_turned(
     rig: Rig, size: tuple[int, int], tmp_path: Path
@@ -182,6 +185,7 @@ async def test_what_was_looked_at_leaves_with_an_export(rig: Rig) -> None:
     assert "<td>127</td><td>␣little</td>" in page
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("names", [["a"] * 9, ["abc", "defg", "h"], ["\u65e5\u672c", "\u8a9e", "x"]])
 async def test_a_rung_that_is_too_long_says_so(rig: Rig, names: list[str]) -> None:
     panel = (await opened(rig)).query_one(MergesPanel)

@@ -91,7 +91,7 @@ async def test_the_selected_module_is_explained_and_enter_opens_its_view(rig: Ri
     assert not screen.is_attached
 
 
-@pytest.mark.wide(2)
+@pytest.mark.wide(1)
 @pytest.mark.parametrize(
     ("row", "key", "tool"),
     [(0, "enter", "lens"), (2, "enter", "attention"), (7, "enter", "attribution"), (0, "", "interventions")],
@@ -255,6 +255,7 @@ async def test_from_the_modules_to_the_experts_and_back(rig: Rig) -> None:
     await rig.until(lambda: isinstance(rig.app.screen, ModulesScreen))
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize(
     ("known", "action", "view", "said"),
     [
@@ -305,6 +306,7 @@ async def test_experts_and_states_have_a_summary(rig: Rig) -> None:
     assert "2 layers with experts: 4 of 16 ran for this token." in rig.screen_text()
 
 
+@pytest.mark.slow
 async def test_the_pocket_model_is_read_before_its_sums_are_shown_and_a_layer_leads_to_the_lens() -> None:
     app = InspectorApp(LoadSettings(), Settings(), "Once upon a time", False)
 

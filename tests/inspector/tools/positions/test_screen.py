@@ -128,6 +128,7 @@ async def test_what_a_family_has_no_positions_for_is_a_sentence(rig: Rig) -> Non
     assert "[odd]" in rig.screen_text()
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(80, 24), (40, 12)])
 async def test_every_size_has_all_rows(rig: Rig, size) -> None:
     await opened(rig)
@@ -161,6 +162,7 @@ def test_each_way_of_being_told_has_its_words():
     assert "its own way" in facts_line(PositionUse("own", 3, 4, (), (), 0), False)
 
 
+@pytest.mark.slow
 async def test_a_real_model_is_told_wrong_positions() -> None:
     app = InspectorApp(
         LoadSettings(), Settings(), "Once upon a time, there was a little girl named", chat=False

@@ -160,6 +160,7 @@ async def test_a_failure_stands_in_the_view(rig: Rig) -> None:
     assert "A race [can't] go there. End earlier." in rig.screen_text()
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(80, 24), (60, 20), (40, 12)])
 async def test_every_size_has_both_lanes_and_the_sums(rig: Rig, size) -> None:
     await began(rig)
@@ -184,6 +185,7 @@ def test_a_chart_grows_with_the_steps():
     assert len(columns([1.0], 1000, 50)) == 1
 
 
+@pytest.mark.slow
 async def test_a_real_race_reaches_its_length_with_equal_tokens() -> None:
     app = InspectorApp(LoadSettings(), Settings(), "Once upon a time", chat=False)
     async with app.run_test(size=(100, 30)) as pilot:

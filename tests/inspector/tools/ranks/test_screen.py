@@ -45,6 +45,7 @@ async def test_without_ranks_it_says_how_to_get_some(rig: Rig) -> None:
     assert rig.engine.sent == []
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(220, 40), (120, 40), (80, 24), (40, 12)])
 async def test_each_rank_is_shown_and_measured(rig: Rig, size: tuple[int, int]) -> None:
     await opened(rig, LOADED)

@@ -73,6 +73,7 @@ async def settle(rig: Rig, *keys: str) -> None:
         await rig.pilot.pause()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "path", [[[*race(8, 16, 24, 18), *race(8, 18, 24, 24)]]], indirect=True
 )  # it was paused once
@@ -137,6 +138,7 @@ async def test_a_race_plays_on_its_own_screen(replay: Rig, path: Path) -> None:
     assert replay.app.screen.said == "A race needs a live model: esc, then G"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", [[[PROFILED, ROOFLINE], KV_COMPARED, [SWEPT]]], indirect=True)
 async def test_a_step_taken_apart_and_sweeps_are_shown_and_start_nothing(replay: Rig, path: Path) -> None:
     await replay.do("profile")
@@ -163,6 +165,7 @@ async def test_a_step_taken_apart_and_sweeps_are_shown_and_start_nothing(replay:
     assert replay.engine.sent == []
 
 
+@pytest.mark.slow
 def test_a_beam_search_is_stepped_through_on_its_own_screen(tmp_path):
     path = tmp_path / "a.jsonl"
     session = write(path)

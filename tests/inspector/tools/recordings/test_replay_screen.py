@@ -343,6 +343,7 @@ def test_going_live_builds_the_tree_and_steps_on(path, state):
     assert any(isinstance(value, Restored) for value in values)
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize(
     ("recorded", "asked"),
     [
@@ -467,7 +468,7 @@ def test_entries_that_contradict_each_other_end_the_recording_there(path):
 # ---- resuming ---------------------------------------------------------------------------------
 
 
-@pytest.mark.wide(2)
+@pytest.mark.wide(1)
 @pytest.mark.parametrize(
     ("given", "model", "adapter"),
     [

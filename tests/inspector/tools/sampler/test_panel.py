@@ -314,7 +314,7 @@ def test_tokens_chosen_by_hand_are_counted_apart():
     assert trial_summary(timeline) == "0 of 5 steps would differ, 1 by hand"
 
 
-@pytest.mark.wide(3)
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (60, 17), (80, 11), (40, 12), (40, 5), (12, 4)])
 @pytest.mark.parametrize("trying", [False, True])
 def test_hostile_tokens_reach_no_terminal_at_any_size(size, trying):

@@ -73,7 +73,7 @@ def presets(rig: Rig) -> Choice:
 # ---- the panel --------------------------------------------------------------------------------
 
 
-@pytest.mark.wide(2)
+@pytest.mark.wide(1)
 @pytest.mark.parametrize(
     ("size", "places"),
     [
@@ -97,7 +97,7 @@ async def test_w_shows_the_sampler_and_escape_goes_back(rig: Rig, size, places) 
     assert on_screen(rig) == places
 
 
-@pytest.mark.wide(2)
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (100, 16), (60, 30), (40, 12)])
 async def test_settings_that_are_discarded_leave_the_panels_as_they_were(rig: Rig, size) -> None:
     """At 80x24 the dialog hides the text, and the toolkit then moved the focus to the sampler, which stayed open."""
@@ -684,6 +684,7 @@ async def test_the_temperature_is_turned_where_the_logits_were_recorded(
     assert not replay.engine.sent
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("path", [None, slice(3, 7)], indirect=True)
 async def test_a_token_whose_logits_were_not_recorded_is_not_turned(replay: Rig, path: Path) -> None:
     await replay.press("w")

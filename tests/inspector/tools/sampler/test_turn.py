@@ -144,7 +144,7 @@ async def test_presses_in_one_moment_add_up_and_the_latest_is_asked(rig: Rig) ->
     assert "T 0.80 → 0 (greedy)" in rig.screen_text()
 
 
-@pytest.mark.wide(2)
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (60, 20), (40, 14)])
 async def test_escape_leaves_everything_as_it_was(rig: Rig, size: tuple[int, int]) -> None:
     await shown(rig)

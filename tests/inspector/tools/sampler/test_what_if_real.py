@@ -6,6 +6,8 @@ import asyncio
 import time
 from collections.abc import Callable
 
+import pytest
+
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.state.timeline import other
@@ -23,6 +25,7 @@ async def until(condition: Callable[[], object], seconds: float = 120.0) -> None
         await asyncio.sleep(0.01)
 
 
+@pytest.mark.slow
 async def test_the_settings_used_change_no_step_and_others_are_gone_on_with() -> None:
     app = InspectorApp(LoadSettings(), USED, "Once upon a time", False)
 

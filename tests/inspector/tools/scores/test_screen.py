@@ -144,6 +144,7 @@ async def test_a_replay_shows_the_head_that_was_asked_for(replay: Rig) -> None:
     assert replay.engine.sent == []
 
 
+@pytest.mark.slow
 async def test_a_real_model_says_why() -> None:
     prompt = "Tim had a red kite. Sue had a blue ball. Tim played with his red"
     app = InspectorApp(LoadSettings(), Settings(), prompt, chat=False)

@@ -98,6 +98,7 @@ async def test_colour_by_segment_is_one_of_the_metrics(rig: Rig) -> None:
 # ---- the list -----------------------------------------------------------------------------------
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (60, 20)])
 async def test_each_segment_has_a_line_with_its_figures(rig: Rig, size: tuple[int, int]) -> None:
     await listed(rig)

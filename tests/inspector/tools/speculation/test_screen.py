@@ -66,6 +66,7 @@ async def test_a_draft_is_loaded_when_it_is_chosen_and_a_refused_one_is_told(rig
     assert words in rig.screen_text()
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (80, 24)])
 async def test_a_round_is_shown_with_its_fates_its_times_and_what_it_came_to(
     rig: Rig, size: tuple[int, int]
@@ -130,6 +131,7 @@ async def test_it_fits_where_there_is_hardly_room(rig: Rig) -> None:
     assert max(len(line) for line in text.splitlines()) <= 40
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (100, 30), (60, 20)])
 async def test_each_token_says_what_became_of_it_and_each_part_of_the_bar_what_it_is(
     rig: Rig, size: tuple[int, int]

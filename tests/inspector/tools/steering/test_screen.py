@@ -344,6 +344,7 @@ ODD = SteeredStrength(
 )
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("found", [(), (ODD,), (ODD, ODD, ODD)])
 async def test_what_a_file_made_up_is_drawn_and_exported_all_the_same(
     rig: Rig, found: tuple[SteeredStrength, ...]
@@ -366,6 +367,7 @@ async def test_what_a_file_made_up_is_drawn_and_exported_all_the_same(
     assert "\x1b" not in FORMATS["md"].make(line(Recording(session.timeline(), parts=EXPORTS)))
 
 
+@pytest.mark.slow
 async def test_a_real_model_is_steered_held_and_released() -> None:
     prompt = "Once upon a time there was a girl named Lily. She felt very"
     app = InspectorApp(LoadSettings(), Settings(), prompt, chat=False)

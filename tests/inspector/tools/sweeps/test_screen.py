@@ -58,6 +58,7 @@ async def test_one_sweep_is_always_chosen(rig: Rig) -> None:
     assert screen.control.chosen == ("ttft", "inspection")
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (80, 24)])
 async def test_the_tables_have_bars_and_say_how(rig: Rig, size) -> None:
     await opened(rig)

@@ -46,6 +46,7 @@ def test_it_has_a_stop_for_each_tab() -> None:
     assert [stop.title for stop in STOPS if not stop.tab] == ["What has been said?", "Now you"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(120, 40)])
 async def test_the_card_leaves_all_of_the_answer_in_sight_where_it_stands_beside(
     rig: Rig, size: tuple[int, int]
@@ -72,6 +73,7 @@ async def test_everything_is_as_it_was_before(rig: Rig, id: str | None) -> None:
         assert (main.left, main.arrangement.current, main.host.shown, main.tab, main.view) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(120, 40)])
 async def test_the_finder_leaves_it(rig: Rig, size: tuple[int, int]) -> None:
     await rig.ready()

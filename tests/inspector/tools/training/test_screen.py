@@ -72,6 +72,7 @@ async def trained(rig: Rig, steps: int = 100) -> TrainingScreen:
     return screen
 
 
+@pytest.mark.wide(1)
 @SIZES
 async def test_a_stranger_is_told_what_to_press(rig: Rig, size: tuple[int, int]) -> None:
     await opened(rig)
@@ -83,6 +84,7 @@ async def test_a_stranger_is_told_what_to_press(rig: Rig, size: tuple[int, int])
     assert rig.engine.sent == []
 
 
+@pytest.mark.wide(1)
 @SIZES
 async def test_it_trains_and_shows_what_it_learns(rig: Rig, size: tuple[int, int]) -> None:
     await trained(rig)
@@ -184,6 +186,7 @@ async def test_a_failure_is_shown_with_what_to_do(rig: Rig) -> None:
     assert "\x1b" not in text
 
 
+@pytest.mark.wide(1)
 @SIZES
 async def test_a_training_that_diverged_is_shown(rig: Rig, size: tuple[int, int]) -> None:
     await trained(rig, 30)
@@ -204,6 +207,7 @@ async def test_anew_is_another_seed(rig: Rig) -> None:
 # ---- the recorded training ----------------------------------------------------------------------
 
 
+@pytest.mark.wide(1)
 @SIZES
 async def test_the_recorded_training_plays_without_an_engine(rig: Rig, size: tuple[int, int]) -> None:
     screen = await opened(rig)

@@ -233,6 +233,7 @@ def test_the_sentence_names_the_least_expected_token():
 # ---- hostile text, the real engine ------------------------------------------------------------
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (40, 12)])
 async def test_hostile_text_reaches_no_terminal_and_the_buttons_stay_in_sight(rig: Rig, size) -> None:
     await opened(rig, text=HOSTILE)
@@ -242,6 +243,7 @@ async def test_hostile_text_reaches_no_terminal_and_the_buttons_stay_in_sight(ri
     assert "esc" in text
 
 
+@pytest.mark.slow
 async def test_the_end_of_a_prompt_is_edited_on_the_real_engine() -> None:
     app = InspectorApp(LoadSettings(), Settings(max_tokens=3), "Once upon a time", False)
 
