@@ -206,7 +206,8 @@ class TokenTree(TokenPaths):
         """Which tokens of a path run in chunks: its prompts but for their last tokens."""
         chunks: list[tuple[int, int]] = []
         end = len(self._nodes)
-        for at in (self._nodes[ancestor] for ancestor in self.ancestors(node)):
+        for ancestor in self.ancestors(node):
+            at = self._nodes[ancestor]
             if at.depth <= end:  # the nearest prompt, then the one before that
                 end = at.prompt_begin
                 if at.start - 1 > end:

@@ -219,16 +219,6 @@ def _rank(token: TokenRecord) -> float | None:
 
 SHARES = (0.02, 0.05, 0.15, 0.35, 0.65)
 """Shares of attention and the like from which on a token has the next colour."""
-
-
-def step_of(share: float) -> int:
-    """The step of the heat that a share has: 0 for none."""
-    step = 0
-    while step < len(SHARES) and share >= SHARES[step]:
-        step += 1
-    return step
-
-
 INSIDE = "inside"
 """What a view of the inside says of each token, in the place of a metric: see `shares_metric`."""
 SEGMENT = "segment"
@@ -283,6 +273,14 @@ def colour(level: float, dark: bool = True) -> Rgb:
         dark: Whether the theme is dark.
     """
     return viridis(0.42 + 0.55 * level) if dark else viridis(0.52 - 0.50 * level)
+
+
+def step_of(share: float) -> int:
+    """The step of the heat that a share has: 0 for none."""
+    step = 0
+    while step < len(SHARES) and share >= SHARES[step]:
+        step += 1
+    return step
 
 
 def heat(step: int, dark: bool = True) -> tuple[Rgb, Rgb]:

@@ -146,13 +146,13 @@ class Mover:
     Args:
         kv: The cache.
         tree: The tree.
-        budget: Bytes that kept KV may take.
+        store: Kept KV of branches that were left.
     """
 
-    def __init__(self, kv: KV, tree: TokenTree, budget: int) -> None:
+    def __init__(self, kv: KV, tree: TokenTree, store: KVStore) -> None:
         self._kv = kv
         self._tree = tree
-        self.store = KVStore(budget)
+        self.store = store
         self._bytes = 0
         """Restored so far in the current move."""
 
@@ -256,7 +256,7 @@ class Mover:
             return ""
         refusal = kv.trim_refusal(depth)
         if not refusal:
-            kv.rewind(depth)
+            kv.trim(depth)
             return ""
         return "" if kv.offset == self._tree[current].depth and self._undo(current, depth) else refusal
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.cache.moves import Mover
+from engine.cache.moves import KVStore, Mover
 from engine.frozen import frozen
 from engine.lockstep.paths import PathReader
 from engine.logits.node_sampler import NodeSampler
@@ -35,7 +35,7 @@ class SecondSession(Session):
         self.runner = paths.rows.runner
         self.kv = self.runner.kv
         self.held = HeldSets(self.runner.model, self.tree)
-        self.mover = Mover(self.kv, self.tree, 0)
+        self.mover = Mover(self.kv, self.tree, KVStore(0))
         self.node_reader = NodeReader(self.tokens, self.tree, self.pending)
 
     def go_to(self, session: Session, node: int, stopped: Stopped) -> Row:

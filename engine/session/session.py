@@ -429,8 +429,7 @@ def run_at(session: Session, node: int, stopped: Stopped = never) -> DetachedPat
         after = session.run_path(runner, node, stopped)
         return DetachedPath(runner, after, depth, "the session keeps no KV cache")
     row, runner = session.kept_logits.get(node), session.runner.copy()
-    mover = Mover(runner.kv, session.tree, 0)
-    mover.store = session.mover.store
+    mover = Mover(runner.kv, session.tree, session.mover.store)
     runner.compute = session.held.computes[session.tree[node].held]
     cost = mover.move(session.node, node, depth if row is not None else depth - 1)
     recomputed = depth - runner.kv.offset

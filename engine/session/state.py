@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from engine.cache.live import KV
-from engine.cache.moves import Mover
+from engine.cache.moves import KVStore, Mover
 from engine.errors import EngineError, PromptError, StepError
 from engine.logits.node_sampler import Position
 from engine.model.chat_template import given_tools
@@ -190,7 +190,7 @@ class SessionState:
         self.make_current(ROOT)
         self.kv.clear()
         self.kept_logits = KeptLogits(self._load.kept_logits_bytes(self.facts.vocabulary))
-        self.mover = Mover(self.kv, self.tree, self._load.kept_kv_mib * 2**20)
+        self.mover = Mover(self.kv, self.tree, KVStore(self._load.kept_kv_mib * 2**20))
         self.pending: dict[int, bytes] = {}
         self.settings_at: dict[int, Settings] = {}
         """By node, the settings of its last distribution."""
@@ -294,8 +294,9 @@ class SessionState:
 
     def row_at(self, node: int) -> Row | None:
         """The logits after a node, float32, shape (vocabulary,); None where they were dropped or never kept."""
-        here = node == self.node and self._position is not None
-        return self.logits if here else self.kept_logits.get(node)
+        if node == self.node and self._position is not None:
+            return self._position.node_logits.row
+        return self.kept_logits.get(node)
 
     def set_position(self, position: Position) -> None:
         """Make a node whose path the cache holds the current one."""

@@ -352,10 +352,11 @@ class Timeline:
         """Take in one record."""
         kind = type(record)
         takers = _TAKERS.get((kind, record.command) if isinstance(record, ENDS) else kind, ())
-        if kind not in _UNSHOWN and (takers or kind is not protocol.Ended):
-            self.changes += 1
         for state in takers:
             self.states[state].apply(record)
+        if kind in _UNSHOWN or (kind is protocol.Ended and not takers):
+            return
+        self.changes += 1
         match record:
             case protocol.ModelFacts():
                 self.facts, self.loading, self.load_failure, self.prompts.failure = record, None, None, None

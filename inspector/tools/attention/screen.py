@@ -84,8 +84,8 @@ class AttentionScreen(InsideScreen[AttentionRead]):
         return self.node, ReadAttention(self.node)
 
     def ask(self) -> None:
-        super().ask()
         control = self.control
+        control.rows.want(*self.question())
         if control.order and self._scored is None:
             control.scores.want(self._scores_key, ScoreHeads(self.end, control.texts))
         if (
@@ -211,8 +211,8 @@ class AttentionScreen(InsideScreen[AttentionRead]):
         if chosen is None:
             return centred([(visible(line), on.ink("muted")) for line in answer.missing], width, height)
         first = min(self.candidates, key=attrgetter("rank"), default=None)
-        layer, known = self.control.layer(answer, chosen), self._known(chosen)
-        details = HeadDetails(on, self.path, layer, chosen, known, first)
+        known = self._known(chosen) if self.control.scores.any else None
+        details = HeadDetails(on, self.path, self.control.layer(answer, chosen), chosen, known, first)
         if self.control.triangle and (width < SIDE or height < LOW):
             quiet = said(QUIET, on.ink("muted"), width)
             room = height - len(quiet) if height > LOW // 2 else height  # else the page scrolls to it

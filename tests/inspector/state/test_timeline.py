@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engine.protocol import Resampled, Step
+from engine.protocol import AttentionRead, CaptureFacts, Ended, Resampled, Step
 from engine.timing import tpot
+from inspector.state.inside import InsideViews
 from inspector.state.timeline import ROOT, Phase, Timeline
 from tests.inspector.fakes import PROMPT, Session, session
 
@@ -49,6 +50,15 @@ def test_readings_of_the_prompt_arrive_after_it() -> None:
     assert timeline.items[1].prob is not None
     assert timeline.items[4].prob is None
     assert timeline.readings == before + 1
+
+
+def test_a_look_inside_changes_no_panel_of_records() -> None:
+    timeline = session(4).timeline()
+    before = timeline.place
+    timeline.apply(AttentionRead(timeline.tip, 12, (), 3, (), CaptureFacts((), 2.0, 1.0, "llama")))
+    timeline.apply(Ended("ReadAttention"))
+    assert timeline.tip in timeline.of(InsideViews).attention
+    assert timeline.place == before
 
 
 def test_steps_are_known_by_their_slots() -> None:

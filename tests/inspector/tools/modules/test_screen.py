@@ -116,6 +116,15 @@ async def test_a_view_opens_on_the_layer_of_the_module(rig: Rig, row: int, key: 
     assert chosen() == 2
 
 
+async def test_the_lines_are_made_once_for_each_showing(rig: Rig) -> None:
+    screen = await opened(rig)
+    before = screen.lines
+    await rig.pilot.pause()
+    assert screen.lines is before
+    await rig.press("down", "down", "right")
+    assert len(screen.lines) > len(before) or screen.lines[2].layers == (0,)
+
+
 async def test_folded_layers_choose_none_and_views_stay_where_they_were(rig: Rig) -> None:
     await opened(rig)
     await rig.press("down", "down", "enter")
