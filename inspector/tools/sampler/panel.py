@@ -13,7 +13,7 @@ from textual import events
 from textual.content import Content
 
 from engine.frozen import frozen
-from engine.protocol import Candidate, Distribution, Explained, Failure
+from engine.protocol import Candidate, Distribution, Explained, Failure, Step
 from engine.settings import BY_NAME, STAGES, Settings, differences
 from inspector import scales
 from inspector.display import pad, token_label, truncate_words, visible
@@ -624,20 +624,23 @@ def trial_summary(timeline: Timeline, room: int = 1000) -> str:
         timeline: What is known.
         room: Cells available.
     """
-    trial, steps = timeline.trial, timeline.steps
-    if trial is None or not steps:  # before the first step nothing is tried
+    if (trial := timeline.trial) is None:
         return ""
-    if trial.answered is None:
-        return "asking …"
     others = known = dropped = by_hand = 0
-    for step in steps:
-        if step.origin not in ("sampled", "greedy"):
+    for item in timeline.items:
+        if not isinstance(item, Step):
+            continue
+        if item.origin not in ("sampled", "greedy"):
             by_hand += 1
-        elif step.node not in trial.answers:
+        elif item.node not in trial.answers:
             dropped += 1
         else:
             known += 1
-            others += not trial.answers[step.node].same
+            others += not trial.answers[item.node].same
+    if not (known or dropped or by_hand):  # before the first step nothing is tried
+        return ""
+    if trial.answered is None:
+        return "asking …"
     text = f"{others} of {known} step{'s' * (known != 1)} would differ"
     text += f", {by_hand} by hand" if by_hand else ""
     if not dropped:
