@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from operator import attrgetter
 
@@ -13,7 +13,7 @@ from textual import events
 from textual.content import Content
 
 from engine.frozen import frozen
-from engine.protocol import Candidate, Distribution, Explained, Failure
+from engine.protocol import Candidate, Distribution, Explained, Failure, Step
 from engine.settings import BY_NAME, STAGES, Settings, differences
 from inspector import scales
 from inspector.display import pad, token_label, truncate_words, visible
@@ -446,9 +446,7 @@ class SamplerPanel(Canvas, can_focus=True):
         candidates = view.distribution.candidates
         self._first = first + len(head)
         self._places = self._in_sight(view, min(len(candidates), height - len(head) - 1))
-        earlier = view.earlier()
-        rows = [self._row(view, kept, n, token, width, earlier) for n in self._places]
-        return [*head, *rows, self._others(view, kept, token)]
+        return [*head, *self._rows(view, kept, token, width), self._others(view, kept, token)]
 
     def _in_sight(self, view: SamplerView, rows: int) -> list[int]:
         """Places of the candidates that get a row: some around the highlighted one, always those picked or taken."""
@@ -486,35 +484,32 @@ class SamplerPanel(Canvas, can_focus=True):
             are_set = are_set or bool(column.setting)
         return [heads, lefts, cuts, *([settings] if are_set else [])]
 
-    def _row(
-        self,
-        view: SamplerView,
-        kept: Sequence[TableColumn],
-        place: int,
-        token: int,
-        width: int,
-        earlier: Mapping[int, Sequence[int]],
-    ) -> Row:
-        candidate = view.distribution.candidates[place]
-        cut, here = candidate.cut_by is not None, candidate.id == view.taken
-        looked_at = here or candidate.id in (self._highlighted, view.distribution.picked)
-        ink = self.ink("muted" if looked_at else "faint") if cut else self.rich_style
-        words = self.ink("special") if candidate.special and not cut else ink
-        again = "↺ " if earlier.get(candidate.id) else ""
-        mark = Segment("▶ " if here else "  ", self.ink("accent"))
-        if view.now is not None and candidate.id == view.distribution.picked != view.now.picked:
-            mark = Segment("≠ ", self.ink("warn") + Style(bold=True))
-        row: Row = [
-            Segment("▌" if candidate.id == self._highlighted else " ", self.ink("primary")),
-            mark,
-            Segment(pad(again + token_label(candidate.text, candidate.raw), token), words),
-            *self._cells(candidate, kept, place, ink),
-        ]
-        if candidate.id != self._highlighted:
-            return row
-        ground = Style(bgcolor=self.ink("row").bgcolor, bold=True)
-        filled = [*row, Segment(" " * max(0, width - Segment.get_line_length(row)))]
-        return list(Segment.apply_style(filled, post_style=ground))
+    def _rows(self, view: SamplerView, kept: Sequence[TableColumn], token: int, width: int) -> list[Row]:
+        """A row for each candidate in sight: its marks, its text, its numbers."""
+        earlier, primary, accent = view.earlier(), self.ink("primary"), self.ink("accent")
+        rows: list[Row] = []
+        for place in self._places:
+            candidate = view.distribution.candidates[place]
+            cut, here = candidate.cut_by is not None, candidate.id == view.taken
+            looked_at = here or candidate.id in (self._highlighted, view.distribution.picked)
+            ink = self.ink("muted" if looked_at else "faint") if cut else self.rich_style
+            words = self.ink("special") if candidate.special and not cut else ink
+            again = "↺ " if earlier.get(candidate.id) else ""
+            mark = Segment("▶ " if here else "  ", accent)
+            if view.now is not None and candidate.id == view.distribution.picked != view.now.picked:
+                mark = Segment("≠ ", self.ink("warn") + Style(bold=True))
+            row: Row = [
+                Segment("▌" if candidate.id == self._highlighted else " ", primary),
+                mark,
+                Segment(pad(again + token_label(candidate.text, candidate.raw), token), words),
+                *self._cells(candidate, kept, place, ink),
+            ]
+            if candidate.id == self._highlighted:
+                ground = Style(bgcolor=self.ink("row").bgcolor, bold=True)
+                row.append(Segment(" " * max(0, width - Segment.get_line_length(row))))
+                row = list(Segment.apply_style(row, post_style=ground))
+            rows.append(row)
+        return rows
 
     def _cells(self, candidate: Candidate, kept: Sequence[TableColumn], place: int, ink: Style) -> Row:
         """The numbers; from where it fell out on, the name of the stage."""
@@ -629,20 +624,23 @@ def trial_summary(timeline: Timeline, room: int = 1000) -> str:
         timeline: What is known.
         room: Cells available.
     """
-    trial, steps = timeline.trial, timeline.steps
-    if trial is None or not steps:  # before the first step nothing is tried
+    if (trial := timeline.trial) is None:
         return ""
-    if trial.answered is None:
-        return "asking …"
     others = known = dropped = by_hand = 0
-    for step in steps:
-        if step.origin not in ("sampled", "greedy"):
+    for item in timeline.items:
+        if not isinstance(item, Step):
+            continue
+        if item.origin not in ("sampled", "greedy"):
             by_hand += 1
-        elif step.node not in trial.answers:
+        elif item.node not in trial.answers:
             dropped += 1
         else:
             known += 1
-            others += not trial.answers[step.node].same
+            others += not trial.answers[item.node].same
+    if not (known or dropped or by_hand):  # before the first step nothing is tried
+        return ""
+    if trial.answered is None:
+        return "asking …"
     text = f"{others} of {known} step{'s' * (known != 1)} would differ"
     text += f", {by_hand} by hand" if by_hand else ""
     if not dropped:

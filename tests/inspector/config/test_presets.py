@@ -45,6 +45,13 @@ def test_a_preset_replaces_what_shapes_a_choice_and_nothing_else():
     assert (after.seed, after.max_tokens, after.stop, after.candidates) == (3, 7, ("x",), 5)
 
 
+def test_the_preset_that_settings_are_already_is_found():
+    presets, others = Presets(), Settings(seed=3, stop=("x",))
+    for name in presets.names:
+        assert presets.matching(presets.apply(name, others)) == name
+    assert presets.matching(Settings(temp=0.123)) == ""
+
+
 def test_what_is_saved_is_read_back_and_readable(config):
     told = Presets().save(" mine ", MINE)
     assert told == f"Saved as mine in {config / 'presets.json'}."

@@ -297,6 +297,21 @@ async def test_settings_are_tried_as_they_are_typed(rig: Rig) -> None:
     assert "≠ ␣other" in rig.screen_text()
 
 
+async def test_what_nobody_typed_keeps_its_value_to_the_last_digit(rig: Rig) -> None:
+    await rig.ready()
+    exact = replace(USED, temp=0.12345678901234, stop=("a\nb", "c"))
+    rig.app.controller.queries.try_out(rig.timeline, exact)
+    await rig.press("s")
+    assert (field(rig, "temp").value, field(rig, "stop").value) == ("0.123456789012", "a\\nb")
+    assert rig.timeline.trial.settings == exact
+    field(rig, "top_p").value = "0.5"
+    await rig.pilot.pause()
+    assert rig.timeline.trial.settings == replace(exact, top_p=0.5)
+    field(rig, "stop").value = "a"
+    await rig.pilot.pause()
+    assert rig.timeline.trial.settings == replace(exact, top_p=0.5, stop=("a", "c"))
+
+
 async def test_what_is_typed_wrong_is_not_tried(rig: Rig) -> None:
     await rig.ready()
     await rig.press("s")
