@@ -63,7 +63,7 @@ from inspector.state.timeline import TO_PREDICT, Phase
 from inspector.widgets.actions import Action, Hint, KeyedScreen, KeyLine, bindings_of, hints_of
 from inspector.widgets.canvas import Canvas
 from inspector.widgets.inks import Inked
-from inspector.widgets.overlay import shown
+from inspector.widgets.overlay import Overlay, shown
 
 Result = TypeVar("Result")
 Panel = TypeVar("Panel", bound=Widget)
@@ -131,6 +131,8 @@ class MainScreen(KeyedScreen[None]):
         """Has everything shown again where the records that are expected don't."""
         self._framed: tuple[object, ...] | None = None
         """What the frame was made from last (`_frame_reads`); None where it is to be made anew."""
+        self._session: object = None
+        """The first of that when tools out of sight heard of it last; None where they are to hear of it anew."""
         self._shown: frozenset[str] = frozenset()
         """Ids of the panels that are on screen in it."""
         self._single = False
@@ -179,6 +181,7 @@ class MainScreen(KeyedScreen[None]):
             panel.display = False
             self._area.mount(panel)
         self._bindings = BindingsMap(self._bound())
+        self._session = None
         self.changed()
 
     def _with_hooks(self) -> dict[str, list[tuple[str, ToolActions]]]:
@@ -287,11 +290,13 @@ class MainScreen(KeyedScreen[None]):
         layout.waiting = timeline.prompts.opened is None  # there is no text yet
         if layout.waiting:
             self.query_one(OpeningPanel).show(timeline, setup)
-        changed = told is not None or self._frame_reads() != self._framed
+        reads, before = self._frame_reads(), self._shown
+        changed = told is not None or reads != self._framed
+        heard = told is not None or reads[0] != self._session
         if changed:
             self._single, self._shown = layout.now is Layout.SINGLE, layout.shown
-            if timeline.facts is not None:
-                self._timing.kept_bytes = setup.load.kept_logits_bytes(timeline.facts.vocabulary)
+        if heard and timeline.facts is not None:
+            self._timing.kept_bytes = setup.load.kept_logits_bytes(timeline.facts.vocabulary)
         if self._text.metric == INSIDE:
             self.host.colour()
         self._text.show(timeline)
@@ -300,23 +305,24 @@ class MainScreen(KeyedScreen[None]):
         self._kv.show(timeline)
         self._timing.show(timeline)
         for id, tool in self._hooked["show"]:
-            if changed or tool.awake or id in self._shown:
+            if heard or tool.awake or id in self._shown or id in before:
                 tool.show()
-        if changed or timeline.recorded or self.controller.transport.recorded:  # else nobody wrote captions
+        if heard or timeline.recorded or self.controller.transport.recorded:  # else nobody wrote captions
             caption = "" if timeline.conceals("captions") else self.host.caption
             self.query_one(CaptionLine).put(caption, self.controller.transport.captioned)
         self._show_status(told)
         if changed or self._frame_reads() != self._framed:  # a tool may have gone elsewhere
             self._frame(told)
         for id, tool in self._hooked["shown"]:
-            if changed or tool.awake or id in self._shown:
+            if heard or tool.awake or id in self._shown or id in before:
                 tool.shown()
+        self._session = reads[0] if told is None else None
         if (opened := self.tool_screen) is not None:
             opened.changed()
 
     def _frame_reads(self) -> tuple[object, ...]:
-        """All that the frame follows from, the lines of tabs and keys, the tab, and the places of the panels; and what
-        tools that are out of sight hear of.
+        """All that the frame follows from: the lines of tabs and keys, the tab, and the places of the panels. The first
+        is the session, of which tools that are out of sight hear, too.
 
         What tools add to it by themselves, they tell with `Host.changed`.
         """
@@ -324,13 +330,14 @@ class MainScreen(KeyedScreen[None]):
         timeline, transport, phase = controller.timeline, controller.transport, controller.timeline.phase
         lockstep = timeline.of(LockstepSoFar)
         session = (
-            timeline.tree.branches, timeline.generation, timeline.recorded, timeline.facts, timeline.trial is None,
+            timeline.tree.branches, timeline.generation, timeline.recorded, timeline.facts,
             lockstep.opened, lockstep.looking, phase, controller.opening, transport,
             None if phase in (Phase.READY, Phase.RUNNING) else transport.ready, controller.setup.load,
         )  # fmt: skip
         place = (
             arrangement.current, arrangement.answer, arrangement.dialog, arrangement.enlarged, arrangement.alone,
             arrangement.hidden, layout.waiting, layout.columns, tuple(layout.sizes.items()),
+            timeline.trial is None,
         )  # fmt: skip
         screen = (
             self.app.size, self._area.region.size, self.app.screen, self.tool_screen, self.focused, self.tab,
@@ -347,7 +354,8 @@ class MainScreen(KeyedScreen[None]):
         self._silent = self._silenced(told) if told is not None else frozenset()
         self._single, self._shown = self._panel_layout.now is Layout.SINGLE, self._panel_layout.shown
         self._follow_view()
-        self.query_one(KeyLine).show()
+        if not isinstance(self.app.screen, Overlay):  # which has its own line there
+            self.query_one(KeyLine).show()
         self._panel_layout.apply()
         self.query_one(TabLines).show(self.tab, self.views, self.view, self._able)
         self._framed = self._frame_reads() if told is None else None
@@ -531,8 +539,10 @@ class MainScreen(KeyedScreen[None]):
     @property
     def views(self) -> Sequence[Action]:
         """The actions that show the answers of the open tab, without a panel that stands beside them anyway."""
-        places = self.arrangement.of[Place.STEPS] if self._panel_layout.now is Layout.GRID else ()
-        beside, views = {self.arrangement.by_id[id].view for id in places}, []
+        arrangement, beside, views = self.arrangement, set[str](), []
+        if self._panel_layout.now is Layout.GRID:
+            for id in arrangement.of[Place.STEPS]:
+                beside.add(arrangement.by_id[id].view)
         for each in self.table.views[self.tab]:
             offered = each.offered is None or each.offered(self.actions[self.table.tool(each.id).id])
             if offered and each.id not in beside and not (each.lacks and lacking(each, self.controller)):

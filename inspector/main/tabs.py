@@ -29,6 +29,8 @@ QUESTIONS = {
 }
 """What each tab answers about the selected token."""
 _DOES = "does"
+NAMED = 4
+"""Cells around the name of a tab: its key, and blanks."""
 KEY, NAME, SENTENCE = 12, 17, 27
 """Cells of a key, of a name, and of the longest sentence in a list of what there is."""
 
@@ -63,37 +65,34 @@ class TabLines(Widget):
             self.refresh()
 
     def render(self) -> Content:
-        width = self.content_size.width
-        return self._tabs(width) + Content("\n") + self._views(width)
-
-    def _tabs(self, width: int) -> Content:
-        named = [(digit, f" {digit} {name} ") for digit, name in TABS.items()]
-        if sum(cell_len(text) for _, text in named) > width:
-            named = [(digit, text if digit == self._shown[0] else f" {digit} ") for digit, text in named]
-        tabs = Content("").join(
-            Content.styled(text, "bold reverse" if digit == self._shown[0] else "$text").stylize(
-                _doing(f"tab_{digit}")
-            )
-            for digit, text in named
-        )
+        """The six tabs with the way to the finder, and under them the answers of the open one."""
+        width, opened = self.content_size.width, self._shown[0]
+        roomy = sum(map(cell_len, TABS.values())) + NAMED * len(TABS) <= width
+        tabs = Content("")
+        for digit, name in TABS.items():
+            text = f" {digit} {name} " if roomy or digit == opened else f" {digit} "
+            style = "bold reverse" if digit == opened else "$text"
+            tabs += Content.styled(text, style).stylize(_doing(f"tab_{digit}"))
         find = f"{key_for('finder')} find anything"
         room = width - tabs.cell_length - cell_len(find)
-        if room < 2:
-            return tabs
-        return tabs + Content(" " * room) + Content(find).stylize(_doing("finder"))
+        if room >= 2:
+            tabs += Content(" " * room) + Content(find).stylize(_doing("finder"))
+        return tabs + Content("\n") + self._views(width)
 
     def _views(self, width: int) -> Content:
         """The answers, the one that is shown bold: with their keys, as far as there is room for them."""
         _, views, view, able = self._shown
-        for gap, keyed in ((2, True), (1, True), (1, False)):
-            texts = [f"{each.shown} {each.view}" if keyed else each.view for each in views]
+        names = list(map(attrgetter("view"), views))
+        with_keys = list(map(" ".join, map(attrgetter("shown", "view"), views)))
+        for gap, texts in ((2, with_keys), (1, with_keys), (1, names)):
             if sum(map(cell_len, texts)) + gap * (len(texts) - 1) + 1 <= width:
                 break
-        pieces = []
+        pieces, at = [], 0
         for action, text in zip(views, texts, strict=True):
             ink = "bold underline $text" if action.id == view else "" if action.id in able else "$ink-faint"
             pieces.append(Content.styled(text, ink).stylize(_doing(action.id)))
-        at = next((place for place, each in enumerate(views) if each.id == view), 0)
+            if action.id == view:
+                at = len(pieces) - 1
         while at and sum(map(cell_len, texts)) + gap * (len(texts) - 1) + 1 > width:
             pieces, texts, at = pieces[1:], texts[1:], at - 1  # the one that is shown stays in sight
         return Content(" ") + Content(" " * gap).join(pieces)

@@ -240,7 +240,8 @@ class ToolActions:
     """State and actions of a tool in one application. A tool without hooks of its own needs no more than this.
 
     `show`, `shown` and `takes_alone` are called while its panel is on screen or the tool is awake; the first two also
-    whenever something else than the readings has changed: the path, the model, the phase, what is on screen.
+    whenever something else of the session than the readings has changed, the path, the model, the phase, and when its
+    panel has left the screen.
 
     Args:
         host: The main screen.

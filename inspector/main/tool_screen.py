@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar, TypeVar
 
-from textual import events
+from textual import events, on
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
@@ -172,22 +172,13 @@ class ToolScreen(Overlay[Result]):
         """Listen no more."""
         self.host.controller.client.ignore(self.receive)  # it may be left before it is there
 
-    def on_screen_suspend(self) -> None:
-        """The line of keys has those of what is on top."""
-        self.changed()
-
-    def on_screen_resume(self, event: events.ScreenResume) -> None:
-        """Catch up with what happened under another screen."""
-        self.changed()
-
-    def on_resize(self, event: events.Resize) -> None:
-        """As much as there is room for."""
-        self.changed()
-
     def receive(self, record: Record) -> None:
         """Take in one record."""
         self.changed()
 
+    @on(events.ScreenSuspend)  # the line of keys has those of what is on top
+    @on(events.ScreenResume)
+    @on(events.Resize)
     def changed(self) -> None:
         """Have everything shown again: once, however often this is called before; not before there is room for it."""
         if not self._stale:
@@ -207,13 +198,13 @@ class ToolScreen(Overlay[Result]):
             return
         self._take_place()
         self._narrate()
-        self._tell()
         self.show()
         for keys in self.query(KeyLine):
             keys.show()
 
     def _narrate(self) -> None:
-        """Show the card of whoever narrates. It is made with the first one, and kept as long as the screen is."""
+        """Show the card of whoever narrates, and what is told to an audience, above the status. Both are made with the
+        first of that, and kept as long as the screen is."""
         narrator, cards = self.host.narrator, self.query(NarrationCard)
         if cards:
             told = narrator.narration() if narrator is not None else None
@@ -223,9 +214,6 @@ class ToolScreen(Overlay[Result]):
         elif narrator is not None:
             self.mount(NarrationCard())
             self.call_after_refresh(self.changed)
-
-    def _tell(self) -> None:
-        """Show what is told to an audience, above the status. The line is made with the first of that."""
         text, lines = self.host.caption, self.query(CaptionLine)
         if lines:
             lines.first().put(text)

@@ -121,7 +121,7 @@ class Action:
     @property
     def shown(self) -> str:
         """Its key as a person reads it."""
-        return shown(self.names[0])
+        return shown(names_of(self.id, self.keys)[0])
 
     @property
     def told(self) -> str:
@@ -215,14 +215,17 @@ class ActionTable:
             key: As Textual names it.
         """
         for action in self.actions:
-            if action.id and key in action.names:
+            if action.id and key in names_of(action.id, action.keys):
                 return action
         return None
 
 
 def bindings_of(action: Action, priority: bool) -> list[Binding]:
     """The bindings of an action's keys, as Textual wants them: what a key does is looked up when it is pressed."""
-    return [Binding(name, f"press('{name}')", show=False, priority=priority) for name in action.names]
+    bindings = []
+    for name in names_of(action.id, action.keys):
+        bindings.append(Binding(name, f"press('{name}')", show=False, priority=priority))
+    return bindings
 
 
 def refuse_doubles(where: str, actions: Iterable[tuple[str, Action]]) -> None:
@@ -408,7 +411,7 @@ class Hint:
     @property
     def width(self) -> int:
         """Cells."""
-        return cell_len(f"{self.keys} {self.word}")
+        return sum(map(cell_len, map(itemgetter(0), self.pieces))) + 1 + cell_len(self.word)
 
     @property
     def content(self) -> Content:
@@ -429,7 +432,8 @@ def _firsts(actions: Iterable[Action]) -> list[str]:
     """The key of each action that is named, and all keys of notes."""
     names: list[str] = []
     for each in actions:
-        names += each.names[:1] if each.id else each.names
+        own = names_of(each.id, each.keys)
+        names += own[:1] if each.id else own
     return names
 
 
@@ -514,8 +518,8 @@ class KeyedScreen(LaidOutOnce[Result]):
         for table in tables:
             for action in table.actions:
                 if action.id:
-                    own = bindings_of(action, table.priority or action.priority)
-                    bound.update({binding.key: [binding] for binding in own})
+                    for binding in bindings_of(action, table.priority or action.priority):
+                        bound[binding.key] = [binding]
 
     def meaning(self, key: str) -> Action | None:
         """What a key does now; None where it does nothing here.
@@ -559,29 +563,23 @@ class KeyLine(Widget):
     KeyLine.-dialog { dock: bottom; layer: below; }
     """
 
-    def __init__(self, id: str | None = None, classes: str | None = None) -> None:
-        super().__init__(id=id, classes=classes)
-        self._hints: Sequence[Hint] | None = None
-
-    @property
-    def _keys(self) -> KeyedScreen[Any]:
-        return cast(KeyedScreen[Any], self.screen)
+    _hints: Sequence[Hint] | None = None
 
     def show(self) -> None:
         """Show the keys again, where they are others."""
-        if (hints := self._keys.hints()) != self._hints:
+        if (hints := cast(KeyedScreen[Any], self.screen).hints()) != self._hints:
             self._hints = hints
             self.refresh()
 
     def render(self) -> Content:
         if self._hints is None:
-            self._hints = self._keys.hints()
+            self._hints = cast(KeyedScreen[Any], self.screen).hints()
         return line(self._hints, self.content_size.width)
 
     def on_mouse_move(self, event: events.MouseMove) -> None:
         """Explain the key under the mouse."""
         key = pressed(event)
-        action = self._keys.meaning(key) if key else None
+        action = cast(KeyedScreen[Any], self.screen).meaning(key) if key else None
         self.tooltip = action.told if action is not None and action.help else None
 
 

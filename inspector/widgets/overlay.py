@@ -83,8 +83,7 @@ class Overlay(KeyedScreen[Result]):
     def __init__(self, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(name, id, classes)
         self.bind(reversed(self.tables))
-        for size_class, holds in self._size_classes().items():
-            self.set_class(holds, size_class, update=False)
+        self.update_classes(self._size_classes(), update=False)
 
     @property
     def room_for_all(self) -> Size:
@@ -94,11 +93,13 @@ class Overlay(KeyedScreen[Result]):
     def _size_classes(self) -> dict[str, bool]:
         """The classes of the screen's size. The toolkit sets them after the first layout, and then styles and lays out
         everything again."""
-        held: set[str] = set()
+        classes: dict[str, bool] = {}
         sides = (self.app.HORIZONTAL_BREAKPOINTS or [], self.app.VERTICAL_BREAKPOINTS or [])
         for cells, breakpoints in zip(self.room_for_all, sides, strict=True):
-            held |= self._get_breakpoint_classes(cells, breakpoints)
-        return {name: name in held for breakpoints in sides for _, name in breakpoints}
+            held = self._get_breakpoint_classes(cells, breakpoints)
+            for _, name in breakpoints:
+                classes[name] = name in held
+        return classes
 
     # ---- kept -------------------------------------------------------------------------------
 
@@ -174,14 +175,11 @@ class Overlay(KeyedScreen[Result]):
     def on_screen_resume(self, event: events.ScreenResume) -> None:
         """Paint, and leave where that was asked for under another screen. The toolkit would style everything anew."""
         event.refresh_styles, self._styled = self._styled not in ("", self.app.theme), self.app.theme
-        self.call_later(self._take_keys)  # behind this event, with which the toolkit sets the focus
+        self.call_later(setattr, self, "takes_keys", True)  # behind this event, with which the toolkit sets the focus
         if not self._settled:
             self.call_later(self.call_later, self._settle)
         if self._held is not None:
             self.dismiss(self._held[0])
-
-    def _take_keys(self) -> None:
-        self.takes_keys = True
 
     def _settle(self) -> None:
         """The widgets know their sizes: paint."""
@@ -247,11 +245,10 @@ class Overlay(KeyedScreen[Result]):
 
     def hints(self) -> Sequence[Hint]:
         """What the line of keys would have now."""
-        levels: list[Iterable[Offered]] = [
-            zip(repeat(self), table.actions, strict=False)
-            for table in self.tables
-            if table.when is None or table.when(self)
-        ]
+        levels: list[Iterable[Offered]] = []
+        for table in self.tables:
+            if table.when is None or table.when(self):
+                levels.append(zip(repeat(self), table.actions, strict=False))
         return hints_of(levels, self.offers)
 
     async def perform(self, action: Action) -> None:

@@ -62,18 +62,17 @@ class Below(Visual):
         """Draw all lines: the regions that the toolkit calls changed are too few to keep the others."""
         if self._drawn_with != (width, style.rich_style):
             self._drawn_with, self._dimmed = (width, style.rich_style), {}
-        lines = self.screen._compositor.render_strips()[:height]
-        return [self._dim(line.crop(0, width)) for line in lines]
-
-    def _dim(self, line: Strip) -> Strip:
-        return Strip([Segment(text, self._style(style)) for text, style, _ in line], line.cell_length)
-
-    def _style(self, style: Style | None) -> Style:
-        plain = Style.null() if style is None else style.clear_meta_and_links()
-        if plain not in self._dimmed:
-            tinted = Style.from_color(self._tinted(plain.color), self._tinted(plain.bgcolor))
-            self._dimmed[plain] = self._drawn_with[1] + (plain + tinted)
-        return self._dimmed[plain]
+        dimmed, strips = self._dimmed, []
+        for whole in self.screen._compositor.render_strips()[:height]:
+            line, segments = whole.crop(0, width), []
+            for text, seen, _ in line:
+                plain = Style.null() if seen is None else seen.clear_meta_and_links()
+                if plain not in dimmed:
+                    tinted = Style.from_color(self._tinted(plain.color), self._tinted(plain.bgcolor))
+                    dimmed[plain] = self._drawn_with[1] + (plain + tinted)
+                segments.append(Segment(text, dimmed[plain]))
+            strips.append(Strip(segments, line.cell_length))
+        return strips
 
     def _tinted(self, colour: RichColor | None) -> RichColor | None:
         if colour is None or self.colour.a == 0:
@@ -102,8 +101,15 @@ class LaidOutOnce(Screen[Result]):
         """Lay out, and paint."""
         bars = self._bars()
         scrolled = scroll and not self._layout_widgets  # what moved is placed, and nothing else is laid out
-        if not scrolled:
-            self._take_in()
+        for each in () if scrolled else self.walk_children(Widget):
+            # this layout is that of all that was asked for: the toolkit forgets old arrangements later only
+            for ancestor in each.ancestors if each._layout_required else ():
+                if not isinstance(ancestor, Widget):
+                    break
+                ancestor._clear_arrangement_cache()
+                ancestor._layout_updates += 1
+                if not ancestor.styles.auto_dimensions:
+                    break
         self._paint_over_what_went()
         super()._refresh_layout(size, scroll)
         self._placed = self._compositor._full_map
@@ -134,27 +140,11 @@ class LaidOutOnce(Screen[Result]):
             # its ground, which is kept else, has those below
             for screen in (self, *(self.app._background_screens if drawn_anew else ())):
                 if isinstance(screen, LaidOutOnce):
-                    screen._is_painted()
+                    # all of it is painted next: whoever has asked for a paint until now has it
+                    screen._painted = Message().time
+                    for each in screen.walk_children(Widget):
+                        each._repaint_required = False
         super()._compositor_refresh()
-
-    def _is_painted(self) -> None:
-        """All of it is painted next: whoever has asked for a paint until now has it."""
-        self._painted = Message().time
-        for each in self.walk_children(Widget):
-            each._repaint_required = False
-
-    def _take_in(self) -> None:
-        """Have the coming layout be that of all that was asked for: the toolkit forgets old arrangements later only."""
-        for each in self.walk_children(Widget):
-            if not each._layout_required:
-                continue
-            for ancestor in each.ancestors:
-                if not isinstance(ancestor, Widget):
-                    break
-                ancestor._clear_arrangement_cache()
-                ancestor._layout_updates += 1
-                if not ancestor.styles.auto_dimensions:
-                    break
 
     def _paint_over_what_went(self) -> None:
         """Have the places painted of what went since the last layout: a notice that has expired, for one.
@@ -169,13 +159,13 @@ class LaidOutOnce(Screen[Result]):
             )
             self._compositor._dirty_regions.update(place for place in places if place)
 
-    def _bars(self) -> list[tuple[Widget, bool, bool]]:
-        """The scroll bars that are shown."""
-        return [
-            (each, each.show_vertical_scrollbar, each.show_horizontal_scrollbar)
-            for each in self.walk_children(Widget, with_self=True)
-            if each.show_vertical_scrollbar or each.show_horizontal_scrollbar
-        ]
+    def _bars(self) -> tuple[list[Widget], list[Widget]]:
+        """The widgets that show a vertical scroll bar, and those that show a horizontal one."""
+        every = self.walk_children(Widget, with_self=True)
+        return (
+            list(filter(attrgetter("show_vertical_scrollbar"), every)),
+            list(filter(attrgetter("show_horizontal_scrollbar"), every)),
+        )
 
     def _maybe_clear_tooltip(self, screen: Screen[Any]) -> None:
         """Hide the tooltip of what is under the mouse no longer, behind the layout that told so: what asks for a layout
@@ -218,8 +208,8 @@ class RememberingStylesheet(Stylesheet):
         """The ids that any selector asks for."""
         self._candidates: dict[frozenset[str], tuple[list[RuleSet], tuple[str, ...]]] = {}
         """Rules that may hold, and the pseudo classes they ask for, by the names that selectors know a widget by."""
-        self._found: dict[Hashable, RulesMap] = {}
-        """The values, by path."""
+        self._found = _ByPath()
+        """The values that the rules give."""
         self._given: WeakKeyDictionary[DOMNode, tuple[RulesMap, int]] = WeakKeyDictionary()
         """The values that a widget got last, and the count of changes to its style that it had then."""
         self._changed: set[DOMNode] | None = None
@@ -244,9 +234,26 @@ class RememberingStylesheet(Stylesheet):
         self._next = None
         if self.rules is not self._every:
             self._forget()
-        few, pseudo_classes = self._candidates_for(frozenset(node._selector_names))
+        names = frozenset(node._selector_names)
+        if names not in self._candidates:
+            held: set[RuleSet] = set()
+            for name in self.rules_map.keys() & names:
+                held.update(self.rules_map[name])
+            few, asked = list(filter(held.__contains__, self.rules)), set[str]()
+            for each in _selectors(few):
+                asked |= each.pseudo_classes
+            self._candidates[names] = few, tuple(sorted(asked))
+        few, pseudo_classes = self._candidates[names]
         self._next = few
-        super().apply(node, animate=animate, cache=_Slot(self._found, self._path(node, pseudo_classes)))
+        if len(self._found) > MOST:
+            self._found.clear()
+        path: list[Hashable] = []  # all that selectors see of it and of those that it is in
+        for within in node.css_path_nodes:
+            own = within._id if within._id in self._ids else None
+            pseudo = tuple(filter(within.has_pseudo_class, pseudo_classes))
+            path.append((type(within), own, frozenset(within._classes), pseudo))
+        self._found.path = tuple(path)
+        super().apply(node, animate=animate, cache=self._found)
 
     def set_variables(self, variables: dict[str, str]) -> None:
         """Take the colours of a theme; whoever has the same values as before is told, too: panels mix inks of them."""
@@ -256,33 +263,11 @@ class RememberingStylesheet(Stylesheet):
     def _forget(self) -> None:
         """The rules have changed."""
         self._every = self.rules
-        self._ids = frozenset(
-            each.name for rule in self._every for each in _selectors(rule) if each.type is SelectorType.ID
-        )
-        self._candidates, self._found = {}, {}
-
-    def _candidates_for(self, names: frozenset[str]) -> tuple[list[RuleSet], tuple[str, ...]]:
-        if names not in self._candidates:
-            held: set[RuleSet] = set()
-            for name in self.rules_map.keys() & names:
-                held.update(self.rules_map[name])
-            few, asked = list(filter(held.__contains__, self.rules)), set[str]()
-            for rule in few:
-                for each in _selectors(rule):
-                    asked |= each.pseudo_classes
-            self._candidates[names] = few, tuple(sorted(asked))
-        return self._candidates[names]
-
-    def _path(self, node: DOMNode, pseudo_classes: tuple[str, ...]) -> Hashable:
-        """All that selectors see of a widget and of those that it is in."""
-        if len(self._found) > MOST:
-            self._found.clear()
-        path: list[Hashable] = []
-        for each in node.css_path_nodes:
-            own = each._id if each._id in self._ids else None
-            held = tuple(filter(each.has_pseudo_class, pseudo_classes))
-            path.append((type(each), own, frozenset(each._classes), held))
-        return tuple(path)
+        ids = set()
+        for each in _selectors(self._every):
+            if each.type is SelectorType.ID:
+                ids.add(each.name)
+        self._ids, self._candidates, self._found = frozenset(ids), {}, _ByPath()
 
     def update_nodes(self, nodes: Iterable[DOMNode], animate: bool = False) -> None:
         """Style some widgets, each after the one that it is in."""
@@ -310,20 +295,21 @@ class RememberingStylesheet(Stylesheet):
             self._given[node] = rules, style._updates
 
 
-class _Slot(dict[Any, RulesMap]):
-    """The values of one path, in the place of the toolkit's cache, which holds while nothing changes."""
+class _ByPath(dict[Any, RulesMap]):
+    """Values by path, in the place of the toolkit's cache, whose keys hold only while nothing changes."""
 
-    def __init__(self, found: dict[Hashable, RulesMap], path: Hashable) -> None:
-        super().__init__()
-        self._found, self._path = found, path
+    path: Hashable = ()
+    """Of the widget that is styled."""
 
     def get(self, key: object, default: Any = None) -> Any:
-        """The values, if they were found before."""
-        return self._found.get(self._path, default)
+        """The values of the path, if they were found before."""
+        return super().get(self.path, default)
 
     def __setitem__(self, key: object, rules: RulesMap) -> None:
-        self._found[self._path] = rules
+        super().__setitem__(self.path, rules)
 
 
-def _selectors(rule: RuleSet) -> list[Selector]:
-    return list(chain.from_iterable(map(attrgetter("selectors"), rule.selector_set)))
+def _selectors(rules: Iterable[RuleSet]) -> Iterable[Selector]:
+    """All selectors of some rules."""
+    sets = chain.from_iterable(map(attrgetter("selector_set"), rules))
+    return chain.from_iterable(map(attrgetter("selectors"), sets))
