@@ -283,6 +283,7 @@ class SessionTree:
         self.taken += isinstance(item, Step) - isinstance(self.nodes.get(node), Step)
         self.nodes[node] = item
         self.branches.add(token(item, parent))
+        parent = self.parent[node]
         self.marks.displaced.pop(parent, None)
         self.follow(parent, node)
 
