@@ -220,14 +220,6 @@ class ActionTable:
         return None
 
 
-def bindings_of(action: Action, priority: bool) -> list[Binding]:
-    """The bindings of an action's keys, as Textual wants them: what a key does is looked up when it is pressed."""
-    bindings = []
-    for name in names_of(action.id, action.keys):
-        bindings.append(Binding(name, f"press('{name}')", show=False, priority=priority))
-    return bindings
-
-
 def refuse_doubles(where: str, actions: Iterable[tuple[str, Action]]) -> None:
     """Refuse a key that two actions of one place would have, or an id: the second would displace the first.
 
@@ -512,14 +504,19 @@ def key_event(key: str) -> events.Key:
 class KeyedScreen(LaidOutOnce[Result]):
     """A screen whose keys do what tables of actions say."""
 
-    def bind(self, tables: Iterable[ActionTable]) -> None:
-        """Bind the keys of tables, in the place of what Textual's own bindings have them do."""
-        bound = self._bindings.key_to_bindings
-        for table in tables:
-            for action in table.actions:
-                if action.id:
-                    for binding in bindings_of(action, table.priority or action.priority):
-                        bound[binding.key] = [binding]
+    def bind(self, actions: Iterable[Action], priority: bool) -> None:
+        """Bind the keys of actions, in the place of what was bound to them before: what a key does is looked up when it
+        is pressed.
+
+        Args:
+            actions: That have keys of their own, and notes, whose keys widgets take.
+            priority: Whether all of them come before what their keys mean to the widget that has the focus.
+        """
+        for action in actions:
+            for name in names_of(action.id, action.keys) if action.id else ():
+                first = priority or action.priority
+                own = Binding(name, f"press('{name}')", show=False, priority=first)
+                self._bindings.key_to_bindings[name] = [own]
 
     def meaning(self, key: str) -> Action | None:
         """What a key does now; None where it does nothing here.

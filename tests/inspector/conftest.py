@@ -55,7 +55,6 @@ def match_once() -> None:
             known[key] = sheet._ids, sheet._candidates, sheet._found
         sheet._every = rules
         sheet._ids, sheet._candidates, sheet._found = known[key]
-        sheet._given.clear()
         assert (
             sheet.rules_map
         )  # made now, of all rules: later it would be of the few that one widget may have
