@@ -78,8 +78,8 @@ class Action:
     view: str = ""
     """Of one of the main screen that shows an answer to the question of its tab: its word in the line under the tabs.
     `…` at the end says that it asks for something first."""
-    offered: Callable[[Any], bool] | None = None
-    """True if the line under the tabs has that word now, given the owner; None where it always has."""
+    offered: Callable[[Any], object] | None = None
+    """True, or any thing, if the line under the tabs has that word now, given the owner; None where it always has."""
     lacks: Callable[[ModelFacts], str] | None = None
     """Why a model has nothing of what it shows, and what has, given the model's facts; empty where it may have some.
     `{modules}` in it is the key of that action. None where every model has some."""
