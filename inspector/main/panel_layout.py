@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from operator import attrgetter
 
 from textual import events
 from textual.containers import Container
@@ -130,12 +131,10 @@ class PanelLayout:
         self._screen.update_classes(self._classes(self.now, self.shown, False), update=False)
 
     def _classes(self, layout: Layout, shown: frozenset[str], trying: bool) -> dict[str, bool]:
-        return {
-            **{f"-{kind.value}": kind is layout for kind in Layout},
-            "-waiting": self.waiting,
-            "-trying": trying,
-            "-covered": self.covered(),
-        }
+        classes = {"-waiting": self.waiting, "-trying": trying, "-covered": self.covered()}
+        for kind in Layout:
+            classes[f"-{kind.value}"] = kind is layout
+        return classes
 
     @property
     def lines(self) -> frozenset[str]:
@@ -144,7 +143,8 @@ class PanelLayout:
 
     def _place(self, layout: Layout, shown: frozenset[str], trying: bool) -> None:
         screen, arrangement, waiting, lines = self._screen, self.arrangement, self.waiting, self.lines
-        widgets = {id: screen.query_one(f"#{id}") for id in ("opening", *arrangement.by_id)}
+        ids = ("opening", *arrangement.by_id)
+        widgets = dict(zip(ids, map(screen.query_one, map("#{}".format, ids)), strict=True))
         # together: each change by itself has the styles of all widgets computed again
         screen.update_classes(self._classes(layout, shown, trying))
         for id in arrangement.by_id:
@@ -156,7 +156,7 @@ class PanelLayout:
         first = ["opening", arrangement.text, self.answer, *self._placed(Place.STEPS, shown)]
         area = screen.query_one("#panels")
         order = [*dict.fromkeys((*first, *arrangement.by_id))]
-        if [child.id for child in area.children] != order:
+        if list(map(attrgetter("id"), area.children)) != order:
             area.sort_children(key=lambda child: order.index(child.id or ""))
         sizes = {} if trying else self.sizes
         self._divide(widgets, self._division(shown, sizes) if layout is Layout.GRID else None)
@@ -193,7 +193,7 @@ class PanelLayout:
 
     def _placed(self, place: Place, shown: frozenset[str]) -> list[str]:
         """Ids of the panels of a place that are on screen."""
-        return [id for id in self.arrangement.of[place] if id in shown]
+        return list(filter(shown.__contains__, self.arrangement.of[place]))
 
     def _divide(self, widgets: Mapping[str, Widget], division: Division | None) -> None:
         """Divide the grid; without one its rows and columns are nobody's."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar, cast
 
 from textual import events, on
 from textual.actions import SkipAction
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingsMap
+from textual.binding import BindingsMap
 from textual.content import Content
 from textual.geometry import Region, Size
 from textual.message import Message
@@ -60,7 +60,7 @@ from inspector.session.playback import Playback
 from inspector.session.setup import PACES
 from inspector.state.lockstep import LockstepSoFar
 from inspector.state.timeline import TO_PREDICT, Phase
-from inspector.widgets.actions import Action, Hint, KeyedScreen, KeyLine, bindings_of, hints_of
+from inspector.widgets.actions import Action, Hint, KeyedScreen, KeyLine, hints_of
 from inspector.widgets.canvas import Canvas
 from inspector.widgets.inks import Inked
 from inspector.widgets.overlay import Overlay, shown
@@ -125,7 +125,7 @@ class MainScreen(KeyedScreen[None]):
         self._area = PanelArea(self._panel_layout, room.dragged, room.let_go, id="panels")
         self._remembered = remembered or Remembered(Preferences())
         self._begin(self._remembered.values)
-        self._bindings = BindingsMap(self._bound())
+        self._bind_all()
         self._stale = self._highlights = False
         self._expects: Timer | None = None
         """Has everything shown again where the records that are expected don't."""
@@ -180,7 +180,7 @@ class MainScreen(KeyedScreen[None]):
             panel = _tool_panel(tool)
             panel.display = False
             self._area.mount(panel)
-        self._bindings = BindingsMap(self._bound())
+        self._bind_all()
         self._session = None
         self.changed()
 
@@ -357,7 +357,8 @@ class MainScreen(KeyedScreen[None]):
         if not isinstance(self.app.screen, Overlay):  # which has its own line there
             self.query_one(KeyLine).show()
         self._panel_layout.apply()
-        self.query_one(TabLines).show(self.tab, self.views, self.view, self._able)
+        able = partial(available, controller=self.controller)
+        self.query_one(TabLines).show(self.tab, self.views, self.view, able)
         self._framed = self._frame_reads() if told is None else None
 
     def _show_status(self, told: Narration | None) -> None:
@@ -439,11 +440,11 @@ class MainScreen(KeyedScreen[None]):
 
     # ---- keys -------------------------------------------------------------------------------
 
-    def _bound(self) -> Iterator[Binding]:
-        """All before the panel that has the focus, which would scroll on the arrow keys."""
+    def _bind_all(self) -> None:
+        """Bind all keys, before the panel that has the focus, which would scroll on the arrow keys."""
         contexts = (each for tool in self.table.tools for table in tool.contexts for each in table.actions)
-        for action in (*self.table.actions, *contexts):
-            yield from bindings_of(action, priority=True)
+        self._bindings = BindingsMap()
+        self.bind((*self.table.actions, *contexts), priority=True)
 
     def meaning(self, key: str) -> Action | None:
         """The action of a key now."""
@@ -649,10 +650,6 @@ class MainScreen(KeyedScreen[None]):
         if self._stale:
             self.call_next(self._show_changes)
 
-    def covered(self) -> None:
-        """A screen was put over this one."""
-        self._repaint_required = False  # the toolkit asks for it, and what lies over this one paints it, too
-
     def on_descendant_focus(self) -> None:
         """A click into a panel goes to it; under a dialog the toolkit moves the focus from a panel that was hidden."""
         if not self.is_active:
@@ -815,7 +812,9 @@ class ScreenHost:
             return app.screen
         kept = shown(app, screen)
         app.push_screen(kept, then)
-        self._screen.covered()
+        self._screen._repaint_required = (
+            False  # the toolkit asks for it, and what lies over that paints it, too
+        )
         return kept
 
     @property

@@ -9,7 +9,6 @@ from textual import events, on
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
-from textual.geometry import Region, Size
 from textual.widget import Widget
 from textual.widgets import Static
 
@@ -23,6 +22,8 @@ from inspector.widgets.actions import Action, ActionTable, KeyLine, Needs
 from inspector.widgets.overlay import Overlay
 
 Result = TypeVar("Result")
+AROUND = (2, 0, 2, 0)
+"""Rows above and below its place that count for its size classes; as the toolkit has a margin."""
 LEAST_ROWS = 9
 """Of the place of the answer from which on one of them is for the line above the panels."""
 REPLAY = ActionTable(
@@ -58,7 +59,7 @@ EVERYWHERE = ActionTable(
         _elsewhere("prompt", leaves=True),
         _elsewhere("sampling", leaves=True),
     ),
-    when=lambda own: not own.typing, priority=True, told=False,
+    priority=True, told=False,
 )  # fmt: skip
 """What holds everywhere, behind a screen's own meaning of these keys and of what is typed into a field of it."""
 VIEWS = ActionTable(
@@ -98,8 +99,10 @@ class ToolScreen(Overlay[Result]):
 
     def __init__(self, host: Host, job: Job | None = None) -> None:
         self.host, self.job = host, job
-        self._place_now: Region | None = None
+        self.area = host.area
+        """Its place on the terminal, without the status and the line of keys, when everything was shown last."""
         super().__init__()
+        self.update_classes(self._size_classes(self.area.grow(AROUND).size), update=False)
         self.said = ""
         """To the last key, in the place of the situation; printable."""
         self._stale = False
@@ -122,32 +125,20 @@ class ToolScreen(Overlay[Result]):
         """Id of the action of the main screen that opens it; empty for the first one of its tool."""
         return ""
 
-    @property
-    def area(self) -> Region:
-        """Its place on the terminal, without the status and the line of keys."""
-        return self.host.area
-
-    @property
-    def room_for_all(self) -> Size:
-        """Of its place, and what is above and below it."""
-        return Size(self.area.width, self.area.height + 4)
-
     def _take_place(self) -> None:
-        """Go where the answer is, where that has moved."""
-        if (area := self.area) != self._place_now:
-            self._place_now = area
-            size = self.app.size
-            self.query_one("#answer").styles.margin = (
-                area.y,
-                max(0, size.width - area.right),
-                max(0, size.height - 2 - area.bottom),
-                area.x,
-            )
-            self.update_classes(self._size_classes(), animate=False)
+        """Go where the answer is."""
+        self.area, size = self.host.area, self.app.size
+        self.query_one("#answer").styles.margin = (
+            self.area.y,
+            max(0, size.width - self.area.right),
+            max(0, size.height - 2 - self.area.bottom),
+            self.area.x,
+        )
+        self.update_classes(self._size_classes(self.area.grow(AROUND).size), animate=False)
 
     def follow(self) -> None:
         """Go where the answer is, with everything shown for the room there, where that has moved."""
-        if self.area != self._place_now:
+        if self.host.area != self.area:
             self.changed()
 
     def _forward_event(self, event: events.Event) -> None:
@@ -196,7 +187,8 @@ class ToolScreen(Overlay[Result]):
         self._stale = False
         if self.left:
             return
-        self._take_place()
+        if self.host.area != self.area:
+            self._take_place()
         self._narrate()
         self.show()
         for keys in self.query(KeyLine):
@@ -300,8 +292,9 @@ class ToolScreen(Overlay[Result]):
 
     @property
     def tables(self) -> Sequence[ActionTable]:
-        """The keys of a replay come before its own, where it starts anything."""
-        return (*([REPLAY] if self.MEASURES else []), self.ACTIONS, EVERYWHERE, VIEWS)
+        """The keys of a replay come before its own, where it starts anything; a field takes those of everywhere."""
+        replay, everywhere = (REPLAY,) if self.MEASURES else (), () if self.typing else (EVERYWHERE,)
+        return (*replay, self.ACTIONS, *everywhere, VIEWS)
 
     @property
     def typing(self) -> bool:

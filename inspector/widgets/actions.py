@@ -78,8 +78,8 @@ class Action:
     view: str = ""
     """Of one of the main screen that shows an answer to the question of its tab: its word in the line under the tabs.
     `…` at the end says that it asks for something first."""
-    offered: Callable[[Any], bool] | None = None
-    """True if the line under the tabs has that word now, given the owner; None where it always has."""
+    offered: Callable[[Any], object] | None = None
+    """True, or any thing, if the line under the tabs has that word now, given the owner; None where it always has."""
     lacks: Callable[[ModelFacts], str] | None = None
     """Why a model has nothing of what it shows, and what has, given the model's facts; empty where it may have some.
     `{modules}` in it is the key of that action. None where every model has some."""
@@ -218,14 +218,6 @@ class ActionTable:
             if action.id and key in names_of(action.id, action.keys):
                 return action
         return None
-
-
-def bindings_of(action: Action, priority: bool) -> list[Binding]:
-    """The bindings of an action's keys, as Textual wants them: what a key does is looked up when it is pressed."""
-    bindings = []
-    for name in names_of(action.id, action.keys):
-        bindings.append(Binding(name, f"press('{name}')", show=False, priority=priority))
-    return bindings
 
 
 def refuse_doubles(where: str, actions: Iterable[tuple[str, Action]]) -> None:
@@ -512,14 +504,19 @@ def key_event(key: str) -> events.Key:
 class KeyedScreen(LaidOutOnce[Result]):
     """A screen whose keys do what tables of actions say."""
 
-    def bind(self, tables: Iterable[ActionTable]) -> None:
-        """Bind the keys of tables, in the place of what Textual's own bindings have them do."""
-        bound = self._bindings.key_to_bindings
-        for table in tables:
-            for action in table.actions:
-                if action.id:
-                    for binding in bindings_of(action, table.priority or action.priority):
-                        bound[binding.key] = [binding]
+    def bind(self, actions: Iterable[Action], priority: bool) -> None:
+        """Bind the keys of actions, in the place of what was bound to them before: what a key does is looked up when it
+        is pressed.
+
+        Args:
+            actions: That have keys of their own, and notes, whose keys widgets take.
+            priority: Whether all of them come before what their keys mean to the widget that has the focus.
+        """
+        for action in actions:
+            for name in names_of(action.id, action.keys) if action.id else ():
+                first = priority or action.priority
+                own = Binding(name, f"press('{name}')", show=False, priority=first)
+                self._bindings.key_to_bindings[name] = [own]
 
     def meaning(self, key: str) -> Action | None:
         """What a key does now; None where it does nothing here.

@@ -82,20 +82,20 @@ class Overlay(KeyedScreen[Result]):
 
     def __init__(self, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(name, id, classes)
-        self.bind(reversed(self.tables))
-        self.update_classes(self._size_classes(), update=False)
+        for table in reversed(self.tables):
+            self.bind(table.actions, table.priority)
+        self.update_classes(self._size_classes(self.app.size), update=False)
 
-    @property
-    def room_for_all(self) -> Size:
-        """The size that its size classes are of."""
-        return self.app.size
+    def _size_classes(self, room: Size) -> dict[str, bool]:
+        """The classes of a size. The toolkit sets them after the first layout, and then styles and lays out everything
+        again.
 
-    def _size_classes(self) -> dict[str, bool]:
-        """The classes of the screen's size. The toolkit sets them after the first layout, and then styles and lays out
-        everything again."""
+        Args:
+            room: The screen's, or that of the part of it that they are for.
+        """
         classes: dict[str, bool] = {}
         sides = (self.app.HORIZONTAL_BREAKPOINTS or [], self.app.VERTICAL_BREAKPOINTS or [])
-        for cells, breakpoints in zip(self.room_for_all, sides, strict=True):
+        for cells, breakpoints in zip(room, sides, strict=True):
             held = self._get_breakpoint_classes(cells, breakpoints)
             for _, name in breakpoints:
                 classes[name] = name in held
@@ -129,7 +129,7 @@ class Overlay(KeyedScreen[Result]):
         self._dismissed, self._held, self._since = False, None, Message().time
         self._settled, self.painted, self.takes_keys, self._below = False, False, False, None
         if self._compositor.size != self.app.size:
-            self.update_classes(self._size_classes(), animate=False)
+            self.update_classes(self._size_classes(self.app.size), animate=False)
         if self.is_mounted:
             self.begin()
 
@@ -175,7 +175,9 @@ class Overlay(KeyedScreen[Result]):
     def on_screen_resume(self, event: events.ScreenResume) -> None:
         """Paint, and leave where that was asked for under another screen. The toolkit would style everything anew."""
         event.refresh_styles, self._styled = self._styled not in ("", self.app.theme), self.app.theme
-        self.call_later(setattr, self, "takes_keys", True)  # behind this event, with which the toolkit sets the focus
+        self.call_later(
+            setattr, self, "takes_keys", True
+        )  # behind this event, with which the toolkit sets the focus
         if not self._settled:
             self.call_later(self.call_later, self._settle)
         if self._held is not None:
@@ -245,10 +247,11 @@ class Overlay(KeyedScreen[Result]):
 
     def hints(self) -> Sequence[Hint]:
         """What the line of keys would have now."""
-        levels: list[Iterable[Offered]] = []
-        for table in self.tables:
-            if table.when is None or table.when(self):
-                levels.append(zip(repeat(self), table.actions, strict=False))
+        levels: list[Iterable[Offered]] = [
+            zip(repeat(self), table.actions, strict=False)
+            for table in self.tables
+            if table.when is None or table.when(self)
+        ]
         return hints_of(levels, self.offers)
 
     async def perform(self, action: Action) -> None:

@@ -61,3 +61,27 @@ async def test_a_tool_hears_of_a_step_while_its_panel_is_on_screen(
     heard.clear()
     await rig.push([rig.session.step()])
     assert heard
+
+
+async def test_a_tool_out_of_sight_hears_of_the_session_and_of_no_dialog(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await rig.ready()
+    heard: list[bool] = []
+    monkeypatch.setattr(rig.app.main.actions["tree"], "show", lambda: heard.append(True))
+    await rig.do("sampling")
+    await rig.press("escape")
+    assert not heard
+    await rig.push([rig.session.move(min(rig.session.tips))])  # another path
+    assert heard
+
+
+async def test_the_line_of_keys_is_made_anew_once_the_dialog_over_it_has_gone(rig: Rig) -> None:
+    await rig.ready()
+    line = rig.app.main.query_one(KeyLine)
+    before = line.render()
+    await rig.do("sampling")
+    assert line.render() == before
+    await rig.press("escape")
+    await rig.do("tree")
+    assert line.render() != before
