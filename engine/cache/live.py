@@ -192,7 +192,10 @@ class KV:
 
     def state(self) -> list[mx.array]:
         """All arrays of all caches, to evaluate after a chunk of prefill."""
-        return [array for cache in self.caches for array in kind_of(cache).buffers(cache)]
+        arrays: list[mx.array] = []
+        for cache in self.caches:
+            arrays += kind_of(cache).buffers(cache)
+        return arrays
 
     # ---- back ---------------------------------------------------------------------------------
 
@@ -382,8 +385,10 @@ class KV:
         mlx_lm quantizes after a chunk, so its tokens saw each other unquantized; and some kinds treat a chunk
         differently from single tokens. Everywhere else chunks only change the order of sums.
         """
-        matters = any(kind_of(cache).chunks_matter(cache) for cache in self.caches)
-        return matters or self._settings.kv_bits is not None
+        for cache in self.caches:
+            if kind_of(cache).chunks_matter(cache):
+                return True
+        return self._settings.kv_bits is not None
 
     def bytes_per_token(self) -> int | None:
         """Bytes that one more token adds to caches that have held some; None where no kind grows with the text."""

@@ -80,13 +80,14 @@ def checked(facts: CaptureFacts, width: int) -> str:
     cost = milliseconds(facts.ms)
     short = visible(", ".join(f"{check.name} {check.error:.1g}" for check in facts.checks))
     note = f" · {visible(facts.note)}" if facts.note else ""
-    forms = (
+    for form in (
         f"{state} · {cost}, {times:.1f} plain steps · {checks_words(facts)}{note}",
         f"{state} · {cost}, {times:.1f} plain steps · {short}{note}",
         f"{state} · {cost}, {times:.1f} plain steps · {short}",
-        f"{state} · {cost} · {short}",
-    )
-    return next((form for form in forms if cell_len(form) <= width), forms[-1])
+    ):
+        if cell_len(form) <= width:
+            return form
+    return f"{state} · {cost} · {short}"
 
 
 def interventions_words(interventions: Sequence[Intervention]) -> str:

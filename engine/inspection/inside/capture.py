@@ -132,8 +132,7 @@ def capture(
         plain, _, step_ms = _run(runner.copy(), pieces, None, stopped)
         away = _away(session, node, plain[-1])
     taps = [
-        Taps(session.runner.model, attention=attention, parts=parts, edits=edits or Edits(), also=also)
-        for _ in pieces
+        Taps(session.runner.model, attention=attention, parts=parts, edits=edits, also=also) for _ in pieces
     ]
     logits, taps, ms = _run(runner, pieces, taps, stopped)
     return Capture(node, ids, path, depth, taps, logits, plain, bound, most, ms, step_ms, note, away)
@@ -170,7 +169,7 @@ def as_run(chunks: Chunks, depth: int, ids: list[int]) -> list[list[int]]:
 
 def again(session: Session) -> float:
     """The bound of a relative error of logits that were computed once more, in another chunk or after another cut."""
-    return max(10 * FLOAT32 * depth_factor(session), twice(session))
+    return max(10 * FLOAT32, 2 * tolerance(session)) * depth_factor(session)
 
 
 def twice(session: Session) -> float:
