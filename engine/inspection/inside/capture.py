@@ -126,11 +126,13 @@ def capture(
     pieces = [[token] for token in ids] if runner.kv.chunks_matter else [ids]
     plain, _, step_ms = _run(runner.copy(), pieces, None, stopped)
     bound, most = tolerance(session), again(session)
-    away = _away(session, node, plain[-1])
-    if away is not None and away > most and pieces == [ids]:  # plamo3's chunks see more than its ring holds
+    before = session.row_at(node)
+    away = None if before is None else relative_error(np.array(plain[-1]), before)
+    if before is not None and away is not None and away > most and pieces == [ids]:
+        # plamo3's chunks see more than its ring holds
         pieces = as_run(chunks, depth, ids)
         plain, _, step_ms = _run(runner.copy(), pieces, None, stopped)
-        away = _away(session, node, plain[-1])
+        away = relative_error(np.array(plain[-1]), before)
     taps = [
         Taps(session.runner.model, attention=attention, parts=parts, edits=edits, also=also) for _ in pieces
     ]
@@ -184,11 +186,6 @@ def depth_factor(session: Session) -> float:
     Random layers of 64 heads in bfloat16, with sums in another order: 0.9e-2 at 8 layers, 1.1e-2 at 24, 1.7e-2 at 94.
     """
     return max(1.0, math.sqrt(session.facts.layers / DEPTH))
-
-
-def _away(session: Session, node: int, logits: mx.array) -> float | None:
-    row = session.row_at(node)
-    return None if row is None else relative_error(np.array(logits), row)
 
 
 def relative_error(row: npt.NDArray[np.float32], truth: npt.NDArray[np.float32]) -> float:

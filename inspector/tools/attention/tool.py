@@ -50,6 +50,13 @@ def columns(layer: AttentionLayer) -> tuple[int, ...]:
     return (*range(layer.heads), MEAN, MAX)
 
 
+MOST_WHOLE = 64
+"""Means and maxima over the heads of a layer that are kept."""
+_WHOLE: dict[tuple[int, int, int], tuple[AttentionLayer, tuple[float, ...]]] = {}
+"""Those that were made last. By `id()` of a layer, which is kept alive so that the id stays its own: a hash of its
+weights would take as long as to read them."""
+
+
 def weights_of(layer: AttentionLayer, head: int, tokens: int) -> tuple[float, ...]:
     """The weights of a head, or of what stands for all of them, over a path.
 
@@ -70,12 +77,6 @@ def weights_of(layer: AttentionLayer, head: int, tokens: int) -> tuple[float, ..
         if len(_WHOLE) > MOST_WHOLE:
             del _WHOLE[next(iter(_WHOLE))]
     return row if math.isfinite(sum(row)) else (0.0,) * tokens  # a file may say anything
-
-
-MOST_WHOLE = 64
-_WHOLE: dict[tuple[int, int, int], tuple[AttentionLayer, tuple[float, ...]]] = {}
-"""Means and maxima over the heads, made last. By `id()` of a layer, which is kept alive so that the id stays its own:
-a hash of its weights would take as long as to read them."""
 
 
 def sink_of(layer: AttentionLayer, head: int) -> float:
