@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache as cached
 from itertools import count
+from operator import attrgetter
 from typing import Any
 
 import mlx.core as mx
@@ -192,7 +193,10 @@ class KV:
 
     def state(self) -> list[mx.array]:
         """All arrays of all caches, to evaluate after a chunk of prefill."""
-        return [array for cache in self.caches for array in kind_of(cache).buffers(cache)]
+        arrays: list[mx.array] = []
+        for cache in self.caches:
+            arrays += kind_of(cache).buffers(cache)
+        return arrays
 
     # ---- back ---------------------------------------------------------------------------------
 
@@ -369,7 +373,7 @@ class KV:
 
     def quantized(self) -> tuple[bool, ...]:
         """Which caches hold packed numbers now."""
-        return tuple(kind_of(cache).quantized for cache in self.caches)
+        return tuple(map(attrgetter("quantized"), map(kind_of, self.caches)))
 
     def quantized_at(self, offset: int) -> bool:
         """True if mlx_lm would have quantized the plain caches by the time they hold `offset` tokens."""
@@ -382,8 +386,10 @@ class KV:
         mlx_lm quantizes after a chunk, so its tokens saw each other unquantized; and some kinds treat a chunk
         differently from single tokens. Everywhere else chunks only change the order of sums.
         """
-        matters = any(kind_of(cache).chunks_matter(cache) for cache in self.caches)
-        return matters or self._settings.kv_bits is not None
+        for cache in self.caches:
+            if kind_of(cache).chunks_matter(cache):
+                return True
+        return self._settings.kv_bits is not None
 
     def bytes_per_token(self) -> int | None:
         """Bytes that one more token adds to caches that have held some; None where no kind grows with the text."""

@@ -219,22 +219,27 @@ class Mover:
             self._clear()
             return MoveCost(0, 0, "the prompt was cut into other chunks, and they change the numbers")
         self._bytes = 0
-        why = self._shorten(current, shared)
-        held = self._extend(node, shared, want)
+        why = ""
+        if kv.offset != shared:  # trimmed, or undone; where neither can be, nothing has changed
+            if not (why := kv.trim_refusal(shared)):
+                kv.trim(shared)
+            elif kv.offset == self._tree[current].depth and self._undo(current, shared):
+                why = ""
+        held = self._extend(node, shared, want) if shared < want else shared
         half = kv.chunks_matter and held < want and within_chunk(self._tree.chunks(node), held)
         if half or (why and held == shared):  # or nothing was restored over tokens that can't be removed
             self._clear()
             return MoveCost(0, 0, why or HALF)
-        return MoveCost(shared, held - shared, why or self._why_missing(want - held), self._bytes)
+        if not why and held < want:
+            why = self._why_missing()
+        return MoveCost(shared, held - shared, why, self._bytes)
 
     def _clear(self) -> None:
         self._kv.save_behind()
         self._kv.clear()
 
-    def _why_missing(self, count: int) -> str:
+    def _why_missing(self) -> str:
         """Why tokens that were computed before are computed again."""
-        if not count:
-            return ""
         if not self.store.budget:
             return "no KV of branches is kept: the budget is 0"
         if (unsupported := self._kv.without_snapshots()) is not None:
@@ -248,17 +253,6 @@ class Mover:
         )
 
     # ---- back -------------------------------------------------------------------------------
-
-    def _shorten(self, current: int, depth: int) -> str:
-        """Hold `depth` tokens of the current path; where that can't be, change nothing and return why."""
-        kv = self._kv
-        if kv.offset == depth:
-            return ""
-        refusal = kv.trim_refusal(depth)
-        if not refusal:
-            kv.trim(depth)
-            return ""
-        return "" if kv.offset == self._tree[current].depth and self._undo(current, depth) else refusal
 
     def _undo(self, current: int, depth: int) -> bool:
         """Remove single tokens until `depth`, and trim once that is possible; where neither is, change nothing."""

@@ -32,12 +32,11 @@ ROLES: tuple[tuple[Role, tuple[str, ...]], ...] = (
 def decoder_layers(model: Any) -> list[Any]:
     """The decoder layers: the model's `layers`, else its longest list of modules."""
     found: Any = getattr(model, "layers", None)
-    if not is_stack(found):
-        stacks = (
-            value for _, module in model.named_modules() for value in module.values() if is_stack(value)
-        )
-        found = max(stacks, key=len, default=[])
-    return [layer for layer in found if isinstance(layer, nn.Module)]
+    layers = [layer for layer in found if isinstance(layer, nn.Module)] if isinstance(found, list) else []
+    if layers:
+        return layers
+    stacks = (value for _, module in model.named_modules() for value in module.values() if is_stack(value))
+    return [layer for layer in max(stacks, key=len, default=[]) if isinstance(layer, nn.Module)]
 
 
 def parts_of(layer: Any) -> Iterator[tuple[str, Any]]:
@@ -155,6 +154,13 @@ def with_hidden(result: Any, state: mx.array) -> Any:
 def kept(array: mx.array) -> mx.array:
     """The same numbers in an object of its own: models change a residual stream in place (`h *= scale`)."""
     return array.astype(array.dtype)
+
+
+def own_stream(result: Any) -> Any:
+    """What a layer returned, with its residual stream `kept`."""
+    if isinstance(result, tuple | list):
+        return type(result)([kept(result[0]), *result[1:]])
+    return kept(result)
 
 
 def after_layers(model: Any, streams: mx.array, returned: Mapping[int, Any]) -> mx.array:

@@ -90,7 +90,10 @@ class AttentionLayer:
             head: From 0.
             tokens: Of the path, this one included.
         """
-        row = self.weights.row(head)
+        row: tuple[float, ...] = ()
+        if 0 <= head < self.heads:
+            keys = self.weights.shape[1]
+            row = self.weights.stretch(head * keys, keys)
         gap = max(0, tokens - len(row))
         return (*row[: self.keep], *[0.0] * gap, *row[self.keep :])[:tokens]
 
@@ -113,7 +116,10 @@ class AttentionRead(Record):
     @property
     def nbytes(self) -> int:
         """Bytes of all weights."""
-        return sum(len(layer.weights.packed) for layer in self.layers)
+        total = 0
+        for layer in self.layers:
+            total += len(layer.weights.packed)
+        return total
 
 
 @frozen

@@ -78,15 +78,16 @@ def checked(facts: CaptureFacts, width: int) -> str:
     times = facts.ms / facts.step_ms if facts.step_ms else 0.0
     state = "Checked" if facts.failed is None else "Not shown"
     cost = milliseconds(facts.ms)
-    short = visible(", ".join(f"{check.name} {check.error:.1g}" for check in facts.checks))
+    short = visible(", ".join(map("{0.name} {0.error:.1g}".format, facts.checks)))
     note = f" · {visible(facts.note)}" if facts.note else ""
-    forms = (
+    for form in (
         f"{state} · {cost}, {times:.1f} plain steps · {checks_words(facts)}{note}",
         f"{state} · {cost}, {times:.1f} plain steps · {short}{note}",
         f"{state} · {cost}, {times:.1f} plain steps · {short}",
-        f"{state} · {cost} · {short}",
-    )
-    return next((form for form in forms if cell_len(form) <= width), forms[-1])
+    ):
+        if cell_len(form) <= width:
+            return form
+    return f"{state} · {cost} · {short}"
 
 
 def interventions_words(interventions: Sequence[Intervention]) -> str:

@@ -91,26 +91,22 @@ class Wrap:
         self.line_of.append(_NOWHERE)
         if mark:
             self._place(slot, mark, mark=True)
-        if self._bordered:
-            self._append_bordered(slot, parts, under)
-        else:
-            for number, part in enumerate(parts):
+        end = len(parts) - 1
+        for number, part in enumerate(parts):
+            if self._bordered:
+                if text := part if number == end else part + NEWLINE:
+                    last = number == end or (number == end - 1 and not parts[end])
+                    self._place(slot, text, under="" if number else under, edge=last)
+                if number < end:
+                    self.lines[-1].hard = True
+                    self.lines.append(WrappedLine())
+            else:
                 if number:
                     self._break(slot)
                 if part:
                     self._place(slot, part)
         if self.line_of[slot] == _NOWHERE:  # nothing of it is drawn
             self.line_of[slot] = len(self.lines) - 1
-
-    def _append_bordered(self, slot: int, parts: Sequence[str], under: str) -> None:
-        end = len(parts) - 1
-        for number, part in enumerate(parts):
-            if text := part if number == end else part + NEWLINE:
-                last = number == end or (number == end - 1 and not parts[end])
-                self._place(slot, text, under="" if number else under, edge=last)
-            if number < end:
-                self.lines[-1].hard = True
-                self.lines.append(WrappedLine())
 
     def cut(self, slot: int) -> int:
         """Forget the tokens from a slot on, and those before it whose place may depend on them.

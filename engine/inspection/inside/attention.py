@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from statistics import fmean
 from typing import Any, Literal
 
@@ -65,42 +66,36 @@ def read_attention(session: Session, node: int, stopped: Stopped = never) -> Att
     begun = time.perf_counter()
     taken = capture(session, node, attention=True, stopped=stopped)
     own = decoder_layers(session.runner.model)
-    runs = [run for taps in taken.taps for run in taps.attended]
-    dtype = "<f4" if 4 * sum(run.weights[:, -1].size for run in runs) <= WIDE else "<f2"
-    layers = tuple(layer for run in runs if (layer := _layer(run, taken.depth, dtype)) is not None)
-    facts = taken.facts(begun, session, *attention_checks(taken, runs))
-    missing = _missing(own, taken, [run.layer for run in runs], [layer.layer for layer in layers])
-    return AttentionRead(node, taken.depth, layers, len(own), missing, facts)
-
-
-def path_order(run: AttentionRun, depth: int) -> tuple[list[int], int] | None:
-    """The order that brings a head's keys into that of the path.
-
-    Args:
-        run: The attention.
-        depth: Tokens of the path.
-
-    Returns:
-        For each place the index of its key, and how many of the path's first tokens are among the keys, before those of
-        its end; None where the positions are not known, or have other gaps.
-    """
-    if run.positions is None:
-        return None
-    order = sorted(range(len(run.positions)), key=run.positions.__getitem__)
-    positions, keep = sorted(run.positions), 0
-    while keep < len(positions) and positions[keep] == keep:
-        keep += 1
-    rest = len(positions) - keep
-    return (order, keep) if positions[keep:] == list(range(depth - rest, depth)) else None
+    runs: list[AttentionRun] = []
+    numbers = 0
+    for taps in taken.taps:
+        for run in taps.attended:
+            runs.append(run)
+            numbers += run.weights[:, -1].size
+    dtype = "<f4" if 4 * numbers <= WIDE else "<f2"
+    checks, ran, layers = AttentionChecks(taken.bound), [], []
+    for run in runs:
+        checks.take(run)
+        ran.append(run.layer)
+        if (layer := _layer(run, taken.depth, dtype)) is not None:
+            layers.append(layer)
+    facts = taken.facts(begun, session, *checks.made())
+    missing = _missing(own, taken, ran, list(map(attrgetter("layer"), layers)))
+    return AttentionRead(node, taken.depth, tuple(layers), len(own), missing, facts)
 
 
 def _layer(run: AttentionRun, depth: int, dtype: str) -> AttentionLayer | None:
     """What a record has of the attention of the last token; None where it isn't known whose keys it saw."""
     if run.positions is None:
         return None
-    weights, span = run.weights[:, -1, :], path_order(run, depth)
-    if span is not None:
-        weights, keep = weights[:, mx.array(span[0])], span[1]
+    weights, positions, keep = run.weights[:, -1, :], sorted(run.positions), 0
+    while keep < len(positions) and positions[keep] == keep:
+        keep += 1
+    if positions[keep:] == list(
+        range(depth - len(positions) + keep, depth)
+    ):  # the path's first tokens and its last
+        order = sorted(range(len(positions)), key=run.positions.__getitem__)
+        weights = weights[:, mx.array(order)]
     else:  # a choice of keys from anywhere in the path
         whole = mx.zeros((weights.shape[0], depth))
         whole[:, mx.array(run.positions)] = weights
@@ -134,31 +129,31 @@ class AttentionChecks:
 
     def __init__(self, bound: float) -> None:
         self._bound = bound
-        self._error: Check | None = None
-        self._sum: Check | None = None
+        self._worst: dict[CheckName, Check | None] = {"attention": None, "rows": None}
 
     def take(self, run: AttentionRun) -> None:
         """Check one attention."""
+        found: list[tuple[CheckName, float, float]] = []
         if run.error is not None:
-            bound = max(self._bound, run.rounding)
-            self._error = _worse(self._error, "attention", run.error, bound, run.layer)
+            found.append(("attention", run.error, max(self._bound, run.rounding)))
         if run.weights.ndim == 3:
             sums = run.weights.sum(axis=-1)
             if run.sinks is not None:
                 sums = sums + run.sinks
             off = float(np.array(mx.abs(sums - 1).max()))
             own = run.kind == "softmax"  # the model's own weights, rounded to its dtype
-            self._sum = _worse(self._sum, "rows", off, max(ROWS, self._bound) if own else ROWS, run.layer)
+            found.append(("rows", off, max(ROWS, self._bound) if own else ROWS))
+        for name, error, bound in found:  # the worst is that whose error is more of its bound
+            check = Check(
+                name, error if np.isfinite(error) else float("inf"), bound, f"layer {run.layer + 1}"
+            )
+            known = self._worst[name]
+            if known is None or check.error / bound > known.error / known.bound:
+                self._worst[name] = check
 
     def made(self) -> tuple[Check, ...]:
         """The checks of all that were taken."""
-        return tuple(filter(None, (self._error, self._sum)))
-
-
-def _worse(known: Check | None, name: CheckName, error: float, bound: float, layer: int) -> Check:
-    """The worst check so far, or this one: whose error is more of its bound."""
-    found = Check(name, error if np.isfinite(error) else float("inf"), bound, f"layer {layer + 1}")
-    return found if known is None or found.error / bound > known.error / known.bound else known
+        return tuple(filter(None, self._worst.values()))
 
 
 def _missing(own: Sequence[Any], taken: Capture, runs: list[int], there: list[int]) -> tuple[str, ...]:

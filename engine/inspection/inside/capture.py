@@ -126,14 +126,15 @@ def capture(
     pieces = [[token] for token in ids] if runner.kv.chunks_matter else [ids]
     plain, _, step_ms = _run(runner.copy(), pieces, None, stopped)
     bound, most = tolerance(session), again(session)
-    away = _away(session, node, plain[-1])
-    if away is not None and away > most and pieces == [ids]:  # plamo3's chunks see more than its ring holds
+    before = session.row_at(node)
+    away = None if before is None else relative_error(np.array(plain[-1]), before)
+    if before is not None and away is not None and away > most and pieces == [ids]:
+        # plamo3's chunks see more than its ring holds
         pieces = as_run(chunks, depth, ids)
         plain, _, step_ms = _run(runner.copy(), pieces, None, stopped)
-        away = _away(session, node, plain[-1])
+        away = relative_error(np.array(plain[-1]), before)
     taps = [
-        Taps(session.runner.model, attention=attention, parts=parts, edits=edits or Edits(), also=also)
-        for _ in pieces
+        Taps(session.runner.model, attention=attention, parts=parts, edits=edits, also=also) for _ in pieces
     ]
     logits, taps, ms = _run(runner, pieces, taps, stopped)
     return Capture(node, ids, path, depth, taps, logits, plain, bound, most, ms, step_ms, note, away)
@@ -170,7 +171,7 @@ def as_run(chunks: Chunks, depth: int, ids: list[int]) -> list[list[int]]:
 
 def again(session: Session) -> float:
     """The bound of a relative error of logits that were computed once more, in another chunk or after another cut."""
-    return max(10 * FLOAT32 * depth_factor(session), twice(session))
+    return max(10 * FLOAT32, 2 * tolerance(session)) * depth_factor(session)
 
 
 def twice(session: Session) -> float:
@@ -185,11 +186,6 @@ def depth_factor(session: Session) -> float:
     Random layers of 64 heads in bfloat16, with sums in another order: 0.9e-2 at 8 layers, 1.1e-2 at 24, 1.7e-2 at 94.
     """
     return max(1.0, math.sqrt(session.facts.layers / DEPTH))
-
-
-def _away(session: Session, node: int, logits: mx.array) -> float | None:
-    row = session.row_at(node)
-    return None if row is None else relative_error(np.array(logits), row)
 
 
 def relative_error(row: npt.NDArray[np.float32], truth: npt.NDArray[np.float32]) -> float:

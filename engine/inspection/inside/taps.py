@@ -26,8 +26,8 @@ import numpy as np
 
 from engine.cache.kinds import kind_of
 from engine.frozen import frozen, slotted
-from engine.inspection.inside.rounding import unit_of
-from engine.model.layers import Patch, calls, decoder_layers, hidden, kept, parts_of, patched, with_hidden
+from engine.inspection.inside.rounding import UNITS
+from engine.model.layers import Patch, calls, decoder_layers, hidden, kept, own_stream, parts_of, patched
 
 # ---- attention weights, computed anew from the queries and keys that a fused attention was given ----
 
@@ -72,7 +72,7 @@ def attention_weights(given: AttentionInputs) -> AttentionWeights:
     groups, count = keys.shape[1], keys.shape[2]
     grouped = (queries * given.scale).reshape(groups, heads // groups * tokens, size)
     scores = (grouped @ keys[0].swapaxes(-1, -2)).reshape(1, heads, tokens, count)
-    rounding = mx.abs(scores).max() * unit_of(given.queries.dtype)
+    rounding = mx.abs(scores).max() * UNITS.get(given.queries.dtype, UNITS[mx.float32])
     mask = given.mask
     if isinstance(mask, str):  # "causal": the last query sees all keys
         mask = mx.arange(count - tokens, count)[:, None] >= mx.arange(count)[None]
@@ -200,7 +200,7 @@ class Taps:
         caches: Those of the forward, for the positions of their keys.
         attention: Whether weights are computed.
         parts: Whether the calls of the layers' children are recorded.
-        edits: Changes to what is computed.
+        edits: Changes to what is computed; None for none.
         also: More patches, set with these.
         take: Is given each attention, which is then not kept: the weights of all layers at once may be large.
         keep: Whether anything is recorded; without, only the edits act, and a prefill of any length keeps no array.
@@ -211,7 +211,7 @@ class Taps:
     caches: Sequence[Any] = ()
     attention: bool = True
     parts: bool = False
-    edits: Edits = field(default_factory=Edits)
+    edits: Edits | None = None
     also: Sequence[Patch] = ()
     take: Callable[[AttentionRun], None] | None = None
     keep: bool = True
@@ -240,7 +240,7 @@ class Taps:
     def set(self) -> Iterator[Taps]:
         """Tap the forwards of the model in this block."""
         layers = decoder_layers(self.model)
-        self._index = {id(layer): index for index, layer in enumerate(layers)}
+        self._index = dict(zip(map(id, layers), range(len(layers)), strict=True))
         patches: list[Patch] = [
             (mx.fast, "scaled_dot_product_attention", self._fused),
             (
@@ -266,12 +266,13 @@ class Taps:
 
     def _layer(self, original: Any, module: Any, args: Any, kwargs: Any) -> Any:
         index = self._index[id(module)]
-        run = LayerRun(args, kwargs, None)
-        given = kept(run.given)
         if args:
-            run.args = (given, *args[1:])
+            given = kept(args[0])
+            run = LayerRun((given, *args[1:]), kwargs, None)
         else:
-            run.kwargs = {**kwargs, next(iter(kwargs)): given}
+            name = next(iter(kwargs))
+            given = kept(kwargs[name])
+            run = LayerRun(args, {**kwargs, name: given}, None)
         if self.embedded is None:
             self.embedded = given
         self._own.clear()
@@ -281,9 +282,10 @@ class Taps:
             result = original(module, *args, **kwargs)
         finally:
             self._layer_now = outer
-        result = self.edits.layer(index, given, result)
+        if self.edits is not None:
+            result = self.edits.layer(index, given, result)
         if self.keep:
-            run.result = with_hidden(result, kept(hidden(result)))
+            run.result = own_stream(result)
             if self.places is not None:
                 tokens = given.shape[1]
                 run = LayerRun(
@@ -328,7 +330,8 @@ class Taps:
             finally:
                 self._child.pop()
             index, name = names[id(module)]
-            result = self.edits.part(index, name, result)
+            if self.edits is not None:
+                result = self.edits.part(index, name, result)
             if self.keep and self._layer_now is not None:
                 tokens = hidden(result).shape[1] if hidden(result).ndim == 3 else 0
                 args, kwargs, made = (self._of_places(each, tokens) for each in (args, kwargs, result))
@@ -354,7 +357,7 @@ class Taps:
         if self._layer_now is None:
             return output
         self._record("fused", AttentionInputs(q, k, v, scale, mask, sinks), output, k)
-        return self.edits.heads(self._layer_now, output)
+        return output if self.edits is None else self.edits.heads(self._layer_now, output)
 
     def _quantized(
         self, original: Any, queries: mx.array, q_keys: Any, q_values: Any, scale: float, mask: Any,
@@ -372,7 +375,7 @@ class Taps:
             return output
         keys, values = (_unpacked(packed, group_size, bits) for packed in (q_keys, q_values))
         self._record("quantized", AttentionInputs(kept, keys, values, scale, mask, None), output, q_keys)
-        return self.edits.heads(self._layer_now, output)
+        return output if self.edits is None else self.edits.heads(self._layer_now, output)
 
     def _softmax(self, x: mx.array, *args: Any, **kwargs: Any) -> mx.array:
         shares = softmax(x, *args, **kwargs)
@@ -387,6 +390,8 @@ class Taps:
             part = id(self._child[-1]) if self._child else None
             run = AttentionRun(self._layer_now, "softmax", weights, None, 0, positions, None, 0.0, None, part)
             (self.take or self.attended.append)(run)
+        if self.edits is None:
+            return shares
         heads = shares.reshape(shares.shape[0], -1, *shares.shape[-2:])
         return self.edits.heads(self._layer_now, heads).reshape(shares.shape)
 
@@ -415,7 +420,7 @@ class Taps:
             positions,
             error,
             rounding,
-            self._of_places(output, tokens),
+            output if self.places is None else self._of_places(output, tokens),
             id(self._child[-1]) if self._child else None,
         )
         (self.take or self.attended.append)(run)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Sequence
+from itertools import chain, repeat
 from typing import Any, ClassVar, Generic, TypeVar
 
 from rich.cells import cell_len
@@ -180,7 +181,8 @@ class TokenHeat(Canvas):
             shares: A number from -1 to 1 for each token; none for no heat. What is below 0 has colours of its own.
             marked: Places of tokens that are drawn reversed, and whose lines come first where there is no room for all.
         """
-        self._items, self._shares, self._named, self._marked = items, shares, title, marked
+        self._items, self._named, self._marked = items, title, marked
+        self._shares = (*shares, *repeat(0.0, len(items) - len(shares))) if shares else ()
         self._signed = min(shares, default=0.0) < 0
         self.title(Content(title), Content(f"{len(items):,} tokens") if items else None)
         self.redraw()
@@ -227,29 +229,27 @@ class TokenHeat(Canvas):
         def hottest(place: int) -> tuple[float, int]:
             slots = [piece.slot for piece in lines[place].pieces]
             marked = any(slot in self._marked for slot in slots)
-            return max((abs(self._share(slot)) for slot in slots), default=0.0) + marked, place
+            largest = max((abs(self._shares[slot]) for slot in slots), default=0.0) if self._shares else 0.0
+            return largest + marked, place
 
         last = len(lines) - 1
         return sorted([*sorted(range(last), key=hottest)[-(room - 1) :], last] if room > 1 else [last])
 
     def _wrapped(self, items: Sequence[Item], width: int, numbered: bool) -> Wrap:
         wrap = Wrap(width - 1, numbered)
-        for slot, item in enumerate(items):
+        shares = chain(self._shares if numbered else (), repeat(0.0))
+        for item, share in zip(items, shares, strict=False):
             parts = item.text.split("\n")
             texts = (
                 [token_text(item.text, item.raw, unfinished(item.raw))]
                 if len(parts) == 1
                 else list(map(visible, parts))
             )
-            share = self._share(slot) if numbered else 0.0
             wrap.append(texts, "", f"{share * 100:.0f}".replace("-", "−") if abs(share) >= TOLD else "")
         return wrap
 
-    def _share(self, slot: int) -> float:
-        return self._shares[slot] if slot < len(self._shares) else 0.0
-
     def _piece(self, piece: TextPiece) -> list[Segment]:
-        share = self._share(piece.slot)
+        share = self._shares[piece.slot] if self._shares else 0.0
         step = step_of(abs(share)) * (-1 if share < 0 else 1)
         blank, linked = " " * (piece.blank + piece.edge), link_of(piece)
         if piece.slot == len(self._items) - 1:
@@ -316,13 +316,9 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
         """Rows of the text above the view, its frame included; 0 for none."""
         if self.area.height < LOW or not self.ASKS:
             return 0
-        if self._repeats:
-            return 1
+        if not self.HEATS and self.area.width < self.size.width:
+            return 1  # the text beside it is the same: the line names the token alone
         return 3 if self.area.height < TALL else 4
-
-    @property
-    def _repeats(self) -> bool:
-        return not self.HEATS and self.area.width < self.size.width
 
     def continue_under(self, command: HoldInterventions, answer: str = "") -> None:
         """Leave this screen, and have the session continue under interventions, from the tip of what comes."""
@@ -395,8 +391,8 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
         if rows := self.text_rows():
             self.text.styles.height = rows
         self.text.display = rows > 0
-        if self.text.frameless is not self._repeats:
-            self.text.set_class(self._repeats, "-line")
+        if self.text.frameless is not (rows == 1):
+            self.text.set_class(rows == 1, "-line")
         shown = answer if not failed else None
         meaning, shares = self.heat(shown) if shown is not None else ("", ())
         marked = self.marked(shown) if shown is not None else ()

@@ -146,13 +146,13 @@ def head_maps(read: AttentionRead, chosen: Head, on: Canvas, width: int, height:
     fitting = max(1, (width - LAYER - 1) // (cells + 1))
     heads = _around(heads, fitting, heads.index(chosen.head) if chosen.head in heads else 0)
     legend = [[], *said(STRIP_MEANING, on.ink("muted"), width), shades.legend(width)]
-    numbers = [layer.layer for layer in layers]
+    numbers = list(map(attrgetter("layer"), layers))
     place = numbers.index(chosen.layer) if chosen.layer in numbers else 0
     room = max(1, height - 1 - len(legend))
     part = part_shown(
         width,
         ("layers", _around(numbers, room - 1, place), len(layers)),
-        ("heads", [head for head in heads if head >= 0], widest.heads),
+        ("heads", sorted(set(heads).intersection(range(widest.heads))), widest.heads),
     )
     if part and room > 2:
         room -= 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from itertools import zip_longest
+from itertools import repeat, zip_longest
 from operator import attrgetter
 from typing import Any, ClassVar, TypeVar
 
@@ -391,8 +391,7 @@ class HeadDetails:
 
     def brief(self, width: int) -> list[Row]:
         """The lines for a low screen, without the head's name: the text above has it."""
-        rows = [self._token(place, width) for place in self._order[:2]]
-        rows += self._answer(width)
+        rows = [*map(self._token, self._order[:2], repeat(width)), *self._answer(width)]
         for text, style in ((QUIET, self._on.ink("muted")), *self._remarks(True)):
             rows += said(text, style, width)
         return rows

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache
 from itertools import repeat
 from statistics import fmean
 from typing import NamedTuple
@@ -51,6 +50,13 @@ def columns(layer: AttentionLayer) -> tuple[int, ...]:
     return (*range(layer.heads), MEAN, MAX)
 
 
+MOST_WHOLE = 64
+"""Means and maxima over the heads of a layer that are kept."""
+_WHOLE: dict[tuple[int, int, int], tuple[AttentionLayer, tuple[float, ...]]] = {}
+"""Those that were made last. By `id()` of a layer, which is kept alive so that the id stays its own: a hash of its
+weights would take as long as to read them."""
+
+
 def weights_of(layer: AttentionLayer, head: int, tokens: int) -> tuple[float, ...]:
     """The weights of a head, or of what stands for all of them, over a path.
 
@@ -59,14 +65,18 @@ def weights_of(layer: AttentionLayer, head: int, tokens: int) -> tuple[float, ..
         head: From 0, or `MEAN`, `MAX`.
         tokens: Of the path.
     """
-    row = layer.over(head, tokens) if head >= 0 else _over_heads(layer, head, tokens)
+    row: tuple[float, ...]
+    if head >= 0:
+        row = layer.over(head, tokens)
+    elif (known := _WHOLE.get(key := (id(layer), head, tokens))) is not None:
+        row = known[1]
+    else:
+        rows = zip(*map(layer.over, range(layer.heads), repeat(tokens)), strict=True)
+        row = tuple(map(max if head == MAX else fmean, rows))
+        _WHOLE[key] = layer, row
+        if len(_WHOLE) > MOST_WHOLE:
+            del _WHOLE[next(iter(_WHOLE))]
     return row if math.isfinite(sum(row)) else (0.0,) * tokens  # a file may say anything
-
-
-@lru_cache(maxsize=64)
-def _over_heads(layer: AttentionLayer, which: int, tokens: int) -> tuple[float, ...]:
-    rows = zip(*map(layer.over, range(layer.heads), repeat(tokens)), strict=True)
-    return tuple(map(max if which == MAX else fmean, rows))
 
 
 def sink_of(layer: AttentionLayer, head: int) -> float:
@@ -81,11 +91,15 @@ def stretches(weights: Sequence[float], count: int) -> list[float]:
 
     Where there is room for several cells a token, each token has as many.
     """
-    tokens = len(weights)
+    tokens, found = len(weights), list[float]()
     if 0 < tokens <= count:
-        return [weight for weight in weights for _ in range(count // tokens)]
-    ends = [(place * tokens // count, (place + 1) * tokens // count) for place in range(count)]
-    return [max(weights[first:end], default=0.0) for first, end in ends]
+        for weight in weights:
+            found += [weight] * (count // tokens)
+        return found
+    for place in range(count):
+        first, end = place * tokens // count, (place + 1) * tokens // count
+        found.append(max(weights[first:end], default=0.0))
+    return found
 
 
 def entropy_bits(weights: Sequence[float], sink: float = 0.0) -> float:
