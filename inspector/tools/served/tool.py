@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 from typing import Any
 
 from engine.errors import EngineError
@@ -166,7 +167,7 @@ def served(first: OpenedRequest | None) -> Tool:
                 "Show a server's reply to the open request beside what the program computes: where they begin to "
                 "differ, which tokens the server named wrongly, how it changed the text.", ServedActions.open,
                 synonyms="served tokens, mlx_lm.server, openai, logprobs that were served, what was answered",
-                view="recorded reply", looks=True, offered=lambda own: own.opened is not None),
+                view="recorded reply", looks=True, offered=attrgetter("opened")),
             Action("requests", "Recorded requests",
                 "Open a recorded request to a server as a session: from a recording, or from a file with one request.",
                 ServedActions.requests, Needs.ENGINE,
