@@ -58,7 +58,9 @@ def _made_first(name: str) -> Callable[..., Any]:
     """A method that has the class's own made when it is needed for the first time, and then is done."""
 
     def method(self: Any, *values: Any, **named: Any) -> Any:
-        cls = next(each for each in type(self).__mro__ if name in vars(each))
+        for cls in type(self).__mro__:
+            if name in vars(cls):
+                break
         if vars(cls)[name] is method:  # another thread may have made it
             setattr(cls, name, _MAKERS[name](cls))
         return getattr(self, name)(*values, **named)

@@ -158,9 +158,9 @@ class Field:
                     raise SettingsError(self.name, f"{self.label} must not be empty.", hint)
                 inside = True
             case "biases":
-                inside = _check_biases(self, value)
+                inside = not value or _check_biases(self, value)
             case "order":
-                inside = _check_order(self, value)
+                inside = value in self.choices.values() or _check_order(self, value)
             case _ if self.choices:
                 inside = value in self.choices.values()
             case _:
@@ -270,8 +270,7 @@ def _check_biases(field: Field, value: tuple[tuple[int, float], ...]) -> bool:
 
 
 def _check_order(field: Field, value: tuple[str, ...]) -> bool:
-    if value in field.choices.values():
-        return True
+    """Check an order that no program has a name for."""
     if not value:
         raise SettingsError(
             field.name,

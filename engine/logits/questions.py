@@ -137,19 +137,22 @@ def explain(source: LogitsSource, node: int, settings: Settings | None = None) -
         node, row, settings, lambda stage, run: stage_rows.append((stage, run.row)), reroll
     )
     position = source.node_reader.position(node_logits, settings.candidates)
-    ids = np.array([candidate.id for candidate in position.next.candidates])
+    occurs: dict[int, list[int]] = {}  # by candidate, its positions among the last ones of the path
+    for candidate in position.next.candidates:
+        occurs[candidate.id] = []
     path = source.node_reader.context(node, settings, reroll, node_logits.grammar).path
-    occurs: dict[int, list[int]] = {}  # by token, its positions among the last ones of the path
     for at, token in enumerate(path, source.tree[node].depth - len(path)):
-        occurs.setdefault(token, []).append(at)
+        if token in occurs:
+            occurs[token].append(at)
+    ids = np.array(list(occurs))
+    columns: list[StageColumn] = []
+    for (stage, left), reading in zip(stage_rows, position.next.stages, strict=False):
+        columns.append(_column(stage, left, reading, ids))
     return Explained(
         node=node,
         logits=tuple(row[ids].tolist()),
-        columns=tuple(
-            _column(stage, left, reading, ids)
-            for (stage, left), reading in zip(stage_rows, position.next.stages, strict=False)
-        ),
-        earlier=tuple(tuple(occurs.get(id, ())) for id in ids.tolist()),
+        columns=tuple(columns),
+        earlier=tuple(map(tuple, occurs.values())),
         next=position.next,
         used=settings == used,
     )

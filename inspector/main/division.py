@@ -67,7 +67,8 @@ def lined(left: Sequence[str], answer: str, lines: Sequence[str], below: int, sh
         share: Thousandths of the width for the left column.
     """
     rows = 2 + len(lines)
-    spans = dict(zip(left, ((1, 1), (rows - 1, 1)) if len(left) > 1 else ((rows, 1),), strict=True))
+    above = 1 if len(left) > 1 else rows
+    spans = {left[0]: (above, 1), **dict.fromkeys(left[1:], (rows - above, 1))}
     right = {answer: (2, 1), **dict.fromkeys(lines, (1, 1))}
     heights = (STRETCH, str(max(1, below - len(lines))), *["1"] * len(lines))
     return Division(_columns(share), " ".join(heights), {**spans, **right})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from operator import attrgetter
 
 from textual import events
 from textual.containers import Container
@@ -128,9 +127,9 @@ class PanelLayout:
 
     def begin(self) -> None:
         """Give the screen its first classes, before it has widgets whose styles would be computed anew."""
-        self._screen.update_classes(self._classes(self.now, self.shown, False), update=False)
+        self._screen.update_classes(self._classes(self.now, False), update=False)
 
-    def _classes(self, layout: Layout, shown: frozenset[str], trying: bool) -> dict[str, bool]:
+    def _classes(self, layout: Layout, trying: bool) -> dict[str, bool]:
         classes = {"-waiting": self.waiting, "-trying": trying, "-covered": self.covered()}
         for kind in Layout:
             classes[f"-{kind.value}"] = kind is layout
@@ -143,10 +142,11 @@ class PanelLayout:
 
     def _place(self, layout: Layout, shown: frozenset[str], trying: bool) -> None:
         screen, arrangement, waiting, lines = self._screen, self.arrangement, self.waiting, self.lines
-        ids = ("opening", *arrangement.by_id)
-        widgets = dict(zip(ids, map(screen.query_one, map("#{}".format, ids)), strict=True))
+        widgets: dict[str, Widget] = {}
+        for id in ("opening", *arrangement.by_id):
+            widgets[id] = screen.query_one(f"#{id}")
         # together: each change by itself has the styles of all widgets computed again
-        screen.update_classes(self._classes(layout, shown, trying))
+        screen.update_classes(self._classes(layout, trying))
         for id in arrangement.by_id:
             widgets[id].display = id in shown and not (waiting and id == arrangement.text)
             if widgets[id].has_class("-line") is not (id in lines):
@@ -155,9 +155,9 @@ class PanelLayout:
         # the toolkit fills the grid row by row: the answer follows the text
         first = ["opening", arrangement.text, self.answer, *self._placed(Place.STEPS, shown)]
         area = screen.query_one("#panels")
-        order = [*dict.fromkeys((*first, *arrangement.by_id))]
-        if list(map(attrgetter("id"), area.children)) != order:
-            area.sort_children(key=lambda child: order.index(child.id or ""))
+        order = list(map(widgets.__getitem__, dict.fromkeys((*first, *arrangement.by_id))))
+        if list(area.children) != order:
+            area.sort_children(key=order.index)
         sizes = {} if trying else self.sizes
         self._divide(widgets, self._division(shown, sizes) if layout is Layout.GRID else None)
         self._size(widgets, layout, shown, sizes)

@@ -81,10 +81,11 @@ class Latest:
         if self._wanted is not None and self._wanted.about == about:
             self._wanted.then = then
             return
-        self.drop()
         self._wanted = _Question(command, then, about)
         if self._out is None:
             self._out = self._wanted.request = self._client.do(command, self._ended)
+        else:
+            self._out.cancel()  # this one is sent once that has ended
 
     def drop(self) -> bool:
         """Nobody waits for an answer any more; returns whether somebody did."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right, insort
+from operator import attrgetter
 from typing import ClassVar
 
 from rich.cells import cell_len
@@ -215,13 +216,14 @@ _DROPPED = sorted(COLUMNS, key=lambda column: ("entropy", "rank", "KV", "bits", 
 """The order in which columns give way to a narrow panel."""
 
 
+_CELLS = attrgetter("cells")
 _MEASURED = ("entropy", "ms", "KV")
 """Those that a server's reply says nothing of."""
 
 
 def fitting(width: int, metric: str, least: int = _LEAST_TOKEN) -> tuple[StepColumn, ...]:
     """The columns that leave at least `least` cells for the token; that of the metric goes last."""
-    kept, free = list(COLUMNS), width - 1 - _MARK - 6 - sum(column.cells for column in COLUMNS)
+    kept, free = list(COLUMNS), width - 1 - _MARK - 6 - sum(map(_CELLS, COLUMNS))
     for column in sorted(_DROPPED, key=lambda each: each.metric == metric):
         if free >= least:
             break
@@ -299,7 +301,7 @@ class StepsTable(ScrollView, Inked, can_focus=False):
         self._columns = fitting(self._fitted, self.metric, least)
         if self._timeline is not None and self._timeline.facts is not None and not self._timeline.facts.ran:
             self._columns = tuple(each for each in self._columns if each.head not in _MEASURED)
-        free = self._fitted - 1 - _MARK - 6 - sum(column.cells for column in self._columns)
+        free = self._fitted - 1 - _MARK - 6 - sum(map(_CELLS, self._columns))
         self._token_cells = max(1, min(_MOST_TOKEN, free))
         spare = free - self._token_cells - 2
         self._bar_cells = spare if spare >= _LEAST_BAR else 0
@@ -380,7 +382,8 @@ class StepsTable(ScrollView, Inked, can_focus=False):
 
     def _head(self) -> Row:
         text = " " * _MARK + pad("#", 5, right=True) + " " + pad("token", self._token_cells)
-        text += "".join(pad(column.head, column.cells, right=True) for column in self._columns)
+        for column in self._columns:
+            text += pad(column.head, column.cells, right=True)
         return [Segment(text + ("  probability" if self._bar_cells else ""), self.ink("muted"))]
 
     def _row(self, timeline: Timeline, row: int, width: int) -> Strip:

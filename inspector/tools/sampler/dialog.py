@@ -28,6 +28,8 @@ GREEDY = "Temperature 0 is greedy: top-p, min-p, top-k, XTC and seed change noth
 AS_SET = "as set"
 IN_TITLE = {"token": "walk", "difference": "next difference"}
 """What the title calls the keys that look elsewhere, by their word in the line of keys."""
+IN_GROUP = {title: grouped(FIELDS, title) for title in GROUPS}
+"""The settings of each group, in the order of the form."""
 PRESETS_HELP = "← → goes through the presets; delete removes one of your own"
 SAVE_HELP = "⏎ keeps the values under this name, for every model"
 
@@ -41,14 +43,6 @@ class PresetChoice(Choice):
         Binding("up", "app.focus_previous", "Field above", show=False),
         Binding("down", "app.focus_next", "Field below", show=False),
     ]
-
-    def relabel(self, labels: tuple[str, ...], chosen: int) -> None:
-        """Show other labels, without a message to the dialog."""
-        if labels != self.labels:
-            self.labels = labels
-            self.refresh(layout=True)
-        self.set_reactive(Choice.chosen, chosen)
-        self.refresh()
 
 
 class FieldBox(Container):
@@ -137,7 +131,7 @@ class SamplingDialog(Dialog[Settings]):
         for title in GROUPS:
             yield Label(title, classes="group-label", markup=False)
             with Container(classes="field-grid"):
-                fields, left_half = grouped(FIELDS, title), True
+                fields, left_half = IN_GROUP[title], True
                 for field, after in zip_longest(fields, fields[1:]):
                     # one takes a whole line, too, where none comes that takes the other half
                     wide = field.wide or (left_half and after is not None and after.wide)
@@ -239,9 +233,13 @@ class SamplingDialog(Dialog[Settings]):
 
     def _relabel(self) -> None:
         """Show the presets there are, and the one that is just what was typed; `as set` where none is."""
+        choice, labels = self.query_one("#presets", PresetChoice), (AS_SET, *map(visible, self.presets.names))
+        if labels != choice.labels:
+            choice.labels = labels
+            choice.refresh(layout=True)
         chosen = ("", *self.presets.names).index(self.presets.matching(self._typed))
-        labels = (AS_SET, *map(visible, self.presets.names))
-        self.query_one("#presets", PresetChoice).relabel(labels, chosen)
+        choice.set_reactive(Choice.chosen, chosen)  # without a message: nobody chose it
+        choice.refresh()
 
     def _chosen(self) -> str:
         """Name of the preset that is chosen, empty for none."""

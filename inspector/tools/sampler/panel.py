@@ -13,7 +13,7 @@ from textual import events
 from textual.content import Content
 
 from engine.frozen import frozen
-from engine.protocol import Candidate, Distribution, Explained, Failure, Step
+from engine.protocol import Candidate, Distribution, Explained, Failure, StageReading, Step
 from engine.settings import BY_NAME, STAGES, Settings, differences
 from inspector import scales
 from inspector.display import pad, token_label, truncate_words, visible
@@ -225,8 +225,12 @@ def columns(
     table = [
         TableColumn(LOGIT, "logit", "", None, 0.0, tuple(logits)),
         TableColumn(MODEL, "model %", "", vocabulary, 0.0, tuple(model)),
-        *_stages(distribution, explained, settings),
     ]
+    ran: list[str] = []
+    for stage in distribution.stages:
+        ran.append(stage.name)
+        if stage.name != "greedy":
+            table.append(_stage(stage, ran, candidates, explained, settings))
     if now is not None:
         finals = {candidate.id: candidate.sampler_prob for candidate in now.candidates}
         cells = tuple(_number(finals[c.id]) if c.id in finals else UNKNOWN for c in candidates)
@@ -241,24 +245,19 @@ def _number(share: float) -> str:
     return scales.percent(share).removesuffix(" %")
 
 
-def _stages(
-    distribution: Distribution, explained: Explained | None, settings: Settings | None
-) -> list[TableColumn]:
-    ran: list[str] = []
-    stages = []
-    for stage in distribution.stages:
-        ran.append(stage.name)
-        if stage.name == "greedy":
-            continue
-        percent, cells = _values(stage.name, distribution.candidates, ran, explained)
-        known = STAGES.get(stage.name)
-        head = (known.head if known and known.head else stage.name) + (" %" if percent else "")
-        stages.append(
-            TableColumn(
-                stage.name, head, _setting(stage.name, settings), stage.kept, stage.removed_mass, cells
-            )
-        )
-    return stages
+def _stage(
+    stage: StageReading,
+    ran: Sequence[str],
+    candidates: Sequence[Candidate],
+    explained: Explained | None,
+    settings: Settings | None,
+) -> TableColumn:
+    """The column of a stage; `ran` are the names of those up to it."""
+    percent, cells = _values(stage.name, candidates, ran, explained)
+    known = STAGES.get(stage.name)
+    head = (known.head if known and known.head else stage.name) + (" %" if percent else "")
+    set_to = _setting(stage.name, settings)
+    return TableColumn(stage.name, head, set_to, stage.kept, stage.removed_mass, cells)
 
 
 def _values(
@@ -560,8 +559,9 @@ class SamplerPanel(Canvas, can_focus=True):
         step = timeline.steps_before(timeline.slot) + 1
         where = f"step {step}" if not timeline.following else f"step {step}, to come"
         label = label_of(view.now or view.distribution, (view.now or view.distribution).picked)
-        looked = timeline.of(LockstepSoFar).opened if self._second is not None else None
-        model = visible(model_prefix(timeline, looked))
+        model, second = "", timeline.of(LockstepSoFar).opened
+        if second is not None:  # else there is one model, which needs no name
+            model = visible(model_prefix(timeline, second if self._second is not None else None))
         if timeline.trial is None:
             hidden = len(view.distribution.candidates) - len(self._places)
             note = f"{hidden} more rows ↑↓" if hidden else ""

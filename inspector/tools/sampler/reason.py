@@ -79,13 +79,13 @@ class Reason:
         if self.distribution.draw is None:
             return self._greedy()
         doings = ", ".join(self._doings()) or "no stage changed anything"
-        picked = _find(self.distribution, self.distribution.picked)
-        if picked is None:
-            belief, share = "The token is beyond the candidates;", "a part"
-        else:
-            share = _percent(picked.sampler_prob)
-            rank = scales.count(picked.rank)
-            belief = f"{_label(picked)} has {_percent(picked.prob)} by the model (rank {rank});"
+        belief, share = "The token is beyond the candidates;", "a part"
+        for each in self.distribution.candidates:
+            if each.id == self.distribution.picked:
+                share = _percent(each.sampler_prob)
+                rank = scales.count(each.rank)
+                belief = f"{_label(each)} has {_percent(each.prob)} by the model (rank {rank});"
+                break
         return [f"{belief} {doings}, so it holds {share} of the draws.", draw, *self._instead()]
 
     # ---- greedy -----------------------------------------------------------------------------
@@ -166,13 +166,6 @@ def _list(names: Sequence[str]) -> str:
     return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
 
 
-def _find(distribution: Distribution, id: int) -> Candidate | None:
-    for candidate in distribution.candidates:
-        if candidate.id == id:
-            return candidate
-    return None
-
-
 def _label(candidate: Candidate) -> str:
     return quoted(token_label(candidate.text, candidate.raw))
 
@@ -184,8 +177,10 @@ def _percent(share: float) -> str:
 
 def label_of(distribution: Distribution, id: int) -> str:
     """A candidate by its id, as a sentence shows it."""
-    candidate = _find(distribution, id)
-    return _label(candidate) if candidate else f"id {id}"
+    for candidate in distribution.candidates:
+        if candidate.id == id:
+            return _label(candidate)
+    return f"id {id}"
 
 
 # ---- notes ------------------------------------------------------------------------------------
