@@ -181,7 +181,9 @@ class KV:
         )
 
     def _hold(self, offset: int, chunks: Chunks, layout: int) -> None:
-        self.offset, self.chunks, self.layout = offset, cut_chunks(chunks, offset), layout
+        if chunks and chunks[-1][1] > offset:
+            chunks = cut_chunks(chunks, offset)
+        self.offset, self.chunks, self.layout = offset, chunks, layout
 
     def pending(self) -> list[mx.array]:
         """Arrays that the logits don't depend on, so that they stay a lazy graph until they are evaluated."""
