@@ -159,9 +159,8 @@ class PanelLayout:
         if list(area.children) != order:
             area.sort_children(key=order.index)
         sizes = {} if trying else self.sizes
-        room = (
-            self._area.height or screen.app.size.height - FRAME
-        )  # of all panels: a narrator's card leaves less
+        # lines of all panels: a narrator's card leaves less
+        room = self._area.height or screen.app.size.height - FRAME
         self._divide(widgets, self._division(shown, sizes, room) if layout is Layout.GRID else None)
         self._size(widgets, layout, shown, sizes, room)
         # with the next paint: what each panel asks for may come after it
