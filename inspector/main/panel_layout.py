@@ -159,8 +159,10 @@ class PanelLayout:
         if list(area.children) != order:
             area.sort_children(key=order.index)
         sizes = {} if trying else self.sizes
-        self._divide(widgets, self._division(shown, sizes) if layout is Layout.GRID else None)
-        self._size(widgets, layout, shown, sizes)
+        # lines of all panels: a narrator's card leaves less
+        room = self._area.height or screen.app.size.height - FRAME
+        self._divide(widgets, self._division(shown, sizes, room) if layout is Layout.GRID else None)
+        self._size(widgets, layout, shown, sizes, room)
         # with the next paint: what each panel asks for may come after it
         screen.refresh(layout=True, repaint=False)
 
@@ -173,18 +175,12 @@ class PanelLayout:
         lines = len(self.lines & self.shown) if self.now is Layout.STACK else 0
         return Region(region.x, region.y, region.width, max(0, region.height - lines))
 
-    @property
-    def _room(self) -> int:
-        """Lines of all panels: a narrator's card leaves less."""
-        return self._area.height or self._screen.app.size.height - FRAME
-
-    def _division(self, shown: frozenset[str], sizes: Mapping[str, int]) -> Division:
+    def _division(self, shown: frozenset[str], sizes: Mapping[str, int], room: int) -> Division:
         """The grid of the panels on screen: text and steps left, the answer and what is under it right."""
         answer, text = self.answer, self.arrangement.text
         left = [text, *self._placed(Place.STEPS, shown - {answer})]
         right = [answer, *self._placed(Place.LOWER, shown - {answer})]
         lines = sizes.get("below", BELOW if self._screen.app.size.height >= TALL else BELOW_LOW)
-        room = self._room
         most = max(2, room - (room // 2 if self._about_text else LEAST_LINES))
         below, share = max(2, min(lines, most)), sizes.get("left", HALF)
         if self.lines:
@@ -217,12 +213,13 @@ class PanelLayout:
         layout: Layout,
         shown: frozenset[str],
         sizes: Mapping[str, int],
+        room: int,
     ) -> None:
         """Give panels the sizes that a person gave them, where they stand side by side or on each other."""
         lines, share = {}, sizes.get("left") if layout is Layout.BESIDE and len(shown) == 2 else None
         if layout is Layout.STACK and "candidates" in sizes:
             steps = [id for id in self._placed(Place.STEPS, shown) if id != self.answer]
-            most = self._room - LEAST_LINES
+            most = room - LEAST_LINES
             for id in steps:
                 lines[id] = max(LEAST_LINES, min(sizes.get("lower", LEAST_LINES), most - LEAST_LINES))
             lines[self.answer] = max(2, min(sizes["candidates"], most - sum(lines.values())))

@@ -18,11 +18,13 @@ from engine.protocol import (
     Configure,
     Deleted,
     Ended,
+    Explained,
     Marked,
     ModelFacts,
     PromptOpened,
     Record,
     Step,
+    WhatIfAnswered,
 )
 from engine.settings import LoadSettings, Settings
 from engine.trace import Entry, Journal, pack, save_as, worth_keeping
@@ -31,8 +33,8 @@ from inspector.recordings import sessions
 
 _WORTH_A_FILE = (Step, BeamStep, Marked, Deleted)
 """A session without any of these is a prompt and nothing else: it leaves no file behind."""
-_EACH_TOKEN = (Step, Ended)
-"""They come with every token, and all are kept."""
+_ALL_KEPT = (Step, Ended, Explained, WhatIfAnswered)
+"""They come with every token, or with every value that is tried, and all are kept."""
 RECENT = 256
 """Entries whose candidates stay as objects, for panels that draw the last steps."""
 PATIENCE = 2.0
@@ -91,7 +93,7 @@ class Recorder:
 
     def receive(self, record: Record) -> None:
         """Take in one record, after the screen did; returns at once."""
-        if self.holding or not (isinstance(record, _EACH_TOKEN) or worth_keeping(record)):
+        if self.holding or not (isinstance(record, _ALL_KEPT) or worth_keeping(record)):
             return
         kept: list[Record | Settings | LoadSettings] = [record]
         if isinstance(record, ModelFacts):

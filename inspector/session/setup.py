@@ -21,7 +21,6 @@ from engine.protocol import (
     Recall,
     Record,
     Run,
-    Step,
 )
 from engine.settings import LoadSettings, Settings
 from inspector.session.client import EngineClient, Request
@@ -244,18 +243,12 @@ class Setup:
     def apply(self, settings: Settings) -> None:
         """Go on with other settings: from the selected step on, where that is an older one."""
         timeline = self._client.timeline
-        node = timeline.before if self.applies_at is not None else None
+        node = timeline.before if timeline.older is not None else None
         self._queries.try_out(timeline, None)
         if node is not None:
             timeline.select(None)
             self._client.do(MoveTo(node))
         self.configure(settings)
-
-    @property
-    def applies_at(self) -> int | None:
-        """Number of the older step, counted from 1, that `apply` picks again; None at the tip and in the prompt."""
-        item = self._client.timeline.selected
-        return item.index + 1 if isinstance(item, Step) else None
 
     def recall(self) -> str:
         """Have the logits computed again that were dropped and are wanted; returns the answer for the person."""

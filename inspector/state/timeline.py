@@ -196,6 +196,9 @@ class Timeline:
     """Node before the selected slot: a choice there is a child of it."""
     step: Step | None = None
     """The step whose readings are shown: the selected one, or the last one while following."""
+    older: int | None = None
+    """Number of the selected step, counted from 1: other settings apply from there on; None at the tip and in the
+    prompt."""
     distribution: protocol.Distribution | None = None
     """From which the selected slot was, or will be, taken; None in the prompt."""
     candidates: tuple[protocol.Candidate, ...] = ()
@@ -257,6 +260,7 @@ class Timeline:
         self.before = items[self.slot - 1].node if self.slot else ROOT
         read = last if self.following else item
         self.step = read if isinstance(read, Step) else None
+        self.older = item.index + 1 if isinstance(item, Step) else None
         if self.following:
             self.distribution = self.next
         else:

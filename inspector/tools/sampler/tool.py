@@ -113,7 +113,7 @@ class SamplerActions(ToolActions):
             timeline.facts.vocabulary if timeline.facts else None,
             attempt=self._try,
             look=self._look,
-            at=setup.applies_at,
+            at=timeline.older,
             above=card.outer_size.height if (card := self.host.card) is not None and card.display else 0,
             first=field,
         )
@@ -189,7 +189,7 @@ class SamplerActions(ToolActions):
         if lacking and not timeline.recorded:
             lacking = with_keys("logits dropped: {recall}")
         now = trial.settings if trial is not None else None
-        return SettingsStrip(setup.settings, now, setup.applies_at, lacking, timeline.recorded)
+        return SettingsStrip(setup.settings, now, timeline.older, lacking, timeline.recorded)
 
     # ---- showing ----------------------------------------------------------------------------
 
@@ -252,7 +252,7 @@ class SamplerActions(ToolActions):
                 case _:
                     self.timeline.walk(by)
                     self.host.answer()
-        return self.controller.setup.applies_at
+        return self.timeline.older
 
     def _end(self, settings: Settings | None) -> None:
         """Apply the settings; or, where they were discarded, restore those before and the selected slot."""
