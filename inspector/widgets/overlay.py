@@ -175,7 +175,9 @@ class Overlay(KeyedScreen[Result]):
     def on_screen_resume(self, event: events.ScreenResume) -> None:
         """Paint, and leave where that was asked for under another screen. The toolkit would style everything anew."""
         event.refresh_styles, self._styled = self._styled not in ("", self.app.theme), self.app.theme
-        self.call_later(setattr, self, "takes_keys", True)  # behind this event, with which the toolkit sets the focus
+        self.call_later(
+            setattr, self, "takes_keys", True
+        )  # behind this event, with which the toolkit sets the focus
         if not self._settled:
             self.call_later(self.call_later, self._settle)
         if self._held is not None:
