@@ -39,7 +39,7 @@ from inspector.scales import bits, percent, size
 from inspector.state.lockstep import Divergences, mean
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
-from inspector.tools.lockstep.tool import LOCKSTEP_SCREEN, LockstepControl
+from inspector.tools.lockstep.control import LOCKSTEP_SCREEN, LockstepControl
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, Row, centred, colourful, is_dark
 from inspector.widgets.charts import bar
