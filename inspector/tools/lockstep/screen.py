@@ -32,7 +32,7 @@ from engine.protocol import (
 from engine.settings import LoadSettings
 from inspector.display import joined_to_fit, pad, token_label, token_text, truncate, unfinished, visible
 from inspector.keys import key_for
-from inspector.main.actions import Downloads
+from inspector.main.dialogs import Downloads
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
 from inspector.scales import bits, percent, size

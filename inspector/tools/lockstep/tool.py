@@ -49,9 +49,6 @@ class LockstepActions(ToolActions):
         self.host.answer("Both continuations become branches of the tree")
 
 
-# ---- the second model ---------------------------------------------------------------------------
-
-
 # ---- keys ---------------------------------------------------------------------------------------
 
 
