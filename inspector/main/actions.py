@@ -6,18 +6,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from threading import Event
-from typing import TYPE_CHECKING
 
-from textual.worker import get_current_worker
-
-from engine.errors import Cancelled, EngineError
 from engine.memory import Room
 from engine.protocol import Prefill, TakeStep
 from engine.settings import LoadSettings
 from inspector.config.preferences import VIEWS
 from inspector.display import visible
 from inspector.keys import TABS, key_for, with_keys
+from inspector.main.dialogs import HELP_KEYS, MODEL_KEYS, PROMPT_KEYS, Downloads
 from inspector.main.finder import Findable
 from inspector.main.help_pages import TOPICS
 from inspector.main.panels.candidates import CandidatesPanel
@@ -39,23 +35,13 @@ from inspector.recordings.sessions import recent_models
 from inspector.scales import INSIDE, METRICS
 from inspector.session.prompts import Draft, given, on_show
 from inspector.session.requests import Latest
-from inspector.state.disk_models import far
 from inspector.state.measured import Measured
 from inspector.widgets.actions import (
     Action,
     ActionTable,
     Needs,
-    applies,
     both,
-    dialog_table,
-    leaves,
-    note,
-    picking,
-    taking,
 )
-
-if TYPE_CHECKING:
-    from engine.models_on_disk.download import DownloadProgress
 
 NO_CANDIDATES = "No candidates were recorded here. Press end to go to the tip"
 VIEW_WORDS = {
@@ -293,72 +279,6 @@ LOOKING = Tool(
 # ---- setting up: a prompt, a model, and what is known of it -------------------------------------
 
 
-class Downloads:
-    """One download at a time.
-
-    Args:
-        host: Has it done in a thread, and tells its end.
-    """
-
-    def __init__(self, host: Host) -> None:
-        self._host, self._stop = host, Event()
-        self.spec = ""
-        """The model that is being downloaded; empty for none."""
-        self.progress: DownloadProgress | None = None
-        self.ended = 0
-        """Number of downloads that have ended."""
-        self.outcome = ""
-        """Of the last one, in a sentence; printable."""
-        self.failed = False
-
-    def start(self, spec: str) -> None:
-        """Download what is missing of a model; nothing else is being downloaded."""
-        stop = self._stop = Event()
-        self.spec, self.progress, self.outcome = spec, None, ""
-
-        def work() -> EngineError | None:
-            from engine.models_on_disk.download import download  # not before somebody wants one
-
-            worker = get_current_worker()  # the program's end cancels it
-            try:
-                download(spec, self._told, lambda: stop.is_set() or worker.is_cancelled)
-            except EngineError as error:
-                return error
-            return None
-
-        self._host.in_background(work, self._over)
-
-    def stop(self) -> None:
-        """End it; what came is kept."""
-        self._stop.set()
-
-    def _told(self, progress: DownloadProgress) -> None:
-        self.progress = progress
-
-    def _over(self, error: EngineError | None) -> None:
-        name = visible(self.spec)
-        self.spec, self.progress, self.ended = "", None, self.ended + 1
-        self.failed = error is not None
-        if isinstance(error, Cancelled):
-            self.outcome = f"The download of {name} was stopped; its files are kept, ⏎ resumes it"
-            return
-        self.outcome = visible(str(error)) if error is not None else f"{name} is on the disk now: ⏎ opens it"
-        told = (
-            visible(str(error))
-            if error is not None
-            else f"{name} is on the disk now. {key_for('open')} opens it."
-        )
-        self._host.announce(told, "Download", "error" if error is not None else "information")
-
-    @property
-    def situation(self) -> str:
-        """The progress in a sentence; empty where nothing is being downloaded."""
-        if not self.spec:
-            return ""
-        stop = "⏎ on it stops it, esc lets it continue"
-        return f"Downloading {visible(self.spec)}: {far(self.progress)}. {stop}"
-
-
 class SetupActions(ToolActions):
     """Asks for what the engine works on."""
 
@@ -442,25 +362,6 @@ class SetupActions(ToolActions):
             self.host.open(FactsDialog(facts, self.timeline.of(Measured).loaded))
 
 
-PROMPT_KEYS = dialog_table(
-    "While a prompt is typed",
-    note("up down", "On the first or last line: go to the previous or next prompt. `alt+↑` `alt+↓` on any.",
-         "other prompts", 5),
-    Action("prompt.read_file", "From a file", "Take the text of a file; `→` completes its path.",
-           lambda own: own.read_file(), hint="from a file", worth=2, priority=True),
-    note("ctrl+a", "Select all of the text: typing replaces it.", "select all", 4),
-    note("tab", hint="next field", worth=3),
-    applies("Prefill it."),
-    leaves("Leave; your text is kept."),
-)  # fmt: skip
-MODEL_KEYS = dialog_table(
-    "While a model is chosen",
-    note("", "Filter by name, family, bits or source: `qwen 4-bit`. A path or a hub id opens as typed.",
-         written="letters"),
-    *picking("Go through the list, `pgup` `pgdn` by pages; its facts are below.", "model", 6, pages=""),
-    taking("Open it. A hub model that is missing or incomplete on the disk is downloaded first, while the session "
-        "continues: `⏎` again stops the download, and later resumes it.", "open"),
-)  # fmt: skip
 SETTING_UP = Tool(
     "setup",
     "Set up",
@@ -513,19 +414,6 @@ class ScreenActions(ToolActions):
         for page, label, told, synonyms in HELP_PAGES:
             yield Findable(f"help {page.rpartition('/')[2]}", label, f"{told[0].upper()}{told[1:]}.", "Help", keys,
                            synonyms, "help", partial(self.host.help, page=page))  # fmt: skip
-
-
-HELP_KEYS = dialog_table(
-    "In the help",
-    *both(("help.page_before", "help.next_page"), ("Previous page", "Next page"), "",
-          lambda own, by: own.other_page(by), hint="other page", worth=6, priority=True),
-    note("up down", hint="scroll", worth=5),
-    note("enter", hint="open", worth=4),
-    Action("help.filter", "Filter the keys", run=lambda own: own.filter_keys(), hint="filter", worth=4),
-    Action("help.pages", "All pages", run=lambda own: own.show_topics()),
-    Action("help.close", "Close", run=lambda own: own.leave()),
-    told=False,
-)  # fmt: skip
 
 
 def _tab(digit: str, name: str) -> Action:

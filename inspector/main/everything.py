@@ -5,10 +5,10 @@ What is done on that screen stays on it; for anything else whatever lies over th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import platformdirs
 from textual.app import App
@@ -20,15 +20,13 @@ from inspector.keys import TABS, key_for
 from inspector.main.actions import SCREEN_TOOL
 from inspector.main.dialogs.finder import FinderDialog
 from inspector.main.finder import Findable, Index
-from inspector.main.key_table import available
-from inspector.main.tool import Tool
+from inspector.main.key_table import KeyTable, available
+from inspector.main.tool import Host, Tool, ToolActions
 from inspector.main.tool_screen import ToolScreen
+from inspector.session.controller import Controller
 from inspector.widgets.actions import Action, ActionTable
 from inspector.widgets.dialog import Dialog
 from inspector.widgets.overlay import Overlay
-
-if TYPE_CHECKING:
-    from inspector.main.screen import MainScreen
 
 FIRST = (
     "step", "run", "look_ahead", "draws", "find", "why", "sampling", "modules", "attention", "lens", "attribution",
@@ -51,6 +49,31 @@ SHOWS: Mapping[HookPart, str] = {
 """The action that shows something of a part of the model that was named; the map of the modules shows the others."""
 
 
+class FinderGround(Protocol):
+    """What the finder needs of the main screen."""
+
+    table: KeyTable
+    actions: dict[str, ToolActions]
+
+    @property
+    def app(self) -> App[Any]:
+        """The application."""
+
+    @property
+    def host(self) -> Host:
+        """The services of the main screen."""
+
+    @property
+    def controller(self) -> Controller:
+        """The session on the screen."""
+
+    async def do(self, id: str, instead: Callable[[], Awaitable[None] | None] | None = None) -> None:
+        """Do what an action does, or something in its place, or say why it can't be done."""
+
+    def call_later(self, callback: Callable[..., Any], *args: Any, **kwargs: Any) -> bool:
+        """Call something once the messages that wait are dealt with."""
+
+
 class Everything:
     """What can be found over the screen on top.
 
@@ -58,7 +81,7 @@ class Everything:
         main: The main screen.
     """
 
-    def __init__(self, main: MainScreen) -> None:
+    def __init__(self, main: FinderGround) -> None:
         self._main = main
         self._top = main.app.screen
 

@@ -27,7 +27,7 @@ ELSEWHERE = {
     ("tools/lessons/notes.py", "q"): "a key of the notes' own program",
     ("tools/lessons/notes.py", "v"): "a key of the notes' own program",
     ("tools/lockstep/screen.py", "Q"): "the second model",
-    ("tools/lockstep/tool.py", "P"): "the first model",
+    ("tools/lockstep/control.py", "P"): "the first model",
     ("tools/sampler/panel.py", "P"): "the first model",
     ("tools/sampler/panel.py", "Q"): "the second model",
 }  # fmt: skip

@@ -16,7 +16,7 @@ from textual.widgets import Input, Static, TabbedContent, TabPane, Tabs
 
 from inspector.display import visible
 from inspector.keys import key_for
-from inspector.main.actions import HELP_KEYS
+from inspector.main.dialogs import HELP_KEYS
 from inspector.main.help_pages import PAGES, TOPICS
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.dialog import Dialog

@@ -23,7 +23,7 @@ from engine.files import typed
 from engine.protocol import NO_OPTIONS, ModelFacts, Prefill, PreviewPrompt, PromptPreview
 from inspector.display import visible
 from inspector.keys import key_for
-from inspector.main.actions import PROMPT_KEYS
+from inspector.main.dialogs import PROMPT_KEYS
 from inspector.session.client import Request
 from inspector.session.prompts import Draft, PromptHistory, edited, is_conversation, system_of, transcript
 from inspector.session.requests import Latest

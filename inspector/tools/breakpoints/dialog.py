@@ -16,7 +16,7 @@ from textual.widgets import Button, Input, Label
 from engine.breakpoints import BY_NAME, CONDITIONS, Breakpoints, Condition
 from engine.errors import SettingsError
 from inspector.display import visible
-from inspector.tools.breakpoints.tool import BREAKPOINT_KEYS
+from inspector.tools.breakpoints import BREAKPOINT_KEYS
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.dialog import ActionButton, Dialog, Remark
 from inspector.widgets.fields import Choice, SafeInput, escaped, unescaped

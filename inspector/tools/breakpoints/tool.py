@@ -21,7 +21,8 @@ from inspector.main.tool import Host, Tool, ToolActions
 from inspector.state.breakpoints import conditions
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
-from inspector.widgets.actions import Action, Needs, dialog_table, fields, taking
+from inspector.tools.breakpoints import BREAKPOINT_KEYS
+from inspector.widgets.actions import Action, Needs
 
 # ---- places worth a look ------------------------------------------------------------------------
 
@@ -194,14 +195,6 @@ def _kept(points: Breakpoints) -> str:
         return f". Not remembered: {visible(str(error))}"
 
 
-BREAKPOINT_KEYS = dialog_table(
-    "Among the breakpoints",
-    *fields(),
-    taking(),
-    Action("breakpoints.clear", "Clear all", "Turn every breakpoint off.", lambda own: own.clear_all(),
-           hint="clear all", worth=4, priority=True),
-    told=False,
-)  # fmt: skip
 BREAKPOINTS = Tool(
     "breakpoints",
     "Breakpoints",

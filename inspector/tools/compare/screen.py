@@ -19,10 +19,10 @@ from inspector.scales import METRIC, bits
 from inspector.state.conditions import in_short, made_with
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
+from inspector.tools.compare import COMPARE_SCREEN, ComparedPlace
 from inspector.tools.compare.changes import TokenChange, apart, by_size, change_words, changes, lead
 from inspector.tools.compare.comparison import LEFT, RIGHT, Comparison, compare, nearest, others
 from inspector.tools.compare.panels import CompareTable, GapChart, TotalsPanel
-from inspector.tools.compare.tool import COMPARE_SCREEN, ComparedPlace
 from inspector.widgets.actions import ActionTable
 
 LOW, LOW_LED = 16, 21

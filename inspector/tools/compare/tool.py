@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from engine.frozen import frozen
 from engine.protocol import MoveTo
 from inspector.main.tool import Tool, ToolActions, replayed
-from inspector.tools.compare.comparison import LEFT, RIGHT, nearest
-from inspector.widgets.actions import Action, Needs, back, both, screen_table
+from inspector.tools.compare import COMPARE_SCREEN, ComparedPlace
+from inspector.tools.compare.comparison import nearest
+from inspector.widgets.actions import Action, Needs
 
 ALONE = "Only one branch. Highlight a candidate and press ⏎ to make a second branch"
-
-
-@frozen
-class ComparedPlace:
-    """A token to go to."""
-
-    tip: int | None
-    """End of the branch, None for the current path."""
-    slot: int
-    """The token to look at."""
 
 
 class CompareActions(ToolActions):
@@ -47,34 +37,6 @@ class CompareActions(ToolActions):
         self.host.answer()
 
 
-_WALK = "Walk through the tokens."
-_PARTING = "Go to where they part, then to the first token; to the last one."
-_SIDE = "Go to the other side."
-COMPARE_SCREEN = screen_table(
-    "While branches are compared",
-    *both(("compare.up", "compare.down"), ("Up", "Down"), _WALK, lambda own, by: own.walk(by), hint="walk", worth=4,
-          place=1),
-    *both(("compare.page_up", "compare.page_down"), ("Page up", "Page down"), _WALK,
-          lambda own, by: own.walk(by * own.table.page), hint="page", worth=1, place=6),
-    Action("compare.parting", "Parting", _PARTING, lambda own: own.go_to_parting()),
-    Action("compare.end", "End", _PARTING, lambda own: own.walk(len(own.table.lines))),
-    *both(("compare.next_meeting", "compare.meeting_before"), ("Next meeting", "Previous meeting"),
-          "Go to the next place where they meet or part, or to the previous one.",
-          lambda own, by: own.go_to_meeting(by), by=(1, -1), hint="meetings", worth=3, place=5),
-    Action("compare.largest", "Largest",
-           "Where the tokens are the same, but were made differently: go to the largest difference of a probability "
-           "(`◆`), then the next.",
-           lambda own: own.go_to_largest(), hint=lambda own: "largest" if own.differing else "", worth=6, place=3),
-    Action("compare.other_side", "Other side", _SIDE, lambda own: own.go_to_side(), hint="side", worth=5, place=2),
-    *both(("compare.left", "compare.right"), ("Left", "Right"), _SIDE, lambda own, side: own.go_to_side(side),
-          by=(LEFT, RIGHT)),
-    *both(("compare.branch_before", "compare.next_branch"), ("Previous branch", "Next branch"),
-          "Compare with the previous or the next branch.", lambda own, by: own.compare_with(by), hint="other branch",
-          worth=7, place=4),
-    Action("compare.go", "Go there", "Go to the token under the cursor, on its branch.", lambda own: own.go(),
-           hint="go there", worth=6, place=3),
-    back("compare.leave", "Go back."),
-)  # fmt: skip
 COMPARE = Tool(
     "compare",
     "Compare branches",

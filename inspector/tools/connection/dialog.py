@@ -12,7 +12,7 @@ from textual.widgets import Button
 from engine.remote.client import Connection
 from inspector.keys import with_keys
 from inspector.session.connection import EngineConnection
-from inspector.tools.connection.tool import CONNECTION_KEYS
+from inspector.tools.connection import CONNECTION_KEYS
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, Row, fact_rows
 from inspector.widgets.dialog import ActionButton, Dialog

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from inspector.main.tool import Tool, ToolActions
-from inspector.widgets.actions import Action, dialog_table
+from inspector.tools.connection import CONNECTION_KEYS
+from inspector.widgets.actions import Action
 
 HERE = "The engine runs in this program. inspector --connect ADDRESS uses one elsewhere"
 
@@ -22,14 +23,6 @@ class ConnectionActions(ToolActions):
             self.host.open(ConnectionDialog(connection))
 
 
-CONNECTION_KEYS = dialog_table(
-    "With an engine elsewhere",
-    Action("connection.try_now", "Try now", "Reconnect now instead of after the wait.",
-           lambda own: own.try_now(), hint="try now", worth=6, written="`{connection}` then `{connection.try_now}`"),
-    Action("connection.give_up", "Give up",
-           "Give up: the session becomes a replay, and `{go_live}` continues it with a new engine.",
-           lambda own: own.give_up(), hint="give up", worth=6, written="`{connection}` then `{connection.give_up}`"),
-)  # fmt: skip
 CONNECTION = Tool(
     "connection",
     "Engine",

@@ -9,9 +9,8 @@ from __future__ import annotations
 import io
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from engine.frozen import frozen
 from engine.protocol import Candidate, PromptToken, Step
 from engine.settings import Settings
 from inspector.display import guarded, token_label
@@ -23,7 +22,8 @@ from inspector.state.conditions import by_token, in_short, made_with
 from inspector.state.record_json import Json, number, pick, record_json
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
-from inspector.widgets.actions import Action, Needs, dialog_table, leaves, picking, taking
+from inspector.tools.copy import COPY_KEYS, Copyable
+from inspector.widgets.actions import Action, Needs
 
 # ---- what can be copied -------------------------------------------------------------------------
 
@@ -32,21 +32,6 @@ COLUMNS = (
 )  # fmt: skip
 _PREVIEW = 200
 """Characters of a text that its preview may need."""
-
-
-@frozen
-class Copyable:
-    """One thing that can be copied."""
-
-    key: str
-    """The letter that takes it."""
-    name: str
-    """As a sentence calls it: `the token`."""
-    preview: str
-    """Its beginning, printable."""
-    text: Callable[[], str]
-    complete: bool = False
-    """True if it says what the tokens were made with."""
 
 
 def copyables(timeline: Timeline, candidate: Candidate | None, settings: Settings) -> list[Copyable]:
@@ -207,12 +192,6 @@ class CopyActions(ToolActions):
         self.host.answer(answer)
 
 
-COPY_KEYS = dialog_table(
-    "While something is copied",
-    *picking("Go through what can be copied.", "choose"),
-    taking("Copy it to the terminal's clipboard.", "copy", written="`⏎`, or the letter before it"),
-    leaves("Leave."),
-)
 COPY = Tool(
     "copy",
     "Copy",

@@ -22,7 +22,7 @@ from inspector.display import hex_bytes, pad, token_label, truncate, visible
 from inspector.keys import key_for
 from inspector.session.client import Request
 from inspector.session.requests import Latest
-from inspector.tools.find.tool import FIND_KEYS, FindPlace, VocabularySearch
+from inspector.tools.find import FIND_KEYS, FindPlace, VocabularySearch
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Row
 from inspector.widgets.charts import bar

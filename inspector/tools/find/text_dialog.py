@@ -21,7 +21,7 @@ from inspector.keys import key_for
 from inspector.state.beams import BeamHistory
 from inspector.state.branches import Branch, Branches
 from inspector.state.timeline import Timeline
-from inspector.tools.find.tool import TEXT_KEYS, TextPlace, TextSearch
+from inspector.tools.find import TEXT_KEYS, TextPlace, TextSearch
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Row, around
 from inspector.widgets.dialog import Remark

@@ -18,7 +18,7 @@ from inspector.display import visible
 from inspector.session.client import Request
 from inspector.session.requests import Latest
 from inspector.state.grammar import EXAMPLES, allows
-from inspector.tools.grammar.tool import GRAMMAR_KEYS, GrammarChosen, GrammarPlace
+from inspector.tools.grammar import GRAMMAR_KEYS, GrammarChosen, GrammarPlace
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.dialog import ActionButton, Dialog, Remark
 from inspector.widgets.fields import Choice, SafeTextArea

@@ -8,7 +8,6 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.content import Content
 
-from engine.frozen import frozen
 from engine.grammar_settings import Grammar
 from engine.protocol import ExpectedBeginning, GrammarExpected, GrammarReading, ReadGrammar
 from inspector import scales
@@ -19,29 +18,11 @@ from inspector.session.client import Request
 from inspector.session.requests import Latest
 from inspector.state.grammar import sentences, share, warning
 from inspector.state.timeline import Timeline
-from inspector.widgets.actions import Action, Needs, dialog_table, note
+from inspector.tools.grammar import GRAMMAR_KEYS, GrammarChosen, GrammarPlace
+from inspector.widgets.actions import Action, Needs
 from inspector.widgets.canvas import Canvas, Row, centred, why_empty, wrapped
 from inspector.widgets.charts import bar
 from inspector.widgets.inks import panel_css
-
-
-@frozen
-class GrammarChosen:
-    """The result of the dialog."""
-
-    grammar: Grammar | None
-    """None to take it off."""
-
-
-@frozen
-class GrammarPlace:
-    """The place where a grammar would begin, and where it is tried."""
-
-    node: int
-    here: int
-    """Tokens of the path before the place that is looked at."""
-    begun: bool = False
-    """True if the answer has tokens before that place: a new grammar begins behind them."""
 
 
 class GrammarActions(ToolActions):
@@ -196,14 +177,6 @@ class GrammarPanel(Canvas, can_focus=True):
 
 # ---- keys ---------------------------------------------------------------------------------------
 
-GRAMMAR_KEYS = dialog_table(
-    "While a grammar is typed",
-    note("tab", hint="next field", worth=5),
-    note("left right", hint="choose", worth=4),
-    Action("grammar.take_off", "Take off", "Generate without a grammar.", lambda own: own.take_off(), hint="take off",
-           worth=6, priority=True),
-    told=False,
-)  # fmt: skip
 GRAMMAR = Tool(
     "grammar",
     "Grammar",

@@ -11,7 +11,7 @@ from engine.errors import PathError
 from engine.files import typed
 from engine.protocol import ModelFacts
 from engine.settings import LoadSettings
-from inspector.main.actions import Downloads
+from inspector.main.dialogs import Downloads
 from inspector.main.dialogs.model import ModelDialog, Offer
 from inspector.recordings.sessions import recent_models
 from inspector.scales import FREE, size

@@ -32,14 +32,14 @@ from engine.protocol import (
 from engine.settings import LoadSettings
 from inspector.display import joined_to_fit, pad, token_label, token_text, truncate, unfinished, visible
 from inspector.keys import key_for
-from inspector.main.actions import Downloads
+from inspector.main.dialogs import Downloads
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
 from inspector.scales import bits, percent, size
 from inspector.state.lockstep import Divergences, mean
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
-from inspector.tools.lockstep.tool import LOCKSTEP_SCREEN, LockstepControl
+from inspector.tools.lockstep.control import LOCKSTEP_SCREEN, LockstepControl
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, Row, centred, colourful, is_dark
 from inspector.widgets.charts import bar

@@ -22,6 +22,7 @@ from inspector.main.inside.screen import InsideScreen
 from inspector.main.tool import Host
 from inspector.scales import amount, count, size
 from inspector.session.requests import LookReplies, Replies
+from inspector.tools.modules.control import EXPERTS_SCREEN, MODULES_SCREEN
 from inspector.tools.modules.lines import (
     EXPLAINED,
     STATES,
@@ -31,7 +32,6 @@ from inspector.tools.modules.lines import (
     states_summary,
     times,
 )
-from inspector.tools.modules.tool import EXPERTS_SCREEN, MODULES_SCREEN
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, Row, wrapped
 from inspector.widgets.charts import bar

@@ -25,7 +25,7 @@ from inspector.main.tool_screen import ToolScreen
 from inspector.scales import milliseconds, size
 from inspector.session.requests import Job
 from inspector.state.measured import Measured
-from inspector.tools.ranks.tool import RANKS_SCREEN
+from inspector.tools.ranks import RANKS_SCREEN
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, PageView, Row, centred, fact_rows
 from inspector.widgets.charts import bar

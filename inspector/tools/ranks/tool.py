@@ -6,7 +6,8 @@ from engine.protocol import MeasureRanks
 from inspector.main.tool import Host, Tool, ToolActions
 from inspector.session.requests import Job
 from inspector.state.measured import Measured
-from inspector.widgets.actions import Action, Needs, back, note, screen_table
+from inspector.tools.ranks import RANKS_SCREEN
+from inspector.widgets.actions import Action, Needs
 
 
 class RanksActions(ToolActions):
@@ -29,15 +30,6 @@ class RanksActions(ToolActions):
         return measured.ranks is not None or measured.loaded is not None
 
 
-RANKS_SCREEN = screen_table(
-    "While ranks are shown",
-    Action("ranks.measure", "Measure", "Measure a step on all ranks, with fences; while it is measured, stop.",
-           lambda own: own.measure(), Needs.ENGINE, worth=6,
-           hint=lambda own: "stop" if own.measuring.running else "measure"),
-    note("up down", "Scroll.", "scroll", 3, place=-1),
-    back("ranks.leave", "Go back; a measurement stops."),
-    text="Rank 0 has the screen, samples and decides; the others run the same forwards. `--ranks 2` begins so.",
-)  # fmt: skip
 RANKS = Tool(
     "ranks",
     "Ranks",

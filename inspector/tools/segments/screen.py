@@ -17,6 +17,7 @@ from inspector.main.tool_screen import ToolScreen
 from inspector.scales import count, percent
 from inspector.state.segments import LETTERS, WRONG, PathRun, Segments, left_out_words
 from inspector.state.timeline import Timeline
+from inspector.tools.segments.control import SEGMENTS_SCREEN
 from inspector.tools.segments.evidence import (
     bits_of,
     call_words,
@@ -25,7 +26,6 @@ from inspector.tools.segments.evidence import (
     left_out,
     time_of,
 )
-from inspector.tools.segments.tool import SEGMENTS_SCREEN
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, Row, centred, wrapped
 from inspector.widgets.inks import panel_css

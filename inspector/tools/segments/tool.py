@@ -7,7 +7,8 @@ from inspector.main.evidence import ExportPart
 from inspector.main.tool import Host, Tool, ToolActions
 from inspector.session.client import Request
 from inspector.state.segments import Segments
-from inspector.widgets.actions import Action, Needs, back, both, screen_table
+from inspector.tools.segments.control import SEGMENTS_SCREEN
+from inspector.widgets.actions import Action, Needs
 
 
 class SegmentActions(ToolActions):
@@ -41,25 +42,6 @@ class SegmentActions(ToolActions):
 
     def _checked(self, request: Request[CheckToolCall]) -> None:
         self.host.changed()
-
-
-SEGMENTS_SCREEN = screen_table(
-    "In the segments",
-    *both(("segments.above", "segments.below"), ("Previous segment", "Next segment"),
-          "Look at the first token of the previous or the next segment.",
-          lambda own, by: own.go(by), hint="segment", worth=8),
-    Action("segments.fold", "Fold", "Fold the segment in the text, or unfold it; copying leaves out folded segments.",
-           lambda own: own.fold(), hint="fold", worth=7),
-    Action("segments.wrong", "Where parsing failed",
-           "Look at the token where parsing a tool call failed: the first one after this token.",
-           lambda own: own.go_wrong(), hint=lambda own: "wrong token" if own.wrong else "", worth=6),
-    back("segments.leave", "Go back; folded segments stay folded."),
-    text="In a prompt the chat template decides which segment each token belongs to: the program fills it again with "
-        "marks around every string. In a reply the marks of the model's family decide; a token that may belong to a "
-        "mark is provisional, with `?` in the margin, until the next token decides. `{metric}` colours the text by "
-        "segment; `{breakpoints}` makes runs stop where thinking ends or a tool call begins. The program parses tool "
-        "calls as mlx_lm's server does.",
-)  # fmt: skip
 
 
 def _exports() -> tuple[ExportPart, ...]:

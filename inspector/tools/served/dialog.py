@@ -16,7 +16,7 @@ from inspector.display import pad, truncate, visible
 from inspector.served.exchange import Exchange
 from inspector.served.listing import asked, outcome
 from inspector.served.opening import ServedFile, exchanges_of
-from inspector.tools.served.tool import REQUESTS_KEYS
+from inspector.tools.served import REQUESTS_KEYS
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Row
 from inspector.widgets.dialog import Remark

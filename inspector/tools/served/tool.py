@@ -23,8 +23,9 @@ from inspector.served.opening import OpenedRequest, ServedFile, newest_recording
 from inspector.served.rescoring import Rescored, Rescoring
 from inspector.session.client import Request
 from inspector.state.branches import ROOT
+from inspector.tools.served import REQUESTS_KEYS
 from inspector.tools.served.panel import ServedPanel, ServedView
-from inspector.widgets.actions import Action, Needs, dialog_table, picking, taking
+from inspector.widgets.actions import Action, Needs
 
 
 class ServedActions(ToolActions):
@@ -144,11 +145,6 @@ class ServedActions(ToolActions):
 
 
 SERVED_ID = "served"
-REQUESTS_KEYS = dialog_table(
-    "In the list of requests",
-    *picking("Choose a request.", "choose"),
-    taking("Read the named file, or open the chosen request.", "open"),
-)
 
 
 def served(first: OpenedRequest | None) -> Tool:

@@ -22,7 +22,7 @@ from inspector.display import (
     visible,
 )
 from inspector.keys import key_for
-from inspector.main.actions import Downloads
+from inspector.main.dialogs import Downloads
 from inspector.main.dialogs.model import ModelDialog
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen

@@ -10,7 +10,7 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Static
 
-from inspector.tools.tour.tool import TOUR_KEYS
+from inspector.tools.tour import TOUR_KEYS
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.dialog import Dialog
 

@@ -6,7 +6,8 @@ from engine.frozen import frozen
 from inspector.keys import TABS, go_to, with_keys
 from inspector.main.tabs import QUESTIONS
 from inspector.main.tool import Host, Tool, ToolActions
-from inspector.widgets.actions import Action, dialog_table, leaves
+from inspector.tools.tour import TOUR_KEYS
+from inspector.widgets.actions import Action
 from inspector.widgets.overlay import Overlay
 
 
@@ -54,13 +55,6 @@ STOPS = (
          "dark and light.", "6"),
     Stop("text", "{Step} takes a step, {run} runs, {prompt} gives another prompt. {tab_1} to {tab_6} open the tabs, "
          "{finder} finds anything by a word, and {help} explains what is on show.", title="Now you"),
-)  # fmt: skip
-TOUR_KEYS = dialog_table(
-    "On the tour",
-    Action("tour.next", "Next", "Go to the next stop.", lambda own: own.go(1), hint="next", worth=7, priority=True),
-    Action("tour.right", "Next", "Go to the next stop.", lambda own: own.go(1), hint="next", worth=7, priority=True),
-    Action("tour.back", "Back", "Go to the previous one.", lambda own: own.go(-1), hint="back", worth=5, priority=True),
-    leaves("End the tour; everything is as it was before."),
 )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from inspector.display import truncate, visible
 from inspector.scales import count, milliseconds
 from inspector.state.prefixes import SENTENCES, template_parting
 from inspector.state.timeline import Timeline
-from inspector.tools.turns.tool import TURN_KEYS, Typed
+from inspector.tools.turns import TURN_KEYS, Typed
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.fields import Choice, TypedTextArea

@@ -5,19 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Literal
 
-from engine.frozen import frozen
 from engine.protocol import AddTurn, PromptOpened, Record, Step, TurnDiffers
 from inspector.keys import key_for
 from inspector.main.tool import Host, Tool, ToolActions, live
-from inspector.widgets.actions import Action, Needs, applies, dialog_table, leaves, note
-
-
-@frozen
-class Typed:
-    """A typed message, and whether it is to be sent."""
-
-    text: str
-    submitted: bool
+from inspector.tools.turns import TURN_KEYS, Typed
+from inspector.widgets.actions import Action, Needs
 
 
 class TurnActions(ToolActions):
@@ -87,13 +79,6 @@ class TurnActions(ToolActions):
             self.host.answer(f"Nothing was sent. {key_for('reply')} still has your message")
 
 
-TURN_KEYS = dialog_table(
-    "While the next message is typed",
-    applies("Send it.", written="`⏎` or `{dialog.apply}`"),
-    note("enter", hint="send", worth=6),
-    note("ctrl+n", "Begin a new line.", "new line", 5),
-    leaves("Leave; your text is kept."),
-)
 TURNS = Tool(
     "turns",
     "Turns",

@@ -16,7 +16,7 @@ from inspector.session.client import Request
 from inspector.session.requests import Latest
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
-from inspector.tools.typed_text.tool import OWN_TEXT_KEYS, OwnText, label_of
+from inspector.tools.typed_text import OWN_TEXT_KEYS, OwnText, label_of
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.fields import TypedTextArea

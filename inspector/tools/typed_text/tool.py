@@ -4,27 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.frozen import frozen
 from engine.protocol import Insert, Step
 from inspector import scales
-from inspector.display import quoted, token_label, truncate
 from inspector.keys import key_for
 from inspector.main.tool import Host, Tool, ToolActions, live
 from inspector.session.client import Request
 from inspector.session.requests import Latest
-from inspector.state.session_tree import Item
-from inspector.widgets.actions import Action, Needs, applies, dialog_table, leaves, note
-
-LABEL = 20
-"""Cells of a token's text in a sentence at most."""
-
-
-@frozen
-class OwnText:
-    """A typed text, and whether it is to be inserted."""
-
-    text: str
-    submitted: bool
+from inspector.tools.typed_text import OWN_TEXT_KEYS, OwnText, label_of
+from inspector.widgets.actions import Action, Needs
 
 
 class TypedTextActions(ToolActions):
@@ -95,20 +82,8 @@ def typed_summary(steps: Sequence[Step], stopped: bool = False) -> str:
     return f"{lead}{len(steps):,} tokens typed: {bits} bits in all; the least expected was {expected}"
 
 
-def label_of(item: Item) -> str:
-    """A token, as a sentence names it."""
-    return quoted(truncate(token_label(item.text, item.raw), LABEL))
-
-
 # ---- keys -------------------------------------------------------------------------------------
 
-OWN_TEXT_KEYS = dialog_table(
-    "While a text of your own is typed",
-    applies("Insert it.", written="`⏎` or `{dialog.apply}`"),
-    note("enter", hint="insert", worth=6),
-    note("ctrl+n", "Begin a new line.", "new line", 5),
-    leaves("Leave; your text is kept."),
-)
 TYPED_TEXT = Tool(
     "typed_text",
     "Type your own",

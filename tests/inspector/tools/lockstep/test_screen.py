@@ -428,7 +428,7 @@ async def test_what_failed_is_not_asked_for_again_and_again(rig: Rig) -> None:
 
 async def test_a_second_model_asked_for_twice_is_two_commands(rig: Rig) -> None:
     """The engine refuses an id that has not ended: a model loaded again while the second one is on its way."""
-    from inspector.tools.lockstep.tool import LockstepControl
+    from inspector.tools.lockstep.control import LockstepControl
 
     await rig.ready()
     LockstepControl(rig.app.controller, OpenLockstep(rig.app.controller.setup.load, 4))

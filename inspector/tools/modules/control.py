@@ -1,0 +1,33 @@
+"""The keys of the pages on the inside of the model."""
+
+from __future__ import annotations
+
+from inspector.main.inside.keys import inside_table, walking
+from inspector.widgets.actions import Action, both
+
+_MODULE = "Go from module to module."
+MODULES_SCREEN = inside_table(
+    "Inside the model",
+    *both(("modules.up", "modules.down"), ("Up", "Down"), _MODULE, lambda own, by: own.go(by), worth=8,
+          hint=lambda own: "module" if own.line is not None else ""),
+    Action("first", "First module", _MODULE, lambda own: own.go(-own.at)),
+    Action("tip", "Last module", _MODULE, lambda own: own.go(len(own.lines))),
+    *both(("modules.page_up", "modules.page_down"), ("Page up", "Page down"), _MODULE, lambda own, by: own.go(by),
+          by=(-10, 10)),
+    Action("modules.open", "Open",
+           "Look inside it: for an attention, where it looks; for a layer, what it would predict. The view opens at "
+           "its layer, if it has one.",
+           lambda own: own.open(), hint=lambda own: own.opens_word, worth=7),
+    *both(("modules.fold", "modules.unfold"), ("Fold", "Unfold"),
+          "Unfold layers that are alike, then one of them; fold them again.", lambda own, by: own.unfold(by),
+          hint=lambda own: "fold, unfold" if own.folds else "", worth=6,
+          written="`{modules.unfold}` `{modules.fold}`"),
+    leave="Go back.",
+    text="`│` is the residual stream, `╮` a branch off it, `⊕` where its result is added. Of folded layers the numbers "
+    "are those of all of them together. In the page of experts `←` and `→` go to other tokens.",
+)  # fmt: skip
+EXPERTS_SCREEN = inside_table(
+    "In the page of experts",
+    *walking(),
+    told=False,
+)  # fmt: skip
