@@ -131,17 +131,15 @@ def nothing_before(on: Canvas) -> Notice:
     ]
 
 
-def waiting(on: Canvas, recorded: bool) -> Notice:
-    """An answer is on its way; or there is none in a recording."""
-    if recorded:
-        return [
-            ("This view of this token was not recorded.", on.rich_style),
-            (
-                f"Press esc, then {key_for('go_live')}: the session continues live, and you can look into the model.",
-                on.ink("muted"),
-            ),
-        ]
-    return [("The model computes the token again, on a copy of the KV cache.", on.rich_style)]
+def not_recorded(on: Canvas) -> Notice:
+    """There is no answer in a recording."""
+    return [
+        ("This view of this token was not recorded.", on.rich_style),
+        (
+            f"Press esc, then {key_for('go_live')}: the session continues live, and you can look into the model.",
+            on.ink("muted"),
+        ),
+    ]
 
 
 # ---- the text up to a token ---------------------------------------------------------------------
@@ -422,7 +420,9 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
         failure = self._failure
         if failure is not None:
             return [(visible(failure.message), on.ink("bad")), (visible(failure.hint), on.ink("muted"))]
-        return waiting(on, self.host.controller.transport.recorded)
+        if self.host.controller.transport.recorded:
+            return not_recorded(on)
+        return [("The model computes the token again, on a copy of the KV cache.", on.rich_style)]
 
     @property
     def _failure(self) -> Failure | None:
