@@ -214,8 +214,9 @@ class Mover:
             want: Tokens to hold: all of the path, or all but the last where its logits are wanted.
         """
         kv = self._kv
+        chunks_matter = kv.chunks_matter
         shared = min(self._tree[self._tree.common_ancestor(current, node)].depth, want, kv.offset)
-        if not self._same_chunks(node, kv.chunks, shared):
+        if chunks_matter and not self._same_chunks(node, kv.chunks, shared):
             self._clear()
             return MoveCost(0, 0, "the prompt was cut into other chunks, and they change the numbers")
         self._bytes = 0
@@ -226,7 +227,7 @@ class Mover:
             elif kv.offset == self._tree[current].depth and self._undo(current, shared):
                 why = ""
         held = self._extend(node, shared, want) if shared < want else shared
-        half = kv.chunks_matter and held < want and within_chunk(self._tree.chunks(node), held)
+        half = chunks_matter and held < want and within_chunk(self._tree.chunks(node), held)
         if half or (why and held == shared):  # or nothing was restored over tokens that can't be removed
             self._clear()
             return MoveCost(0, 0, why or HALF)
@@ -247,10 +248,8 @@ class Mover:
         return f"its KV is not kept any more: the budget is {self.store.budget / 2**20:g} MiB"
 
     def _same_chunks(self, node: int, chunks: Chunks, depth: int) -> bool:
-        """True if `depth` tokens were cut as those of the path to a node are; matters for few kinds of cache."""
-        return not self._kv.chunks_matter or cut_chunks(chunks, depth) == cut_chunks(
-            self._tree.chunks(node), depth
-        )
+        """True if `depth` tokens were cut as those of the path to a node are: matters where `KV.chunks_matter`."""
+        return cut_chunks(chunks, depth) == cut_chunks(self._tree.chunks(node), depth)
 
     # ---- back -------------------------------------------------------------------------------
 
@@ -316,7 +315,7 @@ class Mover:
         fits = (
             segment.base <= at
             and segment.quantized == kv.quantized()
-            and self._same_chunks(node, segment.chunks, reach)
+            and (not kv.chunks_matter or self._same_chunks(node, segment.chunks, reach))
         )
         if any(segment.quantized) and not kv.quantized_at(reach):
             return False  # a path that short was never quantized

@@ -165,7 +165,7 @@ class Runner:
 
     def copy(self) -> Runner:
         """A runner whose caches hold what this one's hold, and can be written independently."""
-        copied = self.fresh()
+        copied = Runner(self.model, self._settings, self.first_uses, self._make_kv)
         copied.compute = self.compute
         copied.kv.adopt_copy(self.kv)
         return copied

@@ -295,7 +295,8 @@ class EngineClient:
 
     def pause(self) -> None:
         """Stop the run and the steps that were queued, at the next step."""
-        self.cancel(*self.of(Run, TakeStep))
+        for request in self.of(Run, TakeStep):
+            request.cancel()
 
     def stop(self) -> bool:
         """Cancel whatever escape stops; returns whether there was anything."""

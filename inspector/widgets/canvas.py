@@ -349,10 +349,8 @@ class PageView(Canvas, can_focus=True):
         Binding("pagedown", "move(10)", "Page down", show=False),
     ]
 
-    def __init__(self, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self._page: Page | None = None
-        self._top = 0
+    _page: Page | None = None
+    _top = 0
 
     def put(self, title: str, page: Page) -> None:
         """Show a page, from its top where it is another one than before.

@@ -172,26 +172,22 @@ class Inked(Widget):
         """One of the named inks, on the widget's ground."""
         if self._mixed_inks is None:
             self._mixed_inks = {}
-        if name not in self._mixed_inks:
-            self._mixed_inks[name] = _mixed(self, _INKS[name])
-        return self._mixed_inks[name]
+        if (known := self._mixed_inks.get(name)) is not None:
+            return known
+        ink, ground = _INKS[name], self.background_colors[1]
+        style = self.rich_style + ink.style
+        if ink.ground:  # laid on the widget's; the colour is laid on both
+            ground += _theme_colour(self, ink.ground, ink.ground_share, ground)
+            style += Style(bgcolor=ground.rich_color)
+        if ink.colour:
+            colour = _theme_colour(self, ink.colour, ink.share, ground)
+            style += Style(color=(ground + colour).rich_color)
+        self._mixed_inks[name] = style
+        return style
 
     def notify_style_update(self) -> None:
         super().notify_style_update()
         self._mixed_inks = None
-
-
-def _mixed(widget: Widget, ink: _Ink) -> Style:
-    """An ink's style: its ground laid on the widget's, and its colour on both."""
-    ground = widget.background_colors[1]
-    style = widget.rich_style + ink.style
-    if ink.ground:
-        ground += _theme_colour(widget, ink.ground, ink.ground_share, ground)
-        style += Style(bgcolor=ground.rich_color)
-    if ink.colour:
-        colour = _theme_colour(widget, ink.colour, ink.share, ground)
-        style += Style(color=(ground + colour).rich_color)
-    return style
 
 
 def _theme_colour(widget: Widget, name: str, share: float, ground: Color) -> Color:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from operator import attrgetter
 from statistics import fmean
 from typing import Any, Literal
@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.errors import Cancelled, StepError
-from engine.frozen import frozen
+from engine.frozen import frozen, slotted
 from engine.inspection.inside.capture import Capture, capture, largest_difference, together, tolerance
 from engine.inspection.inside.taps import AttentionRun, Taps
 from engine.model.forward import ChunkSizer, Runner
@@ -80,7 +80,10 @@ def read_attention(session: Session, node: int, stopped: Stopped = never) -> Att
         if (layer := _layer(run, taken.depth, dtype)) is not None:
             layers.append(layer)
     facts = taken.facts(begun, session, *checks.made())
-    missing = _missing(own, taken, ran, list(map(attrgetter("layer"), layers)))
+    there = list(map(attrgetter("layer"), layers))
+    missing: tuple[str, ...] = ()
+    if not ran or ran != there or ran != list(range(len(own))):  # not one for each layer
+        missing = _missing(own, taken, ran, there)
     return AttentionRead(node, taken.depth, tuple(layers), len(own), missing, facts)
 
 
@@ -120,40 +123,37 @@ def attention_checks(taken: Capture, runs: list[AttentionRun]) -> tuple[Check, .
     return worst.made()
 
 
+@slotted
 class AttentionChecks:
-    """The worst errors of attentions that come one after another.
+    """The worst errors of attentions that come one after another."""
 
-    Args:
-        bound: For relative errors in the dtype that the model computes in.
-    """
-
-    def __init__(self, bound: float) -> None:
-        self._bound = bound
-        self._worst: dict[CheckName, Check | None] = {"attention": None, "rows": None}
+    bound: float
+    """For relative errors in the dtype that the model computes in."""
+    worst: dict[CheckName, Check] = field(default_factory=dict)
 
     def take(self, run: AttentionRun) -> None:
         """Check one attention."""
         found: list[tuple[CheckName, float, float]] = []
         if run.error is not None:
-            found.append(("attention", run.error, max(self._bound, run.rounding)))
+            found.append(("attention", run.error, max(self.bound, run.rounding)))
         if run.weights.ndim == 3:
             sums = run.weights.sum(axis=-1)
             if run.sinks is not None:
                 sums = sums + run.sinks
             off = float(np.array(mx.abs(sums - 1).max()))
             own = run.kind == "softmax"  # the model's own weights, rounded to its dtype
-            found.append(("rows", off, max(ROWS, self._bound) if own else ROWS))
+            found.append(("rows", off, max(ROWS, self.bound) if own else ROWS))
         for name, error, bound in found:  # the worst is that whose error is more of its bound
             check = Check(
                 name, error if np.isfinite(error) else float("inf"), bound, f"layer {run.layer + 1}"
             )
-            known = self._worst[name]
+            known = self.worst.get(name)
             if known is None or check.error / bound > known.error / known.bound:
-                self._worst[name] = check
+                self.worst[name] = check
 
     def made(self) -> tuple[Check, ...]:
         """The checks of all that were taken."""
-        return tuple(filter(None, self._worst.values()))
+        return tuple(sorted(self.worst.values(), key=attrgetter("name")))
 
 
 def _missing(own: Sequence[Any], taken: Capture, runs: list[int], there: list[int]) -> tuple[str, ...]:
@@ -169,8 +169,6 @@ def _missing(own: Sequence[Any], taken: Capture, runs: list[int], there: list[in
         return (
             "This architecture runs the parts of its layers itself, so its attentions can't be read one by one.",
         )
-    if runs == there == list(range(len(own))):  # one for each layer
-        return ()
     ran = set(runs)
     without = [index for index in range(len(own)) if index not in ran]
     states = [index for index in without if _recurs(own[index])]

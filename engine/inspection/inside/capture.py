@@ -66,10 +66,6 @@ class Capture:
     """How far the plain forward's last logits are from those that the session computed, relative; None where these are
     no more kept."""
 
-    def forward_check(self) -> Check:
-        """The check that the taps left the logits as they are."""
-        return Check("forward", largest_difference(np.array(self.logits), np.array(self.plain)), 0.0)
-
     def facts(self, begun: float, session: Session, *checks: Check) -> CaptureFacts:
         """What accompanies a view of this capture.
 
@@ -79,7 +75,8 @@ class Capture:
             checks: Those of the view, besides those of the forward.
         """
         ms = (time.perf_counter() - begun) * 1000
-        found = [self.forward_check(), *checks]
+        changed = largest_difference(np.array(self.logits), np.array(self.plain))  # by the taps
+        found = [Check("forward", changed, 0.0), *checks]
         if self.away is not None:  # from what the session computed, in chunks and steps of its own
             where = "cut into other chunks than before" if self.away > self.again else ""
             found.insert(1, Check("session", self.away, self.again, where))

@@ -187,7 +187,8 @@ def _of_node(session: Session, node: int, layer: int, stopped: Stopped) -> _Stre
     session.check_node(node)
     kept = Kept(session.runner.model, "layer")
     read = capture(session, node, edits=kept, stopped=stopped)
-    return _Stream(_state(kept, layer), read.forward_check().error, 2, read.step_ms)
+    changed = largest_difference(np.array(read.logits), np.array(read.plain))
+    return _Stream(_state(kept, layer), changed, 2, read.step_ms)
 
 
 def _state(kept: Kept, layer: int) -> Row:

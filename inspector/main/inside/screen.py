@@ -40,7 +40,7 @@ from inspector.state.timeline import Phase, Timeline
 from inspector.widgets.canvas import Canvas, PageView, Row, centred, colourful, is_dark
 from inspector.widgets.charts import bar
 from inspector.widgets.inks import panel_css
-from inspector.widgets.token_lines import TextPiece, Wrap, WrappedLine, heat_style, link_of
+from inspector.widgets.token_lines import Wrap, WrappedLine, heat_style, link_of
 
 Answer = TypeVar("Answer", bound=Record)
 Asked = LookReplies[Answer] | Replies[Answer]
@@ -131,17 +131,15 @@ def nothing_before(on: Canvas) -> Notice:
     ]
 
 
-def waiting(on: Canvas, recorded: bool) -> Notice:
-    """An answer is on its way; or there is none in a recording."""
-    if recorded:
-        return [
-            ("This view of this token was not recorded.", on.rich_style),
-            (
-                f"Press esc, then {key_for('go_live')}: the session continues live, and you can look into the model.",
-                on.ink("muted"),
-            ),
-        ]
-    return [("The model computes the token again, on a copy of the KV cache.", on.rich_style)]
+def not_recorded(on: Canvas) -> Notice:
+    """There is no answer in a recording."""
+    return [
+        ("This view of this token was not recorded.", on.rich_style),
+        (
+            f"Press esc, then {key_for('go_live')}: the session continues live, and you can look into the model.",
+            on.ink("muted"),
+        ),
+    ]
 
 
 # ---- the text up to a token ---------------------------------------------------------------------
@@ -206,14 +204,25 @@ class TokenHeat(Canvas):
         if cut:
             lines = self._wrapped(self._items, width - len(GAP), numbered).lines
         rows: list[Row] = []
-        before, muted = -1, self.ink("muted")
+        before, muted, base = -1, self.ink("muted"), self.ink("base")
+        dark, colours = is_dark(self.app), colourful(self.app)
         for place in self._places(lines, room) if cut else range(len(lines)):
             row = [Segment(GAP if place != before + 1 else " " * len(GAP), muted)] if cut else []
             under = [Segment(" " * len(GAP))] if cut else []
             for piece in lines[place].pieces:
-                row += self._piece(piece)
+                link = link_of(piece)
+                if piece.slot == len(self._items) - 1:
+                    style = self.ink("cursor")
+                else:
+                    share = self._shares[piece.slot] if self._shares else 0.0
+                    step = step_of(abs(share)) * (-1 if share < 0 else 1)
+                    style = base + heat_style(step, dark, colours, self._signed)
+                    if piece.slot in self._marked:
+                        style += Style(reverse=True)
+                blank = " " * (piece.cells - cell_len(piece.text))
+                row += [Segment(piece.text, style + link), Segment(blank, base)]
                 number = f"{piece.under:<{piece.cells}}"[: piece.cells]
-                under.append(Segment(number, muted + link_of(piece)))
+                under.append(Segment(number, muted + link))
             rows += [row, under] if numbered else [row]
             before = place
         return rows
@@ -247,17 +256,6 @@ class TokenHeat(Canvas):
             )
             wrap.append(texts, "", f"{share * 100:.0f}".replace("-", "−") if abs(share) >= TOLD else "")
         return wrap
-
-    def _piece(self, piece: TextPiece) -> list[Segment]:
-        share = self._shares[piece.slot] if self._shares else 0.0
-        step = step_of(abs(share)) * (-1 if share < 0 else 1)
-        blank, linked = " " * (piece.blank + piece.edge), link_of(piece)
-        if piece.slot == len(self._items) - 1:
-            return [Segment(piece.text, self.ink("cursor") + linked), Segment(blank, self.ink("base"))]
-        style = self.ink("base") + heat_style(step, is_dark(self.app), colourful(self.app), self._signed)
-        if piece.slot in self._marked:
-            style += Style(reverse=True)
-        return [Segment(piece.text, style + linked), Segment(blank, self.ink("base"))]
 
 
 # ---- the screen ---------------------------------------------------------------------------------
@@ -422,7 +420,9 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
         failure = self._failure
         if failure is not None:
             return [(visible(failure.message), on.ink("bad")), (visible(failure.hint), on.ink("muted"))]
-        return waiting(on, self.host.controller.transport.recorded)
+        if self.host.controller.transport.recorded:
+            return not_recorded(on)
+        return [("The model computes the token again, on a copy of the KV cache.", on.rich_style)]
 
     @property
     def _failure(self) -> Failure | None:

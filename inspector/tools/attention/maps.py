@@ -96,7 +96,8 @@ class Shades:
             width: Cells that there are for it.
         """
         plain, muted = self._on.rich_style, self._on.ink("muted")
-        row: Row = [self.whole(0.0, 2 if self.colourful else 1)]
+        calm = Segment("  ", Style(bgcolor=self._colours[0])) if self.colourful else Segment(GLYPHS[0], plain)
+        row: Row = [calm]
         for step, edge in enumerate(scales.SHARES, start=1):
             number = f"{edge * 100:g}"
             if self.colourful:

@@ -104,7 +104,11 @@ def stretches(weights: Sequence[float], count: int) -> list[float]:
 
 def entropy_bits(weights: Sequence[float], sink: float = 0.0) -> float:
     """Entropy of a row of weights, its sink's share as one more outcome."""
-    return -sum(share * math.log2(share) for share in (*weights, sink) if share > 0)
+    entropy = 0.0
+    for share in (*weights, sink):
+        if share > 0:
+            entropy -= share * math.log2(share)
+    return entropy
 
 
 def most_focused(read: AttentionRead) -> Head | None:
@@ -217,7 +221,11 @@ class AttentionControl:
     @staticmethod
     def layer(read: AttentionRead, head: Head) -> AttentionLayer:
         """The layer of a head, or the nearest that has an attention."""
-        return min(read.layers, key=lambda layer: abs(layer.layer - head.layer))
+        nearest = read.layers[0]
+        for layer in read.layers[1:]:
+            if abs(layer.layer - head.layer) < abs(nearest.layer - head.layer):
+                nearest = layer
+        return nearest
 
     @property
     def head(self) -> int:

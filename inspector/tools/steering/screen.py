@@ -35,7 +35,7 @@ from inspector.config.directions import END, name_of, read_direction, write_dire
 from inspector.display import pad, quoted, token_label, token_text, truncate, truncate_start, visible
 from inspector.keys import key_for
 from inspector.main.dialogs.destination import Destination, directory_hint
-from inspector.main.inside.screen import InsideScreen, refused, under_way, waiting
+from inspector.main.inside.screen import InsideScreen, not_recorded, refused, under_way
 from inspector.main.tool import Host
 from inspector.scales import bits, percent
 from inspector.state.inside import interventions_words, steered_words
@@ -208,7 +208,7 @@ class SteeringScreen(InsideScreen[StrengthsSwept]):
             ]  # fmt: skip
         if self._failure is None and self.path and self.direction is None:
             if self.host.controller.transport.recorded:
-                return waiting(on, True)
+                return not_recorded(on)
             if self.control.making is not None:
                 return [("The direction is being made.", on.rich_style)]
             return [
