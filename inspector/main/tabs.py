@@ -65,8 +65,9 @@ class TabLines(Widget):
             self.refresh()
 
     def render(self) -> Content:
-        """The six tabs with the way to the finder, and under them the answers of the open one."""
-        width, opened = self.content_size.width, self._shown[0]
+        """The six tabs with the way to the finder, and under them the answers of the open one: the one that is shown
+        bold, and with their keys, as far as there is room for them."""
+        width, (opened, views, view, able) = self.content_size.width, self._shown
         roomy = sum(map(cell_len, TABS.values())) + NAMED * len(TABS) <= width
         tabs = Content("")
         for digit, name in TABS.items():
@@ -77,11 +78,6 @@ class TabLines(Widget):
         room = width - tabs.cell_length - cell_len(find)
         if room >= 2:
             tabs += Content(" " * room) + Content(find).stylize(_doing("finder"))
-        return tabs + Content("\n") + self._views(width)
-
-    def _views(self, width: int) -> Content:
-        """The answers, the one that is shown bold: with their keys, as far as there is room for them."""
-        _, views, view, able = self._shown
         names = list(map(attrgetter("view"), views))
         with_keys = list(map(" ".join, map(attrgetter("shown", "view"), views)))
         for gap, texts in ((2, with_keys), (1, with_keys), (1, names)):
@@ -95,7 +91,7 @@ class TabLines(Widget):
                 at = len(pieces) - 1
         while at and sum(map(cell_len, texts)) + gap * (len(texts) - 1) + 1 > width:
             pieces, texts, at = pieces[1:], texts[1:], at - 1  # the one that is shown stays in sight
-        return Content(" ") + Content(" " * gap).join(pieces)
+        return tabs + Content("\n ") + Content(" " * gap).join(pieces)
 
     def on_mouse_move(self, event: events.MouseMove) -> None:
         """Explain what is under the mouse."""

@@ -27,6 +27,7 @@ from textual.renderables.background_screen import BackgroundScreen
 from textual.screen import Screen
 from textual.timer import Timer
 
+from inspector.keys import names_of
 from inspector.widgets.actions import Action, ActionTable, Hint, KeyedScreen, Offered, hints_of
 from inspector.widgets.painting import Below
 
@@ -232,9 +233,9 @@ class Overlay(KeyedScreen[Result]):
         """What a key does now; None where it does nothing here."""
         for table in self.tables:
             if table.when is None or table.when(self):
-                action = table.at(key)
-                if action is not None and action.run is not None:
-                    return action
+                for action in table.actions:
+                    if action.run is not None and action.id and key in names_of(action.id, action.keys):
+                        return action
         return None
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
