@@ -73,11 +73,11 @@ class TabLines(Widget):
         for digit, name in TABS.items():
             text = f" {digit} {name} " if roomy or digit == opened else f" {digit} "
             style = "bold reverse" if digit == opened else "$text"
-            tabs += Content.styled(text, style).stylize(_doing(f"tab_{digit}"))
+            tabs += Content.styled(text, style).stylize(VisualStyle.from_meta({_DOES: f"tab_{digit}"}))
         find = f"{key_for('finder')} find anything"
         room = width - tabs.cell_length - cell_len(find)
         if room >= 2:
-            tabs += Content(" " * room) + Content(find).stylize(_doing("finder"))
+            tabs += Content(" " * room) + Content(find).stylize(VisualStyle.from_meta({_DOES: "finder"}))
         names = list(map(attrgetter("view"), views))
         with_keys = list(map(" ".join, map(attrgetter("shown", "view"), views)))
         for gap, texts in ((2, with_keys), (1, with_keys), (1, names)):
@@ -86,7 +86,7 @@ class TabLines(Widget):
         pieces, at = [], 0
         for action, text in zip(views, texts, strict=True):
             ink = "bold underline $text" if action.id == view else "" if action.id in able else "$ink-faint"
-            pieces.append(Content.styled(text, ink).stylize(_doing(action.id)))
+            pieces.append(Content.styled(text, ink).stylize(VisualStyle.from_meta({_DOES: action.id})))
             if action.id == view:
                 at = len(pieces) - 1
         while at and sum(map(cell_len, texts)) + gap * (len(texts) - 1) + 1 > width:
@@ -104,10 +104,6 @@ class TabLines(Widget):
         if id := event.style.meta.get(_DOES):
             event.stop()
             self._do(str(id))
-
-
-def _doing(id: str) -> VisualStyle:
-    return VisualStyle.from_meta({_DOES: id})
 
 
 def question_rows(on: Inked, width: int) -> list[Row]:
