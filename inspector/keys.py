@@ -220,7 +220,8 @@ def use(own: Mapping[str, Sequence[str]], added: Mapping[str, str] | None = None
     """
     global _own, _added
     _own, _added = own, added or {}
-    _forget()
+    key_for.cache_clear()
+    with_keys.cache_clear()
 
 
 def go_to(tab: str) -> None:
@@ -232,13 +233,8 @@ def go_to(tab: str) -> None:
     global _tab
     if tab != _tab:
         _tab = tab
-        _forget()
-
-
-def _forget() -> None:
-    """Have keys be looked up anew: others are in use, or another tab is open."""
-    key_for.cache_clear()
-    with_keys.cache_clear()
+        key_for.cache_clear()
+        with_keys.cache_clear()
 
 
 def names_of(id: str, keys: str = "", own: Mapping[str, Sequence[str]] | None = None) -> tuple[str, ...]:
@@ -320,13 +316,10 @@ def textual_name(key: str) -> str:
     modifiers, plus, last = key.rpartition("+") if len(key) > 1 else ("", "", key)
     if not last:  # ctrl++
         modifiers, last = modifiers.removesuffix("+"), "+"
-    return f"{modifiers.lower()}{plus}{_NAMES.get(last) or _sign(last)}"
-
-
-def _sign(key: str) -> str:
-    if len(key) > 1 or key.isalnum():
-        return key
-    return _SIGNS.get(key) or unicodedata.name(key, key).lower().replace("-", "_").replace(" ", "_")
+    name = _NAMES.get(last) or _SIGNS.get(last, last)
+    if len(name) == 1 and not name.isalnum():
+        name = unicodedata.name(name, name).lower().replace("-", "_").replace(" ", "_")
+    return f"{modifiers.lower()}{plus}{name}"
 
 
 @cache
@@ -349,5 +342,7 @@ def typed(name: str) -> str | None:
     return " " if name == "space" else name if len(name) == 1 else _TYPED.get(name)
 
 
-_TYPED: Mapping[str, str] = {_sign(sign): sign for sign in map(chr, range(33, 127)) if not sign.isalnum()}
+_TYPED: Mapping[str, str] = {
+    textual_name(sign): sign for sign in map(chr, range(33, 127)) if not sign.isalnum()
+}
 """By Textual's name the sign that is typed."""

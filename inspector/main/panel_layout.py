@@ -17,7 +17,6 @@ from inspector.main.division import (
     HALF,
     LEAST_LINES,
     WHOLE,
-    Division,
     Grip,
     divided,
     divider_at,
@@ -153,7 +152,8 @@ class PanelLayout:
                 widgets[id].set_class(id in lines, "-line")
         widgets["opening"].display = waiting and arrangement.text in shown
         # the toolkit fills the grid row by row: the answer follows the text
-        first = ["opening", arrangement.text, self.answer, *self._placed(Place.STEPS, shown)]
+        steps = filter(shown.__contains__, arrangement.of[Place.STEPS])
+        first = ["opening", arrangement.text, self.answer, *steps]
         area = screen.query_one("#panels")
         order = list(map(widgets.__getitem__, dict.fromkeys((*first, *arrangement.by_id))))
         if list(area.children) != order:
@@ -161,7 +161,7 @@ class PanelLayout:
         sizes = {} if trying else self.sizes
         # lines of all panels: a narrator's card leaves less
         room = self._area.height or screen.app.size.height - FRAME
-        self._divide(widgets, self._division(shown, sizes, room) if layout is Layout.GRID else None)
+        self._divide(widgets, shown if layout is Layout.GRID else None, sizes, room)
         self._size(widgets, layout, shown, sizes, room)
         # with the next paint: what each panel asks for may come after it
         screen.refresh(layout=True, repaint=False)
@@ -175,29 +175,32 @@ class PanelLayout:
         lines = len(self.lines & self.shown) if self.now is Layout.STACK else 0
         return Region(region.x, region.y, region.width, max(0, region.height - lines))
 
-    def _division(self, shown: frozenset[str], sizes: Mapping[str, int], room: int) -> Division:
-        """The grid of the panels on screen: text and steps left, the answer and what is under it right."""
-        answer, text = self.answer, self.arrangement.text
-        left = [text, *self._placed(Place.STEPS, shown - {answer})]
-        right = [answer, *self._placed(Place.LOWER, shown - {answer})]
-        lines = sizes.get("below", BELOW if self._screen.app.size.height >= TALL else BELOW_LOW)
-        most = max(2, room - (room // 2 if self._about_text else LEAST_LINES))
-        below, share = max(2, min(lines, most)), sizes.get("left", HALF)
-        if self.lines:
-            return lined(left, answer, right[1:], below, share)
-        return divided(left, right, below, share, sizes.get("last"))
+    def _divide(
+        self,
+        widgets: Mapping[str, Widget],
+        shown: frozenset[str] | None,
+        sizes: Mapping[str, int],
+        room: int,
+    ) -> None:
+        """Divide the grid of the panels on screen: text and steps left, the answer and what is under it right.
 
-    def _placed(self, place: Place, shown: frozenset[str]) -> list[str]:
-        """Ids of the panels of a place that are on screen."""
-        return list(filter(shown.__contains__, self.arrangement.of[place]))
-
-    def _divide(self, widgets: Mapping[str, Widget], division: Division | None) -> None:
-        """Divide the grid; without one its rows and columns are nobody's."""
-        spans, own = division.spans if division else {}, self._screen.query_one("#panels").styles.inline
-        grid = Styles()
-        if division:
+        Where nothing is shown in a grid, its rows and columns are nobody's.
+        """
+        spans: Mapping[str, tuple[int, int]] = {}
+        grid, own = Styles(), self._screen.query_one("#panels").styles.inline
+        if shown is not None:
+            answer, of, others = self.answer, self.arrangement.of, shown - {self.answer}
+            left = [self.arrangement.text, *filter(others.__contains__, of[Place.STEPS])]
+            under = [*filter(others.__contains__, of[Place.LOWER])]
+            lines = sizes.get("below", BELOW if self._screen.app.size.height >= TALL else BELOW_LOW)
+            most = max(2, room - (room // 2 if self._about_text else LEAST_LINES))
+            below, share = max(2, min(lines, most)), sizes.get("left", HALF)
+            if self.lines:
+                division = lined(left, answer, under, below, share)
+            else:
+                division = divided(left, [answer, *under], below, share, sizes.get("last"))
             # the toolkit by itself counts no row that is spanned only
-            rows = len(division.rows.split())
+            spans, rows = division.spans, len(division.rows.split())
             grid.grid_columns, grid.grid_rows, grid.grid_size_rows = division.columns, division.rows, rows
         for name in ("grid_columns", "grid_rows", "grid_size_rows"):
             own.clear_rule(name)
@@ -218,9 +221,8 @@ class PanelLayout:
         """Give panels the sizes that a person gave them, where they stand side by side or on each other."""
         lines, share = {}, sizes.get("left") if layout is Layout.BESIDE and len(shown) == 2 else None
         if layout is Layout.STACK and "candidates" in sizes:
-            steps = [id for id in self._placed(Place.STEPS, shown) if id != self.answer]
             most = room - LEAST_LINES
-            for id in steps:
+            for id in filter((shown - {self.answer}).__contains__, self.arrangement.of[Place.STEPS]):
                 lines[id] = max(LEAST_LINES, min(sizes.get("lower", LEAST_LINES), most - LEAST_LINES))
             lines[self.answer] = max(2, min(sizes["candidates"], most - sum(lines.values())))
         for id, widget in widgets.items():

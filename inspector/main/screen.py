@@ -63,7 +63,7 @@ from inspector.state.timeline import TO_PREDICT, Phase
 from inspector.widgets.actions import Action, Hint, KeyedScreen, KeyLine, hints_of
 from inspector.widgets.canvas import Canvas
 from inspector.widgets.inks import Inked
-from inspector.widgets.overlay import Overlay, shown
+from inspector.widgets.overlay import Overlay
 
 Result = TypeVar("Result")
 Panel = TypeVar("Panel", bound=Widget)
@@ -810,12 +810,22 @@ class ScreenHost:
             self._looked[screen.TOOL] = None
         if type(app.screen) is type(screen):  # a key that was pressed twice opens one
             return app.screen
-        kept = shown(app, screen)
-        app.push_screen(kept, then)
-        self._screen._repaint_required = (
-            False  # the toolkit asks for it, and what lies over that paints it, too
-        )
-        return kept
+        # where they are kept, the first of its class is shown in the place of a later one
+        if isinstance(screen, Overlay) and screen.KEPT:
+            name = type(screen).__name__
+            kept = app.get_screen(name) if app.is_screen_installed(name) else None
+            if isinstance(kept, Overlay) and kept not in app.screen_stack and kept.serves(screen):
+                kept.again(screen)
+                screen = kept
+            elif kept not in app.screen_stack:
+                if kept is not None:
+                    app.uninstall_screen(name)
+                    kept.remove()
+                app.install_screen(screen, name)
+        app.push_screen(screen, then)
+        # the toolkit asks for it, and what lies over that paints it, too
+        self._screen._repaint_required = False
+        return screen
 
     @property
     def over(self) -> str:

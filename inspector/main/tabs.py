@@ -65,23 +65,19 @@ class TabLines(Widget):
             self.refresh()
 
     def render(self) -> Content:
-        """The six tabs with the way to the finder, and under them the answers of the open one."""
-        width, opened = self.content_size.width, self._shown[0]
+        """The six tabs with the way to the finder, and under them the answers of the open one: the one that is shown
+        bold, and with their keys, as far as there is room for them."""
+        width, (opened, views, view, able) = self.content_size.width, self._shown
         roomy = sum(map(cell_len, TABS.values())) + NAMED * len(TABS) <= width
         tabs = Content("")
         for digit, name in TABS.items():
             text = f" {digit} {name} " if roomy or digit == opened else f" {digit} "
             style = "bold reverse" if digit == opened else "$text"
-            tabs += Content.styled(text, style).stylize(_doing(f"tab_{digit}"))
+            tabs += Content.styled(text, style).stylize(VisualStyle.from_meta({_DOES: f"tab_{digit}"}))
         find = f"{key_for('finder')} find anything"
         room = width - tabs.cell_length - cell_len(find)
         if room >= 2:
-            tabs += Content(" " * room) + Content(find).stylize(_doing("finder"))
-        return tabs + Content("\n") + self._views(width)
-
-    def _views(self, width: int) -> Content:
-        """The answers, the one that is shown bold: with their keys, as far as there is room for them."""
-        _, views, view, able = self._shown
+            tabs += Content(" " * room) + Content(find).stylize(VisualStyle.from_meta({_DOES: "finder"}))
         names = list(map(attrgetter("view"), views))
         with_keys = list(map(" ".join, map(attrgetter("shown", "view"), views)))
         for gap, texts in ((2, with_keys), (1, with_keys), (1, names)):
@@ -90,12 +86,12 @@ class TabLines(Widget):
         pieces, at = [], 0
         for action, text in zip(views, texts, strict=True):
             ink = "bold underline $text" if action.id == view else "" if action.id in able else "$ink-faint"
-            pieces.append(Content.styled(text, ink).stylize(_doing(action.id)))
+            pieces.append(Content.styled(text, ink).stylize(VisualStyle.from_meta({_DOES: action.id})))
             if action.id == view:
                 at = len(pieces) - 1
         while at and sum(map(cell_len, texts)) + gap * (len(texts) - 1) + 1 > width:
             pieces, texts, at = pieces[1:], texts[1:], at - 1  # the one that is shown stays in sight
-        return Content(" ") + Content(" " * gap).join(pieces)
+        return tabs + Content("\n ") + Content(" " * gap).join(pieces)
 
     def on_mouse_move(self, event: events.MouseMove) -> None:
         """Explain what is under the mouse."""
@@ -108,10 +104,6 @@ class TabLines(Widget):
         if id := event.style.meta.get(_DOES):
             event.stop()
             self._do(str(id))
-
-
-def _doing(id: str) -> VisualStyle:
-    return VisualStyle.from_meta({_DOES: id})
 
 
 def question_rows(on: Inked, width: int) -> list[Row]:

@@ -208,17 +208,6 @@ class ActionTable:
     def __post_init__(self) -> None:
         refuse_doubles(f"in “{self.title}”", ((action.id, action) for action in self.actions))
 
-    def at(self, key: str) -> Action | None:
-        """The action that a key has here.
-
-        Args:
-            key: As Textual names it.
-        """
-        for action in self.actions:
-            if action.id and key in names_of(action.id, action.keys):
-                return action
-        return None
-
 
 def refuse_doubles(where: str, actions: Iterable[tuple[str, Action]]) -> None:
     """Refuse a key that two actions of one place would have, or an id: the second would displace the first.
@@ -400,25 +389,6 @@ class Hint:
         """Its keys as they are written."""
         return "".join(map(itemgetter(0), self.pieces))
 
-    @property
-    def width(self) -> int:
-        """Cells."""
-        return sum(map(cell_len, map(itemgetter(0), self.pieces))) + 1 + cell_len(self.word)
-
-    @property
-    def content(self) -> Content:
-        """Keys that a click presses, and with a single one its word, too."""
-        style = "bold $footer-key-foreground" if self.enabled else "$ink-faint"
-        parts, names = [], []
-        for text, name in self.pieces:
-            part = Content.styled(text, style)
-            if name:
-                part = part.stylize(pressing(name))
-                names.append(name)
-            parts.append(part)
-        word = Content.styled(f" {self.word}", "" if self.enabled else "$ink-faint")
-        return Content("").join((*parts, word.stylize(pressing(names[0])) if len(names) == 1 else word))
-
 
 def _firsts(actions: Iterable[Action]) -> list[str]:
     """The key of each action that is named, and all keys of notes."""
@@ -467,15 +437,33 @@ def hints_of(
 
 def fitting(hints: Iterable[Hint], width: int) -> list[Hint]:
     """Those that fit in so many cells, in their order."""
-    kept = list(hints)
-    while kept and sum(map(attrgetter("width"), kept)) + len(GAP) * (len(kept) - 1) > width:
-        kept.remove(min(kept, key=attrgetter("worth")))
+    kept, cells = list(hints), -len(GAP)
+    for hint in kept:
+        cells += cell_len(f"{GAP}{hint.keys} {hint.word}")
+    while kept and cells > width:
+        least = min(kept, key=attrgetter("worth"))
+        kept.remove(least)
+        cells -= cell_len(f"{GAP}{least.keys} {least.word}")
     return kept
 
 
 def line(hints: Iterable[Hint], width: int) -> Content:
-    """As many of them as fit in so many cells."""
-    return Content(GAP).join(map(attrgetter("content"), fitting(hints, width)))
+    """As many of them as fit in so many cells: keys that a click presses, and with a single one its word, too."""
+    shown = []
+    for hint in fitting(hints, width):
+        style, plain = ("bold $footer-key-foreground", "") if hint.enabled else ("$ink-faint", "$ink-faint")
+        parts, names = [], []
+        for text, name in hint.pieces:
+            part = Content.styled(text, style)
+            if name:
+                part = part.stylize(pressing(name))
+                names.append(name)
+            parts.append(part)
+        word = Content.styled(f" {hint.word}", plain)
+        shown.append(
+            Content("").join((*parts, word.stylize(pressing(names[0])) if len(names) == 1 else word))
+        )
+    return Content(GAP).join(shown)
 
 
 def pressing(key: str) -> Style:

@@ -312,27 +312,24 @@ def ruler(distribution: Distribution, width: int, inks: Mapping[str, Style]) -> 
         before, pointer = at - len(words), f"{words} {_POINTER}"
     else:
         before, pointer = at + 1, f"{_POINTER} {words}"[: cells - at]
-    parts = _shares(distribution)
-    return [
-        [Segment(" " * before), Segment(pointer, inks["accent"])],
-        _bar(parts, at, cells, inks),
-        _names(parts, cells, inks),
-    ]
-
-
-def _shares(distribution: Distribution) -> list[Share]:
-    """Those of the candidates that can be drawn, the largest first; the picked one as the engine reports it."""
-    found, start = [], 0.0
+    parts, start = (
+        [],
+        0.0,
+    )  # those that can be drawn, the largest first; the picked one as the engine reports it
     for each in sorted(distribution.candidates, key=attrgetter("sampler_prob"), reverse=True):
         if each.sampler_prob <= 0:
             break
         label, end = token_label(each.text, each.raw), start + each.sampler_prob
         if each.id == distribution.picked:
-            found.append(Share(label, distribution.draw_from or 0.0, distribution.draw_to or 0.0, True))
+            parts.append(Share(label, distribution.draw_from or 0.0, distribution.draw_to or 0.0, True))
         else:
-            found.append(Share(label, start, end, False))
+            parts.append(Share(label, start, end, False))
         start = end
-    return found
+    return [
+        [Segment(" " * before), Segment(pointer, inks["accent"])],
+        _bar(parts, at, cells, inks),
+        _names(parts, cells, inks),
+    ]
 
 
 def _bar(parts: Sequence[Share], at: int, cells: int, inks: Mapping[str, Style]) -> list[Segment]:

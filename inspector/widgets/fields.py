@@ -188,21 +188,21 @@ class Choice(Widget, can_focus=True):
         return len(self._lines(width))
 
     def render(self) -> Content:
-        lines = self._lines(self.content_size.width)
-        return Content("\n").join(Content(GAP).join(map(self._label, line)) for line in lines)
+        return Content("\n").join(self._lines(self.content_size.width))
 
-    def _lines(self, width: int) -> list[list[int]]:
-        """The places of the labels on each line: none parts from its mark."""
-        lines: list[list[int]] = []
+    def _lines(self, width: int) -> list[Content]:
+        """The labels on each line: none parts from its mark."""
+        lines: list[Content] = []
         room = -1
         for place, label in enumerate(self.labels):
             cells = 2 + cell_len(label)
             if room < len(GAP) + cells:
-                lines.append([])
-                room = width + len(GAP)
-            lines[-1].append(place)
-            room -= len(GAP) + cells
-        return lines or [[]]
+                lines.append(self._label(place))
+                room = width - cells
+            else:
+                lines[-1] += Content(GAP) + self._label(place)
+                room -= len(GAP) + cells
+        return lines or [Content("")]
 
     def _label(self, place: int) -> Content:
         chosen = place == self.chosen

@@ -17,45 +17,19 @@ from typing import Any, ClassVar, TypeVar, cast
 from rich.console import RenderableType
 from textual import events
 from textual._types import CallbackType as Callback
-from textual.app import App
 from textual.await_complete import AwaitComplete
 from textual.css.query import NoMatches
 from textual.geometry import Size
 from textual.message import Message
 from textual.messages import Prune
 from textual.renderables.background_screen import BackgroundScreen
-from textual.screen import Screen
 from textual.timer import Timer
 
+from inspector.keys import names_of
 from inspector.widgets.actions import Action, ActionTable, Hint, KeyedScreen, Offered, hints_of
 from inspector.widgets.painting import Below
 
 Result = TypeVar("Result")
-
-
-def shown(app: App[Any], screen: Screen[Result]) -> Screen[Result]:
-    """The screen to show in the place of one that was made: the first of its class, where those are kept.
-
-    Args:
-        app: Keeps them, and removes them when it ends.
-        screen: What was made to be shown.
-    """
-    name = type(screen).__name__
-    if not isinstance(screen, Overlay) or not screen.KEPT:
-        return screen
-    if not app.is_screen_installed(name):
-        app.install_screen(screen, name)
-        return screen
-    kept = app.get_screen(name)
-    if kept in app.screen_stack or not isinstance(kept, Overlay):
-        return screen
-    if not kept.serves(screen):
-        app.uninstall_screen(name)
-        kept.remove()
-        app.install_screen(screen, name)
-        return screen
-    kept.again(screen)
-    return kept
 
 
 class Overlay(KeyedScreen[Result]):
@@ -232,9 +206,9 @@ class Overlay(KeyedScreen[Result]):
         """What a key does now; None where it does nothing here."""
         for table in self.tables:
             if table.when is None or table.when(self):
-                action = table.at(key)
-                if action is not None and action.run is not None:
-                    return action
+                for action in table.actions:
+                    if action.run is not None and action.id and key in names_of(action.id, action.keys):
+                        return action
         return None
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:

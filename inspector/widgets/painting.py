@@ -110,7 +110,14 @@ class LaidOutOnce(Screen[Result]):
                 ancestor._layout_updates += 1
                 if not ancestor.styles.auto_dimensions:
                     break
-        self._paint_over_what_went()
+        # a layout paints what differs from the toolkit's map of the screen. Whoever asks for a place, as the mouse
+        # does, may have that map made anew before: what went since the last layout, as a notice that has expired,
+        # stands in neither of the two then, and would stay on the terminal
+        now = self._compositor._full_map
+        if self._placed is not None and now is not self._placed:
+            for _, place in self._placed.items() ^ now.items():
+                if went := place.clip.intersection(place.region):
+                    self._compositor._dirty_regions.add(went)
         super()._refresh_layout(size, scroll)
         self._placed = self._compositor._full_map
         if scrolled or not (self.outer_size if size is None else size):
@@ -145,19 +152,6 @@ class LaidOutOnce(Screen[Result]):
                     for each in screen.walk_children(Widget):
                         each._repaint_required = False
         super()._compositor_refresh()
-
-    def _paint_over_what_went(self) -> None:
-        """Have the places painted of what went since the last layout: a notice that has expired, for one.
-
-        A layout paints what differs from Textual's map of the screen. Whoever asks for a place, as the mouse does, may
-        have that map made anew before, and then what went stands in neither of the two and stays on the terminal.
-        """
-        now = self._compositor._full_map
-        if self._placed is not None and now is not self._placed:
-            places = (
-                place.clip.intersection(place.region) for _, place in self._placed.items() ^ now.items()
-            )
-            self._compositor._dirty_regions.update(place for place in places if place)
 
     def _bars(self) -> tuple[list[Widget], list[Widget]]:
         """The widgets that show a vertical scroll bar, and those that show a horizontal one."""

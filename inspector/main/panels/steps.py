@@ -224,11 +224,11 @@ _MEASURED = ("entropy", "ms", "KV")
 def fitting(width: int, metric: str, least: int = _LEAST_TOKEN) -> tuple[StepColumn, ...]:
     """The columns that leave at least `least` cells for the token; that of the metric goes last."""
     kept, free = list(COLUMNS), width - 1 - _MARK - 6 - sum(map(_CELLS, COLUMNS))
-    for column in sorted(_DROPPED, key=lambda each: each.metric == metric):
-        if free >= least:
-            break
-        kept.remove(column)
-        free += column.cells
+    for last in (False, True):
+        for column in _DROPPED:
+            if free < least and (column.metric == metric) is last:
+                kept.remove(column)
+                free += column.cells
     return tuple(kept)
 
 

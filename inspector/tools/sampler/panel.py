@@ -400,37 +400,38 @@ class SamplerPanel(Canvas, can_focus=True):
         if self._strip is not None and (height >= _STRIP_FROM or self._strip.turned is not None):
             strip = [strip_row(self._strip.parts(self._used), width, self.ink)]
         left = height - len(strip)
-        above = self._reasons(timeline, view, width, left - table - 3, left - _LEAST_ROWS)
-        above += self._ruler(view.distribution, width, left - table - len(above))
+        above = self._above(timeline, view, width, left - table, left - _LEAST_ROWS)
         below = [*strip, *(self._notes(timeline, view, width) if height > 20 else [])]
         room = max(_LEAST_ROWS, height - len(above) - len(below))
         table_rows = self._table(view, table_columns, width, room, len(above))
         self._entitle(timeline, view)
         return [*above, *table_rows, *below]
 
-    def _reasons(self, timeline: Timeline, view: SamplerView, width: int, room: int, most: int) -> list[Row]:
-        """Sentences, as many as there is room for; the first one whole, before all but the least of the table."""
+    def _above(self, timeline: Timeline, view: SamplerView, width: int, height: int, most: int) -> list[Row]:
+        """Sentences, as many as there is room for, and the ruler in what they leave of `height`; the first one whole,
+        before all but the least of the table."""
         reason = Reason(view.distribution, view.settings, view.explained)
         if self._second is not None:
             texts = [_beside(timeline.distribution, view.distribution), *reason.sentences()]
         else:
             texts = reason.sentences(timeline.selected) if view.now is None else reason.tried(view.now)
-        room = max(1, room, min(len(wrapped(texts[0], width)), most))
+        room = max(1, height - 3, min(len(wrapped(texts[0], width)), most))
         lines = wrapped(" ".join(texts), width)
         while len(lines) > room and len(texts) > 1:
             texts = texts[:-1]
             lines = wrapped(" ".join(texts), width)
         if len(lines) > room:
             lines[room - 1 :] = [truncate_words(f"{lines[room - 1]} …", width)]
-        gap: list[Row] = [[]] if room > len(lines) + 2 else []
-        return [*([Segment(line)] for line in lines), *gap]
-
-    def _ruler(self, distribution: Distribution, width: int, room: int) -> list[Row]:
+        above: list[Row] = [[Segment(line)] for line in lines]
+        above += [[]] if room > len(lines) + 2 else []
+        left = height - len(above)
         inks = {"muted": self.ink("muted"), "accent": self.ink("accent"), "faint": self.ink("faint")}
         inks |= {"data": self.data(0.4), "other": self.data(0.1)}
-        rows: list[Row] = ruler(distribution, width, inks)
-        gap: list[Row] = [[]] if room > len(rows) + 3 and rows else []
-        return [*rows, *gap] if room >= len(rows) else rows[1:2] if room >= 1 and rows else []
+        drawn: list[Row] = ruler(view.distribution, width, inks)
+        if left < len(drawn):  # the bar alone
+            return [*above, *drawn[1:2]] if left >= 1 else above
+        gap: list[Row] = [[]] if left > len(drawn) + 3 and drawn else []
+        return [*above, *drawn, *gap]
 
     # ---- the table --------------------------------------------------------------------------
 
@@ -442,10 +443,23 @@ class SamplerPanel(Canvas, can_focus=True):
         head = self._head(kept, token, missing)[
             : 1 if height <= _LEAST_ROWS else 2 if height < 9 else 3 if height < 13 else 4
         ]
-        candidates = view.distribution.candidates
+        distribution, muted = view.distribution, self.ink("muted")
         self._first = first + len(head)
-        self._places = self._in_sight(view, min(len(candidates), height - len(head) - 1))
-        return [*head, *self._rows(view, kept, token, width), self._others(view, kept, token)]
+        self._places = self._in_sight(view, min(len(distribution.candidates), height - len(head) - 1))
+        # the rest of the vocabulary in one row
+        others = scales.count(distribution.others)
+        label = f"{others} others"
+        if len(label) > token:
+            label = f"{others} more" if len(others) + len(" more") <= token else others
+        rest = [Segment(" " * _MARK + pad(label, token), muted)]
+        shares = {MODEL: distribution.others_prob, FINAL: distribution.others_sampler_prob}
+        if view.now is not None:
+            shares[NOW] = view.now.others_sampler_prob
+        for column in kept:
+            share = shares.get(column.name)
+            text = "" if share is None else _number(share) if share else "0"
+            rest.append(Segment(pad(text, CELLS, right=True), muted))
+        return [*head, *self._rows(view, kept, token, width), rest]
 
     def _in_sight(self, view: SamplerView, rows: int) -> list[int]:
         """Places of the candidates that get a row: some around the highlighted one, always those picked or taken."""
@@ -455,7 +469,8 @@ class SamplerPanel(Canvas, can_focus=True):
         at = ids.index(self._highlighted) if self._highlighted in ids else 0
         self._top = max(min(self._top, at, len(ids) - rows), at - rows + 1, 0)
         shown = list(range(self._top, self._top + rows))
-        wanted = [at, *(ids.index(id) for id in (view.distribution.picked, view.taken) if id in ids)]
+        always = filter(ids.__contains__, (view.distribution.picked, view.taken))
+        wanted = [at, *map(ids.index, always)]
         for place in wanted[:rows]:
             if place not in shown:
                 spare = [row for row in shown if row not in wanted[:rows]]
@@ -521,23 +536,6 @@ class SamplerPanel(Canvas, can_focus=True):
             muted = column.name not in (FINAL, MODEL) and candidate.cut_by is None
             own = ink + self.ink("strong") if strong else self.ink("muted") if muted else ink
             row.append(Segment(pad(column.cells[place], CELLS, right=True), own))
-        return row
-
-    def _others(self, view: SamplerView, kept: Sequence[TableColumn], token: int) -> Row:
-        """The rest of the vocabulary in one row."""
-        distribution, muted = view.distribution, self.ink("muted")
-        others = scales.count(distribution.others)
-        label = f"{others} others"
-        if len(label) > token:
-            label = f"{others} more" if len(others) + len(" more") <= token else others
-        row = [Segment(" " * _MARK + pad(label, token), muted)]
-        shares = {MODEL: distribution.others_prob, FINAL: distribution.others_sampler_prob}
-        if view.now is not None:
-            shares[NOW] = view.now.others_sampler_prob
-        for column in kept:
-            share = shares.get(column.name)
-            text = "" if share is None else _number(share) if share else "0"
-            row.append(Segment(pad(text, CELLS, right=True), muted))
         return row
 
     # ---- below and around -------------------------------------------------------------------

@@ -121,10 +121,7 @@ def test_a_key_or_an_id_that_is_taken_is_refused_when_the_table_is_built(
 
 
 def test_notes_claim_nothing() -> None:
-    assert (
-        ActionTable("Here", (action("a", "up"), note("up", "Scroll."), note("up", "Again."))).at("up")
-        is not None
-    )
+    ActionTable("Here", (action("a", "up"), note("up", "Scroll."), note("up", "Again.")))
 
 
 # ---- the line of keys -------------------------------------------------------------------------
@@ -141,7 +138,7 @@ def test_neighbours_with_one_word_share_it(names: str, expected: str) -> None:
     actions = [action(f"a{place}", name, hint="word") for place, name in enumerate(names.split())]
     [hint] = hints_of([[([], each) for each in actions]])
     assert hint.keys == expected
-    clicked = [name for _, name in pressed_in(hint.content)]
+    clicked = [name for _, name in pressed_in(line([hint], 40))]
     assert set(clicked) <= {name for each in actions for name in each.names}
     assert len(clicked) >= min(2, len(actions))
 
@@ -149,9 +146,9 @@ def test_neighbours_with_one_word_share_it(names: str, expected: str) -> None:
 def test_the_word_of_a_single_key_is_pressed_too_and_of_several_none() -> None:
     one, two = action("a", "n", hint="next"), action("b", "m", hint="more")
     [first] = hints_of([[([], one)]])
-    assert pressed_in(first.content) == [("n", "n"), (" next", "n")]
+    assert pressed_in(line([first], 40)) == [("n", "n"), (" next", "n")]
     [both_of] = hints_of([[([], one), ([], Action("b", keys="m", hint="next"))]])
-    assert pressed_in(both_of.content) == [("n", "n"), ("m", "m")]
+    assert pressed_in(line([both_of], 40)) == [("n", "n"), ("m", "m")]
     assert [hint.keys for hint in hints_of([[([], one), ([], two)]])] == ["n", "m"]
 
 
