@@ -16,7 +16,16 @@ from inspector.main.inside.screen import part_shown
 from inspector.scales import bits, percent, step_of
 from inspector.state.heads import ROLES, found_words, measured_on
 from inspector.state.session_tree import Item
-from inspector.tools.attention.tool import NAMES, ORDERS, Head, columns, ranked, score, stretches, weights_of
+from inspector.tools.attention.control import (
+    NAMES,
+    ORDERS,
+    Head,
+    columns,
+    ranked,
+    score,
+    stretches,
+    weights_of,
+)
 from inspector.widgets.canvas import Canvas, Row, colourful, is_dark, rgb_style, wrapped
 from inspector.widgets.charts import bar
 from inspector.widgets.token_lines import heat_style

@@ -32,8 +32,7 @@ from inspector.scales import bits, percent, size
 from inspector.session.requests import LookReplies
 from inspector.state.heads import measured_on, names_of
 from inspector.state.session_tree import Item
-from inspector.tools.attention.maps import Triangle, head_maps, ranking, said
-from inspector.tools.attention.tool import (
+from inspector.tools.attention.control import (
     ATTENTION_SCREEN,
     ORDERS,
     RESTS,
@@ -43,6 +42,7 @@ from inspector.tools.attention.tool import (
     sink_of,
     weights_of,
 )
+from inspector.tools.attention.maps import Triangle, head_maps, ranking, said
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, Row, centred, strip_of
 from inspector.widgets.charts import bar

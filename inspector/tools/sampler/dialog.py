@@ -19,7 +19,7 @@ from engine.setting_field import Field, grouped
 from engine.settings import BY_NAME, FIELDS, GROUPS, Settings, check
 from inspector.config.presets import Presets
 from inspector.display import visible
-from inspector.tools.sampler.tool import SAMPLING_KEYS
+from inspector.tools.sampler import SAMPLING_KEYS
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.dialog import ActionButton, Dialog, Remark
 from inspector.widgets.fields import Choice, SafeInput, escaped, unescaped

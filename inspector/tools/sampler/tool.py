@@ -16,17 +16,13 @@ from inspector.main.tool import Host, PanelSpec, Tool, ToolActions, live
 from inspector.session.requests import Replies
 from inspector.state.lockstep import LockstepSoFar
 from inspector.state.timeline import Phase, Timeline
+from inspector.tools.sampler import SAMPLING_KEYS
 from inspector.tools.sampler.panel import OfSecond, SamplerPanel, SettingsStrip
 from inspector.widgets.actions import (
     Action,
     ActionTable,
     Needs,
-    applies,
     both,
-    dialog_table,
-    fields,
-    leaves,
-    note,
 )
 
 SYNONYMS = {
@@ -268,24 +264,6 @@ class SamplerActions(ToolActions):
         self.host.answer("" if settings is None else with_keys(TRIED))
 
 
-SAMPLING_KEYS = dialog_table(
-    "While sampling settings are tried",
-    *fields("Go from field to field."),
-    note("left right", "On the presets: go through them; the fields take their values."),
-    Action("sampling.delete_preset", "Delete preset", "Delete a preset of your own: press twice.",
-           lambda own: own.delete_preset()),
-    *both(("sampling.token_before", "sampling.next_token"), ("Earlier token", "Later token"),
-          "Look at the previous or the next token.", lambda own, by: own.look("walk", by), hint="token", worth=3,
-          priority=True),
-    *both(("sampling.difference_before", "sampling.next_difference"), ("Earlier difference", "Next difference"),
-          "Go to the previous or next step that would differ.", lambda own, by: own.look("differing", by),
-          hint="difference", worth=2, priority=True),
-    Action("sampling.recall", "Recompute", "Compute dropped logits again.",
-           lambda own: own.look("recall", 0), hint="recompute", worth=1, priority=True),
-    applies("Continue with the settings from the selected token; not in a replay.",
-            written="`{dialog.apply}` or `⏎`"),
-    leaves("Discard them; nothing has changed."),
-)  # fmt: skip
 TURNING = ActionTable(
     "While the sampler's stages are shown",
     (

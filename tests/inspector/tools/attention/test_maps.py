@@ -6,8 +6,7 @@ import pytest
 
 from engine.protocol import AttentionLayer, Floats
 from inspector.scales import step_of
-from inspector.tools.attention.maps import GLYPHS, Shades, Triangle
-from inspector.tools.attention.tool import (
+from inspector.tools.attention.control import (
     MAX,
     MEAN,
     Head,
@@ -20,6 +19,7 @@ from inspector.tools.attention.tool import (
     stretches,
     weights_of,
 )
+from inspector.tools.attention.maps import GLYPHS, Shades, Triangle
 from inspector.widgets.canvas import PageView
 from tests.inspector.fakes import session
 from tests.inspector.panels_app import on_screen, shown

@@ -23,8 +23,8 @@ from engine.protocol import (
 from engine.settings import LoadSettings, Settings
 from engine.trace import Entry, save_as
 from inspector.app import InspectorApp
+from inspector.tools.attention.control import MAX, MEAN, Head
 from inspector.tools.attention.screen import AttentionScreen
-from inspector.tools.attention.tool import MAX, MEAN, Head
 from tests.inspector.fakes import Session
 from tests.inspector.rig import Rig
 from tests.inspector.tools.attention.heads import FAILED, on, read, scores, triangle
