@@ -1,4 +1,4 @@
-"""What the screen of attention shares with its tool: its keys, the chosen head, and the weights of heads over a path."""
+"""What attention's screen shares with its tool: its keys, the chosen head, and the weights of heads over a path."""
 
 from __future__ import annotations
 
