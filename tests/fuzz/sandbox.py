@@ -81,7 +81,9 @@ def environment(folder: Path) -> Mapping[str, str]:
         **{
             name: value
             for name, value in os.environ.items()
-            if not name.startswith(("XDG_", "TEXTUAL", "HF_", "COLUMNS", "LINES"))  # those two fix the screen's size
+            if not name.startswith(
+                ("XDG_", "TEXTUAL", "HF_", "COLUMNS", "LINES")
+            )  # those two fix the screen's size
         },
         **places,
         "HOME": str(home),

@@ -168,9 +168,6 @@ class TerminalHost:
 
     def probe(self) -> Fault | None:
         for size in ((100, 35), (120, 40)):
-            self.do(
-                Action("settle")
-            )  # what is painted late isn't taken for the new size, and the next one for no change
             painted = self._painted
             self._size(*size)
             self._signal_size()
