@@ -244,7 +244,7 @@ LIES: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda path: edit_header(path, lambda header: header["0.0"]["shape"].reverse()),
         "an array of shape",
     ),
-    "missing": (lambda path: path.unlink(), "There is not a prompt cache file"),
+    "missing": (lambda path: path.unlink(), "There is no prompt cache file"),
     "directory": (lambda path: (path.unlink(), path.mkdir()), "can't be read: Is a directory"),
     "pipe": (lambda path: (path.unlink(), os.mkfifo(path)), "can't be read: it is a named pipe"),
 }
