@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import field as dataclass_field
 from dataclasses import fields, replace
-from itertools import starmap
 from typing import Any, Literal, TypeVar
 
 from engine.errors import SettingsError
@@ -131,7 +130,7 @@ class Field:
             case "texts":
                 return value[0] if value else ""
             case "biases":
-                return ", ".join(starmap("{}={:.12g}".format, value))
+                return ", ".join([f"{token}={bias:.12g}" for token, bias in value])
             case "order":
                 for name, order in self.choices.items():
                     if order == value:

@@ -24,7 +24,7 @@ _INVISIBLE_MARKS = {0x034F, 0x17B4, 0x17B5, *range(0x180B, 0x1810)}
 _HIDDEN = {"Cc", "Cf", "Cs", "Cn", "Co", "Zl", "Zp", "Zs"}
 """Categories that print nothing, or nothing a person could tell from a space."""
 _PRESENTATION = {*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)}
-"""Those that only ask for a text or picture form of the character before it."""
+"""Characters that only ask for a text or picture form of the character before it."""
 
 
 class _Table(dict[int, str]):

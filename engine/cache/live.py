@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache as cached
 from itertools import count
-from operator import attrgetter
 from typing import Any
 
 import mlx.core as mx
@@ -375,7 +374,7 @@ class KV:
 
     def quantized(self) -> tuple[bool, ...]:
         """Which caches hold packed numbers now."""
-        return tuple(map(attrgetter("quantized"), map(kind_of, self.caches)))
+        return tuple([kind_of(cache).quantized for cache in self.caches])
 
     def quantized_at(self, offset: int) -> bool:
         """True if mlx_lm would have quantized the plain caches by the time they hold `offset` tokens."""

@@ -232,7 +232,7 @@ class RowReader:
 
 
 def _others_mass(probs: Wide, ids: npt.NDArray[np.intp]) -> float:
-    """What the tokens but some have together: summed, since 1 less the sum of these is mostly rounding."""
+    """The probability of all tokens but some: summed, since 1 less the sum of these is mostly rounding."""
     own = probs[ids]
     probs[ids] = 0.0
     mass = float(probs.sum())

@@ -156,13 +156,6 @@ def kept(array: mx.array) -> mx.array:
     return array.astype(array.dtype)
 
 
-def own_stream(result: Any) -> Any:
-    """What a layer returned, with its residual stream `kept`."""
-    if isinstance(result, tuple | list):
-        return type(result)([kept(result[0]), *result[1:]])
-    return kept(result)
-
-
 def after_layers(model: Any, streams: mx.array, returned: Mapping[int, Any]) -> mx.array:
     """The logits that the model's own code computes after its last layer.
 

@@ -123,5 +123,5 @@ class BeamEnded(Record):
     steps: int
     """Of the search; greedy decoding may have continued longer."""
     reason: Literal["finished", "length"]
-    """True if enough hypotheses finished, or max tokens were reached."""
+    """`finished` where enough hypotheses did, `length` where max tokens were reached."""
     ms: float

@@ -54,7 +54,7 @@ class HeldSets:
         self._tree = tree
         self._sets: list[tuple[Intervention, ...]] = [()]
         self.computes: list[Compute] = [model]
-        """What computes the nodes of each set, by its number."""
+        """The forward that computes the nodes of each set, by the set's number."""
 
     def add(self, interventions: tuple[Intervention, ...], compute: Compute) -> int:
         """The number of a set; a set that is there keeps its number.

@@ -71,7 +71,7 @@ class Unread:
         self._most = max(1, PIECE_BYTES // (4 * vocabulary))
         self._size = min(8, self._most)
         self.rows: deque[UnreadRows] = deque()
-        """Those that aren't read."""
+        """The rows that aren't read yet."""
         self._ms = 0.0
         """Milliseconds that were spent, and are not in a record yet."""
 

@@ -32,7 +32,7 @@ _DEFAULTS = Settings()
 _UNNAMED: Mapping[str, Any] = {
     field.name: getattr(_DEFAULTS, field.name) for field in FIELDS if field.name not in OUTSIDE
 }
-"""What a preset sets without naming it."""
+"""The defaults, which a preset sets without naming them."""
 _NUMBERS = {"float": (int, float), "int": (int,)}
 
 

@@ -152,10 +152,10 @@ class PanelLayout:
                 widgets[id].set_class(id in lines, "-line")
         widgets["opening"].display = waiting and arrangement.text in shown
         # the toolkit fills the grid row by row: the answer follows the text
-        steps = filter(shown.__contains__, arrangement.of[Place.STEPS])
+        steps = [id for id in arrangement.of[Place.STEPS] if id in shown]
         first = ["opening", arrangement.text, self.answer, *steps]
         area = screen.query_one("#panels")
-        order = list(map(widgets.__getitem__, dict.fromkeys((*first, *arrangement.by_id))))
+        order = [widgets[id] for id in dict.fromkeys((*first, *arrangement.by_id))]
         if list(area.children) != order:
             area.sort_children(key=order.index)
         sizes = {} if trying else self.sizes
@@ -190,8 +190,8 @@ class PanelLayout:
         grid, own = Styles(), self._screen.query_one("#panels").styles.inline
         if shown is not None:
             answer, of, others = self.answer, self.arrangement.of, shown - {self.answer}
-            left = [self.arrangement.text, *filter(others.__contains__, of[Place.STEPS])]
-            under = [*filter(others.__contains__, of[Place.LOWER])]
+            left = [self.arrangement.text, *[id for id in of[Place.STEPS] if id in others]]
+            under = [id for id in of[Place.LOWER] if id in others]
             lines = sizes.get("below", BELOW if self._screen.app.size.height >= TALL else BELOW_LOW)
             most = max(2, room - (room // 2 if self._about_text else LEAST_LINES))
             below, share = max(2, min(lines, most)), sizes.get("left", HALF)
@@ -222,7 +222,9 @@ class PanelLayout:
         lines, share = {}, sizes.get("left") if layout is Layout.BESIDE and len(shown) == 2 else None
         if layout is Layout.STACK and "candidates" in sizes:
             most = room - LEAST_LINES
-            for id in filter((shown - {self.answer}).__contains__, self.arrangement.of[Place.STEPS]):
+            for id in self.arrangement.of[Place.STEPS]:
+                if id not in shown or id == self.answer:
+                    continue
                 lines[id] = max(LEAST_LINES, min(sizes.get("lower", LEAST_LINES), most - LEAST_LINES))
             lines[self.answer] = max(2, min(sizes["candidates"], most - sum(lines.values())))
         for id, widget in widgets.items():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from operator import attrgetter
 
 from rich.cells import cell_len
 from rich.segment import Segment
@@ -59,7 +58,7 @@ class TabLines(Widget):
             view: Id of the one that is shown.
             able: Whether an action can do something now: the others are grey.
         """
-        shown = tab, tuple(views), view, frozenset(map(attrgetter("id"), filter(able, views)))
+        shown = tab, tuple(views), view, frozenset([each.id for each in views if able(each)])
         if shown != self._shown:
             self._shown = shown
             self.refresh()
@@ -78,8 +77,8 @@ class TabLines(Widget):
         room = width - tabs.cell_length - cell_len(find)
         if room >= 2:
             tabs += Content(" " * room) + Content(find).stylize(VisualStyle.from_meta({_DOES: "finder"}))
-        names = list(map(attrgetter("view"), views))
-        with_keys = list(map(" ".join, map(attrgetter("shown", "view"), views)))
+        names = [each.view for each in views]
+        with_keys = [f"{each.shown} {each.view}" for each in views]
         for gap, texts in ((2, with_keys), (1, with_keys), (1, names)):
             if sum(map(cell_len, texts)) + gap * (len(texts) - 1) + 1 <= width:
                 break

@@ -78,7 +78,7 @@ def checked(facts: CaptureFacts, width: int) -> str:
     times = facts.ms / facts.step_ms if facts.step_ms else 0.0
     state = "Checked" if facts.failed is None else "Not shown"
     cost = milliseconds(facts.ms)
-    short = visible(", ".join(map("{0.name} {0.error:.1g}".format, facts.checks)))
+    short = visible(", ".join([f"{each.name} {each.error:.1g}" for each in facts.checks]))
     note = f" · {visible(facts.note)}" if facts.note else ""
     for form in (
         f"{state} · {cost}, {times:.1f} plain steps · {checks_words(facts)}{note}",

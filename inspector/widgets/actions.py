@@ -387,7 +387,7 @@ class Hint:
     @property
     def keys(self) -> str:
         """Its keys as they are written."""
-        return "".join(map(itemgetter(0), self.pieces))
+        return "".join([text for text, *_ in self.pieces])
 
 
 def _firsts(actions: Iterable[Action]) -> list[str]:

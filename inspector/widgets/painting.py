@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
-from itertools import chain
-from operator import attrgetter
+from collections.abc import Hashable, Iterable, Iterator
 from typing import Any, ClassVar, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -157,8 +155,8 @@ class LaidOutOnce(Screen[Result]):
         """The widgets that show a vertical scroll bar, and those that show a horizontal one."""
         every = self.walk_children(Widget, with_self=True)
         return (
-            list(filter(attrgetter("show_vertical_scrollbar"), every)),
-            list(filter(attrgetter("show_horizontal_scrollbar"), every)),
+            [each for each in every if each.show_vertical_scrollbar],
+            [each for each in every if each.show_horizontal_scrollbar],
         )
 
     def _maybe_clear_tooltip(self, screen: Screen[Any]) -> None:
@@ -233,7 +231,7 @@ class RememberingStylesheet(Stylesheet):
             held: set[RuleSet] = set()
             for name in self.rules_map.keys() & names:
                 held.update(self.rules_map[name])
-            few, asked = list(filter(held.__contains__, self.rules)), set[str]()
+            few, asked = [rule for rule in self.rules if rule in held], set[str]()
             for each in _selectors(few):
                 asked |= each.pseudo_classes
             self._candidates[names] = few, tuple(sorted(asked))
@@ -303,7 +301,8 @@ class _ByPath(dict[Any, RulesMap]):
         super().__setitem__(self.path, rules)
 
 
-def _selectors(rules: Iterable[RuleSet]) -> Iterable[Selector]:
+def _selectors(rules: Iterable[RuleSet]) -> Iterator[Selector]:
     """All selectors of some rules."""
-    sets = chain.from_iterable(map(attrgetter("selector_set"), rules))
-    return chain.from_iterable(map(attrgetter("selectors"), sets))
+    for rule in rules:
+        for selectors in rule.selector_set:
+            yield from selectors.selectors

@@ -80,7 +80,7 @@ def read_attention(session: Session, node: int, stopped: Stopped = never) -> Att
         if (layer := _layer(run, taken.depth, dtype)) is not None:
             layers.append(layer)
     facts = taken.facts(begun, session, *checks.made())
-    there = list(map(attrgetter("layer"), layers))
+    there = [layer.layer for layer in layers]
     missing: tuple[str, ...] = ()
     if not ran or ran != there or ran != list(range(len(own))):  # not one for each layer
         missing = _missing(own, taken, ran, there)

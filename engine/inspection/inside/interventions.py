@@ -361,7 +361,7 @@ class Ground:
     plain: Row
     """The model's own logits after it."""
     check: Check
-    """True if taps that change nothing left the logits as they are."""
+    """Of taps that change nothing: the logits stay as they are."""
     recomputed: int
     """Tokens of the path that went through the model again."""
     note: str

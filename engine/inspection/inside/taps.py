@@ -27,7 +27,7 @@ import numpy as np
 from engine.cache.kinds import kind_of
 from engine.frozen import frozen, slotted
 from engine.inspection.inside.rounding import UNITS
-from engine.model.layers import Patch, calls, decoder_layers, hidden, kept, own_stream, parts_of, patched
+from engine.model.layers import Patch, calls, decoder_layers, hidden, kept, parts_of, patched, with_hidden
 
 # ---- attention weights, computed anew from the queries and keys that a fused attention was given ----
 
@@ -240,7 +240,7 @@ class Taps:
     def set(self) -> Iterator[Taps]:
         """Tap the forwards of the model in this block."""
         layers = decoder_layers(self.model)
-        self._index = dict(zip(map(id, layers), range(len(layers)), strict=True))
+        self._index = {id(layer): number for number, layer in enumerate(layers)}
         patches: list[Patch] = [
             (mx.fast, "scaled_dot_product_attention", self._fused),
             (
@@ -285,7 +285,7 @@ class Taps:
         if self.edits is not None:
             result = self.edits.layer(index, given, result)
         if self.keep:
-            run.result = own_stream(result)
+            run.result = with_hidden(result, kept(hidden(result)))
             if self.places is not None:
                 tokens = given.shape[1]
                 run = LayerRun(

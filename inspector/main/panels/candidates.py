@@ -438,7 +438,7 @@ class CandidatesPanel(Canvas, can_focus=True):
             if candidate.id == taken:
                 standing.append(index)
         pinned = tuple(dict.fromkeys((self.highlighted, *standing, 0)))
-        room = min(max(height - 3, sum(map(cells.__getitem__, pinned))), max(1, height - 1))
+        room = min(max(height - 3, sum([cells[index] for index in pinned])), max(1, height - 1))
         self._top = min(self._top, self.highlighted)
         while True:
             shown, left = {self.highlighted}, room - cells[self.highlighted]

@@ -156,7 +156,7 @@ def head_maps(read: AttentionRead, chosen: Head, on: Canvas, width: int, height:
     fitting = max(1, (width - LAYER - 1) // (cells + 1))
     heads = _around(heads, fitting, heads.index(chosen.head) if chosen.head in heads else 0)
     legend = [[], *said(STRIP_MEANING, on.ink("muted"), width), shades.legend(width)]
-    numbers = list(map(attrgetter("layer"), layers))
+    numbers = [layer.layer for layer in layers]
     place = numbers.index(chosen.layer) if chosen.layer in numbers else 0
     room = max(1, height - 1 - len(legend))
     part = part_shown(
