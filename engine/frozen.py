@@ -47,7 +47,7 @@ def _with_methods(cls: Class, methods: dict[str, Any]) -> Class:
         content.setdefault(name, method)
     for name in _DESCRIBED:
         content[name] = _Waiting(name, cls)
-    return cast(Class, type(cls)(cls.__name__, cls.__bases__, content))
+    return type(cls)(cls.__name__, cls.__bases__, content)
 
 
 # ---- what waits until it is needed --------------------------------------------------------------

@@ -58,8 +58,8 @@ class TokenTexts(Protocol):
 
 # ---- the query of a vocabulary search: a part of a token's text, an id, or bytes ---------------
 
-_ID = re.compile(r"#([0-9]{1,12})")
-_BYTES = re.compile(r"(?:0[xX]|‹)((?:\s*[0-9a-fA-F]){2,})\s*›?")
+_ID = r"#([0-9]{1,12})"
+_BYTES = r"(?:0[xX]|‹)((?:\s*[0-9a-fA-F]){2,})\s*›?"
 _SHOWN = {"␣": " ", "↵": "\n", "⇥": "\t"}
 _ESCAPED = {r"\n": "\n", r"\t": "\t"}
 
@@ -85,9 +85,9 @@ def read_query(query: str) -> TokenQuery:
             without its second one is left out; all else is a text, spaces at its edges included. In it `␣`, `↵`, `⇥`,
             `\\n` and `\\t` stand for themselves and for what they show.
     """
-    if (match := _ID.fullmatch(query)) is not None:
+    if (match := re.fullmatch(_ID, query)) is not None:
         return TokenQuery("id", id=int(match[1]))
-    if (match := _BYTES.fullmatch(query)) is not None:
+    if (match := re.fullmatch(_BYTES, query)) is not None:
         digits = "".join(match[1].split())
         return TokenQuery("bytes", raw=bytes.fromhex(digits[: len(digits) // 2 * 2]))
     cased = query != query.lower()

@@ -80,12 +80,11 @@ _MODULES: Mapping[str, str] = {
 """The units that a module below a layer is, by the names that are the same thing in every family."""
 
 _NUMBER = r"(\d{1,6})"
-_LABEL = re.compile(rf"L{_NUMBER}(?:\s*h{_NUMBER}|\s+(attention|mlp|recurrence|layer))?", re.IGNORECASE)
-_HOOK = re.compile(
-    rf"(?:blocks(?:\.{_NUMBER}|\[{_NUMBER}\])\.)?((?:\w+\.)?hook_[a-z_]+)(?:\.{_NUMBER}|\[{_NUMBER}\])?"
-)
-_PATH = re.compile(
-    rf"(?:\w+\.){{0,4}}(?:layers|h|blocks)(?:\.{_NUMBER}|\[{_NUMBER}\])(?:\.([a-z_]+))??(?:\.(input|output)(?:\[0\])?)?"
+_LABEL = rf"(?i)L{_NUMBER}(?:\s*h{_NUMBER}|\s+(attention|mlp|recurrence|layer))?"
+_HOOK = rf"(?:blocks(?:\.{_NUMBER}|\[{_NUMBER}\])\.)?((?:\w+\.)?hook_[a-z_]+)(?:\.{_NUMBER}|\[{_NUMBER}\])?"
+_PATH = (
+    rf"(?:\w+\.){{0,4}}(?:layers|h|blocks)(?:\.{_NUMBER}|\[{_NUMBER}\])"
+    r"(?:\.([a-z_]+))??(?:\.(input|output)(?:\[0\])?)?"
 )
 LONGEST = 120
 """Characters of a name at most."""
@@ -124,11 +123,11 @@ def named_part(text: str) -> NamedPart:
     text = text.strip()
     if len(text) > LONGEST:
         raise ValueError(f"{text[:20]!r}... is not a unit: write {UNITS}")
-    if (label := _LABEL.fullmatch(text)) is not None:
+    if (label := re.fullmatch(_LABEL, text)) is not None:
         return _labelled(text, *label.groups())
-    if (hook := _HOOK.fullmatch(text)) is not None:
+    if (hook := re.fullmatch(_HOOK, text)) is not None:
         return _hooked(text, *hook.groups())
-    if (path := _PATH.fullmatch(text)) is not None:
+    if (path := re.fullmatch(_PATH, text)) is not None:
         return _at_path(text, *path.groups())
     if "." in text or "hook_" in text:
         raise ValueError(

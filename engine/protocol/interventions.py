@@ -51,7 +51,7 @@ class Intervention:
         return f"L{self.layer + 1}{words.get(self.kind, f' {self.kind}')}{scale}"
 
 
-_SCALED = re.compile(r"(.*?)(?:\s+x(-?\d{0,9}\.?\d{1,9}))?", re.IGNORECASE | re.DOTALL)
+_SCALED = r"(?is)(.*?)(?:\s+x(-?\d{0,9}\.?\d{1,9}))?"
 
 
 def units_from(text: str) -> tuple[Intervention, ...]:
@@ -64,7 +64,7 @@ def units_from(text: str) -> tuple[Intervention, ...]:
 
 
 def _unit(text: str) -> Intervention:
-    scaled = _SCALED.fullmatch(text)
+    scaled = re.fullmatch(_SCALED, text)
     assert scaled is not None, "the pattern takes any text"
     name, scale = scaled.groups()
     named = named_part(name)

@@ -328,7 +328,7 @@ def read_list(value: Any, length: int | None = None) -> Sequence[Any]:
 
 LAYERS_LIMIT = 10_000
 """Layers at most."""
-_RUNS = re.compile(r"(\d{1,5}(-\d{1,5})?( \d{1,5}(-\d{1,5})?)*)?")
+_RUNS = r"(\d{1,5}(-\d{1,5})?( \d{1,5}(-\d{1,5})?)*)?"
 
 
 def write_runs(layers: tuple[int, ...]) -> str:
@@ -348,7 +348,7 @@ def read_runs(value: Any) -> tuple[int, ...]:
     Raises:
         Misfit: It isn't runs of layers, or has too many layers.
     """
-    if type(value) is not str or not _RUNS.fullmatch(value):
+    if type(value) is not str or not re.fullmatch(_RUNS, value):
         raise Misfit(f"must be runs of layers such as 0-4 6, not {brief(value)}")
     numbers: list[int] = []
     for run in value.split():

@@ -27,7 +27,7 @@ _TENSOR = "direction"
 _HINT = "Give one that this program saved, or a safetensors file with one tensor `direction` of one axis."
 _NUMBERS: Mapping[str, int] = {"F32": 4, "F16": 2, "BF16": 2}
 """Bytes of each, by the type's name in the file."""
-_ASKED = re.compile(r"(?P<file>.+?)(?::(?P<strength>-?\d*\.?\d+)(?:@[lL]?(?P<layer>\d{1,5}))?)?", re.DOTALL)
+_ASKED = r"(?s)(?P<file>.+?)(?::(?P<strength>-?\d*\.?\d+)(?:@[lL]?(?P<layer>\d{1,5}))?)?"
 
 
 # ---- files --------------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ def steering(text: str) -> Steering:
         PathError: The file can't be read, or holds no direction.
         EngineError: The layer is 0.
     """
-    found = _ASKED.fullmatch(text)
+    found = re.fullmatch(_ASKED, text)
     if found is None:
         raise PathError("No direction file was named.", "Give FILE, FILE:2 or FILE:2@L4.")
     direction = read_direction(typed(found["file"]))

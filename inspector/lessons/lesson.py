@@ -20,8 +20,8 @@ if TYPE_CHECKING:  # what reads and computes them is for a lesson that begins
     from inspector.lessons.actions import LessonAction
     from inspector.lessons.expressions import Expression, Template
 
-_RANGE = re.compile(r"^(?P<low>[-+.\d]*)\s*\.\.\s*(?P<high>[-+.\d]*)$")
-_TEST = re.compile(r"\s*\{(?P<test>[^{}]*)\}\s*$")
+_RANGE = r"^(?P<low>[-+.\d]*)\s*\.\.\s*(?P<high>[-+.\d]*)$"
+_TEST = r"\s*\{(?P<test>[^{}]*)\}\s*$"
 
 # ---- what may be shown and hidden, by its id on the screen: a test holds it against the registry ---
 
@@ -113,7 +113,7 @@ class Option:
     @property
     def borders(self) -> tuple[float, float] | None:
         """From where to below where, for a test that is a range; None for words."""
-        match = _RANGE.match(self.test.strip())
+        match = re.match(_RANGE, self.test.strip())
         if match is None:
             return None
         low, high = match["low"], match["high"]
@@ -145,7 +145,7 @@ class Option:
 
 def option(text: str, line: int) -> Option:
     """Read an option."""
-    match = _TEST.search(text)
+    match = re.search(_TEST, text)
     words = text[: match.start()] if match else text
     return Option(words.strip(), match["test"] if match else words, line)
 

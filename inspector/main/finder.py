@@ -29,8 +29,8 @@ PASSED = frozenset(
      "see", "show", "the", "this", "to", "want", "what", "where", "which", "with")
 )  # fmt: skip
 """Words that tell nothing."""
-_WORDS = re.compile(r"[^\W_]+")
-_COMPOUNDS = re.compile(r"\w+(?:-\w+)+")
+_WORDS = r"[^\W_]+"
+_COMPOUNDS = r"\w+(?:-\w+)+"
 _MOST = 3
 """Similar words that are told where nothing is found."""
 
@@ -66,12 +66,12 @@ class Findable:
 
 def words_of(text: str) -> list[str]:
     """The words of a text, in small letters."""
-    return _WORDS.findall(text.casefold())
+    return re.findall(_WORDS, text.casefold())
 
 
 def _known(text: str) -> list[str]:
     """The words of a name: both of `knock-out`, and `knockout`."""
-    return [*words_of(text), *(each.replace("-", "") for each in _COMPOUNDS.findall(text.casefold()))]
+    return [*words_of(text), *(each.replace("-", "") for each in re.findall(_COMPOUNDS, text.casefold()))]
 
 
 def one_off(typed: str, word: str) -> bool:
@@ -172,7 +172,7 @@ def matched(text: str, typed: Sequence[str]) -> Iterator[tuple[str, bool]]:
         typed: The words that were typed.
     """
     at = 0
-    for word in _WORDS.finditer(text):
+    for word in re.finditer(_WORDS, text):
         begun = [len(each) for each in typed if word[0].casefold().startswith(each)]
         end = word.start() + max(begun, default=0)
         if begun:

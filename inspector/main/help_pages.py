@@ -41,10 +41,10 @@ TOPICS: tuple[tuple[str, str, str], ...] = (
     ("terms", "Terms", "each word with its one meaning"),
 )
 """The others: place in `help` without the ending, title, and what the page tells."""
-_PICTURE = re.compile(r"^!\[.*\n\n?", re.MULTILINE)
+_PICTURE = r"(?m)^!\[.*\n\n?"
 
 
 def page(name: str) -> str:
     """The Markdown of one page of the help, by its place in `help` without the ending; without its pictures."""
     text = (resources.files("inspector") / "help" / f"{name}.md").read_text(encoding="utf-8")
-    return _PICTURE.sub("", text)
+    return re.sub(_PICTURE, "", text)

@@ -30,7 +30,7 @@ MOST_NAMED = 3
 ENDING = ".jsonl"
 RECENT, PEEKED = 20, 10
 """Sessions whose models are recent, and the entries of each in which its model is looked for."""
-_OWN = re.compile(r"\d{8}-\d{6}-.*\.jsonl")
+_OWN = r"\d{8}-\d{6}-.*\.jsonl"
 """Names that the program gave."""
 _BLOCK = 2**20
 _STEP, _MARK = b'\n{"Step":', b'\n{"Marked":'
@@ -306,7 +306,7 @@ def _size(path: Path) -> int:
 
 def _removed(path: Path) -> bool:
     try:
-        if _OWN.fullmatch(path.name) is None or in_use(path) or count(path, _MARK):
+        if re.fullmatch(_OWN, path.name) is None or in_use(path) or count(path, _MARK):
             return False
         path.unlink()
     except OSError:

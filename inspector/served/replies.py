@@ -19,7 +19,7 @@ from inspector.served.exchange import Reply
 
 UNKNOWN = -9000.0
 """A logprob below it is what vLLM and OpenAI write (-9999) for one that isn't known."""
-_MLX_LM = re.compile(r"\d+\.\d+\.\d+\S*-\d+\.\d+\.\d+\S*-")
+_MLX_LM = r"\d+\.\d+\.\d+\S*-\d+\.\d+\.\d+\S*-"
 """How mlx_lm.server's `system_fingerprint` begins: its own version, and MLX's."""
 _ALPHABET = alphabet()
 MOST_TOKENS = 200_000
@@ -156,7 +156,7 @@ def _usage(read: ServedReply, usage: Any) -> ServedReply:
 def _openai(body: Mapping[str, Any], choice: Mapping[str, Any]) -> ServedReply:
     named = choice.get("logprobs")
     named = named if isinstance(named, dict) else {}
-    by_mlx_lm = bool(_MLX_LM.match(str(body.get("system_fingerprint", ""))))
+    by_mlx_lm = bool(re.match(_MLX_LM, str(body.get("system_fingerprint", ""))))
     finish = choice.get("finish_reason")
     more = {"finish": finish if isinstance(finish, str) else ""}
     if isinstance(named.get("tokens"), list):
@@ -347,7 +347,7 @@ _STATES = 32
 mlx_lm.server 32 and 128 find 838 that are those of the tokenizer's own cut, 8 find 774."""
 _MOST_REPAIRED, _MOST_FORMS = 8192, 32
 """Tokens of a reply, and alternatives of each, that are tried."""
-_MARK = re.compile(rb"<[^<>]{1,40}>")
+_MARK = rb"<[^<>]{1,40}>"
 """A special token's text, such as `<|im_end|>`, which no served text has."""
 
 
@@ -361,7 +361,7 @@ def spells(reply: ServedReply) -> bool:
 
     White space at the ends, and special tokens, which no text has, make no difference.
     """
-    made = _MARK.sub(b"", spelled(reply.tokens)).decode("utf-8", "replace")
+    made = re.sub(_MARK, b"", spelled(reply.tokens)).decode("utf-8", "replace")
     return "".join(made.split()) == "".join((reply.reasoning + reply.text).split())
 
 
@@ -409,7 +409,7 @@ def _forms(token: ServedToken, place: int) -> list[tuple[bytes, ServedToken]]:
         raw = each.raw
         if raw is None:
             continue
-        forms.append((b"" if _MARK.fullmatch(raw) else raw, each))
+        forms.append((b"" if re.fullmatch(_MARK, raw) else raw, each))
         if place == 0 and raw.startswith(b" "):  # a detokenizer drops a completion's first blank
             forms.append((raw.lstrip(b" "), each))
     return forms

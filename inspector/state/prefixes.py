@@ -45,7 +45,7 @@ _SAME = 12
 """Characters that must go on equally after white space."""
 _LANDMARK = 80
 """Characters of a message by which it is found in a prompt."""
-_DATED = re.compile(
+_DATED = (
     r"\d{1,4}(?:[-/.:]\d{1,2})+|\b(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*\.? \d|\b\d{1,2} "
     r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)|\b(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day\b"
 )
@@ -218,7 +218,7 @@ def _cause(one: SentPrompt, other: SentPrompt, shared: int, before: str, rest: s
     answered = shared >= len(one.pieces) - one.answer
     if answered and shared == len(one.pieces) - 1 and first[0].special:
         return "end of the answer"
-    if all(_touches([found.span() for found in _DATED.finditer(text)], place, 1) for text in near):
+    if all(_touches([found.span() for found in re.finditer(_DATED, text)], place, 1) for text in near):
         return "date or time"
     if _moved(one, other):
         return "moved"

@@ -6,6 +6,7 @@ from bisect import insort
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from engine.frozen import slotted
 from engine.protocol import Deleted, DraftRound, Intervention, Marked, PromptToken, Step, Undeleted
 from engine.settings import Settings
 from engine.tree import common_prefix
@@ -182,7 +183,7 @@ def counted(tokens: int, branches: int) -> str:
 # ---- the tree -----------------------------------------------------------------------------------
 
 
-@dataclass
+@slotted
 class SessionTree:
     """The token tree of one session, of its records."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import TypeVar, cast
 
@@ -123,7 +123,7 @@ class Phase(Enum):
     """The model could not be loaded."""
 
 
-@dataclass
+@slotted
 class Timeline:
     """The steps of the current path and the tree they are part of, built from the records as they come."""
 

@@ -5,10 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from engine.protocol import OpenLockstep
-from inspector.config.directions import Steering
-from inspector.lessons.catalogue import Listed
 from inspector.main.tool import Tool
-from inspector.served.opening import OpenedRequest
 from inspector.tools.attention.tool import ATTENTION
 from inspector.tools.attribution.tool import ATTRIBUTION
 from inspector.tools.batch.tool import BATCH
@@ -49,7 +46,10 @@ from inspector.tools.turns.tool import TURNS
 from inspector.tools.typed_text.tool import TYPED_TEXT
 
 if TYPE_CHECKING:
+    from inspector.config.directions import Steering
+    from inspector.lessons.catalogue import Listed
     from inspector.lessons.courses import CoursePlace
+    from inspector.served.opening import OpenedRequest
 
 TOOLS: tuple[Tool, ...] = (
     BREAKPOINTS,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rich.segment import Segment
 from rich.style import Style
 from textual.content import Content
@@ -9,12 +11,13 @@ from textual.content import Content
 from engine.frozen import frozen
 from inspector.display import pad, token_label, truncate
 from inspector.keys import key_for
-from inspector.served.listing import told
-from inspector.served.replies import ServedReply
-from inspector.served.rescoring import SOURCES, VERDICTS, Rescored, ServedStep
 from inspector.state.timeline import Timeline
 from inspector.widgets.canvas import Canvas, Row, centred, fact_rows
 from inspector.widgets.inks import panel_css
+
+if TYPE_CHECKING:  # the first screen needs none of it
+    from inspector.served.replies import ServedReply
+    from inspector.served.rescoring import Rescored, ServedStep
 
 _TOKEN, _FIGURE = 20, 9
 """Cells of a token at most, and of a figure."""
@@ -91,6 +94,9 @@ class ServedPanel(Canvas, can_focus=True):
 
     def _facts(self, result: Rescored, reply: ServedReply | None) -> list[tuple[str, str]]:
         """The facts of the comparison, as names and sentences."""
+        from inspector.served.listing import told
+        from inspector.served.rescoring import SOURCES
+
         facts = []
         if result.source is not None:
             facts.append(("here", f"{len(result.steps):,} tokens, {told(result)}"))
@@ -136,6 +142,8 @@ class ServedPanel(Canvas, can_focus=True):
         return self._places.get(selected.node, last) if selected is not None else last
 
     def _row(self, each: ServedStep, place: int, at: int, cells: int, figures: bool, width: int) -> Row:
+        from inspector.served.rescoring import VERDICTS
+
         ink = self.ink(_INKS[each.verdict])
         base = self.ink("row") if place == at else self.ink("base")
         label = pad(truncate(token_label(each.step.text, each.step.raw), cells), cells + 2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from engine.errors import EngineError
 from engine.files import shorter
@@ -18,14 +18,16 @@ from engine.protocol import (
 from inspector.display import visible
 from inspector.keys import key_for
 from inspector.main.tool import Host, PanelSpec, Tool, ToolActions
-from inspector.served.exchange import Exchange
-from inspector.served.opening import OpenedRequest, ServedFile, newest_recording, opened_request
-from inspector.served.rescoring import Rescored, Rescoring
 from inspector.session.client import Request
 from inspector.state.branches import ROOT
 from inspector.tools.served import REQUESTS_KEYS
 from inspector.tools.served.panel import ServedPanel, ServedView
 from inspector.widgets.actions import Action, Needs
+
+if TYPE_CHECKING:  # the first screen needs none of it
+    from inspector.served.exchange import Exchange
+    from inspector.served.opening import OpenedRequest, ServedFile
+    from inspector.served.rescoring import Rescored, Rescoring
 
 
 class ServedActions(ToolActions):
@@ -48,13 +50,14 @@ class ServedActions(ToolActions):
         """Why there is no result, printable; empty where there is one or it is on its way."""
         self._facts: Record | None = None
         if first is not None:
-            self._rescoring = Rescoring(first.request, first.reply)
+            self._rescore(first)
         self.controller.client.listen(self._hear, ModelFacts, PromptOpened, Prefilled)
 
     # ---- opening ----------------------------------------------------------------------------
 
     def requests(self) -> None:
         """List the requests of a file, and open one."""
+        from inspector.served.opening import newest_recording
         from inspector.tools.served.dialog import RequestsDialog
 
         self.controller.client.pause()
@@ -64,6 +67,8 @@ class ServedActions(ToolActions):
         self.host.open(RequestsDialog(self._file, at, proposal, self.host.in_background), self._chosen)
 
     def _chosen(self, chosen: tuple[ServedFile, Exchange] | None) -> None:
+        from inspector.served.opening import opened_request
+
         if chosen is None:
             return
         try:
@@ -72,12 +77,18 @@ class ServedActions(ToolActions):
             self.host.answer(visible(str(error)))
             return
         self._file, self.opened, self._result, self._why = opened.file, opened, None, ""
-        self._rescoring = Rescoring(opened.request, opened.reply)
+        self._rescore(opened)
         self.controller.setup.configure(opened.request.settings)
         self.controller.setup.give(opened.request.prompted())
         self.host.answer()
 
     # ---- computing again --------------------------------------------------------------------
+
+    def _rescore(self, opened: OpenedRequest) -> None:
+        """Have a reply computed again, once the prompt was read."""
+        from inspector.served.rescoring import Rescoring
+
+        self._rescoring = Rescoring(opened.request, opened.reply)
 
     def _hear(self, record: Record) -> None:
         """Begin once the prompt was read; forget the reply where another prompt takes its place."""

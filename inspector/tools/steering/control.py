@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from engine.protocol import (
     STRENGTHS,
@@ -22,7 +23,6 @@ from engine.protocol import (
     StrengthsSwept,
     SweepStrengths,
 )
-from inspector.config.directions import Steering
 from inspector.main.inside.keys import SCROLLS, inside_table, walking
 from inspector.session.controller import Controller
 from inspector.session.requests import Replies
@@ -31,6 +31,9 @@ from inspector.state.session_tree import Item
 from inspector.state.steering import Contrast, followed
 from inspector.state.timeline import Timeline
 from inspector.widgets.actions import Action, applies, both, dialog_table, fields
+
+if TYPE_CHECKING:
+    from inspector.config.directions import Steering
 
 # ---- the direction, how it is added, and the answers of the engine ------------------------------
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from inspector.config.directions import Steering
 from inspector.main.evidence import ExportPart
 from inspector.main.tool import Host, Tool, ToolActions
 from inspector.tools.steering.control import DIRECTION_DIALOG, STEERING_SCREEN, SteeringControl
 from inspector.widgets.actions import Action, Needs
+
+if TYPE_CHECKING:
+    from inspector.config.directions import Steering
 
 
 class SteeringActions(ToolActions):
