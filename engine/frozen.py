@@ -104,11 +104,14 @@ def _made_first(name: str) -> Callable[..., Any]:
 
     def method(self: Any, *values: Any, **named: Any) -> Any:
         for cls in type(self).__mro__:
-            if name in vars(cls):
-                break
-        if vars(cls)[name] is method:  # another thread may have made it
-            setattr(cls, name, _MAKERS[name](cls))
-        return getattr(self, name)(*values, **named)
+            own: Any = vars(cls).get(name)
+            if own is method:
+                own = _MAKERS[name](cls)
+                own.made = True
+                setattr(cls, name, own)
+            if hasattr(own, "made"):  # here, or by another thread meanwhile; a method written by hand isn't asked
+                return own(self, *values, **named)
+        raise AttributeError(name)
 
     return method
 

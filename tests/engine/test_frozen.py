@@ -245,6 +245,26 @@ def test_two_threads_may_make_the_first_at_once() -> None:
         assert found == [made(1)] * 4
 
 
+@pytest.mark.parametrize("decorator", [frozen, slotted])
+def test_a_plain_subclass_may_call_the_method_of_its_base(decorator: Any) -> None:
+    base = point(decorator)
+
+    class Named(base):  # type: ignore[misc, valid-type]
+        def __init__(self, x: int) -> None:
+            super().__init__(x, name="own")
+
+    assert (Named(2).x, Named(3).name) == (2, "own")
+
+
+def test_nothing_of_a_class_is_looked_up_before_it_is_asked_for() -> None:
+    made = point(frozen)
+    waits = vars(made)["__dataclass_fields__"]
+    assert not isinstance(waits, dict)
+    assert [each.name for each in fields(made)][:2] == ["x", "y"]
+    assert isinstance(vars(made)["__dataclass_fields__"], dict)
+    assert made.__match_args__ == ("x", "y", "name", "tags", "hidden")
+
+
 @frozen
 class Pickled:
     """One that a module has, as pickle needs it."""
