@@ -141,7 +141,7 @@ class EngineContext:
     """One model and one session at a time.
 
     Args:
-        emit: Receives every record.
+        emit: Receives every record, with the id of its command.
         answer_asides: Answers the asides at the head of the queue; long commands call it between their steps.
         waiting: Whether a command waits in the queue.
     """
@@ -152,7 +152,9 @@ class EngineContext:
         answer_asides: Callable[[], None],
         waiting: Stopped = lambda: False,
     ) -> None:
-        self._emit = emit
+        self._receive = emit
+        self.request = 0
+        """Id of the command that is carried out: an aside between the steps of another; 0 in idle time."""
         self.answer_asides = answer_asides
         self._waiting = waiting
         self.loaded: Loaded | None = None
@@ -203,16 +205,17 @@ class EngineContext:
     # ---- records ----------------------------------------------------------------------------
 
     def emit(self, record: Record) -> None:
-        """Emit a record, and the row of logits after the node that became the current one with it, where asked for."""
-        self._emit(record)
+        """Emit a record, with the id of the command that is carried out; and the row of logits after the node that
+        became the current one with it, where asked for."""
+        self._receive(protocol.addressed(record, self.request))
         if isinstance(record, AT_A_NODE) and self.opened is not None and self.opened.record_logits:
             for row in self._rows.new(self.opened, record.next.node):
-                self._emit(row)
+                self.emit(row)
 
     def emit_row(self, node: int, row: Row) -> None:
         """Emit a row of logits after a node of the session, with the model's vocabulary if that was not emitted."""
         for record in self._rows.row(self.session, node, row):
-            self._emit(record)
+            self.emit(record)
 
     def read_prompt(self) -> bool:
         """Emit the next few of the prompt logprobs; returns whether there were any left."""
