@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from engine import protocol
@@ -206,8 +207,17 @@ class EngineContext:
 
     def emit(self, record: Record) -> None:
         """Emit a record, with the id of the command that is carried out; and the row of logits after the node that
-        became the current one with it, where asked for."""
-        self._receive(protocol.addressed(record, self.request))
+        became the current one with it, where asked for.
+
+        Args:
+            record: Written to if it has no id yet: somebody just made it. One that was emitted before is copied, since
+                its receiver may not have looked at it yet.
+        """
+        if not record.request:
+            object.__setattr__(record, "request", self.request)
+        elif record.request != self.request:
+            record = replace(record, request=self.request)
+        self._receive(record)
         if isinstance(record, AT_A_NODE) and self.opened is not None and self.opened.record_logits:
             for row in self._rows.new(self.opened, record.next.node):
                 self.emit(row)

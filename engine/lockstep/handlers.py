@@ -47,7 +47,8 @@ from engine.protocol import (
 )
 from engine.sampling.ranking import Row
 from engine.session.node_records import NodeReader
-from engine.session.session import Session, run_at
+from engine.session.session import Session
+from engine.session.state import run_at
 from engine.settings import Settings
 from engine.task import Stopped, Task
 from engine.tree import ROOT, TokenTree

@@ -19,7 +19,8 @@ from engine.inspection.inside.taps import Edits, LayerRun, Taps
 from engine.model.forward import Runner, precision
 from engine.model.layers import Patch, after_layers
 from engine.protocol import CaptureFacts, Check
-from engine.session.session import Session, run_at
+from engine.session.session import Session
+from engine.session.state import run_at
 from engine.task import Stopped, never
 from engine.tree import ROOT, Chunks, chunk_end
 
@@ -169,7 +170,7 @@ def as_run(chunks: Chunks, depth: int, ids: list[int]) -> list[list[int]]:
     return pieces
 
 
-class Bounds(NamedTuple):
+class ErrorBounds(NamedTuple):
     """How large relative errors may be that rounding explains."""
 
     own: float
@@ -180,7 +181,7 @@ class Bounds(NamedTuple):
     """Of the difference of two whole forwards, both of them rounded."""
 
 
-def bounds(session: Session) -> Bounds:
+def bounds(session: Session) -> ErrorBounds:
     """The bounds for a session's model and its cache as it is now.
 
     The roundings of a whole forward add up to more than in `DEPTH` layers: each layer rounds anew, and the sum of
@@ -191,7 +192,7 @@ def bounds(session: Session) -> Bounds:
     if session.kv.rounded:
         own = QUANTIZED
     deeper = max(1.0, math.sqrt(session.facts.layers / DEPTH))
-    return Bounds(own, max(10 * FLOAT32, 2 * own) * deeper, 2 * own * deeper)
+    return ErrorBounds(own, max(10 * FLOAT32, 2 * own) * deeper, 2 * own * deeper)
 
 
 def relative_error(row: npt.NDArray[np.float32], truth: npt.NDArray[np.float32]) -> float:
