@@ -378,9 +378,8 @@ class RemoteEngine:
             mine = own <= message.request < own + CLIENT_IDS
             if isinstance(message, Failure) and message.lost_rank is not None and not self._link.far:
                 raise Gone(message.message)  # not its hint: a fresh process has all ranks again
-            if (
-                mine or not isinstance(message, Failure) or message.command == Load.kind
-            ):  # others' are not shown
+            # what another client's command failed with is shown there alone, but for a model that can't be loaded
+            if mine or not isinstance(message, Failure) or message.command == Load.kind:
                 self._hand_out(replace(message, request=message.request - own if mine else 0))
         self._note_caught_up()
 
