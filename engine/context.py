@@ -243,7 +243,7 @@ class EngineContext:
 
     def read_prompts(self, task: Task) -> None:
         """Emit the prompt logprobs until another command waits: what is left then is read in idle time."""
-        while not (task.stopped() or self._waiting()) and self.read_prompt():
+        while not (task.cancel.is_set() or self._waiting()) and self.read_prompt():
             pass
 
     # ---- steps and moves of several handlers --------------------------------------------------
@@ -266,7 +266,7 @@ class EngineContext:
 
     def move(self, node: int, task: Task) -> None:
         """Move the session to a node, stepping the tokens of the path that were never stepped."""
-        for record in self.session.move_and_step(node, task.stopped):
+        for record in self.session.move_and_step(node, task.cancel.is_set):
             if isinstance(record, protocol.Step):
                 self.emit_step(record)
             else:
@@ -292,5 +292,5 @@ class EngineContext:
         for step in self.session.insert(ids, origin, leave_grammar=leave_grammar):
             self.emit_step(step)
             self.answer_asides()
-            if task.stopped():
+            if task.cancel.is_set():
                 raise Cancelled

@@ -135,9 +135,11 @@ class EngineThread:
             if (target := self._tasks.get(command.target)) is not None:
                 target.cancel.set()
             return
-        task = Task(command, closing=self._closing, session=session)
+        task = Task(command, session=session)
         if self._tasks.setdefault(command.id, task) is not task:
             raise ValueError(f"{command.kind} can't be sent: command {command.id} has not ended")
+        if self._closing.is_set():  # the others were cancelled before
+            task.cancel.set()
         self._inbox.put(task)
 
     def close(self, timeout: float = 2.0) -> bool:

@@ -84,7 +84,7 @@ class Worker:
         try:
             if (handler := self._handlers.get(type(command))) is None:
                 raise TypeError(f"no handler for {command!r}")
-            if task.stopped():
+            if task.cancel.is_set():
                 raise Cancelled
             if command.needs_model:
                 if context.loaded is None:

@@ -682,7 +682,7 @@ class PatchingCommands(Capability):
 
     def _sweep(self, command: SweepHeads, task: Task) -> None:
         session, which = self._context.session, (command.heads, command.parts, command.scope)
-        found = sweep_heads(session, command.node, command.token, command.other, task.stopped, *which)
+        found = sweep_heads(session, command.node, command.token, command.other, task.cancel.is_set, *which)
         self._context.emit_all(found)
 
     def _patch(self, command: PatchActivations, task: Task) -> None:
@@ -694,7 +694,7 @@ class PatchingCommands(Capability):
                 command.token,
                 command.other,
                 command.part,
-                task.stopped,
+                task.cancel.is_set,
                 command.alignment,
             )
         )
