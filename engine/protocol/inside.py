@@ -76,9 +76,13 @@ class Check:
     error: Endless
     """The largest difference; infinite where it could not be computed."""
     bound: float
-    """The largest error with which what was checked is shown."""
     where: str = ""
     """Of the largest difference: `layer 3`; or why there is none."""
+
+    @property
+    def passed(self) -> bool:
+        """True if what was checked can be shown."""
+        return self.error <= self.bound
 
 
 @frozen
@@ -101,6 +105,6 @@ class CaptureFacts:
     def failed(self) -> Check | None:
         """The first check that failed: its view is not shown."""
         for check in self.checks:
-            if not check.error <= check.bound:  # nor is it where the error is not a number
+            if not check.passed:
                 return check
         return None

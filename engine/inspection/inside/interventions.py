@@ -611,7 +611,7 @@ def hold(
         raise StepError("The first token has nothing before it to branch from.", "Hold at a later token.")
     at = ground(session, node, stopped)
     at.survey.check(interventions)
-    if not at.check.error <= at.check.bound:
+    if not at.check.passed:
         raise refuse(at.check, session.facts.family)
     model = session.runner.model
     if session.node != parent:

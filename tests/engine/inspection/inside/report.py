@@ -65,7 +65,7 @@ def _said(seen: Look, name: str) -> str:
     check = seen.checks.get(name)
     if check is None:
         return "-"
-    return f"{check.error:.1e}" if check.error <= check.bound else f"**{check.error:.1e}** ({check.where})"
+    return f"{check.error:.1e}" if check.passed else f"**{check.error:.1e}** ({check.where})"
 
 
 def _worst(directory: Path, families: Sequence[str], settings: dict[str, object]) -> Iterator[str]:
@@ -81,7 +81,7 @@ def _worst(directory: Path, families: Sequence[str], settings: dict[str, object]
             continue
         able += 1
         for name, check in seen.checks.items():
-            if check.error <= check.bound:
+            if check.passed:
                 worst[name] = max(worst[name], (check.error, family))
             else:
                 failed.append(f"{family} {name} {check.error:.1e} of {check.bound:.0e}")
