@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from engine import protocol
@@ -141,7 +142,7 @@ class EngineContext:
     """One model and one session at a time.
 
     Args:
-        emit: Receives every record.
+        emit: Receives every record, with the id of its command.
         answer_asides: Answers the asides at the head of the queue; long commands call it between their steps.
         waiting: Whether a command waits in the queue.
     """
@@ -152,7 +153,9 @@ class EngineContext:
         answer_asides: Callable[[], None],
         waiting: Stopped = lambda: False,
     ) -> None:
-        self._emit = emit
+        self._receive = emit
+        self.request = 0
+        """Id of the command that is carried out: an aside between the steps of another; 0 in idle time."""
         self.answer_asides = answer_asides
         self._waiting = waiting
         self.loaded: Loaded | None = None
@@ -203,16 +206,26 @@ class EngineContext:
     # ---- records ----------------------------------------------------------------------------
 
     def emit(self, record: Record) -> None:
-        """Emit a record, and the row of logits after the node that became the current one with it, where asked for."""
-        self._emit(record)
+        """Emit a record, with the id of the command that is carried out; and the row of logits after the node that
+        became the current one with it, where asked for.
+
+        Args:
+            record: Written to if it has no id yet: somebody just made it. One that was emitted before is copied, since
+                its receiver may not have looked at it yet.
+        """
+        if not record.request:
+            object.__setattr__(record, "request", self.request)
+        elif record.request != self.request:
+            record = replace(record, request=self.request)
+        self._receive(record)
         if isinstance(record, AT_A_NODE) and self.opened is not None and self.opened.record_logits:
             for row in self._rows.new(self.opened, record.next.node):
-                self._emit(row)
+                self.emit(row)
 
     def emit_row(self, node: int, row: Row) -> None:
         """Emit a row of logits after a node of the session, with the model's vocabulary if that was not emitted."""
         for record in self._rows.row(self.session, node, row):
-            self._emit(record)
+            self.emit(record)
 
     def read_prompt(self) -> bool:
         """Emit the next few of the prompt logprobs; returns whether there were any left."""
@@ -230,7 +243,7 @@ class EngineContext:
 
     def read_prompts(self, task: Task) -> None:
         """Emit the prompt logprobs until another command waits: what is left then is read in idle time."""
-        while not (task.stopped() or self._waiting()) and self.read_prompt():
+        while not (task.cancel.is_set() or self._waiting()) and self.read_prompt():
             pass
 
     # ---- steps and moves of several handlers --------------------------------------------------
@@ -253,7 +266,7 @@ class EngineContext:
 
     def move(self, node: int, task: Task) -> None:
         """Move the session to a node, stepping the tokens of the path that were never stepped."""
-        for record in self.session.move_and_step(node, task.stopped):
+        for record in self.session.move_and_step(node, task.cancel.is_set):
             if isinstance(record, protocol.Step):
                 self.emit_step(record)
             else:
@@ -279,5 +292,5 @@ class EngineContext:
         for step in self.session.insert(ids, origin, leave_grammar=leave_grammar):
             self.emit_step(step)
             self.answer_asides()
-            if task.stopped():
+            if task.cancel.is_set():
                 raise Cancelled

@@ -1,4 +1,4 @@
-"""A command inside the engine, with the events that end it. Standard library alone."""
+"""A command inside the engine, with the event that ends it. Standard library alone."""
 
 from __future__ import annotations
 
@@ -24,12 +24,7 @@ class Task:
 
     command: Command
     cancel: Event = field(default_factory=Event, repr=False, compare=False)
-    """Set to stop the command at its next chunk or step; a queued one then never begins."""
-    closing: Event = field(default_factory=Event, repr=False, compare=False)
-    """Set once the engine is about to end: every command then stops as if it were cancelled."""
+    """Set to stop the command at its next chunk or step, as once the engine is about to end; a queued one then never
+    begins. Its `is_set` is a `Stopped`."""
     session: int = 0
     """Which of the sessions in the engine's thread it is for."""
-
-    def stopped(self) -> bool:
-        """True if the command should stop at its next chunk or step."""
-        return self.cancel.is_set() or self.closing.is_set()

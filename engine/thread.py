@@ -135,9 +135,11 @@ class EngineThread:
             if (target := self._tasks.get(command.target)) is not None:
                 target.cancel.set()
             return
-        task = Task(command, closing=self._closing, session=session)
+        task = Task(command, session=session)
         if self._tasks.setdefault(command.id, task) is not task:
             raise ValueError(f"{command.kind} can't be sent: command {command.id} has not ended")
+        if self._closing.is_set():  # the others were cancelled before
+            task.cancel.set()
         self._inbox.put(task)
 
     def close(self, timeout: float = 2.0) -> bool:
@@ -166,16 +168,10 @@ class EngineThread:
                 task.cancel.set()
         self._inbox.put(session)
 
-    def _emit(self, record: Record, session: int = 0) -> None:
-        """Emit a record. A task is removed before its `Ended` is emitted: no later `Cancel` finds it."""
-        if isinstance(record, Ended):
-            self._tasks.pop(record.request, None)
-        self._receivers[session](record)
-
     def _work(self) -> None:
         for name, value in QUIET_ENVIRONMENT.items():
             os.environ.setdefault(name, value)
-        self._emit(Loading("import", 0, 0, "mlx"))
+        self._receivers[0](Loading("import", 0, 0, "mlx"))
         try:
             self._serve()
         except Exception as error:  # the import itself failed: answer every command with a failure
@@ -200,8 +196,13 @@ class EngineThread:
             return next(filter(None, (each.holds(settings) for each in workers.values())), None)
 
         def made(session: int) -> Worker:
-            emit, aside = partial(self._emit, session=session), partial(inbox.aside, session)
-            worker = workers[session] = Worker(emit, aside, lambda: inbox.waiting, loaded)
+            worker = workers[session] = Worker(
+                self._receivers[session],
+                partial(inbox.aside, session),
+                lambda: inbox.waiting,
+                loaded,
+                ending=self._tasks.pop,  # before its `Ended` is emitted: no later `Cancel` finds it
+            )
             return worker
 
         first = made(0)
@@ -219,9 +220,10 @@ class EngineThread:
     def _fail_commands(self, error: Exception) -> None:
         while not self._closing.is_set() and (task := self._inbox.get()) is not None:
             if isinstance(task, Task):
-                kind, id = task.command.kind, task.command.id
-                self._emit(Failure(kind, *_cause(error), request=id), task.session)
-                self._emit(Ended(kind, request=id), task.session)
+                kind, id, emit = task.command.kind, task.command.id, self._receivers[task.session]
+                emit(Failure(kind, *_cause(error), request=id))
+                self._tasks.pop(id, None)
+                emit(Ended(kind, request=id))
 
 
 class SessionBeside:

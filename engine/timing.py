@@ -110,8 +110,9 @@ class _Clock:
     def end(self, *raised: object) -> None:
         """End the span."""
         self._depth -= 1
-        if self._depth == 0:
-            self.now = (self.ms / 1000, None)
+        ended, begun = self.now
+        if self._depth == 0 and begun is not None:
+            self.now = (ended + time.perf_counter() - begun, None)
 
     __enter__, __exit__ = begin, end
 

@@ -88,7 +88,11 @@ class TokenPaths:
 
     def nodes(self, node: int) -> list[int]:
         """The path's nodes from the first token to `node`."""
-        return list(self.ancestors(node))[::-1]
+        path = []
+        while node != ROOT:
+            path.append(node)
+            node = self._nodes[node].parent
+        return path[::-1]
 
     def tokens(self, node: int) -> list[int]:
         """The path's token ids from the first token to `node`."""
@@ -206,12 +210,13 @@ class TokenTree(TokenPaths):
         """Which tokens of a path run in chunks: its prompts but for their last tokens."""
         chunks: list[tuple[int, int]] = []
         end = len(self._nodes)
-        for ancestor in self.ancestors(node):
-            at = self._nodes[ancestor]
+        while node != ROOT:
+            at = self._nodes[node]
             if at.depth <= end:  # the nearest prompt, then the one before that
                 end = at.prompt_begin
                 if at.start - 1 > end:
                     chunks.append((end, at.start - 1))
+            node = at.parent
         return tuple(reversed(chunks))
 
     def without_step(self, node: int) -> list[int]:

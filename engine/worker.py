@@ -47,10 +47,11 @@ class Worker:
     """Calls the handler of each command's class; every failure becomes a record.
 
     Args:
-        emit: Receives every record.
+        emit: Receives every record, with the id of its command.
         aside: Takes the next task out of the queue if its command is an aside, else returns None.
         waiting: Whether the queue has a task.
         shared: A model that another session of the thread has loaded with these settings, if one has.
+        ending: Is told the id of each command before its `Ended` is emitted.
     """
 
     def __init__(
@@ -59,11 +60,10 @@ class Worker:
         aside: Callable[[], Task | None] = lambda: None,
         waiting: Stopped = lambda: False,
         shared: Callable[[LoadSettings], Loaded | None] = lambda settings: None,
+        ending: Callable[[int, None], object] = lambda id, nothing: None,
     ) -> None:
-        self._receive, self._aside = emit, aside
-        self._carried_out = 0
-        """Id of the command that is carried out: an aside between the steps of another; 0 in idle time."""
-        self._context = EngineContext(self._emit, self._answer_asides, waiting)
+        self._aside, self._ending = aside, ending
+        self._context = EngineContext(emit, self._answer_asides, waiting)
         self._context.shared = shared
         self._context.capabilities = [make(self._context) for make in CAPABILITIES]
         self._handlers: dict[type[Command], Handler] = {}
@@ -79,17 +79,17 @@ class Worker:
 
     def carry_out(self, task: Task) -> None:
         """Execute a command; all its records, its `Failure`, if it fails, and its `Ended` carry its id."""
-        command, cancelled = task.command, False
-        before, self._carried_out = self._carried_out, command.id
+        context, command, cancelled = self._context, task.command, False
+        before, context.request = context.request, command.id
         try:
             if (handler := self._handlers.get(type(command))) is None:
                 raise TypeError(f"no handler for {command!r}")
-            if task.stopped():
+            if task.cancel.is_set():
                 raise Cancelled
             if command.needs_model:
-                if self._context.loaded is None:
+                if context.loaded is None:
                     raise StepError(*NO_MODEL)
-                if not command.over_ranks and self._context.loaded.settings.divided:
+                if context.loaded.divided and not command.over_ranks:
                     raise StepError(
                         OVER_RANKS, "Load the model in one process, without --ranks and --hostfile."
                     )
@@ -99,15 +99,14 @@ class Worker:
         except EngineError as error:
             lost = error.rank if isinstance(error, RankError) else None
             name = type(error).__name__
-            self._emit(protocol.Failure(command.kind, error.message, error.hint, lost_rank=lost, error=name))
+            context.emit(
+                protocol.Failure(command.kind, error.message, error.hint, lost_rank=lost, error=name)
+            )
         except (Exception, SystemExit) as error:  # neither a bug nor a model's own code may end the thread
-            self._emit(unexpected(command, error))
-        self._emit(protocol.Ended(command.kind, cancelled))
-        self._carried_out = before
-
-    def _emit(self, record: Record) -> None:
-        """Emit a record, with the id of the command that is carried out."""
-        self._receive(protocol.addressed(record, self._carried_out))
+            context.emit(unexpected(command, error))
+        self._ending(command.id, None)
+        context.emit(protocol.Ended(command.kind, cancelled))
+        context.request = before
 
     def use_idle_time(self) -> bool:
         """Do a piece of what no command waits for, some 60 ms; returns whether there was any."""
@@ -118,7 +117,7 @@ class Worker:
         except Exception as error:  # what fails once would fail again, and here nothing ends
             if self._context.opened is not None:
                 self._context.opened.unread.clear()
-            self._emit(unexpected(Prefill("", False), error))
+            self._context.emit(unexpected(Prefill("", False), error))
             return False
 
     @property

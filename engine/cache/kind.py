@@ -124,13 +124,6 @@ class Kind:
         limit = int(getattr(cache, self.limit)) if self.limit else None
         return self.name, held, limit, used, allocated
 
-    def chunks_matter(self, cache: Any) -> bool:
-        """True if the numbers depend on how a prompt is cut into chunks.
-
-        In a window that keeps its first tokens the tokens of a chunk don't see those, while single tokens do.
-        """
-        return bool(getattr(cache, "keep", 0))
-
     # ---- trim and quantize ------------------------------------------------------------------
 
     def trims_at(self, cache: Any, offset: int) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache as cached
 from itertools import count
-from typing import Any
+from typing import Any, Self
 
 import mlx.core as mx
 from mlx_lm.models.cache import make_prompt_cache
@@ -81,7 +81,7 @@ class KV:
         self._settings = settings
         self._new_layout = count(1).__next__
         """A number for the order of tokens in the rings: a chunk or a new beginning changes that order."""
-        self.save: Callable[[Behind, int, int], None] = lambda behind, begin, end: None
+        self.save: Callable[[Behind, int, int], None] = _save_nothing
         """Saves tokens of a branch, from `begin` to `end`, that are about to be written over."""
         self.clear()
 
@@ -111,17 +111,21 @@ class KV:
         self.caches = caches
         self.set_offset(offset, chunks=chunks)
 
-    def adopt_copy(self, other: KV, rows: int | None = None) -> None:
-        """Hold what another cache of the same model holds; MLX copies a shared array when one of them writes it.
+    def copied(self) -> Self:
+        """Another one that holds the same and can be written; MLX copies a shared array when one of them writes it."""
+        made = copy.copy(self)
+        made.caches, made.behind = copy.deepcopy(self.caches), list(self.behind)
+        made.save, made.last_pass = _save_nothing, (0, 0)
+        return made
+
+    def adopt_rows(self, other: KV, rows: int) -> None:
+        """Hold what another cache of the same model holds, in several rows.
 
         Args:
-            other: Not written.
-            rows: How often to hold its only row, where all its caches can have several; None for it as it is.
+            other: Of one row, and caches that can all have several; not written.
+            rows: How often to hold its row.
         """
-        if rows is None:
-            self.caches, self.behind = copy.deepcopy(other.caches), list(other.behind)
-        else:
-            self.caches, self.behind = [kind_of(cache).repeat(cache, rows) for cache in other.caches], []
+        self.caches, self.behind = [kind_of(cache).repeat(cache, rows) for cache in other.caches], []
         self._hold(other.offset, other.chunks, other.layout)
 
     def reorder(self, rows: Sequence[int], since: int | None) -> None:
@@ -146,7 +150,7 @@ class KV:
     def run(
         self, compute: Callable[..., Any], tokens: mx.array, *, chunk: bool = False, begin: bool = False
     ) -> mx.array:
-        """Compute the logits after some tokens, which the caches count from here on.
+        """Compute the logits after some tokens, which the caches count from here on; they quantize as mlx_lm does.
 
         Args:
             compute: A model, or what is called in its place.
@@ -160,18 +164,14 @@ class KV:
         if self.behind:
             self._write(self.offset, self.offset + tokens.shape[1])
         logits: mx.array = compute(tokens, cache=BegunByLayer(self.caches) if begin else self.caches)
-        self.advance(tokens.shape[1], chunk=chunk)
-        return logits
-
-    def advance(self, count: int, *, chunk: bool = False) -> None:
-        """Account for `count` tokens that went through the model, and quantize as mlx_lm does."""
-        self.offset += count
+        before, self.offset = self.offset, self.offset + tokens.shape[1]
         if chunk:
-            self.chunks = append_chunk(self.chunks, self.offset - count, self.offset)
+            self.chunks = append_chunk(self.chunks, before, self.offset)
             self.layout = self._new_layout()
         if self._settings.kv_bits is not None:
             for index, cache in enumerate(self.caches):
                 self.caches[index] = kind_of(cache).quantize(cache, self._settings)
+        return logits
 
     def set_offset(self, offset: int, *, chunks: Chunks | None = None, layout: int | None = None) -> None:
         """Account for tokens that were restored or removed cache by cache."""
@@ -228,12 +228,17 @@ class KV:
         """Why the caches can't be trimmed to an offset; empty where they can."""
         if offset == 0:
             return "nothing of it could be kept"
+        packed = False
         for cache in self.caches:
-            if why := kind_of(cache).trim_refusal(cache, offset):
+            kind = kind_of(cache)
+            if why := kind.trim_refusal(cache, offset):
                 return why
-        if any(self.quantized()) and offset < self._settings.quantized_kv_start:
-            return "the cache was not quantized there"
-        return ""
+            packed = packed or kind.quantized
+        return (
+            "the cache was not quantized there"
+            if packed and offset < self._settings.quantized_kv_start
+            else ""
+        )
 
     def recovered(self, offset: int) -> bool:
         """Hold `offset` tokens again after a forward that failed half-way and left layers unequal.
@@ -376,6 +381,14 @@ class KV:
         """Which caches hold packed numbers now."""
         return tuple([kind_of(cache).quantized for cache in self.caches])
 
+    @property
+    def rounded(self) -> bool:
+        """True if what it holds is rounded: a cache holds packed numbers, or mlx_lm would have quantized it by now."""
+        for cache in self.caches:
+            if kind_of(cache).quantized:
+                return True
+        return self._settings.kv_bits is not None and self.offset >= self._settings.quantized_kv_start
+
     def quantized_at(self, offset: int) -> bool:
         """True if mlx_lm would have quantized the plain caches by the time they hold `offset` tokens."""
         return self._settings.kv_bits is not None and offset >= self._settings.quantized_kv_start
@@ -384,17 +397,22 @@ class KV:
     def chunks_matter(self) -> bool:
         """True if the numbers depend on how the tokens were cut into chunks.
 
-        mlx_lm quantizes after a chunk, so its tokens saw each other unquantized; and some kinds treat a chunk
-        differently from single tokens. Everywhere else chunks only change the order of sums.
+        mlx_lm quantizes after a chunk, so its tokens saw each other unquantized; and in a window that keeps its first
+        tokens those of a chunk don't see these, while single tokens do. Everywhere else chunks only change the order of
+        sums.
         """
         for cache in self.caches:
-            if kind_of(cache).chunks_matter(cache):
+            if getattr(cache, "keep", 0):
                 return True
         return self._settings.kv_bits is not None
 
     def bytes_per_token(self) -> int | None:
         """Bytes that one more token adds to caches that have held some; None where no kind grows with the text."""
         return sum(kind_of(cache).bytes_per_token(cache) for cache in self.caches) or None
+
+
+def _save_nothing(behind: Behind, begin: int, end: int) -> None:
+    """For a cache whose branches nobody keeps."""
 
 
 @cached

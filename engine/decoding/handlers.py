@@ -50,7 +50,7 @@ class DecodingCommands(Capability):
             return
         evaluator = self._breakpoints = self._evaluator(command)
         ended = False
-        for step in run_steps(session, command.pace, task.cancel, task.stopped, evaluator):
+        for step in run_steps(session, command.pace, task.cancel, task.cancel.is_set, evaluator):
             ended = self._context.emit_step(step, evaluator.most)
             self._context.answer_asides()
         if evaluator.hits:
@@ -86,7 +86,7 @@ class DecodingCommands(Capability):
                 continue
             self._context.answer_asides()
             steps = None if steps is None else steps - 1
-            if not record.last and (steps == 0 or task.stopped()):
+            if not record.last and (steps == 0 or task.cancel.is_set()):
                 self._beams = waiting
                 if steps != 0:
                     raise Cancelled
@@ -97,11 +97,13 @@ class DecodingCommands(Capability):
     def _look_ahead(self, command: protocol.LookAhead, task: Task) -> None:
         session = self._context.session
         self._context.emit_all(
-            look_ahead(session, command.node, command.ids, command.tokens, task.stopped), asides=True
+            look_ahead(session, command.node, command.ids, command.tokens, task.cancel.is_set), asides=True
         )
 
     # ---- a server's reply -------------------------------------------------------------------
 
     def _repeat(self, command: protocol.RepeatReply, task: Task) -> None:
         model = self._context.model.model
-        self._context.emit_all(repeat_reply(self._context.session, model, command, task.stopped), asides=True)
+        self._context.emit_all(
+            repeat_reply(self._context.session, model, command, task.cancel.is_set), asides=True
+        )

@@ -198,13 +198,15 @@ class InspectionCommands(Capability):
         self._context.emit(explain(self._context.session, command.node, command.settings))
 
     def _what_if(self, command: protocol.WhatIf, task: Task) -> None:
-        self._context.emit(what_if(self._context.session, command.settings, command.tip, task.stopped))
+        self._context.emit(what_if(self._context.session, command.settings, command.tip, task.cancel.is_set))
 
     def _find(self, command: protocol.FindTokens, task: Task) -> None:
         session = self._context.session
         if self._vocabulary is None:
             self._vocabulary = Vocabulary(session.tokens)
-        found = find(session, self._vocabulary, command.node, command.query, command.limit, task.stopped)
+        found = find(
+            session, self._vocabulary, command.node, command.query, command.limit, task.cancel.is_set
+        )
         self._context.emit(replace(found, note=session.cut_note(command.node)))
 
     def _read_grammar(self, command: protocol.ReadGrammar, task: Task) -> None:
@@ -213,7 +215,7 @@ class InspectionCommands(Capability):
     def _read_logits(self, command: protocol.ReadLogits, task: Task) -> None:
         session = self._context.session
         for node in command.nodes or session.kept_logits.nodes:
-            if task.stopped():
+            if task.cancel.is_set():
                 raise Cancelled
             self._context.emit_row(node, kept_row(session, node))
 
@@ -240,7 +242,9 @@ class InspectionCommands(Capability):
         settings = command.settings
         apart = self._apart.pop(settings, None) or self._open_apart(settings, task)
         self._apart = {**dict([*self._apart.items()][-1:]), settings: apart}
-        self._context.emit(apart.take(command.text, command.begin, command.end, command.node, task.stopped))
+        self._context.emit(
+            apart.take(command.text, command.begin, command.end, command.node, task.cancel.is_set)
+        )
 
     def _open_apart(self, settings: LoadSettings | None, task: Task) -> Apart:
         """The tokenizer of the loaded model, of another one, or of a file."""

@@ -47,7 +47,8 @@ from engine.protocol import (
 )
 from engine.sampling.ranking import Row
 from engine.session.node_records import NodeReader
-from engine.session.session import Session, run_at
+from engine.session.session import Session
+from engine.session.state import run_at
 from engine.settings import Settings
 from engine.task import Stopped, Task
 from engine.tree import ROOT, TokenTree
@@ -372,15 +373,15 @@ class LockstepCommands(Capability):
         self._context.emit(LockstepClosed(title))
 
     def _diff(self, command: protocol.DiffText, task: Task) -> None:
-        self._context.emit_all(diff_text(self._context.model, self._both.second, command, task.stopped))
+        self._context.emit_all(diff_text(self._context.model, self._both.second, command, task.cancel.is_set))
 
     def _read(self, command: protocol.ReadLockstep, task: Task) -> None:
         session = self._context.session
-        self._context.emit_all(self._both.read(session, command.node, command.candidates, task.stopped))
+        self._context.emit_all(self._both.read(session, command.node, command.candidates, task.cancel.is_set))
 
     def _explain(self, command: protocol.ExplainSecond, task: Task) -> None:
         session, second = self._context.session, self._session()
-        row = second.go_to(session, command.node, task.stopped)
+        row = second.go_to(session, command.node, task.cancel.is_set)
         source = SecondSource(
             session.tree, session.node, second.facts, second.tokens, session.settings, session.settings_at,
             session.pending, second.node_reader, row,
@@ -400,4 +401,4 @@ class LockstepCommands(Capability):
     def _part(self, command: protocol.PartWays, task: Task) -> None:
         both, session = self._both, self._context.session
         self._read(protocol.ReadLockstep(command.node), task)
-        self._context.emit_all(part_ways(session, both, command.node, command.tokens, task.stopped))
+        self._context.emit_all(part_ways(session, both, command.node, command.tokens, task.cancel.is_set))

@@ -45,29 +45,33 @@ class MeasuringCommands(Capability):
 
     def _race(self, command: protocol.Race, task: Task) -> None:
         context = self._context
-        self._context.emit_all(race(context.model, self._session, command.first, command.last, task.stopped))
+        self._context.emit_all(
+            race(context.model, self._session, command.first, command.last, task.cancel.is_set)
+        )
 
     def _profile(self, command: protocol.Profile, task: Task) -> None:
         self._context.emit_all(
-            profile(self._context.model.model, self._session, command.repeats, task.stopped)
+            profile(self._context.model.model, self._session, command.repeats, task.cancel.is_set)
         )
 
     def _capture(self, command: protocol.CaptureMetal, task: Task) -> None:
         self._context.emit(capture(self._session, typed(command.path)))
 
     def _roofline(self, command: protocol.MeasureRoofline, task: Task) -> None:
-        self._context.emit_all(roofline(self._context.model, self._session, task.stopped))
+        self._context.emit_all(roofline(self._context.model, self._session, task.cancel.is_set))
 
     def _compare_kv(self, command: protocol.CompareKV, task: Task) -> None:
         context = self._context
         self._context.emit_all(
-            kv_costs.compare(context.model, self._session, command.bits, command.group_size, task.stopped)
+            kv_costs.compare(
+                context.model, self._session, command.bits, command.group_size, task.cancel.is_set
+            )
         )
 
     def _sweep(self, command: protocol.Sweep, task: Task) -> None:
         from engine.measuring.sweeps import sweep  # wanted rarely, and start-up shouldn't pay for it
 
-        self._context.emit_all(sweep(self._context.model, command.settings, task.stopped))
+        self._context.emit_all(sweep(self._context.model, command.settings, task.cancel.is_set))
 
     def _machine(self, command: protocol.ReadMachine, task: Task) -> None:
         from engine.measuring.machine import read_machine  # as above
@@ -77,4 +81,4 @@ class MeasuringCommands(Capability):
     def _layer_bits(self, command: protocol.MeasureLayerBits, task: Task) -> None:
         from engine.measuring.layer_bits import layer_bits  # as above
 
-        self._context.emit_all(layer_bits(self._context.model, command, task.stopped))
+        self._context.emit_all(layer_bits(self._context.model, command, task.cancel.is_set))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -165,9 +166,8 @@ class Runner:
 
     def copy(self) -> Runner:
         """A runner whose caches hold what this one's hold, and can be written independently."""
-        copied = Runner(self.model, self._settings, self.first_uses, self._make_kv)
-        copied.compute = self.compute
-        copied.kv.adopt_copy(self.kv)
+        copied = copy.copy(self)
+        copied.kv, copied.undo = self.kv.copied(), None
         return copied
 
     def forward_chunk(self, ids: Sequence[int]) -> mx.array:
@@ -561,7 +561,7 @@ class BatchedRows:
     def forward(self, parents: Sequence[int], tokens: Sequence[int]) -> list[Row]:
         """See `Rows`."""
         if self._from is not None:
-            self._runner.kv.adopt_copy(self._from, len(parents))
+            self._runner.kv.adopt_rows(self._from, len(parents))
             self._from = None
         elif list(parents) != list(range(self._count)):
             self._runner.kv.reorder(parents, self._since if len(parents) == self._count else None)

@@ -114,22 +114,21 @@ def calls(modules: Collection[Any], wrapper: Wrapper, method: str = "__call__") 
     """
     wrapped = set(map(id, modules))
     running: set[int] = set()
+    patches: list[Patch] = []
+    for cls in set(map(type, modules)):
+        own = getattr(cls, method)
 
-    def patch(cls: type) -> Patch:
-        original = getattr(cls, method)
-
-        def call(module: Any, *args: Any, **kwargs: Any) -> Any:
+        def call(module: Any, *args: Any, _own: Any = own, **kwargs: Any) -> Any:
             if id(module) not in wrapped or id(module) in running:
-                return original(module, *args, **kwargs)
+                return _own(module, *args, **kwargs)
             running.add(id(module))
             try:
-                return wrapper(original, module, args, kwargs)
+                return wrapper(_own, module, args, kwargs)
             finally:
                 running.discard(id(module))
 
-        return cls, method, call
-
-    return list(map(patch, set(map(type, modules))))
+        patches.append((cls, method, call))
+    return patches
 
 
 # ---- the end of a model: final norm, head, multipliers and softcap, over the streams of any tokens ----

@@ -129,6 +129,8 @@ class Loaded:
     """Makes its caches."""
     tail: Tail | None = None
     """Its end, where that can be run alone."""
+    divided: bool = False
+    """True if several processes compute it."""
 
     def runner(self) -> Runner:
         """A runner on it with its own empty caches."""
@@ -226,7 +228,8 @@ def load(
         blas=prepared.blas,
         stored="" if prepared.stored == whole.weights else prepared.stored,
     )
-    return Loaded(model, tokens, facts, probe.settings, make_kv=make_kv, tail=probe.tail)
+    divided = spread is not None
+    return Loaded(model, tokens, facts, probe.settings, make_kv=make_kv, tail=probe.tail, divided=divided)
 
 
 def prepare(

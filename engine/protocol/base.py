@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import field, replace
 from itertools import count
-from typing import ClassVar, Self, TypeVar
+from typing import ClassVar, Self
 
 from engine.frozen import frozen
 
@@ -61,25 +61,6 @@ class Record:
     """`Command.id` of the command during which the engine emitted it. 0 for what belongs to none: what the engine does
     in idle time, a person's marks, and a recording, which does not keep it, since an id means something in the sending
     process alone."""
-
-
-Stamped = TypeVar("Stamped", bound=Record)
-
-
-def addressed(record: Stamped, request: int) -> Stamped:
-    """A record with the id of the command during which it is emitted.
-
-    Args:
-        record: Written to if it has no id yet: somebody just made it. One that was emitted before is copied, since its
-            receiver may not have looked at it yet.
-        request: `Command.id`.
-    """
-    if record.request == request:
-        return record
-    if record.request:
-        return replace(record, request=request)
-    object.__setattr__(record, "request", request)
-    return record
 
 
 @frozen

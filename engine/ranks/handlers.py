@@ -211,7 +211,7 @@ class RanksCommands(Capability):
         steps: list[float] = []
         rounds: list[Times] = []
         for place in range(command.rounds + 1):
-            if task.stopped():
+            if task.cancel.is_set():
                 raise Cancelled
             self._context.emit(Measuring(command.kind, place, command.rounds + 1, "ranks"))
             runner = session.runner.copy()

@@ -12,7 +12,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from typing import Any, TypeVar, cast
+from typing import Any, Self, TypeVar, cast
 
 import mlx.core as mx
 
@@ -119,8 +119,15 @@ class RankedKV(KV):
             "Give the prompt itself, without --prompt-cache-file.",
         )
 
-    def adopt_copy(self, other: KV, rows: int | None = None) -> None:
-        self._each("adopt_copy", lambda: KV.adopt_copy(self, other, rows), other=_number(other), rows=rows)
+    def copied(self) -> Self:
+        made = super().copied()
+        made._number = self._ranks.name_one()
+        weakref.finalize(made, self._ranks.released.append, ("kv", made._number))
+        made._each("copied", lambda: None, other=self._number)
+        return made
+
+    def adopt_rows(self, other: KV, rows: int) -> None:
+        self._each("adopt_rows", lambda: KV.adopt_rows(self, other, rows), other=_number(other), rows=rows)
 
     def reorder(self, rows: Sequence[int], since: int | None) -> None:
         self._each("reorder", lambda: KV.reorder(self, rows, since), rows=list(rows), since=since)

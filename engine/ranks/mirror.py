@@ -319,6 +319,7 @@ class Mirror:
             "unload": self._unload,
             "facts": self._facts,
             "make": self._make,
+            "copied": self._copied,
         }
         self._on_caches: Mapping[str, Callable[[KV, Values], Any]] = {
             "clear": lambda kv, given: kv.clear(),
@@ -333,7 +334,7 @@ class Mirror:
             "restore": lambda kv, given: kv.restore(
                 self._snapshots[given["saved"]], given["at"], given["end"]
             ),
-            "adopt_copy": lambda kv, given: kv.adopt_copy(self._caches[given["other"]], given["rows"]),
+            "adopt_rows": lambda kv, given: kv.adopt_rows(self._caches[given["other"]], given["rows"]),
             "reorder": lambda kv, given: kv.reorder(given["rows"], given["since"]),
             "fenced": self._fenced,
         }
@@ -394,6 +395,10 @@ class Mirror:
 
     def _make(self, given: Values) -> dict[str, Any]:
         kv = self._caches[given["kv"]] = KV(self._model, settings_of(given["settings"]))
+        return kv_facts(kv)
+
+    def _copied(self, given: Values) -> dict[str, Any]:
+        kv = self._caches[given["kv"]] = self._caches[given["other"]].copied()
         return kv_facts(kv)
 
     def _run(self, kv: KV, given: Values) -> dict[str, Any]:

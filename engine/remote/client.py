@@ -17,7 +17,7 @@ from typing import Any, Literal
 from engine import wire
 from engine.errors import EngineError, WireError
 from engine.frozen import frozen
-from engine.protocol import Cancel, Command, Ended, Failure, Load, Record, addressed
+from engine.protocol import Cancel, Command, Ended, Failure, Load, Record
 from engine.remote import CLIENT_IDS, HELLO_LIMIT, PING_SECONDS, PROTOCOL, SILENCE_SECONDS
 from engine.remote.lines import Lines, object_of
 from engine.remote.link import Link
@@ -378,10 +378,9 @@ class RemoteEngine:
             mine = own <= message.request < own + CLIENT_IDS
             if isinstance(message, Failure) and message.lost_rank is not None and not self._link.far:
                 raise Gone(message.message)  # not its hint: a fresh process has all ranks again
+            # what another client's command failed with is shown there alone, but for a model that can't be loaded
             if mine or not isinstance(message, Failure) or message.command == Load.kind:
-                self._hand_out(
-                    addressed(message, message.request - own if mine else 0)
-                )  # others' failures are shown
+                self._hand_out(replace(message, request=message.request - own if mine else 0))
         self._note_caught_up()
 
     def _hand_out(self, record: Record) -> None:

@@ -69,24 +69,24 @@ class SessionCommands(Capability):
 
     def _prefill(self, command: protocol.Prefill, task: Task) -> None:
         self._context.forget()
-        self._context.emit_all(conversation.prompt(self._context.session, command, task.stopped))
+        self._context.emit_all(conversation.prompt(self._context.session, command, task.cancel.is_set))
         self._context.read_prompts(task)
 
     def _add_turn(self, command: protocol.AddTurn, task: Task) -> None:
-        for record in conversation.add_turn(self._context.session, command, task.stopped):
+        for record in conversation.add_turn(self._context.session, command, task.cancel.is_set):
             if isinstance(record, protocol.PromptOpened):
                 self._context.forget()
             self._context.emit(record)
         self._context.read_prompts(task)
 
     def _go_on_prefill(self, command: protocol.GoOnPrefill, task: Task) -> None:
-        self._context.emit_all(self._context.session.go_on_prefill(command.step_size, task.stopped))
+        self._context.emit_all(self._context.session.go_on_prefill(command.step_size, task.cancel.is_set))
         self._context.read_prompts(task)
 
     def _restore(self, command: protocol.Restore, task: Task) -> None:
         context = self._context
         context.forget()
-        context.emit(restore(context.session, command, context.emit, task.stopped, context.change))
+        context.emit(restore(context.session, command, context.emit, task.cancel.is_set, context.change))
 
     # ---- steps and moves --------------------------------------------------------------------
 
@@ -112,8 +112,8 @@ class SessionCommands(Capability):
 
     def _recall(self, command: protocol.Recall, task: Task) -> None:
         begun = time.perf_counter()
-        self._context.session.recall(command.nodes, task.stopped)
+        self._context.session.recall(command.nodes, task.cancel.is_set)
         self._context.emit(protocol.Recalled(command.nodes, (time.perf_counter() - begun) * 1000))
 
     def _verify(self, command: protocol.Verify, task: Task) -> None:
-        self._context.emit(self._context.session.verify(task.stopped))
+        self._context.emit(self._context.session.verify(task.cancel.is_set))

@@ -1,8 +1,6 @@
-"""The interventions that branches of the tree were computed under.
+"""The state of a session: its tree and the current node, the live cache, what is kept beside it, and its interventions.
 
-A node names its set by number, 0 for the model itself, and the same token after the same path under another set is
-another node. So what is kept of a node, its KV, its logits, what undoes it, is never that of another set. A branch
-keeps the set of its first node: a path has tokens of the model's own, then those of at most one set.
+Also the path to any other node, in a cache of its own.
 """
 
 from __future__ import annotations
@@ -14,6 +12,7 @@ from typing import Any
 from engine.cache.live import KV
 from engine.cache.moves import KVStore, Mover
 from engine.errors import EngineError, PromptError, StepError
+from engine.frozen import frozen
 from engine.logits.node_sampler import Position
 from engine.model.chat_template import given_tools
 from engine.model.forward import Changed, Compute, Runner
@@ -464,3 +463,54 @@ class SessionState:
         at.reroll = at.reroll + 1 if count is None else count
         self._set_node(self.node, row)
         return self.next
+
+
+# ---- a runner whose cache holds the path to any node, while the live cache doesn't change ------
+
+
+@frozen
+class DetachedPath:
+    """A cache that holds a path, and the logits after it."""
+
+    runner: Runner
+    """Read-only: it is the session's own at the session's current node."""
+    row: Row
+    recomputed: int
+    """Tokens of the path that went through the model again."""
+    why: str
+    """Why tokens in the live cache could not be used, empty if they could."""
+
+
+def run_at(session: SessionState, node: int, stopped: Stopped = never) -> DetachedPath:
+    """Bring the path to a node into a cache, and compute the logits after it.
+
+    Unless it is the session's current node, the live cache is copied (MLX copies an array only when it is written), and
+    the copy is moved as the session would move: by trimming, by restoring kept KV, and by running the rest.
+
+    Args:
+        session: Not changed.
+        node: Any node but the root.
+        stopped: Polled before each chunk and token that is recomputed.
+
+    Raises:
+        StepError: There is no such node, or it is the root.
+        Cancelled: `stopped` returned True.
+    """
+    if node not in session.tree or node == ROOT:
+        raise StepError(f"There is no token number {node} to continue from.", "Begin with a prompt.")
+    depth = session.tree[node].depth
+    if node == session.node and session.kv.offset == depth:
+        return DetachedPath(session.runner, session.logits, 0, "")
+    if not session.cached:
+        runner = session.runner.fresh()
+        after = session.run_path(runner, node, stopped)
+        return DetachedPath(runner, after, depth, "the session keeps no KV cache")
+    row, runner = session.kept_logits.get(node), session.runner.copy()
+    mover = Mover(runner.kv, session.tree, session.mover.store)
+    runner.compute = session.held.computes[session.tree[node].held]
+    cost = mover.move(session.node, node, depth if row is not None else depth - 1)
+    recomputed = depth - runner.kv.offset
+    if recomputed:
+        row = session.run_path(runner, node, stopped)
+    assert row is not None  # without kept logits the last token was recomputed
+    return DetachedPath(runner, row, recomputed, cost.note)

@@ -40,7 +40,7 @@ class TrainingCommands(Capability):
         served = self._prepare()
         tokenizer, ms = train_tokenizer(text, settings.vocabulary)
         self._taken = TakenUp(
-            Learner(settings, tokenizer, encode(text, tokenizer, settings, task.stopped)), text
+            Learner(settings, tokenizer, encode(text, tokenizer, settings, task.cancel.is_set)), text
         )
         self._tell(served, ms)
 
@@ -84,7 +84,7 @@ class TrainingCommands(Capability):
         learner, directory = self._learning.learner, command.directory and typed(command.directory)
         unsaved = False
         for _ in range(command.steps):
-            if learner.done or task.stopped():
+            if learner.done or task.cancel.is_set():
                 break
             self._context.emit(learner.learn())
             unsaved = True
@@ -94,7 +94,7 @@ class TrainingCommands(Capability):
             self._context.answer_asides()
         if directory and unsaved:
             self._write(directory)
-        if task.stopped():
+        if task.cancel.is_set():
             raise Cancelled
 
     def _save(self, command: protocol.SaveCheckpoint, task: Task) -> None:

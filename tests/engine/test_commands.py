@@ -14,10 +14,11 @@ import pytest
 from engine import protocol
 from engine.beam_settings import BeamSettings
 from engine.breakpoints import Breakpoints
+from engine.context import EngineContext
 from engine.errors import StepError
 from engine.frozen import frozen
 from engine.model.load import load
-from engine.protocol import COMMANDS, Cancel, Command, Intervention, Record, addressed
+from engine.protocol import COMMANDS, Cancel, Command, Intervention, Record
 from engine.settings import LoadSettings, Settings
 from engine.speculation_settings import SpeculationSettings
 from engine.sweep_settings import SweepSettings
@@ -260,12 +261,14 @@ def test_a_cancelled_aside_is_not_answered_and_the_run_goes_on() -> None:
 
 
 def test_a_record_that_was_emitted_before_is_copied_for_another_command() -> None:
-    first = addressed(protocol.Ended("Step"), 3)
-    assert first.request == 3
-    assert addressed(first, 3) is first
-    second = addressed(first, 4)
-    assert (first.request, second.request) == (3, 4)
-    assert second == first
+    found: list[Record] = []
+    context, first = EngineContext(found.append, lambda: None), protocol.Ended("Step")
+    for id in (3, 3, 4):
+        context.request = id
+        context.emit(first)
+    assert found[0] is found[1] is first
+    assert found[2] == first
+    assert [record.request for record in found] == [3, 3, 4]
 
 
 def test_what_is_done_in_idle_time_is_done_for_no_command() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -24,7 +24,8 @@ class Engine:
 
     def __init__(self) -> None:
         self.queue: SimpleQueue[Record] = SimpleQueue()
-        self.thread = EngineThread(self.queue.put)
+        self.hand_out: Callable[[Record], None] = self.queue.put
+        self.thread = EngineThread(lambda record: self.hand_out(record))
         self.thread.start()
 
     def send(self, command: protocol.Command) -> None:
@@ -174,14 +175,14 @@ def test_a_cancelled_command_that_waits_is_not_begun(ready: Engine) -> None:
 
 
 def test_a_cancel_may_come_from_where_records_are_handed_out(ready: Engine) -> None:
-    run, hand_out = protocol.Run(), ready.thread._receivers[0]
+    run = protocol.Run()
 
     def cancel(record: Record) -> None:
-        hand_out(record)
+        ready.queue.put(record)
         if isinstance(record, protocol.Step):
             ready.thread.send(protocol.Cancel(run.id))
 
-    ready.thread._receivers[0] = cancel
+    ready.hand_out = cancel
     assert ready.do(run)[-1] == protocol.Ended("Run", cancelled=True)
 
 

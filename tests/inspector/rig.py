@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -84,7 +85,15 @@ def addressed(record: Record, open: Sequence[Command]) -> Record:
     asked = ANSWERED_BY.get(type(record))
     kind = asked.kind if asked is not None else getattr(record, "command", "")
     found = next((each for each in open if (each.kind == kind if kind else not each.aside)), None)
-    return protocol.addressed(record, found.id) if found is not None else record
+    return stamped(record, found.id) if found is not None else record
+
+
+def stamped(record: Record, request: int) -> Record:
+    """A record with the id of a command, as it comes from an engine: the same one where it has none yet."""
+    if record.request:
+        return replace(record, request=request)
+    object.__setattr__(record, "request", request)
+    return record
 
 
 class Rig:

@@ -330,7 +330,7 @@ class BatchCommands(Capability):
             self._batch = None
             limited = replace(session.settings, max_tokens=command.tokens)
             check_room(session.runner.fresh(), [(lane[0], limited)] * command.count, command.size)
-        draws = Draws(session, command.node, command.count, command.tokens, command.size, task.stopped)
+        draws = Draws(session, command.node, command.count, command.tokens, command.size, task.cancel.is_set)
         self._context.emit(draws.counted)
         if command.tokens > 1:
             self._open(draws.run)
@@ -370,7 +370,7 @@ class BatchCommands(Capability):
                 return
             if isinstance(record, protocol.BatchStep) and steps is not None:
                 steps -= 1
-            if task.stopped():
+            if task.cancel.is_set():
                 raise Cancelled
             self._batch = None
 
@@ -392,5 +392,6 @@ class BatchCommands(Capability):
             raise StepError("Some lanes have not ended.", "Run the batch to its end first.")
         lanes = [lane for lane in run.lanes if lane.ended is not None and lane.ended.reason != "removed"]
         self._context.emit_all(
-            compare(lanes, run.totals.ms, self._context.session.runner.fresh(), task.stopped), asides=True
+            compare(lanes, run.totals.ms, self._context.session.runner.fresh(), task.cancel.is_set),
+            asides=True,
         )

@@ -149,10 +149,10 @@ class SpeculationCommands(Capability):
             waiting = self._new_round(command.settings, task, paused=command.inside)
 
         def taken(step: protocol.Step) -> bool:
-            return self._context.emit_step(step) or task.stopped()
+            return self._context.emit_step(step) or task.cancel.is_set()
 
         go = waiting.advance if command.inside else waiting.rest
-        self._context.emit(go(task.stopped, taken))
+        self._context.emit(go(task.cancel.is_set, taken))
         self._round = None if waiting.over else waiting
 
     def _run(self, command: protocol.RunRounds, task: Task) -> None:
@@ -169,13 +169,13 @@ class SpeculationCommands(Capability):
             broken = breaking.evaluate(session.position.node_logits)
             ended = context.emit_step(step, breaking.most)
             context.answer_asides()
-            return ended or broken or task.stopped()
+            return ended or broken or task.cancel.is_set()
 
         for _ in range(command.plain):
             if taken(session.step()):
                 break
-        while not (ended or breaking.hits or task.stopped()):
-            context.emit(self._new_round(command.settings, task).rest(task.stopped, taken))
+        while not (ended or breaking.hits or task.cancel.is_set()):
+            context.emit(self._new_round(command.settings, task).rest(task.cancel.is_set, taken))
         if breaking.hits:
             context.emit(protocol.BreakpointHit(session.node, breaking.hits))
         elif not ended:
@@ -184,4 +184,4 @@ class SpeculationCommands(Capability):
     # ---- comparison -------------------------------------------------------------------------
 
     def _verify(self, command: protocol.VerifySpeculation, task: Task) -> None:
-        self._context.emit(compare_with_plain(self._context.session, command.node, task.stopped))
+        self._context.emit(compare_with_plain(self._context.session, command.node, task.cancel.is_set))

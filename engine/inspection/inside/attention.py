@@ -6,7 +6,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field, replace
-from operator import attrgetter
 from statistics import fmean
 from typing import Any, Literal
 
@@ -16,7 +15,7 @@ import numpy.typing as npt
 
 from engine.errors import Cancelled, StepError
 from engine.frozen import frozen, slotted
-from engine.inspection.inside.capture import Capture, capture, largest_difference, together, tolerance
+from engine.inspection.inside.capture import Capture, bounds, capture, largest_difference, together
 from engine.inspection.inside.taps import AttentionRun, Taps
 from engine.model.forward import ChunkSizer, Runner
 from engine.model.layers import decoder_layers, layers_in_words, parts_of, role_of
@@ -64,7 +63,7 @@ def read_attention(session: Session, node: int, stopped: Stopped = never) -> Att
         Cancelled: `stopped` returned True.
     """
     begun = time.perf_counter()
-    taken = capture(session, node, attention=True, stopped=stopped)
+    taken = capture(session, node, attention=True, streams=False, stopped=stopped)
     own = decoder_layers(session.runner.model)
     runs: list[AttentionRun] = []
     numbers = 0
@@ -73,14 +72,15 @@ def read_attention(session: Session, node: int, stopped: Stopped = never) -> Att
             runs.append(run)
             numbers += run.weights[:, -1].size
     dtype = "<f4" if 4 * numbers <= WIDE else "<f2"
-    checks, ran, layers = AttentionChecks(taken.bound), [], []
+    checks, ran, there = AttentionChecks(taken.bound), list[int](), list[int]()
+    layers: list[AttentionLayer] = []
     for run in runs:
         checks.take(run)
         ran.append(run.layer)
         if (layer := _layer(run, taken.depth, dtype)) is not None:
             layers.append(layer)
-    facts = taken.facts(begun, session, *checks.made())
-    there = [layer.layer for layer in layers]
+            there.append(run.layer)
+    facts = taken.facts(begun, session, *checks.worst.values())
     missing: tuple[str, ...] = ()
     if not ran or ran != there or ran != list(range(len(own))):  # not one for each layer
         missing = _missing(own, taken, ran, there)
@@ -117,10 +117,10 @@ def _layer(run: AttentionRun, depth: int, dtype: str) -> AttentionLayer | None:
 
 def attention_checks(taken: Capture, runs: list[AttentionRun]) -> tuple[Check, ...]:
     """How far the recomputed weights are from what the model's attention used, and their sums from 1."""
-    worst = AttentionChecks(taken.bound)
+    checks = AttentionChecks(taken.bound)
     for run in runs:
-        worst.take(run)
-    return worst.made()
+        checks.take(run)
+    return tuple(checks.worst.values())
 
 
 @slotted
@@ -130,6 +130,7 @@ class AttentionChecks:
     bound: float
     """For relative errors in the dtype that the model computes in."""
     worst: dict[CheckName, Check] = field(default_factory=dict)
+    """By name, and in their order."""
 
     def take(self, run: AttentionRun) -> None:
         """Check one attention."""
@@ -148,12 +149,10 @@ class AttentionChecks:
                 name, error if np.isfinite(error) else float("inf"), bound, f"layer {run.layer + 1}"
             )
             known = self.worst.get(name)
-            if known is None or check.error / bound > known.error / known.bound:
+            if known is None:
+                self.worst = dict(sorted([*self.worst.items(), (name, check)]))
+            elif check.error / bound > known.error / known.bound:
                 self.worst[name] = check
-
-    def made(self) -> tuple[Check, ...]:
-        """The checks of all that were taken."""
-        return tuple(sorted(self.worst.values(), key=attrgetter("name")))
 
 
 def _missing(own: Sequence[Any], taken: Capture, runs: list[int], there: list[int]) -> tuple[str, ...]:
@@ -165,7 +164,7 @@ def _missing(own: Sequence[Any], taken: Capture, runs: list[int], there: list[in
         runs: The layer of each attention.
         there: The layer of each whose weights are shown.
     """
-    if not taken.taps[-1].layers:
+    if not taken.taps[-1].called:
         return (
             "This architecture runs the parts of its layers itself, so its attentions can't be read one by one.",
         )
@@ -261,7 +260,7 @@ def run_whole_path(
     tapped, plain = session.runner.fresh(), session.runner.fresh()
     limit = max(1, CHUNK_BYTES // (4 * max(1, session.facts.heads or 1) * len(ids)))
     pieces = Pieces(session, len(ids), chunks, limit)
-    checks = AttentionChecks(tolerance(session))
+    checks = AttentionChecks(bounds(session).own)
     rows: list[mx.array] = []
     step_ms = 0.0
     while (done := tapped.kv.offset) < len(ids):
@@ -280,7 +279,7 @@ def run_whole_path(
     forward = Check("forward", largest_difference(np.array(rows[1]), np.array(rows[0])), 0.0)
     ms = (time.perf_counter() - begun) * 1000
     yield CaptureFacts(
-        (forward, *checks.made()), ms, step_ms, session.facts.family, pieces.note, session.title
+        (forward, *checks.worst.values()), ms, step_ms, session.facts.family, pieces.note, session.title
     )
 
 
@@ -299,7 +298,7 @@ def _tapped(
         checks.take(run)
         take(ChunkAttention(run, first))
 
-    with Taps(session.runner.model, runner.kv.caches, take=taken).set():
+    with Taps(session.runner.model, runner.kv.caches, take=taken, streams=False).set():
         return _forward(runner, piece, last)
 
 

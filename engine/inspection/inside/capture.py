@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import mlx.core as mx
 import numpy as np
@@ -18,7 +19,8 @@ from engine.inspection.inside.taps import Edits, LayerRun, Taps
 from engine.model.forward import Runner, precision
 from engine.model.layers import Patch, after_layers
 from engine.protocol import CaptureFacts, Check
-from engine.session.session import Session, run_at
+from engine.session.session import Session
+from engine.session.state import run_at
 from engine.task import Stopped, never
 from engine.tree import ROOT, Chunks, chunk_end
 
@@ -90,6 +92,7 @@ def capture(
     tokens: int = 1,
     attention: bool = False,
     parts: bool = False,
+    streams: bool = True,
     edits: Edits | None = None,
     also: Sequence[Patch] = (),
     stopped: Stopped = never,
@@ -103,6 +106,7 @@ def capture(
             numbers: then those that the session ran one by one, at least one.
         attention: Whether attention weights are computed.
         parts: Whether the layers' children are recorded.
+        streams: Whether what the layers are given and return is recorded.
         edits: Changes to the tapped forward.
         also: Taps of a view's own, set with the others.
         stopped: Polled before each chunk and forward.
@@ -121,20 +125,20 @@ def capture(
     if shorter:
         note = f"{note} {SHORTER}" if note else SHORTER
     pieces = [[token] for token in ids] if runner.kv.chunks_matter else [ids]
-    plain, _, step_ms = _run(runner.copy(), pieces, None, stopped)
-    bound, most = tolerance(session), again(session)
+    plain, _, step_ms = _run(runner.copy(), pieces, stopped)
+    bound, again, _ = bounds(session)
     before = session.row_at(node)
     away = None if before is None else relative_error(np.array(plain[-1]), before)
-    if before is not None and away is not None and away > most and pieces == [ids]:
+    if before is not None and away is not None and away > again and pieces == [ids]:
         # plamo3's chunks see more than its ring holds
         pieces = as_run(chunks, depth, ids)
-        plain, _, step_ms = _run(runner.copy(), pieces, None, stopped)
+        plain, _, step_ms = _run(runner.copy(), pieces, stopped)
         away = relative_error(np.array(plain[-1]), before)
-    taps = [
-        Taps(session.runner.model, attention=attention, parts=parts, edits=edits, also=also) for _ in pieces
-    ]
-    logits, taps, ms = _run(runner, pieces, taps, stopped)
-    return Capture(node, ids, path, depth, taps, logits, plain, bound, most, ms, step_ms, note, away)
+    tapped = partial(
+        Taps, runner.model, attention=attention, parts=parts, edits=edits, also=also, streams=streams
+    )
+    logits, taps, ms = _run(runner, pieces, stopped, tapped)
+    return Capture(node, ids, path, depth, taps, logits, plain, bound, again, ms, step_ms, note, away)
 
 
 def runner_before(session: Session, node: int, stopped: Stopped = never) -> tuple[Runner, int, str]:
@@ -166,23 +170,29 @@ def as_run(chunks: Chunks, depth: int, ids: list[int]) -> list[list[int]]:
     return pieces
 
 
-def again(session: Session) -> float:
-    """The bound of a relative error of logits that were computed once more, in another chunk or after another cut."""
-    return max(10 * FLOAT32, 2 * tolerance(session)) * depth_factor(session)
+class ErrorBounds(NamedTuple):
+    """How large relative errors may be that rounding explains."""
+
+    own: float
+    """Of a number computed in another way than the model's own."""
+    again: float
+    """Of logits that were computed once more, in another chunk or after another cut."""
+    twice: float
+    """Of the difference of two whole forwards, both of them rounded."""
 
 
-def twice(session: Session) -> float:
-    """The bound of the relative difference of two whole forwards, both of them rounded."""
-    return 2 * tolerance(session) * depth_factor(session)
+def bounds(session: Session) -> ErrorBounds:
+    """The bounds for a session's model and its cache as it is now.
 
-
-def depth_factor(session: Session) -> float:
-    """By how much more than in `DEPTH` layers the roundings of a whole forward add up: each layer rounds anew, and the
-    sum of independent errors grows as the root of their number.
-
-    Random layers of 64 heads in bfloat16, with sums in another order: 0.9e-2 at 8 layers, 1.1e-2 at 24, 1.7e-2 at 94.
+    The roundings of a whole forward add up to more than in `DEPTH` layers: each layer rounds anew, and the sum of
+    independent errors grows as the root of their number. Random layers of 64 heads in bfloat16, with sums in another
+    order: 0.9e-2 at 8 layers, 1.1e-2 at 24, 1.7e-2 at 94.
     """
-    return max(1.0, math.sqrt(session.facts.layers / DEPTH))
+    own = FLOAT32 if precision(session.facts.dtype) == "float32" else LESS
+    if session.kv.rounded:
+        own = QUANTIZED
+    deeper = max(1.0, math.sqrt(session.facts.layers / DEPTH))
+    return ErrorBounds(own, max(10 * FLOAT32, 2 * own) * deeper, 2 * own * deeper)
 
 
 def relative_error(row: npt.NDArray[np.float32], truth: npt.NDArray[np.float32]) -> float:
@@ -201,30 +211,27 @@ def largest_difference(first: npt.NDArray[np.float32], second: npt.NDArray[np.fl
     return error if np.isfinite(error) else float("inf")
 
 
-def tolerance(session: Session) -> float:
-    """How far a number computed in another way may be from the model's own, relative."""
-    if any(session.kv.quantized()) or session.kv.quantized_at(session.kv.offset):
-        return QUANTIZED
-    return FLOAT32 if precision(session.facts.dtype) == "float32" else LESS
-
-
 def _run(
-    runner: Runner, pieces: list[list[int]], taps: list[Taps] | None, stopped: Stopped
+    runner: Runner, pieces: list[list[int]], stopped: Stopped, tapped: Callable[..., Taps] | None = None
 ) -> tuple[mx.array, list[Taps], float]:
-    """Run tokens; returns their logits, the taps, and the milliseconds."""
+    """Run tokens, each piece under taps of its own where these are wanted.
+
+    Returns:
+        Their logits, the taps, and the milliseconds.
+    """
     begun = time.perf_counter()
-    rows = []
-    for index, piece in enumerate(pieces):
+    rows: list[mx.array] = []
+    taps: list[Taps] = []
+    for piece in pieces:
         if stopped():
             raise Cancelled
-        if taps is None:
+        if tapped is None:
             rows.append(runner.forward_logits(piece))
             continue
-        taps[index].caches = runner.kv.caches
-        with taps[index].set():
+        taps.append(tapped(caches=runner.kv.caches))
+        with taps[-1].set():
             rows.append(runner.forward_logits(piece))
-    logits = mx.concatenate(rows, axis=0)
-    return logits, taps or [], (time.perf_counter() - begun) * 1000
+    return mx.concatenate(rows, axis=0), taps, (time.perf_counter() - begun) * 1000
 
 
 def refuse(check: Check, family: str) -> StepError:

@@ -24,12 +24,10 @@ from engine.frozen import slotted
 from engine.inspection.handlers import cut
 from engine.inspection.inside.capture import (
     FLOAT32,
-    again,
     as_run,
+    bounds,
     relative_error,
     runner_before,
-    tolerance,
-    twice,
 )
 from engine.inspection.inside.split import uncompiled
 from engine.memory import memory_available
@@ -507,14 +505,14 @@ def _forward_check(at: _Embedded) -> Check:
     plain = np.array(out[0, -1].astype(mx.float32))
     at._poll(at.own)
     error = relative_error(np.array(at.logits(at.own)[0]), plain)
-    bound = FLOAT32 if precision(at.session.facts.dtype) == "float32" else twice(at.session)
+    bound = FLOAT32 if precision(at.session.facts.dtype) == "float32" else bounds(at.session).twice
     return Check("forward", error, bound)
 
 
 def _session_check(at: _Embedded, plain: Row) -> Check:
     """The check that one forward of the text gives the session's logits; where a cache sees other tokens in another
     cut, the text is cut as the session cut it."""
-    session, bound = at.session, again(at.session)
+    session, bound = at.session, bounds(at.session).again
     kept_row = session.row_at(at.node)
     plain = plain if kept_row is None else kept_row
     away = relative_error(np.array(at.logits(at.own)[0]), plain)
@@ -540,7 +538,7 @@ def _derivative_check(at: _Embedded, slope: Numbers) -> Check:
         errors = np.minimum(errors, np.where(np.isfinite(found), found, np.inf))
         if errors.max() <= NEAR:
             break
-    bound = DERIVATIVE if tolerance(at.session) <= FLOAT32 else DERIVATIVE_LESS
+    bound = DERIVATIVE if bounds(at.session).own <= FLOAT32 else DERIVATIVE_LESS
     return Check("derivative", float(errors.max()), bound)
 
 

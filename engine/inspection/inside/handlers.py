@@ -51,37 +51,39 @@ class InsideCommands(Capability):
 
     def _session(self, command: Look, node: int | None, task: Task) -> Session:
         """The session, or its path up to a node in the second model."""
-        return self._context.second(node, task.stopped) if command.second else self._context.session
+        return self._context.second(node, task.cancel.is_set) if command.second else self._context.session
 
     def _attention(self, command: protocol.ReadAttention, task: Task) -> None:
         session = self._session(command, command.node, task)
-        self._context.emit(read_attention(session, command.node, task.stopped))
+        self._context.emit(read_attention(session, command.node, task.cancel.is_set))
 
     def _triangle(self, command: protocol.ReadTriangle, task: Task) -> None:
         session = self._session(command, command.node, task)
         self._context.emit_all(
-            read_triangle(session, command.node, command.layer, command.head, task.stopped), asides=True
+            read_triangle(session, command.node, command.layer, command.head, task.cancel.is_set), asides=True
         )
 
     def _scores(self, command: protocol.ScoreHeads, task: Task) -> None:
         session = self._session(command, command.node, task)
-        self._context.emit_all(score_heads(session, command.node, command.texts, task.stopped), asides=True)
+        self._context.emit_all(
+            score_heads(session, command.node, command.texts, task.cancel.is_set), asides=True
+        )
 
     def _lens(self, command: protocol.ReadLens, task: Task) -> None:
         session, how = self._session(command, command.node, task), (command.positions, command.top)
-        self._context.emit(read_lens(session, command.node, *how, command.followed, task.stopped))
+        self._context.emit(read_lens(session, command.node, *how, command.followed, task.cancel.is_set))
 
     def _attribute(self, command: protocol.Attribute, task: Task) -> None:
         session = self._session(command, command.node, task)
-        self._context.emit(attribute(session, command.node, command.tokens, task.stopped))
+        self._context.emit(attribute(session, command.node, command.tokens, task.cancel.is_set))
 
     def _gradients(self, command: protocol.ReadGradients, task: Task) -> None:
         session = self._session(command, command.node, task)
-        self._context.emit_all(read_gradients(session, command, task.stopped))
+        self._context.emit_all(read_gradients(session, command, task.cancel.is_set))
 
     def _score(self, command: protocol.ReadScore, task: Task) -> None:
         session, of = self._session(command, command.node, task), (command.layer, command.head, command.keys)
-        self._context.emit_all(read_score(session, command.node, *of, task.stopped))
+        self._context.emit_all(read_score(session, command.node, *of, task.cancel.is_set))
 
     def _modules(self, command: protocol.ReadModules, task: Task) -> None:
         session = self._session(command, None, task)
@@ -89,31 +91,33 @@ class InsideCommands(Capability):
 
     def _experts(self, command: protocol.ReadExperts, task: Task) -> None:
         session = self._session(command, command.node, task)
-        self._context.emit(read_experts(session, command.node, task.stopped))
+        self._context.emit(read_experts(session, command.node, task.cancel.is_set))
 
     def _position(self, command: protocol.TryPosition, task: Task) -> None:
         end = command.node if command.until is None else command.until
         session = self._session(command, end, task)
         how = command.change, command.offset, command.top, command.until
-        self._context.emit(try_position(session, command.node, *how, task.stopped))
+        self._context.emit(try_position(session, command.node, *how, task.cancel.is_set))
 
     def _intervene(self, command: protocol.Intervene, task: Task) -> None:
         session, listed = self._context.session, command.interventions
-        how = command.scope, command.top, task.stopped, command.begin
+        how = command.scope, command.top, task.cancel.is_set, command.begin
         self._context.emit(intervene(session, command.node, listed, *how))
 
     def _pairs(self, command: protocol.PatchPairs, task: Task) -> None:
-        self._context.emit_all(patch_pairs(self._context.model, command.pairs, command.part, task.stopped))
+        self._context.emit_all(
+            patch_pairs(self._context.model, command.pairs, command.part, task.cancel.is_set)
+        )
 
     def _hold(self, command: protocol.HoldInterventions, task: Task) -> None:
-        for record in hold(self._context.session, command.node, command.interventions, task.stopped):
+        for record in hold(self._context.session, command.node, command.interventions, task.cancel.is_set):
             if isinstance(record, Step):
                 self._context.emit_step(record)
             else:
                 self._context.emit(record)
 
     def _make_direction(self, command: protocol.MakeDirection, task: Task) -> None:
-        self._context.emit_all(make_direction(self._context.session, command, task.stopped))
+        self._context.emit_all(make_direction(self._context.session, command, task.cancel.is_set))
 
     def _sweep_strengths(self, command: protocol.SweepStrengths, task: Task) -> None:
-        self._context.emit_all(sweep_strengths(self._context.session, command, task.stopped))
+        self._context.emit_all(sweep_strengths(self._context.session, command, task.cancel.is_set))

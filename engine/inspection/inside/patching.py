@@ -19,7 +19,7 @@ from engine.cache.kinds import kind_of
 from engine.context import Capability, Handler
 from engine.errors import Cancelled, StepError
 from engine.frozen import frozen, slotted
-from engine.inspection.inside.capture import runner_before, tolerance, twice
+from engine.inspection.inside.capture import bounds, runner_before
 from engine.inspection.inside.interventions import (
     GROUND_RUNS,
     Ground,
@@ -117,8 +117,7 @@ def forward_rows(
             if stopped():
                 raise Cancelled
             with edited(runner.model, each).set():
-                logits = runner.model(mx.array([piece] * count), cache=copied.kv.caches)
-                copied.kv.advance(len(piece), chunk=len(piece) > 1)
+                logits = copied.kv.run(runner.model, mx.array([piece] * count), chunk=len(piece) > 1)
                 mx.eval(copied.kv.state())  # the logits of all but the last piece cost nothing
         logits = logits[:, -1].astype(mx.float32)
         mx.eval(logits)
@@ -461,7 +460,7 @@ def _checks(
     session: Session, shares: npt.NDArray[np.float64], before: int, kind: PatchKind, alike: bool, whole: bool
 ) -> tuple[Check, ...]:
     """What must be so: nothing before the first difference, and all of it at the last layer's last position."""
-    bound = 10 * tolerance(session)  # of a difference of two logits, not of the largest logit
+    bound = 10 * bounds(session).own  # of a difference of two logits, not of the largest logit
     nothing = finite(np.abs(shares[:, :before]).max(initial=0.0))
     if alike:  # forwards of another number of tokens may have other last bits, those of as many have none
         bound = 0.0
@@ -560,7 +559,7 @@ def sweep_heads(
         if len(batch) > 1:
             errors.append(_error(forwards, plain, batch, found))
             run += 1
-    check = Check("single", max(errors), twice(session), f"{count} rows")
+    check = Check("single", max(errors), bounds(session).twice, f"{count} rows")
     yield HeadsSwept(
         node=node,
         token=target.token,
@@ -683,7 +682,7 @@ class PatchingCommands(Capability):
 
     def _sweep(self, command: SweepHeads, task: Task) -> None:
         session, which = self._context.session, (command.heads, command.parts, command.scope)
-        found = sweep_heads(session, command.node, command.token, command.other, task.stopped, *which)
+        found = sweep_heads(session, command.node, command.token, command.other, task.cancel.is_set, *which)
         self._context.emit_all(found)
 
     def _patch(self, command: PatchActivations, task: Task) -> None:
@@ -695,7 +694,7 @@ class PatchingCommands(Capability):
                 command.token,
                 command.other,
                 command.part,
-                task.stopped,
+                task.cancel.is_set,
                 command.alignment,
             )
         )

@@ -18,7 +18,7 @@ import mlx_lm.models.base as base
 import numpy as np
 
 from engine.errors import Cancelled, StepError
-from engine.inspection.inside.capture import runner_before, tolerance
+from engine.inspection.inside.capture import bounds, runner_before
 from engine.logits.node_sampler import LN2
 from engine.model.forward import Runner, rounding_of
 from engine.model.layers import calls, decoder_layers, patched
@@ -90,7 +90,7 @@ def try_position(
             f"{session.facts.family} computes its attention itself: its mask can't be removed from outside.",
             "Wrong positions can still be tried.",
         )
-    bound = 0.0 if exact else max(rounding_of(plain, session.facts.dtype), tolerance(session) * _top(plain))
+    bound = 0.0 if exact else max(rounding_of(plain, session.facts.dtype), bounds(session).own * _top(plain))
     checks = (Check("forward", _apart(own, plain), bound), watch.same_keys(changed))
     ms = (time.perf_counter() - begun) * 1000
     facts = CaptureFacts(checks, ms, step_ms, session.facts.family, note, session.title)
@@ -159,10 +159,13 @@ def _row(
 def _forward(
     runner: Runner, ids: Sequence[int], caches: list[Any], by: int, watch: PositionWatch, later: int
 ) -> Row:
+
+    def compute(tokens: mx.array, cache: Any) -> Any:
+        return runner.model(tokens, cache=caches)
+
     try:
         with watch.set(len(ids)):
-            logits = runner.model(mx.array([list(ids)]), cache=caches)
-            runner.kv.advance(len(ids), chunk=len(ids) > 1)
+            logits = runner.kv.run(compute, mx.array([list(ids)]), chunk=len(ids) > 1)
             row = logits[0, -1 - later].astype(mx.float32)
             mx.eval(row, runner.kv.state())
     except (ValueError, IndexError, TypeError) as error:

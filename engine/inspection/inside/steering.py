@@ -23,11 +23,11 @@ import numpy.typing as npt
 from engine.errors import Cancelled, StepError
 from engine.frozen import frozen
 from engine.inspection.inside.capture import (
+    bounds,
     capture,
     largest_difference,
     relative_error,
     runner_before,
-    twice,
 )
 from engine.inspection.inside.interventions import (
     GROUND_RUNS,
@@ -350,7 +350,7 @@ def sweep_strengths(
     at.row(kept)
     checks = (
         Check("zero", largest_difference(zero, own), 0.0),
-        Check("single", finite(error), twice(session), f"{forwards.rows} rows"),
+        Check("single", finite(error), bounds(session).twice, f"{forwards.rows} rows"),
     )
     batches = 2 + math.ceil(len(jobs) / forwards.rows)
     of_row = sum(map(len, forwards.pieces))

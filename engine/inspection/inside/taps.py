@@ -58,14 +58,21 @@ class AttentionWeights(NamedTuple):
     """Each head's share that its sink takes, shape (heads, tokens)."""
     rounding: mx.array
     """By how much the model's own rounding may have moved a weight, as a share of it; a scalar."""
+    error: mx.array
+    """How far what the attention returned is from its values under these weights: the largest difference as a share of
+    the largest output; a scalar."""
 
 
-def attention_weights(given: AttentionInputs) -> AttentionWeights:
+def attention_weights(given: AttentionInputs, output: mx.array) -> AttentionWeights:
     """What a fused attention weighed its values with: softmax(scale x Q K^T + mask), in float32.
 
     Heads that share keys are grouped instead of repeating the keys. MLX's CPU rounds each score to the dtype of the
     queries, which moves a score s by at most u |s|, and its weight by that share: in bfloat16, with u = 2**-8, a
     score of 16 by 6 %.
+
+    Args:
+        given: What it was given.
+        output: What it returned, shape (1, heads, tokens, size).
     """
     queries, keys = given.queries.astype(mx.float32), given.keys.astype(mx.float32)
     _, heads, tokens, size = queries.shape
@@ -81,29 +88,15 @@ def attention_weights(given: AttentionInputs) -> AttentionWeights:
         scores = mx.where(mask, scores, -mx.inf) if hides else scores + mask.astype(mx.float32)
     scores = scores[0]
     if given.sinks is None:
-        return AttentionWeights(softmax(scores, axis=-1), mx.zeros((heads, tokens)), rounding)
-    sinks = mx.broadcast_to(given.sinks.astype(mx.float32).reshape(-1, 1, 1), (heads, tokens, 1))
-    shares = softmax(mx.concatenate([sinks, scores], axis=-1), axis=-1)
-    return AttentionWeights(shares[..., 1:], shares[..., 0], rounding)
-
-
-def weighted_error(weights: mx.array, values: mx.array, output: mx.array) -> mx.array:
-    """How far an attention's output is from its values under these weights.
-
-    Args:
-        weights: Shape (heads, tokens, keys).
-        values: Shape (1, KV heads, keys, size).
-        output: Of the fused attention, shape (1, heads, tokens, size).
-
-    Returns:
-        The largest difference as a share of the largest output; a scalar.
-    """
-    heads, tokens, count = weights.shape
-    groups = values.shape[1]
-    mine = weights.reshape(groups, heads // groups * tokens, count) @ values[0].astype(mx.float32)
-    fused = output[0].astype(mx.float32)
-    difference = mx.abs(mine.reshape(fused.shape) - fused).max()
-    return difference / mx.maximum(mx.abs(fused).max(), 1e-9)
+        weights, taken = softmax(scores, axis=-1), mx.zeros((heads, tokens))
+    else:
+        sinks = mx.broadcast_to(given.sinks.astype(mx.float32).reshape(-1, 1, 1), (heads, tokens, 1))
+        shares = softmax(mx.concatenate([sinks, scores], axis=-1), axis=-1)
+        weights, taken = shares[..., 1:], shares[..., 0]
+    values, fused = given.values[0].astype(mx.float32), output[0].astype(mx.float32)
+    mine = weights.reshape(len(values), heads // len(values) * tokens, count) @ values
+    off = mx.abs(mine.reshape(fused.shape) - fused).max() / mx.maximum(mx.abs(fused).max(), 1e-9)
+    return AttentionWeights(weights, taken, rounding, off)
 
 
 # ---- taps --------------------------------------------------------------------------------------
@@ -200,6 +193,7 @@ class Taps:
         caches: Those of the forward, for the positions of their keys.
         attention: Whether weights are computed.
         parts: Whether the calls of the layers' children are recorded.
+        streams: Whether what the layers are given and return is recorded, and edited.
         edits: Changes to what is computed; None for none.
         also: More patches, set with these.
         take: Is given each attention, which is then not kept: the weights of all layers at once may be large.
@@ -211,11 +205,14 @@ class Taps:
     caches: Sequence[Any] = ()
     attention: bool = True
     parts: bool = False
+    streams: bool = True
     edits: Edits | None = None
     also: Sequence[Patch] = ()
     take: Callable[[AttentionRun], None] | None = None
     keep: bool = True
     places: Sequence[int] | None = None
+    called: bool = False
+    """True once a layer was called as a whole; some models run the parts of their layers themselves."""
     layers: dict[int, LayerRun] = field(default_factory=dict)
     """By number; of a layer that ran more than once the last run."""
     embedded: mx.array | None = None
@@ -250,7 +247,7 @@ class Taps:
             ),
             (mx, "softmax", self._softmax),
             (mx, "take_along_axis", self._chosen),
-            *calls(layers, self._layer),
+            *calls(layers, self._recorded if self.streams else self._layer),
             *(self._around_parts(layers) if self.parts else ()),
             *calls(list(flat_caches(self.caches, FETCHES[0])), self._fetch, FETCHES[0]),
             *calls(list(flat_caches(self.caches, FETCHES[1])), self._fetch, FETCHES[1]),
@@ -265,6 +262,18 @@ class Taps:
     # ---- layers and parts ---------------------------------------------------------------------
 
     def _layer(self, original: Any, module: Any, args: Any, kwargs: Any) -> Any:
+        """Run a layer; what attends meanwhile is its own."""
+        self.called = True
+        self._own.clear()
+        self._cut.clear()
+        outer, self._layer_now = self._layer_now, self._index[id(module)]
+        try:
+            return original(module, *args, **kwargs)
+        finally:
+            self._layer_now = outer
+
+    def _recorded(self, original: Any, module: Any, args: Any, kwargs: Any) -> Any:
+        """Run a layer, and record what it is given and returns."""
         index = self._index[id(module)]
         if args:
             given = kept(args[0])
@@ -275,13 +284,7 @@ class Taps:
             run = LayerRun(args, {**kwargs, name: given}, None)
         if self.embedded is None:
             self.embedded = given
-        self._own.clear()
-        self._cut.clear()
-        outer, self._layer_now = self._layer_now, index
-        try:
-            result = original(module, *args, **kwargs)
-        finally:
-            self._layer_now = outer
+        result = self._layer(original, module, args, kwargs)
         if self.edits is not None:
             result = self.edits.layer(index, given, result)
         if self.keep:
@@ -403,9 +406,8 @@ class Taps:
         weights, sinks, error, rounding = mx.zeros((0,)), None, None, 0.0
         readable = given.queries.shape[0] == 1  # one row for each token: each has its own keys
         if self.attention and readable:
-            weights, taken, rounded = attention_weights(given)
+            weights, taken, rounded, wrong = attention_weights(given, output)
             sinks = None if given.sinks is None else taken
-            wrong = weighted_error(weights, given.values, output)
             # Layer by layer: the float32 copies of all layers' keys at once would take several times the cache.
             mx.eval(weights, taken, wrong, rounded)
             error, rounding = float(np.array(wrong)), float(np.array(rounded))

@@ -14,7 +14,8 @@ from engine.cache import live, moves
 from engine.cache.live import KV, PIECE
 from engine.model.forward import Runner
 from engine.protocol import KVReading
-from engine.session.session import Session, run_at
+from engine.session.session import Session
+from engine.session.state import run_at
 from engine.settings import Settings
 from engine.tree import prompt_chunks
 from tests.engine.sessions import begun, go_back

@@ -41,7 +41,6 @@ from engine.protocol import (
     TokensFound,
     WhatIf,
     WhatIfAnswered,
-    addressed,
     floats,
 )
 from engine.remote.client import RemoteEngine
@@ -54,7 +53,7 @@ from inspector.session.client import EngineClient, Request
 from inspector.session.requests import KEPT, Job, Latest, Replies
 from tests.engine.remote.far import PROGRAM, hosted
 from tests.inspector.fakes import Session
-from tests.inspector.rig import FakeEngine
+from tests.inspector.rig import FakeEngine, stamped
 
 FACTS = CaptureFacts((), 1.0, 1.0, "llama")
 
@@ -75,7 +74,7 @@ class Asking:
     def tell(self, command: Command, *records: Record, end: bool = True, cancelled: bool = False) -> None:
         """Emit records for a command, and its end."""
         for record in (*records, *([Ended(command.kind, cancelled)] if end else [])):
-            self.client.receive(addressed(record, command.id))
+            self.client.receive(stamped(record, command.id))
 
 
 @pytest.fixture

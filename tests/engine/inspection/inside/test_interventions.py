@@ -24,7 +24,8 @@ from engine.model.forward import rows_of
 from engine.model.layers import decoder_layers
 from engine.protocol import Direction, Grown, Intervened, Intervention, floats
 from engine.sampling.ranking import Row, log_softmax
-from engine.session.session import Session, run_at
+from engine.session.session import Session
+from engine.session.state import run_at
 from engine.session.uncached import UncachedSession
 from engine.settings import LoadSettings, Settings
 from tests.engine.sessions import begun

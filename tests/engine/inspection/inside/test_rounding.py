@@ -13,7 +13,7 @@ import pytest
 
 from engine import protocol
 from engine.inspection.inside import split
-from engine.inspection.inside.capture import again, tolerance, twice
+from engine.inspection.inside.capture import bounds
 from engine.model import synthetic
 from engine.model.forward import COARSE, precision, product_error
 from engine.protocol import Command, Record
@@ -154,8 +154,9 @@ def test_what_whole_forwards_may_differ_by_follows_the_depth(
     """What is compared within a layer, or after the last one alone, doesn't."""
     session = Unthreaded(zoo.load("llama"), prompt="Once upon a time").session
     monkeypatch.setattr(session, "facts", replace(session.facts, layers=layers))
-    assert twice(session) == pytest.approx(2 * tolerance(session) * factor, rel=1e-3)
-    assert again(session) == pytest.approx(10 * tolerance(session) * factor, rel=1e-3)
+    found = bounds(session)
+    assert found.twice == pytest.approx(2 * found.own * factor, rel=1e-3)
+    assert found.again == pytest.approx(10 * found.own * factor, rel=1e-3)
 
 
 @pytest.mark.slow

@@ -75,9 +75,11 @@ Wrong = Callable[[pytest.MonkeyPatch], None]
 
 def _keys_of_the_token_before(patch: pytest.MonkeyPatch) -> None:
     own = taps.attention_weights
-    patch.setattr(
-        taps, "attention_weights", lambda given: own(replace(given, keys=mx.roll(given.keys, 1, axis=2)))
-    )
+
+    def rolled(given: taps.AttentionInputs, output: mx.array) -> taps.AttentionWeights:
+        return own(replace(given, keys=mx.roll(given.keys, 1, axis=2)), output)
+
+    patch.setattr(taps, "attention_weights", rolled)
 
 
 def _the_stream_before_the_last_layer(patch: pytest.MonkeyPatch) -> None:

@@ -250,7 +250,7 @@ async def test_why_is_told_of_either_model_with_the_same_draw(rig: Rig) -> None:
     other = next(each for each in now.candidates if each.id != now.picked)
     theirs = replace(now, picked=other.id)
     told = replace(explained(theirs), node=asked.node, model=SECOND.title)
-    await rig.push([protocol.addressed(told, asked.id)])
+    await rig.push([replace(told, request=asked.id)])
     await rig.end("ExplainSecond")
     text = " ".join(rig.screen_text().replace("│", " ").split())
     assert "With the same settings and the same draw P takes" in text
