@@ -59,7 +59,7 @@ from inspector.session.controller import Controller
 from inspector.session.playback import Playback
 from inspector.session.setup import PACES
 from inspector.state.lockstep import LockstepSoFar
-from inspector.state.timeline import TO_PREDICT, Phase
+from inspector.state.timeline import TO_PREDICT, Phase, Timeline
 from inspector.widgets.actions import Action, Hint, KeyedScreen, KeyLine, hints_of
 from inspector.widgets.canvas import Canvas
 from inspector.widgets.inks import Inked
@@ -108,7 +108,7 @@ class MainScreen(KeyedScreen[None]):
         self.tab = next(iter(TABS))
         """Key of the open tab."""
         self._named = ""
-        """The tab that sentences were written for last."""
+        """The tab that the panels' sentences were written for last."""
         self._last = {tab: self.table.answers(tab)[0] for tab in TABS}
         """By tab the answer that was shown there last."""
         self._view = self._last[self.tab]
@@ -133,6 +133,8 @@ class MainScreen(KeyedScreen[None]):
         """What the frame was made from last (`_frame_reads`); None where it is to be made anew."""
         self._session: object = None
         """The first of that when tools out of sight heard of it last; None where they are to hear of it anew."""
+        self._records: tuple[object, ...] | None = None
+        """All that the panels of records were drawn of last (`_show_records`)."""
         self._shown: frozenset[str] = frozenset()
         """Ids of the panels that are on screen in it."""
         self._single = False
@@ -285,8 +287,6 @@ class MainScreen(KeyedScreen[None]):
         timeline, setup, layout = self.controller.timeline, self.controller.setup, self._panel_layout
         # as most of the time nobody narrates: nothing of it is looked at again with each frame
         told = self._narrate() if self.narrator is not None or self.has_class("-narrated") else None
-        connection = self.controller.connection
-        self._header.show(timeline, setup.settings, connection.away if connection else "")
         layout.waiting = timeline.prompts.opened is None  # there is no text yet
         if layout.waiting:
             self.query_one(OpeningPanel).show(timeline, setup)
@@ -295,22 +295,17 @@ class MainScreen(KeyedScreen[None]):
         heard = told is not None or reads[0] != self._session
         if changed:
             self._single, self._shown = layout.now is Layout.SINGLE, layout.shown
-        if heard and timeline.facts is not None:
-            self._timing.kept_bytes = setup.load.kept_logits_bytes(timeline.facts.vocabulary)
         if self._text.metric == INSIDE:
             self.host.colour()
-        self._text.show(timeline)
-        self._candidates.show(timeline)
-        self._steps.show(timeline, asks="learn" not in self._shown)
-        self._kv.show(timeline)
-        self._timing.show(timeline)
+        self._show_records(timeline, heard)
         for id, tool in self._hooked["show"]:
             if heard or tool.awake or id in self._shown or id in before:
                 tool.show()
         if heard or timeline.recorded or self.controller.transport.recorded:  # else nobody wrote captions
             caption = "" if timeline.conceals("captions") else self.host.caption
             self.query_one(CaptionLine).put(caption, self.controller.transport.captioned)
-        self._show_status(told)
+        if self.tool_screen is None or self.status.answer:  # else that screen's own lies over it
+            self._show_status(told)
         if changed or self._frame_reads() != self._framed:  # a tool may have gone elsewhere
             self._frame(told)
         for id, tool in self._hooked["shown"]:
@@ -319,6 +314,32 @@ class MainScreen(KeyedScreen[None]):
         self._session = reads[0] if told is None else None
         if (opened := self.tool_screen) is not None:
             opened.changed()
+
+    def _show_records(self, timeline: Timeline, heard: bool) -> None:
+        """Show the panels of every session, where anything that they show has changed.
+
+        Args:
+            timeline: What is on show.
+            heard: Whether more of the session has changed than its readings.
+        """
+        setup, connection, ahead = self.controller.setup, self.controller.connection, self._candidates.ahead
+        away, asks = connection.away if connection is not None else "", "learn" not in self._shown
+        looked = ahead.seen(timeline.before) if ahead is not None else ()
+        records = (*timeline.place, setup.settings, away, asks, looked)
+        highlights, self._highlights = self._highlights, False
+        if not heard and records == self._records:
+            if highlights:
+                self._candidates.show(timeline)
+            return
+        self._records = records
+        if heard and timeline.facts is not None:
+            self._timing.kept_bytes = setup.load.kept_logits_bytes(timeline.facts.vocabulary)
+        self._header.show(timeline, setup.settings, away)
+        self._text.show(timeline)
+        self._candidates.show(timeline)
+        self._steps.show(timeline, asks)
+        self._kv.show(timeline)
+        self._timing.show(timeline)
 
     def _frame_reads(self) -> tuple[object, ...]:
         """All that the frame follows from: the lines of tabs and keys, the tab, and the places of the panels. The first
@@ -357,6 +378,8 @@ class MainScreen(KeyedScreen[None]):
         if not isinstance(self.app.screen, Overlay):  # which has its own line there
             self.query_one(KeyLine).show()
         self._panel_layout.apply()
+        if self.tab != self._named:  # after that: panels that went need no new names
+            self._name_keys()
         able = partial(available, controller=self.controller)
         self.query_one(TabLines).show(self.tab, self.views, self.view, able)
         self._framed = self._frame_reads() if told is None else None
@@ -371,9 +394,9 @@ class MainScreen(KeyedScreen[None]):
 
     def _show_highlighted(self) -> None:
         """Show what follows the highlighted candidate: its row, the status line, and the tools' panels."""
+        if self._stale or not self._highlights or self._pruning or not self.is_attached:
+            return  # everything is shown soon, or was, or nothing any more
         self._highlights = False
-        if self._stale or self._pruning or not self.is_attached:
-            return  # everything is shown soon, or nothing any more
         self._candidates.show(self.controller.timeline)
         self._show_status(self.narrator.narration() if self.narrator is not None else None)
         for id, tool in self._hooked["show"]:
@@ -556,13 +579,11 @@ class MainScreen(KeyedScreen[None]):
             self._view = view
             if tabs := self.table.tabs.get(view, ""):
                 self.tab, self._last[tabs] = tabs, view
-        if self.tab != self._named:
-            self._name_keys()
+        go_to(self.tab)
 
     def _name_keys(self) -> None:
-        """Have sentences name keys as they are reached from the open tab, those that stand there already, too."""
+        """Have the sentences that stand there name keys as they are reached from the open tab."""
         self._named = self.tab
-        go_to(self.tab)
         for panel in self.query(Inked):
             if isinstance(panel, Canvas):
                 panel.redraw()
@@ -591,7 +612,7 @@ class MainScreen(KeyedScreen[None]):
         if self.tool_screen is not None and not self._left_tool_screen():
             return
         self.tab, self._view = tab, self.view
-        self._name_keys()
+        go_to(tab)
         if self.view != self._last[tab]:  # it was under that screen, where doing it again would leave it, too
             await self.do(wanted := self._last[tab])
             if self.view != wanted:  # it can't be shown yet: the tab is open, whichever answer stands there
@@ -664,7 +685,7 @@ class MainScreen(KeyedScreen[None]):
     @on(CandidatesPanel.CandidateHighlighted)
     def _candidate_highlighted(self) -> None:
         """The status line says what enter takes, and panels follow it: once, however often this comes before."""
-        if not (self._stale or self._highlights):
+        if not self._highlights:
             self._highlights = True
             self.call_next(self._show_highlighted)
 
