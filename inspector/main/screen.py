@@ -131,6 +131,10 @@ class MainScreen(KeyedScreen[None]):
         """Has everything shown again where the records that are expected don't."""
         self._framed: tuple[object, ...] | None = None
         """What the frame was made from last (`_frame_reads`); None where it is to be made anew."""
+        self._answers: tuple[Sequence[Action], frozenset[str]] = (), frozenset()
+        """The actions that show the answers of the open tab, and the ids of those that can be done now."""
+        self._answers_of: tuple[object, ...] = ()
+        """What they follow from, beside what tools add to it."""
         self._session: object = None
         """The first of that when tools out of sight heard of it last; None where they are to hear of it anew."""
         self._records: tuple[object, ...] | None = None
@@ -209,6 +213,7 @@ class MainScreen(KeyedScreen[None]):
         """Arrange the panels before the first layout: each class that changes after it costs another one."""
         if self._steps.is_attached:  # it is not where a signal ended the program before
             self._steps.metric = self._text.metric
+        go_to(self.tab)
         self.show()
 
     def _begin(self, begins: Preferences) -> None:
@@ -294,7 +299,7 @@ class MainScreen(KeyedScreen[None]):
         changed = told is not None or reads != self._framed
         heard = told is not None or reads[0] != self._session
         if changed:
-            self._single, self._shown = layout.now is Layout.SINGLE, layout.shown
+            self._single, self._shown = layout.places.layout is Layout.SINGLE, layout.places.shown
         if self._text.metric == INSIDE:
             self.host.colour()
         self._show_records(timeline, heard)
@@ -306,8 +311,9 @@ class MainScreen(KeyedScreen[None]):
             self.query_one(CaptionLine).put(caption, self.controller.transport.captioned)
         if self.tool_screen is None or self.status.answer:  # else that screen's own lies over it
             self._show_status(told)
-        if changed or self._frame_reads() != self._framed:  # a tool may have gone elsewhere
-            self._frame(told)
+        now = self._frame_reads()
+        if changed or now != self._framed:  # a tool may have gone elsewhere
+            self._frame(now[0], told)
         for id, tool in self._hooked["shown"]:
             if heard or tool.awake or id in self._shown or id in before:
                 tool.shown()
@@ -366,22 +372,27 @@ class MainScreen(KeyedScreen[None]):
         )  # fmt: skip
         return session, place, screen, self.table.contexts(self.actions, controller, arrangement)
 
-    def _frame(self, told: Narration | None) -> None:
-        """Make the frame anew: the line of keys, the tab, and the places of the panels.
+    def _frame(self, session: object, told: Narration | None) -> None:
+        """Make the frame anew: the line of keys, the tab with its answers, and the places of the panels.
 
         Args:
+            session: The first of what the frame reads.
             told: What somebody narrates; None for nothing.
         """
         self._silent = self._silenced(told) if told is not None else frozenset()
-        self._single, self._shown = self._panel_layout.now is Layout.SINGLE, self._panel_layout.shown
+        places, controller = self._panel_layout.places, self.controller
+        self._single, self._shown = places.layout is Layout.SINGLE, places.shown
         self._follow_view()
         if not isinstance(self.app.screen, Overlay):  # which has its own line there
             self.query_one(KeyLine).show()
         self._panel_layout.apply()
         if self.tab != self._named:  # after that: panels that went need no new names
             self._name_keys()
-        able = partial(available, controller=self.controller)
-        self.query_one(TabLines).show(self.tab, self.views, self.view, able)
+        answers_of = session, self.tab, places.layout
+        if self._framed is None or answers_of != self._answers_of:
+            self._answers_of, views = answers_of, self.views
+            self._answers = views, frozenset([each.id for each in views if available(each, controller)])
+        self.query_one(TabLines).show(self.tab, self.view, *self._answers)
         self._framed = self._frame_reads() if told is None else None
 
     def _show_status(self, told: Narration | None) -> None:
@@ -558,13 +569,13 @@ class MainScreen(KeyedScreen[None]):
         """Id of the action whose answer is on show."""
         if (opened := self.tool_screen) is not None:
             return opened.opener or self.table.openers.get(opened.TOOL, "")
-        return self.arrangement.by_id[self._panel_layout.answer].view
+        return self.arrangement.by_id[self._panel_layout.places.answer].view
 
     @property
     def views(self) -> Sequence[Action]:
         """The actions that show the answers of the open tab, without a panel that stands beside them anyway."""
         arrangement, beside, views = self.arrangement, set[str](), []
-        if self._panel_layout.now is Layout.GRID:
+        if self._panel_layout.places.layout is Layout.GRID:
             for id in arrangement.of[Place.STEPS]:
                 beside.add(arrangement.by_id[id].view)
         for each in self.table.views[self.tab]:
@@ -579,7 +590,7 @@ class MainScreen(KeyedScreen[None]):
             self._view = view
             if tabs := self.table.tabs.get(view, ""):
                 self.tab, self._last[tabs] = tabs, view
-        go_to(self.tab)
+                go_to(tabs)
 
     def _name_keys(self) -> None:
         """Have the sentences that stand there name keys as they are reached from the open tab."""
@@ -605,8 +616,10 @@ class MainScreen(KeyedScreen[None]):
         """
         if self._last[tab] == self.view:
             self.tab = tab
-            if self._panel_layout.now is Layout.SINGLE:
-                self.arrangement.look_at(self._panel_layout.answer)
+            go_to(tab)
+            places = self._panel_layout.places
+            if places.layout is Layout.SINGLE:
+                self.arrangement.look_at(places.answer)
             self.changed()
             return
         if self.tool_screen is not None and not self._left_tool_screen():
@@ -617,6 +630,7 @@ class MainScreen(KeyedScreen[None]):
             await self.do(wanted := self._last[tab])
             if self.view != wanted:  # it can't be shown yet: the tab is open, whichever answer stands there
                 self.tab, self._view = tab, self.view
+                go_to(tab)
         self.changed()
 
     async def turn_view(self, by: int) -> None:
@@ -628,7 +642,7 @@ class MainScreen(KeyedScreen[None]):
         offered = {each.id for each in self.views}
         views = [each for each in self.table.answers(self.tab) if each in offered]
         arrangement, text = self.arrangement, self.arrangement.text
-        single = self._panel_layout.now is Layout.SINGLE
+        single = self._panel_layout.places.layout is Layout.SINGLE
         if single:
             views = [text, *views]
         at = text if single and self.tool_screen is None and arrangement.current == text else self.view
@@ -643,7 +657,7 @@ class MainScreen(KeyedScreen[None]):
             if self.view != wanted:
                 await self.do(wanted)
             if self.view == wanted:
-                arrangement.look_at(self._panel_layout.answer)
+                arrangement.look_at(self._panel_layout.places.answer)
                 if wanted != at:
                     self.host.answer()  # nothing of those that were passed over
                     return
@@ -786,11 +800,11 @@ class ScreenHost:
     @property
     def shown(self) -> frozenset[str]:
         """Ids of the panels that are, or are about to be, on screen."""
-        return self._layout.shown
+        return self._layout.places.shown
 
     def go_to(self, panel: str) -> None:
         """Make a panel the current one."""
-        self.arrangement.go(panel, self._layout.now)
+        self.arrangement.go(panel, self._layout.places.layout)
         self.answer()
 
     async def open_tab(self, tab: str) -> None:

@@ -164,8 +164,8 @@ class Timeline:
     generation: int = 0
     """Grows whenever the path is rebuilt rather than appended to, so that a view knows what to redraw."""
     changes: int = 0
-    """Grows with each record but those that dialogs alone show, with each token of a recording that is gone to, and with
-    each segment that is folded."""
+    """Grows with each record but those that dialogs alone show, with each token of a recording that is gone to, and
+    with each segment that is folded."""
     readings: int = 0
     """Grows whenever known tokens get new readings (prompt logprobs arriving)."""
     next: protocol.Distribution | None = None
