@@ -62,6 +62,7 @@ from inspector.state.lockstep import LockstepSoFar
 from inspector.state.timeline import TO_PREDICT, Phase, Timeline
 from inspector.widgets.actions import Action, Hint, KeyedScreen, KeyLine, hints_of
 from inspector.widgets.canvas import Canvas
+from inspector.widgets.compositor import PartCompositor
 from inspector.widgets.inks import Inked
 from inspector.widgets.overlay import Overlay
 
@@ -94,6 +95,7 @@ class MainScreen(KeyedScreen[None]):
         remembered: Remembered | None = None,
     ) -> None:
         super().__init__()
+        self._compositor = PartCompositor()
         self.controller = controller
         self.table = key_table(tools)
         self.arrangement = Arrangement((*PANELS, *panels_of(tools)))
@@ -330,8 +332,8 @@ class MainScreen(KeyedScreen[None]):
         """
         setup, connection, ahead = self.controller.setup, self.controller.connection, self._candidates.ahead
         away, asks = connection.away if connection is not None else "", "learn" not in self._shown
-        looked = ahead.seen(timeline.before) if ahead is not None else ()
-        records = (*timeline.place, setup.settings, away, asks, looked)
+        lines = ahead.seen(timeline.before) if ahead is not None and ahead.on else ()
+        records = (*timeline.place, setup.settings, away, asks, lines)
         highlights, self._highlights = self._highlights, False
         if not heard and records == self._records:
             if highlights:
@@ -589,8 +591,10 @@ class MainScreen(KeyedScreen[None]):
         if (view := self.view) != self._view:
             self._view = view
             if tabs := self.table.tabs.get(view, ""):
-                self.tab, self._last[tabs] = tabs, view
-                go_to(tabs)
+                self._last[tabs] = view
+                if tabs != self.tab:
+                    self.tab = tabs
+                    go_to(tabs)
 
     def _name_keys(self) -> None:
         """Have the sentences that stand there name keys as they are reached from the open tab."""
@@ -888,7 +892,7 @@ class ScreenHost:
 
     def colour(self) -> None:
         """Colour the text anew, where it is coloured by that."""
-        text = self.panel(TextPanel)
+        text = self._screen.query_one(TextPanel)
         if text.metric == INSIDE:
             text.offer(self.heat())
 

@@ -70,9 +70,7 @@ class LookAheadLines:
         return frozenset(self._pending.ids) - self.lines(node).keys()
 
     def seen(self, node: int) -> tuple[object, ...]:
-        """All that is shown after the candidates of a node: while it is equal, they look the same."""
-        if not self.on:
-            return ()
+        """All that is shown after the candidates of a node while it is on: while that is equal, they look the same."""
         return *self.lines(node).items(), self.waited_for(node)
 
     # ---- questions and answers --------------------------------------------------------------
