@@ -301,7 +301,8 @@ class MainScreen(KeyedScreen[None]):
         changed = told is not None or reads != self._framed
         heard = told is not None or reads[0] != self._session
         if changed:
-            self._single, self._shown = layout.places.layout is Layout.SINGLE, layout.places.shown
+            places = layout.places
+            self._single, self._shown = places.layout is Layout.SINGLE, places.shown
         if self._text.metric == INSIDE:
             self.host.colour()
         self._show_records(timeline, heard)

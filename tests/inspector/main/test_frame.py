@@ -28,8 +28,8 @@ WALK = (
 )  # fmt: skip
 """Actions, some of which are refused where they come."""
 KEYS = (
-    *"123456sbpwtAIgmavTh", *["escape"] * 5, "left", "right", "up", "down", "down", "tab", "space", "d", "plus", "minus",
-    "end", "home", "backspace",
+    *"123456sbpwtAIgmavTh", *["escape"] * 5, "left", "right", "up", "down", "down", "tab", "space", "d", "plus",
+    "minus", "end", "home", "backspace",
 )  # fmt: skip
 """What opens something and leaves it, looks elsewhere, and has panels come and go."""
 OF_RECORDS = (HeaderLine, TextPanel, CandidatesPanel, StepsPanel, KVPanel, TimingPanel)
