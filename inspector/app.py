@@ -331,8 +331,11 @@ class InspectorApp(App[int]):
             self.keys.look()
         if not self._takes_records():
             return
-        self.inbox.tick()
-        self.playback.tick()
+        if self.inbox.waiting:
+            self.inbox.tick()
+        playback, resumed = self.playback, self.recorder.resumed
+        if playback.player is not None or playback.waiting is not None or resumed is not None:
+            playback.tick()
         if self.controller.connection is not None:
             self.controller.connection.tick()
         if not self._ahead.done or self.garbage.noticeable:

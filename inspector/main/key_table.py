@@ -296,7 +296,8 @@ def refusal(action: Action, controller: Controller, own: ToolActions) -> str:
     """
     if action.needs and controller.opening:
         return OPENING
-    if controller.away and (action.needs & _ASKING or action.moves) and not controller.transport.recorded:
+    asks = action.needs & _ASKING or action.moves
+    if controller.connection is not None and asks and not controller.transport.recorded and controller.away:
         return controller.away
     if action.lacks is not None and (lacks := lacking(action, controller)):
         return lacks

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import NamedTuple
 
 from textual import events
 from textual.containers import Container
@@ -36,6 +37,18 @@ ALONE = "Text and answer alone. {alone} brings the other panels back"
 # ---- where the panels are -----------------------------------------------------------------------
 
 
+class PanelPlaces(NamedTuple):
+    """Where the panels are, or are about to be."""
+
+    layout: Layout
+    answer: str
+    """The panel in the place of the answer."""
+    shown: frozenset[str]
+    """Ids of the panels on screen."""
+    lines: frozenset[str]
+    """Of those that are one line each, where they are on screen."""
+
+
 class PanelLayout:
     """Shows, hides, sizes and focuses panels.
 
@@ -60,65 +73,52 @@ class PanelLayout:
         """That panels have at most before a class, 0 for all."""
 
     @property
-    def now(self) -> Layout:
-        """The kind of the layout now."""
-        return layout_for(*self._screen.app.size, self.arrangement.enlarged)
+    def places(self) -> PanelPlaces:
+        """Where the panels are, or are about to be.
 
-    @property
-    def answer(self) -> str:
-        """The panel in the place of the answer: that of an open dialog comes first. Under a tool's own screen KV cache
-        and time are a line each, whichever of them was the answer."""
-        arrangement, own = self.arrangement, self.arrangement.answer
-        if (self.waiting and own != OF_NO_TEXT) or (own in arrangement.of[Place.LOWER] and self.covered()):
+        The panel of an open dialog is the answer before any other, and none is shown that the dialog lies over. Under a
+        tool's own screen KV cache and time are a line each, whichever of them was the answer.
+        """
+        arrangement, own, covered = self.arrangement, self.arrangement.answer, self.covered()
+        width, height = self._screen.app.size
+        layout, lower = layout_for(width, height, arrangement.enlarged), arrangement.of[Place.LOWER]
+        if (self.waiting and own != OF_NO_TEXT) or (own in lower and covered):
             own = ""
-        return arrangement.dialog or own or arrangement.first
-
-    @property
-    def shown(self) -> frozenset[str]:
-        """Ids of the panels that are, or are about to be, on screen: none that the dialog of a panel lies over."""
-        arrangement, now = self.arrangement, self.now
-        shown = arrangement.shown(now, self.answer, self._screen.app.size.height >= TALL)
-        if not arrangement.dialog:
-            return shown
-        beside = arrangement.of[Place.STEPS] if now is not Layout.GRID else []
-        return shown - {*arrangement.of[Place.LOWER], *beside}
+        answer = arrangement.dialog or own or arrangement.first
+        shown = arrangement.shown(layout, answer, height >= TALL)
+        if arrangement.dialog:
+            beside = arrangement.of[Place.STEPS] if layout is not Layout.GRID else []
+            shown -= {*lower, *beside}
+        return PanelPlaces(layout, answer, shown, arrangement.lines(layout, answer, covered))
 
     @property
     def answer_area(self) -> Region:
         """The place of the answer on the terminal, from its frame to that of the last panel under it."""
-        width, height = self._screen.app.size
+        (width, height), places = self._screen.app.size, self.places
         header, tabs = self._screen.query_one("#header"), self._screen.query_one("#tabs")
         top = max(header.region.bottom, tabs.region.bottom)
         text = self._screen.query_one(f"#{'opening' if self.waiting else self.arrangement.text}").region
-        if self.now is not Layout.GRID:
+        if places.layout is not Layout.GRID:
             return Region(0, top, min(width, self.columns or width), max(1, height - top - 2))
         under = (
             0
             if self.arrangement.alone
-            else len({*self.arrangement.of[Place.LOWER]} - self.arrangement.hidden - {self.answer})
+            else len({*self.arrangement.of[Place.LOWER]} - self.arrangement.hidden - {places.answer})
         )
         return Region(text.right, top, max(1, width - text.right), max(1, height - top - 2 - under))
 
     def apply(self) -> None:
         """Arrange the panels where anything about that changed, and focus the current one."""
-        arrangement, layout, shown = self.arrangement, self.now, self.shown
-        sizes, trying = frozenset(self.sizes.items()), bool(arrangement.dialog)
+        arrangement, places = self.arrangement, self.places
+        area, covered = self._area(places), self.covered()
         about_text = self._screen.query_one(f"#{arrangement.text}").has_class("-spot")
         arranged = (
-            layout,
-            shown,
-            self.waiting,
-            trying,
-            self._area.size,
-            sizes,
-            arrangement.alone,
-            self.lines,
-            about_text,
-            self.covered(),
-        )
+            places, self.waiting, arrangement.dialog != "", area.size, frozenset(self.sizes.items()),
+            arrangement.alone, about_text, covered,
+        )  # fmt: skip
         if arranged != self._arranged:
             self._arranged, self._about_text = arranged, about_text
-            self._place(layout, shown, trying)
+            self._place(places, area)
         current, focused = arrangement.current, self._screen.focused
         name = "opening" if self.waiting and current == arrangement.text else current
         if focused is None or focused.id != name:
@@ -126,76 +126,77 @@ class PanelLayout:
 
     def begin(self) -> None:
         """Give the screen its first classes, before it has widgets whose styles would be computed anew."""
-        self._screen.update_classes(self._classes(self.now, False), update=False)
+        self._screen.update_classes(self._classes(self.places.layout), update=False)
 
-    def _classes(self, layout: Layout, trying: bool) -> dict[str, bool]:
+    def _classes(self, layout: Layout) -> dict[str, bool]:
+        trying = self.arrangement.dialog != ""
         classes = {"-waiting": self.waiting, "-trying": trying, "-covered": self.covered()}
         for kind in Layout:
             classes[f"-{kind.value}"] = kind is layout
         return classes
 
-    @property
-    def lines(self) -> frozenset[str]:
-        """Ids of the panels that are one line each."""
-        return self.arrangement.lines(self.now, self.answer, self.covered())
+    def _place(self, places: PanelPlaces, area: Region) -> None:
+        """Put the panels in their places.
 
-    def _place(self, layout: Layout, shown: frozenset[str], trying: bool) -> None:
-        screen, arrangement, waiting, lines = self._screen, self.arrangement, self.waiting, self.lines
+        Args:
+            places: Where they are about to be.
+            area: The room of all but those of one line in a stack, as far as it is known.
+        """
+        screen, arrangement, waiting, shown = self._screen, self.arrangement, self.waiting, places.shown
         widgets: dict[str, Widget] = {}
         for id in ("opening", *arrangement.by_id):
             widgets[id] = screen.query_one(f"#{id}")
         # together: each change by itself has the styles of all widgets computed again
-        screen.update_classes(self._classes(layout, trying))
+        screen.update_classes(self._classes(places.layout))
         for id in arrangement.by_id:
             widgets[id].display = id in shown and not (waiting and id == arrangement.text)
-            if widgets[id].has_class("-line") is not (id in lines):
-                widgets[id].set_class(id in lines, "-line")
+            if widgets[id].has_class("-line") is not (id in places.lines):
+                widgets[id].set_class(id in places.lines, "-line")
         widgets["opening"].display = waiting and arrangement.text in shown
         # the toolkit fills the grid row by row: the answer follows the text
         steps = [id for id in arrangement.of[Place.STEPS] if id in shown]
-        first = ["opening", arrangement.text, self.answer, *steps]
-        area = screen.query_one("#panels")
+        first = ["opening", arrangement.text, places.answer, *steps]
+        grid = screen.query_one("#panels")
         order = [widgets[id] for id in dict.fromkeys((*first, *arrangement.by_id))]
-        if list(area.children) != order:
-            area.sort_children(key=order.index)
-        sizes = {} if trying else self.sizes
+        if list(grid.children) != order:
+            grid.sort_children(key=order.index)
+        sizes = {} if arrangement.dialog else self.sizes
         # lines of all panels: a narrator's card leaves less
-        room = self._area.height or screen.app.size.height - FRAME
-        self._divide(widgets, shown if layout is Layout.GRID else None, sizes, room)
-        self._size(widgets, layout, shown, sizes, room)
+        room = area.height or screen.app.size.height - FRAME
+        self._divide(widgets, places, sizes, room)
+        self._size(widgets, places, sizes, room)
         # with the next paint: what each panel asks for may come after it
         screen.refresh(layout=True, repaint=False)
 
     # ---- the room of each -------------------------------------------------------------------
 
-    @property
-    def _area(self) -> Region:
+    def _area(self, places: PanelPlaces) -> Region:
         """Of all panels, in a stack without those of one line, which are the last."""
         region = self._screen.query_one("#panels").region
-        lines = len(self.lines & self.shown) if self.now is Layout.STACK else 0
+        lines = len(places.lines & places.shown) if places.layout is Layout.STACK else 0
         return Region(region.x, region.y, region.width, max(0, region.height - lines))
 
     def _divide(
         self,
         widgets: Mapping[str, Widget],
-        shown: frozenset[str] | None,
+        places: PanelPlaces,
         sizes: Mapping[str, int],
         room: int,
     ) -> None:
         """Divide the grid of the panels on screen: text and steps left, the answer and what is under it right.
 
-        Where nothing is shown in a grid, its rows and columns are nobody's.
+        Where the layout is no grid, its rows and columns are nobody's.
         """
         spans: Mapping[str, tuple[int, int]] = {}
         grid, own = Styles(), self._screen.query_one("#panels").styles.inline
-        if shown is not None:
-            answer, of, others = self.answer, self.arrangement.of, shown - {self.answer}
+        if places.layout is Layout.GRID:
+            answer, of, others = places.answer, self.arrangement.of, places.shown - {places.answer}
             left = [self.arrangement.text, *[id for id in of[Place.STEPS] if id in others]]
             under = [id for id in of[Place.LOWER] if id in others]
             lines = sizes.get("below", BELOW if self._screen.app.size.height >= TALL else BELOW_LOW)
             most = max(2, room - (room // 2 if self._about_text else LEAST_LINES))
             below, share = max(2, min(lines, most)), sizes.get("left", HALF)
-            if self.lines:
+            if places.lines:
                 division = lined(left, answer, under, below, share)
             else:
                 division = divided(left, [answer, *under], below, share, sizes.get("last"))
@@ -213,20 +214,20 @@ class PanelLayout:
     def _size(
         self,
         widgets: Mapping[str, Widget],
-        layout: Layout,
-        shown: frozenset[str],
+        places: PanelPlaces,
         sizes: Mapping[str, int],
         room: int,
     ) -> None:
         """Give panels the sizes that a person gave them, where they stand side by side or on each other."""
+        layout, answer, shown, _ = places
         lines, share = {}, sizes.get("left") if layout is Layout.BESIDE and len(shown) == 2 else None
         if layout is Layout.STACK and "candidates" in sizes:
             most = room - LEAST_LINES
             for id in self.arrangement.of[Place.STEPS]:
-                if id not in shown or id == self.answer:
+                if id not in shown or id == answer:
                     continue
                 lines[id] = max(LEAST_LINES, min(sizes.get("lower", LEAST_LINES), most - LEAST_LINES))
-            lines[self.answer] = max(2, min(sizes["candidates"], most - sum(lines.values())))
+            lines[answer] = max(2, min(sizes["candidates"], most - sum(lines.values())))
         for id, widget in widgets.items():
             text = id in ("opening", self.arrangement.text)
             own = (share if text else WHOLE - share) if share else WHOLE
@@ -240,43 +241,47 @@ class PanelLayout:
 
     def divider_at(self, x: int, y: int) -> str:
         """The divider under a cell of the screen, empty for none."""
-        if self.now not in (Layout.GRID, Layout.STACK, Layout.BESIDE) or self.arrangement.dialog:
+        places = self.places
+        if places.layout not in (Layout.GRID, Layout.STACK, Layout.BESIDE) or self.arrangement.dialog:
             return ""
-        found = divider_at(x, y, self._regions(), self._area, self.now is Layout.STACK)
-        return found if found == "left" or found in self._present() else ""
+        stacked = places.layout is Layout.STACK
+        found = divider_at(x, y, self._regions(places), self._area(places), stacked)
+        return found if found == "left" or found in self._present(places) else ""
 
     def grip(self, x: int, y: int) -> Grip | None:
         """Take hold of the divider under a cell of the screen; None where there is none."""
-        divider = self.divider_at(x, y)
-        return Grip(divider, x, y, self._regions(), self._area) if divider else None
+        divider, places = self.divider_at(x, y), self.places
+        return Grip(divider, x, y, self._regions(places), self._area(places)) if divider else None
 
     def drag(self, divider: str, x: int, y: int) -> None:
         """Move a divider to a cell of the screen, unless it went with a new size of the terminal."""
-        present = self._present()
+        places = self.places
+        present = self._present(places)
         if divider != "left" and divider not in present:
             return
-        changed = moved(divider, x, y, {**self.sizes, **present}, self._area)
+        changed = moved(divider, x, y, {**self.sizes, **present}, self._area(places))
         names = ("candidates", "lower") if divider in ("candidates", "lower") else (divider,)
         self.sizes |= {name: changed[name] for name in names if name in changed}
 
     def nudge(self, across: int, down: int) -> bool:
         """Move the divider at the current panel by so many steps; returns whether there is one."""
-        area, text = self._area, self._regions().get(self.arrangement.text)
+        places = self.places
+        area, text = self._area(places), self._regions(places).get(self.arrangement.text)
         if text is None or self.arrangement.dialog:
             return False
         if across:
             divider = "left" if text.right < area.right else ""
             self.drag(divider, text.right + across * max(1, round(area.width / 50)), text.y)
         else:
-            divider, edge = self._line()
+            divider, edge = self._line(places)
             self.drag(divider, text.x, edge + down)
         return bool(divider)
 
-    def _line(self) -> tuple[str, int]:
+    def _line(self, places: PanelPlaces) -> tuple[str, int]:
         """The line between panels that is at the current one, and its row; no name where there is none."""
-        present, area, current = self._present(), self._area, self.arrangement.current
+        present, area, current = self._present(places), self._area(places), self.arrangement.current
         lowest = area.bottom - present.get("last", 0)
-        at = self._regions().get(current)  # none for a panel at the side while there is no text
+        at = self._regions(places).get(current)  # none for a panel at the side while there is no text
         if "last" in present and at is not None and lowest in (at.bottom, at.y):
             return "last", lowest
         if "below" in present:
@@ -284,25 +289,25 @@ class PanelLayout:
         if "candidates" not in present:
             return "", 0
         lower = present.get("lower", 0)
-        if lower and current not in (self.arrangement.text, self.answer):
+        if lower and current not in (self.arrangement.text, places.answer):
             return "lower", area.bottom - lower
         return "candidates", area.bottom - lower - present["candidates"]
 
-    def _regions(self) -> dict[str, Region]:
+    def _regions(self, places: PanelPlaces) -> dict[str, Region]:
         """Regions of the panels on screen, but those of one line, which no divider moves.
 
         The text's place has something else in it while there is no text.
         """
-        text, shown = "opening" if self.waiting else self.arrangement.text, self.shown - self.lines
+        text, shown = "opening" if self.waiting else self.arrangement.text, places.shown - places.lines
         widgets = {
             id: text if id == self.arrangement.text else id for id in self.arrangement.by_id if id in shown
         }
         return {id: self._screen.query_one(f"#{widget}").region for id, widget in widgets.items()}
 
-    def _present(self) -> dict[str, int]:
+    def _present(self, places: PanelPlaces) -> dict[str, int]:
         """The lines that can be moved now, as they are on screen."""
-        regions, area = self._regions(), self._area
-        if self.now is Layout.GRID:
+        regions, area = self._regions(places), self._area(places)
+        if places.layout is Layout.GRID:
             tops = [region.bottom for region in regions.values() if region.y == area.y]
             if not tops:
                 return {}  # the terminal has just got another size, and the panels not yet their places
@@ -312,9 +317,9 @@ class PanelLayout:
             )
             last = {"last": column[2].height} if len(column) == 3 else {}
             return {"below": under, **last} if under else {}
-        if self.now is Layout.STACK and self.answer in regions:
-            present = {"candidates": regions[self.answer].height}
-            for id in {*self.arrangement.of[Place.STEPS]} & {*regions} - {self.answer}:
+        if places.layout is Layout.STACK and places.answer in regions:
+            present = {"candidates": regions[places.answer].height}
+            for id in {*self.arrangement.of[Place.STEPS]} & {*regions} - {places.answer}:
                 present["lower"] = regions[id].height
             return present
         return {}
@@ -358,7 +363,7 @@ class PanelRoom:
 
     def let_go(self, panels: Collection[str]) -> None:
         """Hide panels that a divider left no room; where one is shown at a time, none takes its place."""
-        arrangement, answer = self._layout.arrangement, self._layout.answer
+        arrangement, answer = self._layout.arrangement, self._layout.places.answer
         if arrangement.text in panels or answer in panels:
             arrangement.look_at(answer if arrangement.text in panels else arrangement.text)
             arrangement.enlarged = True

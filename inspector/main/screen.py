@@ -59,9 +59,10 @@ from inspector.session.controller import Controller
 from inspector.session.playback import Playback
 from inspector.session.setup import PACES
 from inspector.state.lockstep import LockstepSoFar
-from inspector.state.timeline import TO_PREDICT, Phase
+from inspector.state.timeline import TO_PREDICT, Phase, Timeline
 from inspector.widgets.actions import Action, Hint, KeyedScreen, KeyLine, hints_of
 from inspector.widgets.canvas import Canvas
+from inspector.widgets.compositor import PartCompositor
 from inspector.widgets.inks import Inked
 from inspector.widgets.overlay import Overlay
 
@@ -94,6 +95,7 @@ class MainScreen(KeyedScreen[None]):
         remembered: Remembered | None = None,
     ) -> None:
         super().__init__()
+        self._compositor = PartCompositor()
         self.controller = controller
         self.table = key_table(tools)
         self.arrangement = Arrangement((*PANELS, *panels_of(tools)))
@@ -108,7 +110,7 @@ class MainScreen(KeyedScreen[None]):
         self.tab = next(iter(TABS))
         """Key of the open tab."""
         self._named = ""
-        """The tab that sentences were written for last."""
+        """The tab that the panels' sentences were written for last."""
         self._last = {tab: self.table.answers(tab)[0] for tab in TABS}
         """By tab the answer that was shown there last."""
         self._view = self._last[self.tab]
@@ -131,8 +133,14 @@ class MainScreen(KeyedScreen[None]):
         """Has everything shown again where the records that are expected don't."""
         self._framed: tuple[object, ...] | None = None
         """What the frame was made from last (`_frame_reads`); None where it is to be made anew."""
+        self._answers: tuple[Sequence[Action], frozenset[str]] = (), frozenset()
+        """The actions that show the answers of the open tab, and the ids of those that can be done now."""
+        self._answers_of: tuple[object, ...] = ()
+        """What they follow from, beside what tools add to it."""
         self._session: object = None
         """The first of that when tools out of sight heard of it last; None where they are to hear of it anew."""
+        self._records: tuple[object, ...] | None = None
+        """All that the panels of records were drawn of last (`_show_records`)."""
         self._shown: frozenset[str] = frozenset()
         """Ids of the panels that are on screen in it."""
         self._single = False
@@ -207,6 +215,7 @@ class MainScreen(KeyedScreen[None]):
         """Arrange the panels before the first layout: each class that changes after it costs another one."""
         if self._steps.is_attached:  # it is not where a signal ended the program before
             self._steps.metric = self._text.metric
+        go_to(self.tab)
         self.show()
 
     def _begin(self, begins: Preferences) -> None:
@@ -285,8 +294,6 @@ class MainScreen(KeyedScreen[None]):
         timeline, setup, layout = self.controller.timeline, self.controller.setup, self._panel_layout
         # as most of the time nobody narrates: nothing of it is looked at again with each frame
         told = self._narrate() if self.narrator is not None or self.has_class("-narrated") else None
-        connection = self.controller.connection
-        self._header.show(timeline, setup.settings, connection.away if connection else "")
         layout.waiting = timeline.prompts.opened is None  # there is no text yet
         if layout.waiting:
             self.query_one(OpeningPanel).show(timeline, setup)
@@ -294,31 +301,54 @@ class MainScreen(KeyedScreen[None]):
         changed = told is not None or reads != self._framed
         heard = told is not None or reads[0] != self._session
         if changed:
-            self._single, self._shown = layout.now is Layout.SINGLE, layout.shown
-        if heard and timeline.facts is not None:
-            self._timing.kept_bytes = setup.load.kept_logits_bytes(timeline.facts.vocabulary)
+            places = layout.places
+            self._single, self._shown = places.layout is Layout.SINGLE, places.shown
         if self._text.metric == INSIDE:
             self.host.colour()
-        self._text.show(timeline)
-        self._candidates.show(timeline)
-        self._steps.show(timeline, asks="learn" not in self._shown)
-        self._kv.show(timeline)
-        self._timing.show(timeline)
+        self._show_records(timeline, heard)
         for id, tool in self._hooked["show"]:
             if heard or tool.awake or id in self._shown or id in before:
                 tool.show()
         if heard or timeline.recorded or self.controller.transport.recorded:  # else nobody wrote captions
             caption = "" if timeline.conceals("captions") else self.host.caption
             self.query_one(CaptionLine).put(caption, self.controller.transport.captioned)
-        self._show_status(told)
-        if changed or self._frame_reads() != self._framed:  # a tool may have gone elsewhere
-            self._frame(told)
+        if self.tool_screen is None or self.status.answer:  # else that screen's own lies over it
+            self._show_status(told)
+        now = self._frame_reads()
+        if changed or now != self._framed:  # a tool may have gone elsewhere
+            self._frame(now[0], told)
         for id, tool in self._hooked["shown"]:
             if heard or tool.awake or id in self._shown or id in before:
                 tool.shown()
         self._session = reads[0] if told is None else None
         if (opened := self.tool_screen) is not None:
             opened.changed()
+
+    def _show_records(self, timeline: Timeline, heard: bool) -> None:
+        """Show the panels of every session, where anything that they show has changed.
+
+        Args:
+            timeline: What is on show.
+            heard: Whether more of the session has changed than its readings.
+        """
+        setup, connection, ahead = self.controller.setup, self.controller.connection, self._candidates.ahead
+        away, asks = connection.away if connection is not None else "", "learn" not in self._shown
+        lines = ahead.seen(timeline.before) if ahead is not None and ahead.on else ()
+        records = (*timeline.place, setup.settings, away, asks, lines)
+        highlights, self._highlights = self._highlights, False
+        if not heard and records == self._records:
+            if highlights:
+                self._candidates.show(timeline)
+            return
+        self._records = records
+        if heard and timeline.facts is not None:
+            self._timing.kept_bytes = setup.load.kept_logits_bytes(timeline.facts.vocabulary)
+        self._header.show(timeline, setup.settings, away)
+        self._text.show(timeline)
+        self._candidates.show(timeline)
+        self._steps.show(timeline, asks)
+        self._kv.show(timeline)
+        self._timing.show(timeline)
 
     def _frame_reads(self) -> tuple[object, ...]:
         """All that the frame follows from: the lines of tabs and keys, the tab, and the places of the panels. The first
@@ -345,20 +375,27 @@ class MainScreen(KeyedScreen[None]):
         )  # fmt: skip
         return session, place, screen, self.table.contexts(self.actions, controller, arrangement)
 
-    def _frame(self, told: Narration | None) -> None:
-        """Make the frame anew: the line of keys, the tab, and the places of the panels.
+    def _frame(self, session: object, told: Narration | None) -> None:
+        """Make the frame anew: the line of keys, the tab with its answers, and the places of the panels.
 
         Args:
+            session: The first of what the frame reads.
             told: What somebody narrates; None for nothing.
         """
         self._silent = self._silenced(told) if told is not None else frozenset()
-        self._single, self._shown = self._panel_layout.now is Layout.SINGLE, self._panel_layout.shown
+        places, controller = self._panel_layout.places, self.controller
+        self._single, self._shown = places.layout is Layout.SINGLE, places.shown
         self._follow_view()
         if not isinstance(self.app.screen, Overlay):  # which has its own line there
             self.query_one(KeyLine).show()
         self._panel_layout.apply()
-        able = partial(available, controller=self.controller)
-        self.query_one(TabLines).show(self.tab, self.views, self.view, able)
+        if self.tab != self._named:  # after that: panels that went need no new names
+            self._name_keys()
+        answers_of = session, self.tab, places.layout
+        if self._framed is None or answers_of != self._answers_of:
+            self._answers_of, views = answers_of, self.views
+            self._answers = views, frozenset([each.id for each in views if available(each, controller)])
+        self.query_one(TabLines).show(self.tab, self.view, *self._answers)
         self._framed = self._frame_reads() if told is None else None
 
     def _show_status(self, told: Narration | None) -> None:
@@ -371,9 +408,9 @@ class MainScreen(KeyedScreen[None]):
 
     def _show_highlighted(self) -> None:
         """Show what follows the highlighted candidate: its row, the status line, and the tools' panels."""
+        if self._stale or not self._highlights or self._pruning or not self.is_attached:
+            return  # everything is shown soon, or was, or nothing any more
         self._highlights = False
-        if self._stale or self._pruning or not self.is_attached:
-            return  # everything is shown soon, or nothing any more
         self._candidates.show(self.controller.timeline)
         self._show_status(self.narrator.narration() if self.narrator is not None else None)
         for id, tool in self._hooked["show"]:
@@ -535,13 +572,13 @@ class MainScreen(KeyedScreen[None]):
         """Id of the action whose answer is on show."""
         if (opened := self.tool_screen) is not None:
             return opened.opener or self.table.openers.get(opened.TOOL, "")
-        return self.arrangement.by_id[self._panel_layout.answer].view
+        return self.arrangement.by_id[self._panel_layout.places.answer].view
 
     @property
     def views(self) -> Sequence[Action]:
         """The actions that show the answers of the open tab, without a panel that stands beside them anyway."""
         arrangement, beside, views = self.arrangement, set[str](), []
-        if self._panel_layout.now is Layout.GRID:
+        if self._panel_layout.places.layout is Layout.GRID:
             for id in arrangement.of[Place.STEPS]:
                 beside.add(arrangement.by_id[id].view)
         for each in self.table.views[self.tab]:
@@ -555,14 +592,14 @@ class MainScreen(KeyedScreen[None]):
         if (view := self.view) != self._view:
             self._view = view
             if tabs := self.table.tabs.get(view, ""):
-                self.tab, self._last[tabs] = tabs, view
-        if self.tab != self._named:
-            self._name_keys()
+                self._last[tabs] = view
+                if tabs != self.tab:
+                    self.tab = tabs
+                    go_to(tabs)
 
     def _name_keys(self) -> None:
-        """Have sentences name keys as they are reached from the open tab, those that stand there already, too."""
+        """Have the sentences that stand there name keys as they are reached from the open tab."""
         self._named = self.tab
-        go_to(self.tab)
         for panel in self.query(Inked):
             if isinstance(panel, Canvas):
                 panel.redraw()
@@ -584,18 +621,21 @@ class MainScreen(KeyedScreen[None]):
         """
         if self._last[tab] == self.view:
             self.tab = tab
-            if self._panel_layout.now is Layout.SINGLE:
-                self.arrangement.look_at(self._panel_layout.answer)
+            go_to(tab)
+            places = self._panel_layout.places
+            if places.layout is Layout.SINGLE:
+                self.arrangement.look_at(places.answer)
             self.changed()
             return
         if self.tool_screen is not None and not self._left_tool_screen():
             return
         self.tab, self._view = tab, self.view
-        self._name_keys()
+        go_to(tab)
         if self.view != self._last[tab]:  # it was under that screen, where doing it again would leave it, too
             await self.do(wanted := self._last[tab])
             if self.view != wanted:  # it can't be shown yet: the tab is open, whichever answer stands there
                 self.tab, self._view = tab, self.view
+                go_to(tab)
         self.changed()
 
     async def turn_view(self, by: int) -> None:
@@ -607,7 +647,7 @@ class MainScreen(KeyedScreen[None]):
         offered = {each.id for each in self.views}
         views = [each for each in self.table.answers(self.tab) if each in offered]
         arrangement, text = self.arrangement, self.arrangement.text
-        single = self._panel_layout.now is Layout.SINGLE
+        single = self._panel_layout.places.layout is Layout.SINGLE
         if single:
             views = [text, *views]
         at = text if single and self.tool_screen is None and arrangement.current == text else self.view
@@ -622,7 +662,7 @@ class MainScreen(KeyedScreen[None]):
             if self.view != wanted:
                 await self.do(wanted)
             if self.view == wanted:
-                arrangement.look_at(self._panel_layout.answer)
+                arrangement.look_at(self._panel_layout.places.answer)
                 if wanted != at:
                     self.host.answer()  # nothing of those that were passed over
                     return
@@ -664,7 +704,7 @@ class MainScreen(KeyedScreen[None]):
     @on(CandidatesPanel.CandidateHighlighted)
     def _candidate_highlighted(self) -> None:
         """The status line says what enter takes, and panels follow it: once, however often this comes before."""
-        if not (self._stale or self._highlights):
+        if not self._highlights:
             self._highlights = True
             self.call_next(self._show_highlighted)
 
@@ -765,11 +805,11 @@ class ScreenHost:
     @property
     def shown(self) -> frozenset[str]:
         """Ids of the panels that are, or are about to be, on screen."""
-        return self._layout.shown
+        return self._layout.places.shown
 
     def go_to(self, panel: str) -> None:
         """Make a panel the current one."""
-        self.arrangement.go(panel, self._layout.now)
+        self.arrangement.go(panel, self._layout.places.layout)
         self.answer()
 
     async def open_tab(self, tab: str) -> None:
@@ -853,7 +893,7 @@ class ScreenHost:
 
     def colour(self) -> None:
         """Colour the text anew, where it is coloured by that."""
-        text = self.panel(TextPanel)
+        text = self._screen.query_one(TextPanel)
         if text.metric == INSIDE:
             text.offer(self.heat())
 

@@ -49,16 +49,16 @@ class TabLines(Widget):
         self._do = do
         self._shown: tuple[str, Sequence[Action], str, frozenset[str]] = ("", (), "", frozenset())
 
-    def show(self, tab: str, views: Sequence[Action], view: str, able: Callable[[Action], bool]) -> None:
+    def show(self, tab: str, view: str, views: Sequence[Action], able: frozenset[str]) -> None:
         """Show a tab as the open one.
 
         Args:
             tab: Its key.
+            view: Id of the answer that is shown.
             views: The actions that show its answers.
-            view: Id of the one that is shown.
-            able: Whether an action can do something now: the others are grey.
+            able: Ids of those that can do something now: the others are grey.
         """
-        shown = tab, tuple(views), view, frozenset([each.id for each in views if able(each)])
+        shown = tab, tuple(views), view, able
         if shown != self._shown:
             self._shown = shown
             self.refresh()

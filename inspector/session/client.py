@@ -351,7 +351,7 @@ class RecordInbox:
     def tick(self) -> None:
         """Drain, unless the last frame was so dear that the engine should have the time."""
         began = perf_counter()
-        if self.waiting and began >= self._due:
+        if began >= self._due:
             self.drain()
             self._due = began + (perf_counter() - began) * SHARE
 

@@ -272,7 +272,7 @@ class Playback:
     ) -> None:
         self._controller, self._live, self._emit, self._host = controller, live, emit, host
         self.recorder = recorder
-        self._waiting: Opening | None = None
+        self.waiting: Opening | None = None
         """A recording that is shown once the commands of the session before it have ended."""
         self._shown: Opening | None = None
         self.player: Player | None = None
@@ -285,7 +285,7 @@ class Playback:
     def open(self, opening: Opening) -> None:
         """Show a recording, in the place of what is on show."""
         self._controller.client.leave()
-        self._controller.opening, self._waiting = True, opening
+        self._controller.opening, self.waiting = True, opening
         self.tick()
 
     def fall_back(self) -> bool:
@@ -308,8 +308,8 @@ class Playback:
         """Do what a frame has time for."""
         if self.recorder.resumed is not None:
             self.recorder.adopt()
-        if self._waiting is not None and not self._controller.client.outstanding:
-            opening, self._waiting, self._controller.opening = self._waiting, None, False
+        if self.waiting is not None and not self._controller.client.outstanding:
+            opening, self.waiting, self._controller.opening = self.waiting, None, False
             self._begin(opening)
         player, transport = self.player, self._controller.transport
         going = self._controller.client.timeline.returning

@@ -69,6 +69,10 @@ class LookAheadLines:
             return frozenset()
         return frozenset(self._pending.ids) - self.lines(node).keys()
 
+    def seen(self, node: int) -> tuple[object, ...]:
+        """All that is shown after the candidates of a node while it is on: while that is equal, they look the same."""
+        return *self.lines(node).items(), self.waited_for(node)
+
     # ---- questions and answers --------------------------------------------------------------
 
     def question(self, node: int, ids: Sequence[int]) -> LookAhead | None:

@@ -148,7 +148,8 @@ class Timeline:
     rows: set[int] = field(default_factory=set)
     """Nodes whose row of logits was recorded: what is asked of the sampler there needs no engine."""
     trials: int = 0
-    """Grows whenever another step is marked as one that would differ, so that a view knows what to redraw."""
+    """Grows with each other trial, and whenever another step is marked as one that would differ, so that a view knows
+    what to redraw."""
 
     items: list[Item] = field(default_factory=list)
     """The current path: a prompt first, then steps; turns of a conversation follow with prompts of their own."""
@@ -163,7 +164,8 @@ class Timeline:
     generation: int = 0
     """Grows whenever the path is rebuilt rather than appended to, so that a view knows what to redraw."""
     changes: int = 0
-    """Grows with each record but those that dialogs alone show, and with each token of a recording that is gone to."""
+    """Grows with each record but those that dialogs alone show, with each token of a recording that is gone to, and
+    with each segment that is folded."""
     readings: int = 0
     """Grows whenever known tokens get new readings (prompt logprobs arriving)."""
     next: protocol.Distribution | None = None
@@ -212,17 +214,12 @@ class Timeline:
 
     @property
     def place(self) -> tuple[object, ...]:
-        """What is on show, the settings that are tried aside: while it is equal, no panel of records changes."""
+        """What is on show, the settings that are tried with it: while it is equal, no panel of records changes."""
         return (
-            self.changes,
-            self.generation,
-            self.slot,
-            self.tip,
-            self.phase,
-            self.concealed,
-            self.concealed_as,
-            self.load_failure,
-        )
+            self.changes, self.generation, self.slot, self.tip, self.phase, self.running, self.concealed,
+            self.concealed_as, self.load_failure, self.tree.marks.version, self.trials,
+            self.tried if self.trial is not None else None,
+        )  # fmt: skip
 
     @property
     def segments(self) -> PathSegments:

@@ -491,7 +491,6 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
         """Go back; what is computed stops."""
         self.drop()
         self.dismiss(None)
-        self.host.changed()
 
     def drop(self) -> None:
         """Have what is computed stop."""

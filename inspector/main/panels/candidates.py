@@ -347,11 +347,6 @@ class CandidatesPanel(Canvas, can_focus=True):
                     break
         super().show(timeline)
 
-    def reads(self, timeline: Timeline) -> tuple[object, ...]:
-        node, ahead = timeline.before, self.ahead
-        lines = (*ahead.lines(node).items(), ahead.waited_for(node)) if ahead is not None and ahead.on else ()
-        return *timeline.place, timeline.tried, self.highlighted, lines
-
     def _highlight(self, index: int) -> None:
         if index != self.highlighted and 0 <= index < len(self._rows):
             self.highlighted = index

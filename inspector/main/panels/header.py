@@ -52,9 +52,6 @@ class HeaderLine(Canvas):
         self.settings, self.away = settings or self.settings, away
         super().show(timeline)
 
-    def reads(self, timeline: Timeline) -> tuple[object, ...]:
-        return *timeline.place, self.settings, self.away
-
     def draw(self, width: int, height: int) -> list[Row]:
         timeline, settings = self.timeline, self.settings
         if timeline is None:

@@ -232,9 +232,6 @@ class KVPanel(Canvas, can_focus=True):
     DEFAULT_CSS = panel_css("KVPanel")
     NAME = "KV cache"
 
-    def reads(self, timeline: Timeline) -> tuple[object, ...]:
-        return timeline.place
-
     def draw(self, width: int, height: int) -> list[Row]:
         timeline = self.timeline
         kv = reading_of(timeline, timeline.slot) if timeline is not None else None

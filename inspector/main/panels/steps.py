@@ -67,9 +67,6 @@ class StepStrip(Canvas):
     _seen = range(0)
     """Indices of the steps that have a column."""
 
-    def reads(self, timeline: Timeline) -> tuple[object, ...]:
-        return *timeline.place, self.metric.name
-
     def draw(self, width: int, height: int) -> list[Row]:
         timeline, metric, self._seen = self.timeline, self.metric, range(0)
         if timeline is None or not metric.steps or not timeline.step_slots:
@@ -251,8 +248,6 @@ class StepsTable(ScrollView, Inked, can_focus=False):
         self._shown = (-1, 0, -1)
         self._looks = (0, 0)
         """Of trials and marks: grow when rows other than the last look different."""
-        self._read: tuple[object, ...] = ()
-        """What the rows were shown of last: while it is equal, none changes."""
         self._columns: tuple[StepColumn, ...] = COLUMNS
         self._fitted, self._token_cells, self._bar_cells = 0, 1, 0
         """Cells that the columns were chosen for; of the token, and of the bar of its probability, if it has room."""
@@ -268,9 +263,6 @@ class StepsTable(ScrollView, Inked, can_focus=False):
         """Show the steps of the path, and mark the selected one."""
         self._timeline = timeline
         if not self.is_attached or not self.size.area:
-            return
-        read = (timeline.place, timeline.trials, timeline.tree.marks.version)
-        if read == self._read:
             return
         generation, count, current = self._shown
         new = (timeline.generation, len(timeline.step_slots), step_shown(timeline))
@@ -289,12 +281,10 @@ class StepsTable(ScrollView, Inked, can_focus=False):
             self.scroll_end(animate=False, immediate=True, force=True)
         elif new[2] != current:
             reveal(self, new[2])
-        self._read = read
 
     def restyle(self) -> None:
         """Every row looks different: another path, theme, width or metric."""
         self._strips.clear()
-        self._read = ()
         tried = self._timeline is not None and self._timeline.trial is not None
         least = _LEAST_PAIR if tried else _LEAST_TOKEN
         self._fitted = self.scrollable_size.width

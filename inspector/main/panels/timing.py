@@ -224,9 +224,6 @@ class TimingPanel(Canvas, can_focus=True):
         self.kept_bytes: int | None = None
         """What kept logits may take, None where it isn't known."""
 
-    def reads(self, timeline: Timeline) -> tuple[object, ...]:
-        return timeline.place
-
     def draw(self, width: int, height: int) -> list[Row]:
         timeline = self.timeline
         if timeline is None or (timeline.facts is not None and not timeline.facts.ran):

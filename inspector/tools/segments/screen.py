@@ -170,6 +170,7 @@ class SegmentsScreen(ToolScreen[None]):
             self.say("This token is in no segment. ↑ ↓ go to one")
             return
         segments.folded ^= {timeline.items[run.begin].node}
+        timeline.changes += 1
         self.host.changed()
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.protocol import CheckToolCall
+from engine.protocol import CheckToolCall, Finished, Record, Step
 from inspector.main.evidence import ExportPart
 from inspector.main.tool import Host, Tool, ToolActions
 from inspector.session.client import Request
@@ -16,9 +16,9 @@ class SegmentActions(ToolActions):
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self.awake = True  # a call may end with any token
         self._asked: set[tuple[int, int]] = set()
         """Tree and node of each call that was asked about: one that the engine refuses is not asked about again."""
+        self.controller.client.listen(self._check_next, Step, Finished)  # a call may end with any token
 
     def open(self) -> None:
         """Show the segments of the path."""
@@ -27,8 +27,17 @@ class SegmentActions(ToolActions):
         self.open_screen(SegmentsScreen(self.host))
 
     def shown(self) -> None:
-        """Have the next tool call checked that has ended."""
-        timeline, client = self.timeline, self.controller.client
+        """Another path, or another model: have its calls checked."""
+        self._check_next()
+
+    def _check_next(self, record: Record | None = None) -> None:
+        """Have the next tool call checked that has ended.
+
+        Args:
+            record: That may have ended one.
+        """
+        client = self.controller.client
+        timeline = client.timeline
         path = timeline.segments
         if not path.calling or timeline.recorded or client.of(CheckToolCall):
             return
@@ -41,6 +50,7 @@ class SegmentActions(ToolActions):
                 return
 
     def _checked(self, request: Request[CheckToolCall]) -> None:
+        self._check_next()
         self.host.changed()
 
 
