@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from itertools import repeat, zip_longest
 from operator import attrgetter
 from typing import Any, ClassVar, TypeVar
@@ -75,8 +75,7 @@ class AttentionScreen(InsideScreen[AttentionRead]):
         self.control = control
         self._sorted = True
         """True if the choice followed the last change of the order."""
-        self._fits = True
-        """True if the triangle on show has room."""
+        control.fits = True
 
     # ---- what is asked --------------------------------------------------------------------------
 
@@ -130,12 +129,14 @@ class AttentionScreen(InsideScreen[AttentionRead]):
     @property
     def _single(self) -> Head | None:
         """The chosen head; None where it is a mean or a maximum."""
-        return self.chosen if self.chosen is not None and self.chosen.head >= 0 else None
+        chosen = self.chosen
+        return chosen if chosen is not None and chosen.head >= 0 else None
 
     @property
     def chosen(self) -> Head | None:
         """The head that is looked at."""
-        return self.control.chosen(self.answer) if self.answer is not None else None
+        found = self.control.chosen(self.answer) if self.answer is not None else None
+        return found[0] if found is not None else None
 
     @property
     def scores(self) -> tuple[HeadScore, ...]:
@@ -160,10 +161,11 @@ class AttentionScreen(InsideScreen[AttentionRead]):
     def heading(self, answer: AttentionRead | None) -> str:
         chosen = self.control.chosen(answer) if answer is not None else None
         if self.control.triangle and chosen is not None:
-            read = self._over(self.control.triangles, *chosen)
+            head, _ = chosen
+            read = self._over(self.control.triangles, *head)
             known = f": {read.tokens:,} tokens, {size(read.nbytes)} of 16 bits" if read is not None else ""
-            short = f"{chosen.name}, all tokens"
-            forms = (f"Where {chosen.name} looks from each token{known}", f"{short}{known}")
+            short = f"{head.name}, all tokens"
+            forms = (f"Where {head.name} looks from each token{known}", f"{short}{known}")
             return next((form for form in forms if len(form) <= self.area.width - TITLED), short)
         if self.control.order:
             scored = self._scored
@@ -181,38 +183,32 @@ class AttentionScreen(InsideScreen[AttentionRead]):
         most = max(map(attrgetter("heads"), answer.layers))
         return f"Where each head looks: {len(answer.layers)} layers of {most} heads"
 
-    def heat(self, answer: AttentionRead) -> tuple[str, Sequence[float]]:
+    def heat(self, answer: AttentionRead) -> tuple[str, Sequence[float], Collection[int]]:
         chosen = self.control.chosen(answer)
         if chosen is None:
-            return "", ()
-        item = self.path[-1]
-        label = quoted(token_label(item.text, item.raw))
-        weights = weights_of(self.control.layer(answer, chosen), chosen.head, answer.tokens)
-        return f"{chosen.name} looks from {label}: % under each token", weights
-
-    @property
-    def next_view(self) -> str:
-        """The view that the key of the triangle shows next."""
-        if not self.control.triangle:
-            return "all tokens"
-        return "one token" if self._fits or self.control.squeezed else "squeeze"
+            return "", (), ()
+        head, layer = chosen
+        label = quoted(token_label(self.path[-1].text, self.path[-1].raw))
+        weights = weights_of(layer, head.head, answer.tokens)
+        return f"{head.name} looks from {label}: % under each token", weights, ()
 
     def situation(self) -> str:
         control = self.control
         if control.triangle and (head := self._single) is not None:
             whole = self._over(control.triangles, *head)
-            return told(control.triangles, (whole.node if whole else self.end, *head), self.status_room)
+            return told(control.triangles, (whole.node if whole else self.end, *head), self.size.width - 2)
         if control.order and not control.triangle:
-            return told(control.scores, self._scores_key, self.status_room)
+            return told(control.scores, self._scores_key, self.size.width - 2)
         return super().situation()
 
     def draw(self, answer: AttentionRead, on: Canvas, width: int, height: int) -> list[Row]:
-        chosen = self.control.chosen(answer)
-        if chosen is None:
+        found = self.control.chosen(answer)
+        if found is None:
             return centred([(visible(line), on.ink("muted")) for line in answer.missing], width, height)
+        chosen, layer = found
         first = min(self.candidates, key=attrgetter("rank"), default=None)
         known = self._known(chosen) if self.control.scores.any else None
-        details = HeadDetails(on, self.path, self.control.layer(answer, chosen), chosen, known, first)
+        details = HeadDetails(on, self.path, layer, chosen, known, first)
         if self.control.triangle and (width < SIDE or height < LOW):
             quiet = said(QUIET, on.ink("muted"), width)
             room = height - len(quiet) if height > LOW // 2 else height  # else the page scrolls to it
@@ -245,7 +241,7 @@ class AttentionScreen(InsideScreen[AttentionRead]):
                 return self._absent(control.triangles, key, on, width, height)
             drawn = Triangle(read, self.timeline.items, len(self.path) - 1, on, control.squeezed)
             rows = drawn.rows(width, height)
-            self._fits = drawn.fits
+            self.control.fits = drawn.fits
             return rows
         if control.order:
             if not self.scores or (scored := self._scored) is None:
@@ -312,15 +308,6 @@ class AttentionScreen(InsideScreen[AttentionRead]):
         """Score the heads over standard texts, or over this one."""
         self.control.turn_texts()
         self.control.triangle, self._sorted = False, False
-
-    @property
-    def other_texts(self) -> str:
-        """What the heads could be scored over instead."""
-        return "this text" if self.control.texts is not None and self.control.order else "standard texts"
-
-    def turn_triangle(self) -> None:
-        """Show where the head looks from each token, then all of that at once, then from this token alone."""
-        self.control.turn_triangle(self._fits)
 
 
 def _beside(left: Sequence[Row], right: Sequence[Row], width: int, base: Style) -> list[Row]:

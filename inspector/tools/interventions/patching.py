@@ -28,7 +28,7 @@ from engine.protocol import (
 from engine.tree import aligned, facing
 from inspector.display import pad, quoted, token_label, truncate, visible
 from inspector.keys import key_for, with_keys
-from inspector.main.inside.screen import TITLED, InsideScreen, part_shown, refused, told
+from inspector.main.inside.screen import TITLED, InsideScreen, Notice, part_shown, refused, told
 from inspector.main.tool import Host
 from inspector.scales import count
 from inspector.session.client import Request
@@ -197,9 +197,9 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
             said = [(visible(failure.message), on.ink("bad")), (visible(failure.hint), on.ink("muted"))]
         return centred(said, width, height)
 
-    def _instead(self, on: Canvas, answer: ActivationsPatched | None) -> list[tuple[str, Style]]:
+    def _instead(self, on: Canvas) -> Notice:
         source = None if self._reading else self._source
-        if answer is None and self.path and not self._reading and self.live:
+        if self.answer is None and self.path and not self._reading and self.live:
             if source is None:
                 return [
                     ("Activations come from another prompt or branch.", on.rich_style),
@@ -218,7 +218,7 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
                 ]
         if self._reading:
             return [("The counterfactual prompt is being read.", on.rich_style)]
-        said = super()._instead(on, answer)
+        said = super()._instead(on)
         return [*said, (f"Source: {self._words(source)}", on.ink("muted"))] if source is not None else said
 
     # ---- keys -----------------------------------------------------------------------------------
@@ -236,7 +236,7 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
     @property
     def _mapped(self) -> bool:
         """True if there is a map on show."""
-        return self.mapping and (answer := self.answer) is not None and not self._failed(answer)
+        return self.mapping and self.answer is not None and self.failed is None
 
     @property
     def rows_word(self) -> str:
@@ -259,7 +259,7 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
             self._place = max(0, min(len(self.path) - 1, self._place - layers))
             if columns:
                 self._face(columns)
-        elif (answer := self.answer) is not None and not self._failed(answer):
+        elif (answer := self.answer) is not None and self.failed is None:
             layer, column = self.control.place(answer)
             self.control.cursor = layer + layers, column + columns
             self.control.cursor = self.control.place(answer)
@@ -323,7 +323,7 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
     def situation(self) -> str:
         """See `InsideScreen`; or why there is no counterfactual prompt."""
         if self.over_pairs:
-            return told(self.control.pairs, self._pairs_key, self.status_room)
+            return told(self.control.pairs, self._pairs_key, self.size.width - 2)
         return self._said or super().situation()
 
     def turn_pairs(self) -> None:
