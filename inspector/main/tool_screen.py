@@ -89,6 +89,8 @@ class ToolScreen(Overlay[Result]):
 
     TOOL: ClassVar[str]
     """Id of the tool that opens it: its help is this screen's."""
+    opener: str = ""
+    """Id of the action of the main screen that opens it; empty for the first one of its tool."""
     HORIZONTAL_BREAKPOINTS: list[tuple[int, str]] | None = []  # noqa: RUF012 (as the toolkit declares them)
     VERTICAL_BREAKPOINTS: list[tuple[int, str]] | None = []  # noqa: RUF012
     """None: the classes are those of the answer's size, which the toolkit doesn't know."""
@@ -106,6 +108,8 @@ class ToolScreen(Overlay[Result]):
         self.said = ""
         """To the last key, in the place of the situation; printable."""
         self._stale = False
+        self._narrated = False
+        """True if somebody narrated, or told an audience something, since it was opened."""
 
     def compose(self) -> ComposeResult:
         with Vertical(id="answer"):
@@ -119,11 +123,6 @@ class ToolScreen(Overlay[Result]):
         return ()
 
     # ---- its place --------------------------------------------------------------------------
-
-    @property
-    def opener(self) -> str:
-        """Id of the action of the main screen that opens it; empty for the first one of its tool."""
-        return ""
 
     def _take_place(self) -> None:
         """Go where the answer is."""
@@ -189,7 +188,8 @@ class ToolScreen(Overlay[Result]):
             return
         if self.host.area != self.area:
             self._take_place()
-        self._narrate()
+        if self._narrated or self.host.narrator is not None or self.host.caption:
+            self._narrate()  # as most of the time nobody does
         self.show()
         for keys in self.query(KeyLine):
             keys.show()
@@ -197,6 +197,7 @@ class ToolScreen(Overlay[Result]):
     def _narrate(self) -> None:
         """Show the card of whoever narrates, and what is told to an audience, above the status. Both are made with the
         first of that, and kept as long as the screen is."""
+        self._narrated = True
         narrator, cards = self.host.narrator, self.query(NarrationCard)
         if cards:
             told = narrator.narration() if narrator is not None else None
@@ -205,7 +206,7 @@ class ToolScreen(Overlay[Result]):
             cards.first().tell(told)
         elif narrator is not None:
             self.mount(NarrationCard())
-            self.call_after_refresh(self.changed)
+            self.after_paint(self.changed)
         text, lines = self.host.caption, self.query(CaptionLine)
         if lines:
             lines.first().put(text)

@@ -107,9 +107,9 @@ class Overlay(KeyedScreen[Result]):
         if self.is_mounted:
             self.begin()
 
-    def call_after_refresh(self, callback: Callback, *args: Any, **kwargs: Any) -> bool:
+    def after_paint(self, callback: Callback, *args: Any, **kwargs: Any) -> bool:
         """Call something after the next paint, unless the screen was left by then: its widgets may have gone."""
-        return super().call_after_refresh(lambda: None if self.left else callback(*args, **kwargs))
+        return self.call_after_refresh(lambda: None if self.left else callback(*args, **kwargs))
 
     def set_timer(
         self,

@@ -187,24 +187,15 @@ class TokenHeat(Canvas):
         self.title(Content(title), Content(f"{len(items):,} tokens") if items else None)
         self.redraw()
 
-    def rows_for(self, items: Sequence[Item], width: int) -> int:
-        """Rows that tokens with their numbers need.
-
-        Args:
-            items: The path.
-            width: Cells of a row.
-        """
-        return 2 * len(self._wrapped(items, width, True).lines)
-
     def draw(self, width: int, height: int) -> list[Row]:
         if self.frameless:
             return [[Segment(truncate_words(self._named, width), self.ink("muted"))]]
         numbered = bool(self._shares) and height >= 2
         room = max(1, height // (2 if numbered else 1))
-        lines = self._wrapped(self._items, width, numbered).lines
+        lines = self.wrapped(self._items, width, numbered).lines
         cut = len(lines) > room
         if cut:
-            lines = self._wrapped(self._items, width - len(GAP), numbered).lines
+            lines = self.wrapped(self._items, width - len(GAP), numbered).lines
         rows: list[Row] = []
         before, muted, base = -1, self.ink("muted"), self.ink("base")
         dark, colours = is_dark(self.app), colourful(self.app)
@@ -246,7 +237,14 @@ class TokenHeat(Canvas):
         last = len(lines) - 1
         return sorted([*sorted(range(last), key=hottest)[-(room - 1) :], last] if room > 1 else [last])
 
-    def _wrapped(self, items: Sequence[Item], width: int, numbered: bool) -> Wrap:
+    def wrapped(self, items: Sequence[Item], width: int, numbered: bool = True) -> Wrap:
+        """Tokens in lines.
+
+        Args:
+            items: The path.
+            width: Cells of a row.
+            numbered: Whether each line has a row for numbers under it.
+        """
         wrap = Wrap(width - 1, numbered)
         shares = chain(self._shares if numbered else (), repeat(0.0))
         for item, share in zip(items, shares, strict=False):
@@ -323,11 +321,15 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
         """Of the view's frame; printable."""
         raise NotImplementedError
 
-    def text_rows(self) -> int:
-        """Rows of the text above the view, its frame included; 0 for none."""
+    def text_rows(self, needed: int) -> int:
+        """Rows of the text above the view, its frame included; 0 for none.
+
+        Args:
+            needed: Those that it has with its numbers; 0 where it has no colours and numbers of its own.
+        """
         if self.area.height < LOW or not self.ASKS:
             return 0
-        if not self.HEATS and self.area.width < self.size.width:
+        if self.area.width < self.size.width:
             return 1  # the text beside it is the same: the line names the token alone
         return 3 if self.area.height < TALL else 4
 
@@ -391,7 +393,8 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
         running = self.timeline.phase is Phase.RUNNING  # a run goes first: what it rests at is looked at
         if not (self.host.controller.transport.recorded or running or (self.ASKS and not self.path)):
             self.ask()
-        if rows := self.text_rows():
+        needed = 2 * len(self.text.wrapped(self.path, self.area.width - 4).lines) + 2 if self.HEATS else 0
+        if rows := self.text_rows(needed):
             self.text.styles.height = rows
         self.text.display = rows > 0
         if self.text.frameless is not (rows == 1):

@@ -152,11 +152,9 @@ class AttentionScreen(InsideScreen[AttentionRead]):
             self.control.first_of(self.scores)
         super().show()
 
-    def text_rows(self) -> int:
-        """Rows that the text with its numbers needs, up to a third of the screen: the maps can use the others."""
-        return max(
-            3, min(TEXT_ROWS, self.area.height // 3, self.text.rows_for(self.path, self.area.width - 4) + 2)
-        )
+    def text_rows(self, needed: int) -> int:
+        """See `InsideScreen`; up to a third of the screen: the maps can use the others."""
+        return max(3, min(TEXT_ROWS, self.area.height // 3, needed))
 
     def heading(self, answer: AttentionRead | None) -> str:
         chosen = self.control.chosen(answer) if answer is not None else None

@@ -92,9 +92,8 @@ class GradientsScreen(InsideScreen[GradientsRead]):
 
     # ---- showing --------------------------------------------------------------------------------
 
-    def text_rows(self) -> int:
-        """Rows that the text with its numbers needs, up to half of the screen."""
-        needed = self.text.rows_for(self.path, self.area.width - 4) + 2
+    def text_rows(self, needed: int) -> int:
+        """See `InsideScreen`; up to half of the screen."""
         return max(3, min(needed, self.area.height // 2 - 1))
 
     def heat(self, answer: GradientsRead) -> tuple[str, Sequence[float], Collection[int]]:

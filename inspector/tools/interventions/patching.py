@@ -63,12 +63,8 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
 
     TOOL: ClassVar[str] = "interventions"
     OF_BOTH: ClassVar[bool] = False
+    opener = "patching"
     ACTIONS: ClassVar[ActionTable] = PATCHING_SCREEN
-
-    @property
-    def opener(self) -> str:
-        """A page of its own."""
-        return "patching"
 
     def __init__(self, host: Host, control: SwitchControl) -> None:
         super().__init__(host, control.patched)

@@ -337,16 +337,12 @@ class ExpertsScreen(InsideScreen[ExpertsRead]):
     """
 
     TOOL: ClassVar[str] = "modules"
+    opener = "experts"
     ACTIONS: ClassVar[ActionTable] = EXPERTS_SCREEN
 
     def __init__(self, host: Host, answers: LookReplies[ExpertsRead], layer: int | None = None) -> None:
         super().__init__(host, answers)
         self.chosen_layer = layer
-
-    @property
-    def opener(self) -> str:
-        """A page of its own."""
-        return "experts"
 
     def question(self) -> tuple[Hashable, Command]:
         return self.node, ReadExperts(self.node)

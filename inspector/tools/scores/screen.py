@@ -90,9 +90,8 @@ class ScoresScreen(InsideScreen[ScoreRead]):
 
     # ---- showing --------------------------------------------------------------------------------
 
-    def text_rows(self) -> int:
-        """Rows that the text with its numbers needs, up to a third of the screen."""
-        needed = self.text.rows_for(self.path, self.area.width - 4) + 2
+    def text_rows(self, needed: int) -> int:
+        """See `InsideScreen`; up to a third of the screen."""
         return max(3, min(TEXT_ROWS, self.area.height // 3, needed))
 
     def heading(self, answer: ScoreRead | None) -> str:
