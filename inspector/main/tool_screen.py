@@ -98,6 +98,8 @@ class ToolScreen(Overlay[Result]):
     """The work that its keys start, at the beginning of a sentence; empty where they start none."""
     TELLING: ClassVar[tuple[type[Record], ...]] = ()
     """The records of that which change what is shown: in a replay space goes from one to the next."""
+    OUTDATES: ClassVar[tuple[type[Record], ...]] = ()
+    """The records after which the answer to the last key is no longer so."""
 
     def __init__(self, host: Host, job: Job | None = None) -> None:
         self.host, self.job = host, job
@@ -153,18 +155,19 @@ class ToolScreen(Overlay[Result]):
         super()._forward_event(event)
 
     def begin(self) -> None:
-        """Take in what the engine says from now on."""
+        """Show everything, once there is room for it; what the engine says has the main screen shown, and that this."""
         self._take_place()
-        self.host.controller.client.listen(self.receive)
+        if self.OUTDATES:
+            self.host.controller.client.listen(self._outdated, *self.OUTDATES)
         self.changed()
 
     def let_go(self) -> None:
         """Listen no more."""
-        self.host.controller.client.ignore(self.receive)  # it may be left before it is there
+        if self.OUTDATES:
+            self.host.controller.client.ignore(self._outdated)  # it may be left before it is there
 
-    def receive(self, record: Record) -> None:
-        """Take in one record."""
-        self.changed()
+    def _outdated(self, record: Record) -> None:
+        self.said = ""
 
     @on(events.ScreenSuspend)  # the line of keys has those of what is on top
     @on(events.ScreenResume)

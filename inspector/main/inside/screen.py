@@ -290,6 +290,8 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
         """The tokens up to that one."""
         self.looked: LockstepOpened | None = None
         """The second model, where it is the one that is looked at."""
+        self.candidates: Sequence[Candidate] = ()
+        """What the model that is looked at predicts after the token, as far as it is known."""
         self.wanted: tuple[Hashable, Command] | None = None
         """The question about the token; None where there is none."""
         self.answer: Answer | None = None
@@ -355,6 +357,10 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
         lockstep = timeline.of(LockstepSoFar)
         self.node, self.path = timeline.before, timeline.items[: timeline.slot]
         self.looked = lockstep.looked if self.OF_BOTH else None
+        self.candidates = timeline.candidates
+        if self.looked is not None:
+            span = lockstep.at(timeline.items, timeline.slot)
+            self.candidates = span.other_candidates if span is not None else ()
         self.wanted = self.question() if self.path or not self.ASKS else None
         if self.wanted is None:
             self.found(None, None)
@@ -372,14 +378,6 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
     def facts(self) -> ModelFacts | None:
         """About the model that is looked at."""
         return self.looked.facts if self.looked is not None else self.timeline.facts
-
-    @property
-    def candidates(self) -> Sequence[Candidate]:
-        """What the model that is looked at predicts after the token, as far as it is known."""
-        if self.looked is None:
-            return self.timeline.candidates
-        span = self.timeline.of(LockstepSoFar).at(self.timeline.items, self.timeline.slot)
-        return span.other_candidates if span is not None else ()
 
     # ---- showing ----------------------------------------------------------------------------------
 
