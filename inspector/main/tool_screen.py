@@ -137,11 +137,6 @@ class ToolScreen(Overlay[Result]):
         )
         self.update_classes(self._size_classes(self.area.grow(AROUND).size), animate=False)
 
-    def follow(self) -> None:
-        """Go where the answer is, with everything shown for the room there, where that has moved."""
-        if self.host.area != self.area:
-            self.changed()
-
     def _forward_event(self, event: events.Event) -> None:
         """Take in an event of the terminal; what the mouse does beside the answer is for the main screen."""
         held = self.app.mouse_captured
@@ -155,11 +150,10 @@ class ToolScreen(Overlay[Result]):
         super()._forward_event(event)
 
     def begin(self) -> None:
-        """Show everything, once there is room for it; what the engine says has the main screen shown, and that this."""
+        """Go where the answer is. What the engine says changes the main screen, and with that this one."""
         self._take_place()
         if self.OUTDATES:
             self.host.controller.client.listen(self._outdated, *self.OUTDATES)
-        self.changed()
 
     def let_go(self) -> None:
         """Listen no more."""
@@ -181,7 +175,8 @@ class ToolScreen(Overlay[Result]):
 
     def _settle(self) -> None:
         """Show everything, and have that painted."""
-        super()._settle()
+        self._settled = True
+        self.refresh()
         if self._stale:
             self._show()
 

@@ -146,11 +146,12 @@ class AttentionScreen(InsideScreen[AttentionRead]):
 
     # ---- what is shown --------------------------------------------------------------------------
 
-    def show(self) -> None:
+    def look(self) -> None:
+        """See `InsideScreen`; the first head of a new order is chosen once their scores are known."""
+        super().look()
         if not self._sorted and self.scores:
             self._sorted = True
             self.control.first_of(self.scores)
-        super().show()
 
     def text_rows(self, needed: int) -> int:
         """See `InsideScreen`; up to a third of the screen: the maps can use the others."""
@@ -205,8 +206,7 @@ class AttentionScreen(InsideScreen[AttentionRead]):
             return centred([(visible(line), on.ink("muted")) for line in answer.missing], width, height)
         chosen, layer = found
         first = min(self.candidates, key=attrgetter("rank"), default=None)
-        known = self._known(chosen) if self.control.scores.any else None
-        details = HeadDetails(on, self.path, layer, chosen, known, first)
+        details = HeadDetails(on, self.path, layer, chosen, first)
         if self.control.triangle and (width < SIDE or height < LOW):
             quiet = said(QUIET, on.ink("muted"), width)
             room = height - len(quiet) if height > LOW // 2 else height  # else the page scrolls to it
@@ -223,7 +223,8 @@ class AttentionScreen(InsideScreen[AttentionRead]):
                 return [*self._main(answer, chosen, on, width, max(height, MAPS)), [], *brief]
             return [*brief, [], *self._main(answer, chosen, on, width, height - len(brief) - 1)]
         main = self._main(answer, chosen, on, width - side_width - 2, height)
-        side = [*details.rows(side_width, height - len(missing)), *missing]
+        known = self._known(chosen) if self.control.scores.any else None
+        side = [*details.rows(side_width, height - len(missing), known), *missing]
         return _beside(main, side, width - side_width, on.rich_style)
 
     def _main(self, answer: AttentionRead, chosen: Head, on: Canvas, width: int, height: int) -> list[Row]:
@@ -342,7 +343,6 @@ class HeadDetails:
         path: The tokens up to that one.
         layer: The head's.
         chosen: The head.
-        known: Its scores, and those that they are among; None until they are computed.
         says: What the model ranks first after the token.
     """
 
@@ -352,21 +352,28 @@ class HeadDetails:
         path: Sequence[Item],
         layer: AttentionLayer,
         chosen: Head,
-        known: tuple[HeadScore, HeadsScored] | None,
         says: Candidate | None,
     ) -> None:
         self._on, self._path, self._layer, self._chosen = on, path, layer, chosen
-        self._known, self._says = known, says
+        self._says = says
         self._weights = weights_of(layer, chosen.head, len(path))
         self._order = sorted(range(len(self._weights)), key=self._weights.__getitem__, reverse=True)
         """Places of the tokens, the largest weight first."""
 
-    def rows(self, width: int, height: int) -> list[Row]:
-        """All of it, with as many tokens as there is room for; where there is little, without what the rest implies."""
+    def rows(self, width: int, height: int, known: tuple[HeadScore, HeadsScored] | None) -> list[Row]:
+        """All of it, with as many tokens as there is room for; where there is little, without what the rest implies.
+
+        Args:
+            width: Cells.
+            height: Lines.
+            known: The head's scores, and those that they are among; None until they are computed.
+        """
         on, low = self._on, height < LOW
         remarks: list[Row] = []
-        for text, style in self._remarks(low):
+        for text, style in self._remarks():
             remarks += said(text, style, width)
+        if known is not None and not low:
+            remarks += said(self._over_text(*known), on.ink("muted"), width)
         end = [*self._answer(width), *said(QUIET, on.ink("muted"), width)]
         gap: list[Row] = [] if low else [[]]
         room = max(3, height - 1 - len(remarks) - len(end) - 2 * len(gap))
@@ -377,7 +384,7 @@ class HeadDetails:
     def brief(self, width: int) -> list[Row]:
         """The lines for a low screen, without the head's name: the text above has it."""
         rows = [*map(self._token, self._order[:2], repeat(width)), *self._answer(width)]
-        for text, style in ((QUIET, self._on.ink("muted")), *self._remarks(True)):
+        for text, style in ((QUIET, self._on.ink("muted")), *self._remarks()):
             rows += said(text, style, width)
         return rows
 
@@ -406,8 +413,8 @@ class HeadDetails:
         ]
         return [row[0], Segment(bar(weight, cells) + " ", on.data(weight)), *row[1:]] if cells else row
 
-    def _remarks(self, low: bool) -> list[tuple[str, Style]]:
-        """Sentences about the row, and about the head over the whole text."""
+    def _remarks(self) -> list[tuple[str, Style]]:
+        """Sentences about the row."""
         on, sink = self._on, sink_of(self._layer, self._chosen.head)
         found: list[tuple[str, Style]] = []
         if len(self._weights) > 1 and self._weights[0] >= RESTS and self._chosen.head >= 0:
@@ -424,8 +431,6 @@ class HeadDetails:
             spread = entropy_bits(self._weights, sink)
             text = f"Spread: {bits(spread)} bits, as over {2 ** min(spread, 64):.1f} tokens evenly."
             found.append((text, on.ink("muted")))
-        if self._known is not None and not low:
-            found.append((self._over_text(*self._known), on.ink("muted")))
         return found
 
     @staticmethod

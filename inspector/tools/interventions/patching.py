@@ -118,14 +118,15 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
             after(self.timeline, self.node), after(self.timeline, source.node)
         )
 
-    def show(self) -> None:
+    def look(self) -> None:
         """See `InsideScreen`; a token of a recording begins with what was recorded of it."""
-        if not self.live and self._adopted != self.node:
-            self._adopted, control = self.node, self.control
-            recorded = [key for key in control.patched.keys if isinstance(key, tuple) and key[0] == self.node]
+        node = self.host.controller.timeline.before
+        if not self.live and self._adopted != node:
+            self._adopted, control = node, self.control
+            recorded = [key for key in control.patched.keys if isinstance(key, tuple) and key[0] == node]
             if recorded and not any(key[1:3] == (control.source, control.part) for key in recorded):
                 control.source, control.part = recorded[-1][1:3]
-        super().show()
+        super().look()
 
     def question(self) -> tuple[Hashable, Command]:
         control, source, part = self.control, self._source, self.control.part
