@@ -352,7 +352,7 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
     # ---- what is looked at ------------------------------------------------------------------------
 
     def look(self) -> None:
-        """Find what is looked at now, and what is known of it: at the beginning of each showing, and of each key."""
+        """Find what is looked at now, and what is known of it: at the beginning of each showing, key and click."""
         self.timeline = timeline = self.host.controller.timeline
         lockstep = timeline.of(LockstepSoFar)
         self.node, self.path = timeline.before, timeline.items[: timeline.slot]
@@ -459,6 +459,7 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
     @on(TokenHeat.Clicked)
     def _token_clicked(self, message: TokenHeat.Clicked) -> None:
         """Do with a token that was clicked what the view does."""
+        self.look()
         self.choose_token(message.place)
         self.changed()
 
