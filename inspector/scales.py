@@ -283,6 +283,7 @@ def step_of(share: float) -> int:
     return step
 
 
+@lru_cache(maxsize=32)  # a few steps, and each token that is drawn asks
 def heat(step: int, dark: bool = True) -> tuple[Rgb, Rgb]:
     """Ink and ground of a heat step: the hottest is the furthest from the theme's own ground.
 

@@ -91,7 +91,7 @@ def hint(*texts: str) -> Element:
 
 def explained(says: str, facts: CaptureFacts, *shown: Element | None) -> Element:
     """The elements of a view of the inside, and below them how to read it and how it was checked."""
-    return element("div", *shown, hint(says, f"Checked: {checks_words(facts)}." if facts.checks else ""))
+    return element("div", *shown, hint(says, f"Checked: {checks_words(facts)[0]}." if facts.checks else ""))
 
 
 def token_span(of: Item | Candidate) -> Element:

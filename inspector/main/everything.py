@@ -208,7 +208,7 @@ class Everything:
         await self._main.do(opening.id)
         top = self._main.app.screen
         if isinstance(top, ToolScreen) and table in top.tables and top.offers(action):
-            top.call_after_refresh(partial(top.perform, action))
+            top.after_paint(partial(top.perform, action))
 
 
 def beyond_keys(app: App[Any]) -> Iterator[Findable]:

@@ -283,7 +283,7 @@ def lacking(action: Action, controller: Controller) -> str:
     timeline = controller.timeline
     looked = timeline.of(LockstepSoFar).looked
     facts = timeline.facts if looked is None else looked.facts
-    return "" if facts is None else with_keys(action.lacks(facts))
+    return "" if facts is None or getattr(facts, action.lacks.fact) else with_keys(action.lacks.why)
 
 
 def refusal(action: Action, controller: Controller, own: ToolActions) -> str:

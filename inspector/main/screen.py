@@ -255,8 +255,8 @@ class MainScreen(KeyedScreen[None]):
     def _refresh_layout(self, size: Size | None = None, scroll: bool = False) -> None:
         """Lay out; a tool's own screen follows the answer."""
         super()._refresh_layout(size, scroll)
-        if (opened := self.tool_screen) is not None:
-            opened.follow()
+        if (opened := self.tool_screen) is not None and opened.area != self.host.area:
+            opened.changed()
 
     def changed(self) -> None:
         """Have everything shown again, the frame too: once, however often this is called before."""

@@ -89,6 +89,8 @@ class ToolScreen(Overlay[Result]):
 
     TOOL: ClassVar[str]
     """Id of the tool that opens it: its help is this screen's."""
+    opener: str = ""
+    """Id of the action of the main screen that opens it; empty for the first one of its tool."""
     HORIZONTAL_BREAKPOINTS: list[tuple[int, str]] | None = []  # noqa: RUF012 (as the toolkit declares them)
     VERTICAL_BREAKPOINTS: list[tuple[int, str]] | None = []  # noqa: RUF012
     """None: the classes are those of the answer's size, which the toolkit doesn't know."""
@@ -96,6 +98,8 @@ class ToolScreen(Overlay[Result]):
     """The work that its keys start, at the beginning of a sentence; empty where they start none."""
     TELLING: ClassVar[tuple[type[Record], ...]] = ()
     """The records of that which change what is shown: in a replay space goes from one to the next."""
+    OUTDATES: ClassVar[tuple[type[Record], ...]] = ()
+    """The records after which the answer to the last key is no longer so."""
 
     def __init__(self, host: Host, job: Job | None = None) -> None:
         self.host, self.job = host, job
@@ -106,6 +110,8 @@ class ToolScreen(Overlay[Result]):
         self.said = ""
         """To the last key, in the place of the situation; printable."""
         self._stale = False
+        self._narrated = False
+        """True if somebody narrated, or told an audience something, since it was opened."""
 
     def compose(self) -> ComposeResult:
         with Vertical(id="answer"):
@@ -120,11 +126,6 @@ class ToolScreen(Overlay[Result]):
 
     # ---- its place --------------------------------------------------------------------------
 
-    @property
-    def opener(self) -> str:
-        """Id of the action of the main screen that opens it; empty for the first one of its tool."""
-        return ""
-
     def _take_place(self) -> None:
         """Go where the answer is."""
         self.area, size = self.host.area, self.app.size
@@ -135,11 +136,6 @@ class ToolScreen(Overlay[Result]):
             self.area.x,
         )
         self.update_classes(self._size_classes(self.area.grow(AROUND).size), animate=False)
-
-    def follow(self) -> None:
-        """Go where the answer is, with everything shown for the room there, where that has moved."""
-        if self.host.area != self.area:
-            self.changed()
 
     def _forward_event(self, event: events.Event) -> None:
         """Take in an event of the terminal; what the mouse does beside the answer is for the main screen."""
@@ -154,18 +150,18 @@ class ToolScreen(Overlay[Result]):
         super()._forward_event(event)
 
     def begin(self) -> None:
-        """Take in what the engine says from now on."""
+        """Go where the answer is. What the engine says changes the main screen, and with that this one."""
         self._take_place()
-        self.host.controller.client.listen(self.receive)
-        self.changed()
+        if self.OUTDATES:
+            self.host.controller.client.listen(self._outdated, *self.OUTDATES)
 
     def let_go(self) -> None:
         """Listen no more."""
-        self.host.controller.client.ignore(self.receive)  # it may be left before it is there
+        if self.OUTDATES:
+            self.host.controller.client.ignore(self._outdated)  # it may be left before it is there
 
-    def receive(self, record: Record) -> None:
-        """Take in one record."""
-        self.changed()
+    def _outdated(self, record: Record) -> None:
+        self.said = ""
 
     @on(events.ScreenSuspend)  # the line of keys has those of what is on top
     @on(events.ScreenResume)
@@ -179,7 +175,8 @@ class ToolScreen(Overlay[Result]):
 
     def _settle(self) -> None:
         """Show everything, and have that painted."""
-        super()._settle()
+        self._settled = True
+        self.refresh()
         if self._stale:
             self._show()
 
@@ -189,7 +186,8 @@ class ToolScreen(Overlay[Result]):
             return
         if self.host.area != self.area:
             self._take_place()
-        self._narrate()
+        if self._narrated or self.host.narrator is not None or self.host.caption:
+            self._narrate()  # as most of the time nobody does
         self.show()
         for keys in self.query(KeyLine):
             keys.show()
@@ -197,6 +195,7 @@ class ToolScreen(Overlay[Result]):
     def _narrate(self) -> None:
         """Show the card of whoever narrates, and what is told to an audience, above the status. Both are made with the
         first of that, and kept as long as the screen is."""
+        self._narrated = True
         narrator, cards = self.host.narrator, self.query(NarrationCard)
         if cards:
             told = narrator.narration() if narrator is not None else None
@@ -205,7 +204,7 @@ class ToolScreen(Overlay[Result]):
             cards.first().tell(told)
         elif narrator is not None:
             self.mount(NarrationCard())
-            self.call_after_refresh(self.changed)
+            self.after_paint(self.changed)
         text, lines = self.host.caption, self.query(CaptionLine)
         if lines:
             lines.first().put(text)

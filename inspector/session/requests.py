@@ -30,8 +30,8 @@ KEPT_BYTES = 64 * 2**20
 
 
 @slotted
-class _Question:
-    """What is wanted."""
+class WantedAnswer:
+    """What somebody waits for."""
 
     command: Command
     then: Callable[[Request[Any]], object]
@@ -54,18 +54,8 @@ class Latest:
         self._client = client
         self._out: Request[Any] | None = None
         """What was sent and has not ended."""
-        self._wanted: _Question | None = None
-
-    @property
-    def waiting(self) -> bool:
-        """True if an answer is on its way."""
-        return self._wanted is not None
-
-    @property
-    def progress(self) -> Measuring | None:
-        """How far the question is, where the engine says so."""
-        request = self._wanted.request if self._wanted is not None else None
-        return request.progress if request is not None else None
+        self.waiting: WantedAnswer | None = None
+        """The answer that somebody waits for, if anybody does."""
 
     def ask(
         self, command: Command, then: Callable[[Request[Any]], object], about: Hashable | None = None
@@ -78,28 +68,28 @@ class Latest:
             about: What makes two questions the same; None for the command.
         """
         about = command if about is None else about
-        if self._wanted is not None and self._wanted.about == about:
-            self._wanted.then = then
+        if self.waiting is not None and self.waiting.about == about:
+            self.waiting.then = then
             return
-        self._wanted = _Question(command, then, about)
+        self.waiting = WantedAnswer(command, then, about)
         if self._out is None:
-            self._out = self._wanted.request = self._client.do(command, self._ended)
+            self._out = self.waiting.request = self._client.do(command, self._ended)
         else:
             self._out.cancel()  # this one is sent once that has ended
 
     def drop(self) -> bool:
         """Nobody waits for an answer any more; returns whether somebody did."""
-        waited, self._wanted = self._wanted is not None, None
+        waited, self.waiting = self.waiting is not None, None
         if self._out is not None:
             self._out.cancel()
         return waited
 
     def _ended(self, request: Request[Any]) -> None:
-        self._out, question = None, self._wanted
+        self._out, question = None, self.waiting
         if question is None:
             return
         if question.request is request:
-            self._wanted = None
+            self.waiting = None
             question.then(request)
         else:
             self._out = question.request = self._client.do(question.command, self._ended)

@@ -61,11 +61,13 @@ CHECKS = {
 """What each check says."""
 
 
-def checks_words(facts: CaptureFacts) -> str:
-    """Each check with its error; printable."""
-    return visible(
-        ", ".join(f"{CHECKS.get(check.name, check.name)} ({check.error:.1g})" for check in facts.checks)
-    )
+def checks_words(facts: CaptureFacts) -> tuple[str, str]:
+    """The checks of a view, each with its error: in words, and by its name alone; printable."""
+    words, names = [], []
+    for check in facts.checks:
+        words.append(f"{CHECKS.get(check.name, check.name)} ({check.error:.1g})")
+        names.append(f"{check.name} {check.error:.1g}")
+    return visible(", ".join(words)), visible(", ".join(names))
 
 
 def checked(facts: CaptureFacts, width: int) -> str:
@@ -78,10 +80,10 @@ def checked(facts: CaptureFacts, width: int) -> str:
     times = facts.ms / facts.step_ms if facts.step_ms else 0.0
     state = "Checked" if facts.failed is None else "Not shown"
     cost = milliseconds(facts.ms)
-    short = visible(", ".join([f"{each.name} {each.error:.1g}" for each in facts.checks]))
+    long, short = checks_words(facts)
     note = f" · {visible(facts.note)}" if facts.note else ""
     for form in (
-        f"{state} · {cost}, {times:.1f} plain steps · {checks_words(facts)}{note}",
+        f"{state} · {cost}, {times:.1f} plain steps · {long}{note}",
         f"{state} · {cost}, {times:.1f} plain steps · {short}{note}",
         f"{state} · {cost}, {times:.1f} plain steps · {short}",
     ):

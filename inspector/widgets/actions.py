@@ -23,7 +23,6 @@ from textual.style import Style
 from textual.widget import Widget
 
 from engine.frozen import frozen
-from engine.protocol import ModelFacts
 from inspector.keys import KEYS, TABS_OF, names_of, shown, typed, with_keys
 from inspector.widgets.painting import LaidOutOnce
 
@@ -43,6 +42,16 @@ class Needs(Flag):
     """A live engine: in a replay it is refused with the way to one, unless what it shows was recorded."""
     SESSION = auto()
     """The session on show: while a recording is about to take its place it is refused."""
+
+
+@frozen
+class Lack:
+    """What some models have nothing of."""
+
+    fact: Literal["attends", "chooses_or_keeps"]
+    """The fact of a model that says whether it may have some."""
+    why: str
+    """What is said where it has none, and what has; `{modules}` in it is the key of that action."""
 
 
 @frozen
@@ -80,9 +89,8 @@ class Action:
     `…` at the end says that it asks for something first."""
     offered: Callable[[Any], object] | None = None
     """True, or any thing, if the line under the tabs has that word now, given the owner; None where it always has."""
-    lacks: Callable[[ModelFacts], str] | None = None
-    """Why a model has nothing of what it shows, and what has, given the model's facts; empty where it may have some.
-    `{modules}` in it is the key of that action. None where every model has some."""
+    lacks: Lack | None = None
+    """What a model may have nothing of, so that there is nothing to show. None where every model has some."""
     keys: str = ""
     """As `KEYS` has them, of a tool from outside, which is not in that table, and of a note."""
     tab: str = "1"

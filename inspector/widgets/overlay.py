@@ -40,6 +40,8 @@ class Overlay(KeyedScreen[Result]):
     """Names of the attributes that an opening sets; none where all is built anew each time."""
     _since: float = 0
     """When it was shown again: what its widgets sent before is of no concern any more."""
+    _begun: bool = False
+    """True if its widgets were filled since it was opened."""
     _dismissed: bool = False
     _settled: bool = False
     """True if it was laid out with its widgets at their sizes: what is painted before that is painted twice."""
@@ -77,12 +79,8 @@ class Overlay(KeyedScreen[Result]):
 
     # ---- kept -------------------------------------------------------------------------------
 
-    def on_mount(self) -> None:
-        """Fill the widgets, once they are there."""
-        self.begin()
-
     def begin(self) -> None:
-        """Fill the widgets with what an opening set: called once they are there, and whenever this is shown again."""
+        """Fill the widgets with what an opening set: called once with each opening, when they are there."""
 
     def serves(self, made: Overlay[Result]) -> bool:
         """True if this one's widgets are those that a new one of the same class would build.
@@ -100,16 +98,14 @@ class Overlay(KeyedScreen[Result]):
         """
         for name in self.KEPT:
             setattr(self, name, getattr(made, name))
-        self._dismissed, self._held, self._since = False, None, Message().time
+        self._begun, self._dismissed, self._held, self._since = False, False, None, Message().time
         self._settled, self.painted, self.takes_keys, self._below = False, False, False, None
         if self._compositor.size != self.app.size:
             self.update_classes(self._size_classes(self.app.size), animate=False)
-        if self.is_mounted:
-            self.begin()
 
-    def call_after_refresh(self, callback: Callback, *args: Any, **kwargs: Any) -> bool:
+    def after_paint(self, callback: Callback, *args: Any, **kwargs: Any) -> bool:
         """Call something after the next paint, unless the screen was left by then: its widgets may have gone."""
-        return super().call_after_refresh(lambda: None if self.left else callback(*args, **kwargs))
+        return self.call_after_refresh(lambda: None if self.left else callback(*args, **kwargs))
 
     def set_timer(
         self,
@@ -149,6 +145,9 @@ class Overlay(KeyedScreen[Result]):
     def on_screen_resume(self, event: events.ScreenResume) -> None:
         """Paint, and leave where that was asked for under another screen. The toolkit would style everything anew."""
         event.refresh_styles, self._styled = self._styled not in ("", self.app.theme), self.app.theme
+        if not (self._begun or self.left):
+            self._begun = True
+            self.begin()
         self.call_later(
             setattr, self, "takes_keys", True
         )  # behind this event, with which the toolkit sets the focus

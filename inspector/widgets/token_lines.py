@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field
+from functools import lru_cache
 from typing import NamedTuple
 
 from rich.cells import cell_len, get_character_cell_size
@@ -218,6 +219,7 @@ _PLAIN = (Style(), Style(italic=True), Style(underline=True), Style(underline=Tr
 """Heat where the terminal has no colours for it."""
 
 
+@lru_cache(maxsize=64)  # a few steps, and each token that is drawn asks
 def heat_style(step: int, dark: bool, colourful: bool, signed: bool = False) -> Style:
     """The style of a heat step, 0 (none) to 5; -5 to 5 of what has a sign, dim below 0 where there are no colours."""
     if not colourful or step == 0:

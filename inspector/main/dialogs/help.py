@@ -200,7 +200,7 @@ class HelpDialog(Dialog[None]):
         self.query_one("#help-filter", SafeInput).value = ""
         if self._topics is not None:
             self._topics.begin(self._topic)
-        self.call_after_refresh(self._focus_page)
+        self.after_paint(self._focus_page)
         for place in self.query(VerticalScroll):
             place.scroll_home(animate=False)
 
@@ -246,7 +246,7 @@ class HelpDialog(Dialog[None]):
     def filter_keys(self) -> None:
         """Type a word of what is looked for among the keys."""
         self._turn_to("help-keys")
-        self.call_after_refresh(self._focus_filter)
+        self.after_paint(self._focus_filter)
 
     def _focus_filter(self) -> None:
         self.query_one("#help-filter", SafeInput).focus()
@@ -255,7 +255,7 @@ class HelpDialog(Dialog[None]):
         """Show another page, ready to be scrolled."""
         names = [f"help-{name}" for name in (*(name for name, _ in PAGES), TOPIC_TAB)]
         self._turn_to(names[(names.index(self.query_one(HelpPages).active) + by) % len(names)])
-        self.call_after_refresh(self._focus_page)
+        self.after_paint(self._focus_page)
 
     def _turn_to(self, name: str) -> None:
         self.query_one(HelpPages).active = name
@@ -278,7 +278,7 @@ class HelpDialog(Dialog[None]):
         self._page = posixpath.normpath(place).removesuffix(".md")
         if self._page in {name for name, _ in PAGES}:
             self._turn_to(f"help-{self._page}")
-            self.call_after_refresh(self._focus_page)
+            self.after_paint(self._focus_page)
         elif self._topic:
             self._turn_to(f"help-{TOPIC_TAB}")
             if self._topics is not None:

@@ -5,15 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from operator import attrgetter
 
-from engine.protocol import ModelFacts
-from inspector.widgets.actions import HELP, Action, ActionTable, both, note, screen_table
+from inspector.widgets.actions import HELP, Action, ActionTable, Lack, both, note, screen_table
 
 SCROLLS = note("pageup pagedown", "Scroll.")
-
-
-def no_attention(facts: ModelFacts) -> str:
-    """Why a model has nothing to show of its attention, and what it has; empty where it may have one."""
-    return "" if facts.attends else "This model has no attention: it keeps states. {Experts} shows them"
+NO_ATTENTION = Lack("attends", "This model has no attention: it keeps states. {Experts} shows them")
 
 
 def walking(help: str = "Look at another token.") -> tuple[Action, ...]:

@@ -22,7 +22,6 @@ from engine.protocol import (
     Failure,
     HoldInterventions,
     LockstepOpened,
-    Measuring,
     ModelFacts,
     Record,
 )
@@ -36,7 +35,8 @@ from inspector.session.requests import LookReplies, Replies
 from inspector.state.inside import CHECKS, checked
 from inspector.state.lockstep import LockstepSoFar
 from inspector.state.session_tree import Item
-from inspector.state.timeline import Phase, Timeline
+from inspector.state.timeline import Phase
+from inspector.widgets.actions import Action
 from inspector.widgets.canvas import Canvas, PageView, Row, centred, colourful, is_dark
 from inspector.widgets.charts import bar
 from inspector.widgets.inks import panel_css
@@ -68,9 +68,11 @@ def place_of(path: Sequence[Item], width: int) -> str:
     return long if cell_len(long) <= width else f"Token {len(path)}: {label}"
 
 
-def under_way(now: Measuring | None) -> str:
-    """The progress of an answer."""
-    if now is None:
+def under_way(answers: Asked[Any]) -> str:
+    """The progress of the answer that is waited for; empty where none is."""
+    if (waiting := answers.waiting) is None:
+        return ""
+    if waiting.request is None or (now := waiting.request.progress) is None:
         return "Computing"
     filled = bar(now.done / now.total if now.total else 0.0, 16).replace(" ", "·")
     return f"{filled} {visible(now.detail)} {now.done}/{now.total}. esc stops it"
@@ -88,7 +90,7 @@ def told(answers: Asked[Any], key: Hashable, width: int) -> str:
         return checked(answer.facts, width)
     if (failure := answers.failure(key)) is not None:
         return visible(failure.message)
-    return under_way(answers.progress) if answers.waiting else ""
+    return under_way(answers)
 
 
 def refused(on: Canvas, failed: Check, family: str) -> Notice:
@@ -185,24 +187,15 @@ class TokenHeat(Canvas):
         self.title(Content(title), Content(f"{len(items):,} tokens") if items else None)
         self.redraw()
 
-    def rows_for(self, items: Sequence[Item], width: int) -> int:
-        """Rows that tokens with their numbers need.
-
-        Args:
-            items: The path.
-            width: Cells of a row.
-        """
-        return 2 * len(self._wrapped(items, width, True).lines)
-
     def draw(self, width: int, height: int) -> list[Row]:
         if self.frameless:
             return [[Segment(truncate_words(self._named, width), self.ink("muted"))]]
         numbered = bool(self._shares) and height >= 2
         room = max(1, height // (2 if numbered else 1))
-        lines = self._wrapped(self._items, width, numbered).lines
+        lines = self.wrapped(self._items, width, numbered).lines
         cut = len(lines) > room
         if cut:
-            lines = self._wrapped(self._items, width - len(GAP), numbered).lines
+            lines = self.wrapped(self._items, width - len(GAP), numbered).lines
         rows: list[Row] = []
         before, muted, base = -1, self.ink("muted"), self.ink("base")
         dark, colours = is_dark(self.app), colourful(self.app)
@@ -244,7 +237,14 @@ class TokenHeat(Canvas):
         last = len(lines) - 1
         return sorted([*sorted(range(last), key=hottest)[-(room - 1) :], last] if room > 1 else [last])
 
-    def _wrapped(self, items: Sequence[Item], width: int, numbered: bool) -> Wrap:
+    def wrapped(self, items: Sequence[Item], width: int, numbered: bool = True) -> Wrap:
+        """Tokens in lines.
+
+        Args:
+            items: The path.
+            width: Cells of a row.
+            numbered: Whether each line has a row for numbers under it.
+        """
         wrap = Wrap(width - 1, numbered)
         shares = chain(self._shares if numbered else (), repeat(0.0))
         for item, share in zip(items, shares, strict=False):
@@ -282,39 +282,56 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
     def __init__(self, host: Host, answers: Asked[Answer]) -> None:
         super().__init__(host)
         self.answers = answers
+        self.timeline = host.controller.timeline
+        """The timeline on show. This and what follows is what is looked at, and what is known of it: see `look`."""
+        self.node = self.timeline.before
+        """The token whose forward is looked at: the candidates on the main screen come from it."""
+        self.path: Sequence[Item] = ()
+        """The tokens up to that one."""
+        self.looked: LockstepOpened | None = None
+        """The second model, where it is the one that is looked at."""
+        self.candidates: Sequence[Candidate] = ()
+        """What the model that is looked at predicts after the token, as far as it is known."""
+        self.wanted: tuple[Hashable, Command] | None = None
+        """The question about the token; None where there is none."""
+        self.answer: Answer | None = None
+        self.failure: Failure | None = None
+        """Why there is no answer."""
+        self.checks: CaptureFacts | None = None
+        """Checks and times of the answer, where it has some."""
+        self.failed: Check | None = None
+        """The check that it failed."""
+        self.other_word = ""
+        """The word for the key that goes to the other one of two models; empty where that can't be looked at here."""
 
     # ---- what a view says -----------------------------------------------------------------------
 
-    def question(self) -> tuple[Hashable, Command]:
-        """The key of the question about the present token, and the command."""
+    def question(self) -> tuple[Hashable, Command] | None:
+        """The key of the question about the present token, and the command; None where nothing can be asked."""
         raise NotImplementedError
 
     def draw(self, answer: Answer, on: Canvas, width: int, height: int) -> list[Row]:
         """The view of an answer whose checks passed."""
         raise NotImplementedError
 
-    def facts_of(self, answer: Answer | None) -> CaptureFacts | None:
-        """Checks and times of an answer; None where it has none, or isn't there."""
-        facts = getattr(answer, "facts", None)
-        return facts if isinstance(facts, CaptureFacts) else None
-
-    def heat(self, answer: Answer) -> tuple[str, Sequence[float]]:
-        """The meaning of the colours of the text, and a share for each of its tokens; none for no colours."""
-        return "", ()
-
-    def marked(self, answer: Answer) -> Collection[int]:
-        """Places of the text's tokens that are marked."""
-        return ()
+    def heat(self, answer: Answer) -> tuple[str, Sequence[float], Collection[int]]:
+        """The meaning of the colours of the text, a share for each of its tokens, none for no colours, and the places
+        of those that are marked."""
+        return "", (), ()
 
     def heading(self, answer: Answer | None) -> str:
         """Of the view's frame; printable."""
         raise NotImplementedError
 
-    def text_rows(self) -> int:
-        """Rows of the text above the view, its frame included; 0 for none."""
+    def text_rows(self, needed: int) -> int:
+        """Rows of the text above the view, its frame included; 0 for none.
+
+        Args:
+            needed: Those that it has with its numbers; 0 where it has no colours and numbers of its own.
+        """
         if self.area.height < LOW or not self.ASKS:
             return 0
-        if not self.HEATS and self.area.width < self.size.width:
+        if self.area.width < self.size.width:
             return 1  # the text beside it is the same: the line names the token alone
         return 3 if self.area.height < TALL else 4
 
@@ -332,45 +349,35 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
         host.controller.client.do(command)
         host.answer(answer)
 
-    # ---- the token --------------------------------------------------------------------------------
+    # ---- what is looked at ------------------------------------------------------------------------
 
-    @property
-    def timeline(self) -> Timeline:
-        """The timeline on show."""
-        return self.host.controller.timeline
+    def look(self) -> None:
+        """Find what is looked at now, and what is known of it: at the beginning of each showing, key and click."""
+        self.timeline = timeline = self.host.controller.timeline
+        lockstep = timeline.of(LockstepSoFar)
+        self.node, self.path = timeline.before, timeline.items[: timeline.slot]
+        self.looked = lockstep.looked if self.OF_BOTH else None
+        self.candidates = timeline.candidates
+        if self.looked is not None:
+            span = lockstep.at(timeline.items, timeline.slot)
+            self.candidates = span.other_candidates if span is not None else ()
+        self.wanted = self.question() if self.path or not self.ASKS else None
+        if self.wanted is None:
+            self.found(None, None)
+        else:
+            self.found(self.answers.get(self.wanted[0]), self.answers.failure(self.wanted[0]))
 
-    @property
-    def node(self) -> int:
-        """The token whose forward is looked at: the candidates on the main screen come from it."""
-        return self.timeline.before
-
-    @property
-    def looked(self) -> LockstepOpened | None:
-        """The second model, where it is the one that is looked at."""
-        return self.timeline.of(LockstepSoFar).looked if self.OF_BOTH else None
+    def found(self, answer: Answer | None, failure: Failure | None) -> None:
+        """Take in what is known of what is looked at: an answer with its checks, or why there is none."""
+        self.answer, self.failure = answer, failure
+        facts = getattr(answer, "facts", None)
+        self.checks = facts if isinstance(facts, CaptureFacts) else None
+        self.failed = self.checks.failed if self.checks is not None else None
 
     @property
     def facts(self) -> ModelFacts | None:
         """About the model that is looked at."""
         return self.looked.facts if self.looked is not None else self.timeline.facts
-
-    @property
-    def candidates(self) -> Sequence[Candidate]:
-        """What the model that is looked at predicts after the token, as far as it is known."""
-        if self.looked is None:
-            return self.timeline.candidates
-        span = self.timeline.of(LockstepSoFar).at(self.timeline.items, self.timeline.slot)
-        return span.other_candidates if span is not None else ()
-
-    @property
-    def path(self) -> Sequence[Item]:
-        """The tokens up to that one."""
-        return self.timeline.items[: self.timeline.slot]
-
-    @property
-    def answer(self) -> Answer | None:
-        """The answer about the present token."""
-        return self.answers.get(self.question()[0]) if self.path or not self.ASKS else None
 
     # ---- showing ----------------------------------------------------------------------------------
 
@@ -380,73 +387,64 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
 
     def show(self) -> None:
         """Show everything, now; ask for what isn't known."""
+        self.look()
         running = self.timeline.phase is Phase.RUNNING  # a run goes first: what it rests at is looked at
         if not (self.host.controller.transport.recorded or running or (self.ASKS and not self.path)):
             self.ask()
-        answer = self.answer
-        facts = self.facts_of(answer)
-        failed = facts is not None and facts.failed is not None
-        if rows := self.text_rows():
+        needed = 2 * len(self.text.wrapped(self.path, self.area.width - 4).lines) + 2 if self.HEATS else 0
+        if rows := self.text_rows(needed):
             self.text.styles.height = rows
         self.text.display = rows > 0
         if self.text.frameless is not (rows == 1):
             self.text.set_class(rows == 1, "-line")
-        shown = answer if not failed else None
-        meaning, shares = self.heat(shown) if shown is not None else ("", ())
-        marked = self.marked(shown) if shown is not None else ()
+        answer = self.answer if self.failed is None else None
+        meaning, shares, marked = self.heat(answer) if answer is not None else ("", (), ())
         self.text.put(meaning or place_of(self.path, self.area.width - TITLED), self.path, shares, marked)
-        self.view.put(visible(model_prefix(self.timeline, self.looked) + self.heading(answer)), self._draw)
-        self.write(failed=failed or self._failure is not None)
+        model, self.other_word = "", ""
+        if self.timeline.of(LockstepSoFar).opened is not None:
+            model = model_prefix(self.timeline, self.looked)
+            self.other_word = other_word(self.timeline) if self.OF_BOTH else ""
+        self.view.put(visible(model + self.heading(self.answer)), self._draw)
+        self.write(failed=self.failed is not None or self.failure is not None)
         self.host.colour()
 
     def ask(self) -> None:
         """Ask for what isn't known about the present token."""
-        self.answers.want(*self.question())
+        if self.wanted is not None:
+            self.answers.want(*self.wanted)
 
     def _draw(self, on: Canvas, width: int, height: int) -> list[Row]:
-        answer = self.answer
-        facts = self.facts_of(answer)
-        if answer is not None and (facts is None or facts.failed is None):
-            return self.draw(answer, on, width, height)
-        return centred(self._instead(on, answer), width, height)
+        if self.answer is not None and self.failed is None:
+            return self.draw(self.answer, on, width, height)
+        return centred(self._instead(on), width, height)
 
-    def _instead(self, on: Canvas, answer: Answer | None) -> list[tuple[str, Style]]:
+    def _instead(self, on: Canvas) -> Notice:
         """The reason that there is nothing to show, with advice."""
-        facts = self.facts_of(answer)
-        if facts is not None and facts.failed is not None:
-            return refused(on, facts.failed, facts.family)
+        if self.failed is not None and self.checks is not None:
+            return refused(on, self.failed, self.checks.family)
         if self.ASKS and not self.path:
             return nothing_before(on)
-        failure = self._failure
-        if failure is not None:
-            return [(visible(failure.message), on.ink("bad")), (visible(failure.hint), on.ink("muted"))]
+        if self.failure is not None:
+            return [
+                (visible(self.failure.message), on.ink("bad")),
+                (visible(self.failure.hint), on.ink("muted")),
+            ]
         if self.host.controller.transport.recorded:
             return not_recorded(on)
         return [("The model computes the token again, on a copy of the KV cache.", on.rich_style)]
 
-    @property
-    def _failure(self) -> Failure | None:
-        return self.answers.failure(self.question()[0]) if self.path or not self.ASKS else None
-
-    def _failed(self, answer: Answer) -> bool:
-        facts = self.facts_of(answer)
-        return facts is not None and facts.failed is not None
-
-    @property
-    def status_room(self) -> int:
-        """Cells of the line of the situation."""
-        return self.size.width - 2
-
     def situation(self) -> str:
         """The checks of what is shown, and what it cost; or what is going on."""
-        facts = self.facts_of(self.answer)
-        if facts is not None:
-            return checked(facts, self.status_room)
-        if (failure := self._failure) is not None:
-            return visible(failure.message)
-        return under_way(self.answers.progress) if self.answers.waiting else ""
+        if self.checks is not None:
+            return checked(self.checks, self.size.width - 2)
+        return visible(self.failure.message) if self.failure is not None else under_way(self.answers)
 
     # ---- keys ---------------------------------------------------------------------------------------
+
+    async def perform(self, action: Action) -> None:
+        """Do something with what is looked at now."""
+        self.look()
+        await super().perform(action)
 
     def walk(self, by: int) -> None:
         """Look at another token."""
@@ -461,6 +459,7 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
     @on(TokenHeat.Clicked)
     def _token_clicked(self, message: TokenHeat.Clicked) -> None:
         """Do with a token that was clicked what the view does."""
+        self.look()
         self.choose_token(message.place)
         self.changed()
 
@@ -471,11 +470,6 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
             place: In the path, from 0.
         """
         self.look_at(place + 1)
-
-    @property
-    def other_word(self) -> str:
-        """The word for the key that goes to the other one of two models; empty where that can't be looked at here."""
-        return other_word(self.timeline) if self.OF_BOTH else ""
 
     def other_model(self) -> None:
         """Look at the other one of two models."""

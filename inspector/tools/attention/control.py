@@ -183,6 +183,8 @@ class AttentionControl:
         """True if the whole triangle of the head is on show."""
         self.squeezed = False
         """True if it is squeezed into the panel, where it is larger."""
+        self.fits = True
+        """True if the one on show has room."""
         self._chosen: Head | None = None
         self._heat: tuple[AttentionRead, Head, OfferedHeat] | None = None
         """What was offered last, and what it was made of."""
@@ -192,39 +194,35 @@ class AttentionControl:
         for answers in (self.rows, self.triangles, self.scores):
             answers.drop()
 
-    def chosen(self, read: AttentionRead) -> Head | None:
-        """The chosen head, as far as an answer has it; the first time one that looks at something."""
+    def chosen(self, read: AttentionRead) -> tuple[Head, AttentionLayer] | None:
+        """The chosen head, as far as an answer has it, the first time one that looks at something; and its layer, or
+        the nearest that has an attention."""
         if self._chosen is None:
             self._chosen = most_focused(read)
         if self._chosen is None or not read.layers:
             return None
-        layer = self.layer(read, self._chosen)
-        head = self._chosen.head if self._chosen.head in columns(layer) else layer.heads - 1
-        return Head(layer.layer, head)
+        nearest, wanted = read.layers[0], self._chosen
+        for layer in read.layers[1:]:
+            if abs(layer.layer - wanted.layer) < abs(nearest.layer - wanted.layer):
+                nearest = layer
+        head = wanted.head if wanted.head in columns(nearest) else nearest.heads - 1
+        return Head(nearest.layer, head), nearest
 
     def heat(self, timeline: Timeline) -> OfferedHeat | None:
         """The weights of the chosen head over the path: from the selected token, or the one that was looked at last."""
         nodes = (node for node in (timeline.before, *reversed(self.rows.keys)) if isinstance(node, int))
         known = (self.rows.get(node) for node in nodes if node in timeline.tree.nodes)
         read = next((each for each in known if each is not None and each.facts.failed is None), None)
-        if read is None or (head := self.chosen(read)) is None:
+        if read is None or (chosen := self.chosen(read)) is None:
             return None
+        head, layer = chosen
         if self._heat is None or self._heat[0] is not read or self._heat[1] != head:
             path = timeline.tree.path(read.node)
-            weights = weights_of(self.layer(read, head), head.head, len(path))
+            weights = weights_of(layer, head.head, len(path))
             shares = {item.node: weight for item, weight in zip(path, weights, strict=False)}
             token = quoted(token_label(path[-1].text, path[-1].raw))
             self._heat = read, head, OfferedHeat(f"{head.name} from {token}", shares)
         return self._heat[2]
-
-    @staticmethod
-    def layer(read: AttentionRead, head: Head) -> AttentionLayer:
-        """The layer of a head, or the nearest that has an attention."""
-        nearest = read.layers[0]
-        for layer in read.layers[1:]:
-            if abs(layer.layer - head.layer) < abs(nearest.layer - head.layer):
-                nearest = layer
-        return nearest
 
     @property
     def head(self) -> int:
@@ -237,13 +235,15 @@ class AttentionControl:
 
     def turn_head(self, read: AttentionRead, by: int) -> None:
         """Choose the next head of the layer, its mean or its maximum; they go round."""
-        if (now := self.chosen(read)) is not None:
-            own = columns(self.layer(read, now))
+        if (chosen := self.chosen(read)) is not None:
+            now, layer = chosen
+            own = columns(layer)
             self._chosen = Head(now.layer, own[(own.index(now.head) + by) % len(own)])
 
     def turn_layer(self, read: AttentionRead, by: int) -> None:
         """Choose the same head of a later layer, or of an earlier one."""
-        if (now := self.chosen(read)) is not None:
+        if (chosen := self.chosen(read)) is not None:
+            now, _ = chosen
             layers = list(dict.fromkeys(layer.layer for layer in read.layers))  # some have several attentions
             place = layers.index(now.layer) + by
             self._chosen = Head(layers[max(0, min(len(layers) - 1, place))], now.head)
@@ -264,13 +264,9 @@ class AttentionControl:
         self.texts = RepeatedTexts() if self.texts is None or not self.order else None
         self.order = self.order or 1
 
-    def turn_triangle(self, fits: bool) -> None:
-        """Show the triangle, then all of it where it doesn't fit, then this token alone.
-
-        Args:
-            fits: Whether it has room as it is on show.
-        """
-        squeeze = self.triangle and not self.squeezed and not fits
+    def turn_triangle(self) -> None:
+        """Show the triangle, then all of it where it doesn't fit, then this token alone."""
+        squeeze = self.triangle and not self.squeezed and not self.fits
         self.triangle, self.squeezed = squeeze or not self.triangle, squeeze
 
     def first_of(self, scores: tuple[HeadScore, ...]) -> None:
@@ -299,10 +295,14 @@ ATTENTION_SCREEN = inside_table(
            lambda own: own.sort(), hint="sort", worth=5),
     Action("attention.texts", "Standard texts",
            "Score heads over repeated random tokens, the same for all models; again for this text.",
-           lambda own: own.turn_texts(), hint=lambda own: own.other_texts, worth=5),
+           lambda own: own.turn_texts(), worth=5,
+           hint=lambda own: "this text" if own.control.texts is not None and own.control.order
+           else "standard texts"),
     Action("attention.triangle", "All tokens",
            "Show where the head looks from each token; if not all fit, press again to see them at once.",
-           lambda own: own.turn_triangle(), hint=lambda own: own.next_view, worth=6),
+           lambda own: own.control.turn_triangle(), worth=6,
+           hint=lambda own: "all tokens" if not own.control.triangle
+           else "one token" if own.control.fits or own.control.squeezed else "squeeze"),
     SCROLLS,
     text="The numbers under the text and the colours are shares of the head's attention, in percent. The view begins "
     "with the head that looks most at a single token, neither the first nor the last two. Where a head looks does "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from itertools import repeat, zip_longest
 from operator import attrgetter
 from typing import Any, ClassVar, TypeVar
@@ -75,8 +75,7 @@ class AttentionScreen(InsideScreen[AttentionRead]):
         self.control = control
         self._sorted = True
         """True if the choice followed the last change of the order."""
-        self._fits = True
-        """True if the triangle on show has room."""
+        control.fits = True
 
     # ---- what is asked --------------------------------------------------------------------------
 
@@ -130,12 +129,14 @@ class AttentionScreen(InsideScreen[AttentionRead]):
     @property
     def _single(self) -> Head | None:
         """The chosen head; None where it is a mean or a maximum."""
-        return self.chosen if self.chosen is not None and self.chosen.head >= 0 else None
+        chosen = self.chosen
+        return chosen if chosen is not None and chosen.head >= 0 else None
 
     @property
     def chosen(self) -> Head | None:
         """The head that is looked at."""
-        return self.control.chosen(self.answer) if self.answer is not None else None
+        found = self.control.chosen(self.answer) if self.answer is not None else None
+        return found[0] if found is not None else None
 
     @property
     def scores(self) -> tuple[HeadScore, ...]:
@@ -145,25 +146,25 @@ class AttentionScreen(InsideScreen[AttentionRead]):
 
     # ---- what is shown --------------------------------------------------------------------------
 
-    def show(self) -> None:
+    def look(self) -> None:
+        """See `InsideScreen`; the first head of a new order is chosen once their scores are known."""
+        super().look()
         if not self._sorted and self.scores:
             self._sorted = True
             self.control.first_of(self.scores)
-        super().show()
 
-    def text_rows(self) -> int:
-        """Rows that the text with its numbers needs, up to a third of the screen: the maps can use the others."""
-        return max(
-            3, min(TEXT_ROWS, self.area.height // 3, self.text.rows_for(self.path, self.area.width - 4) + 2)
-        )
+    def text_rows(self, needed: int) -> int:
+        """See `InsideScreen`; up to a third of the screen: the maps can use the others."""
+        return max(3, min(TEXT_ROWS, self.area.height // 3, needed))
 
     def heading(self, answer: AttentionRead | None) -> str:
         chosen = self.control.chosen(answer) if answer is not None else None
         if self.control.triangle and chosen is not None:
-            read = self._over(self.control.triangles, *chosen)
+            head, _ = chosen
+            read = self._over(self.control.triangles, *head)
             known = f": {read.tokens:,} tokens, {size(read.nbytes)} of 16 bits" if read is not None else ""
-            short = f"{chosen.name}, all tokens"
-            forms = (f"Where {chosen.name} looks from each token{known}", f"{short}{known}")
+            short = f"{head.name}, all tokens"
+            forms = (f"Where {head.name} looks from each token{known}", f"{short}{known}")
             return next((form for form in forms if len(form) <= self.area.width - TITLED), short)
         if self.control.order:
             scored = self._scored
@@ -181,38 +182,31 @@ class AttentionScreen(InsideScreen[AttentionRead]):
         most = max(map(attrgetter("heads"), answer.layers))
         return f"Where each head looks: {len(answer.layers)} layers of {most} heads"
 
-    def heat(self, answer: AttentionRead) -> tuple[str, Sequence[float]]:
+    def heat(self, answer: AttentionRead) -> tuple[str, Sequence[float], Collection[int]]:
         chosen = self.control.chosen(answer)
         if chosen is None:
-            return "", ()
-        item = self.path[-1]
-        label = quoted(token_label(item.text, item.raw))
-        weights = weights_of(self.control.layer(answer, chosen), chosen.head, answer.tokens)
-        return f"{chosen.name} looks from {label}: % under each token", weights
-
-    @property
-    def next_view(self) -> str:
-        """The view that the key of the triangle shows next."""
-        if not self.control.triangle:
-            return "all tokens"
-        return "one token" if self._fits or self.control.squeezed else "squeeze"
+            return "", (), ()
+        head, layer = chosen
+        label = quoted(token_label(self.path[-1].text, self.path[-1].raw))
+        weights = weights_of(layer, head.head, answer.tokens)
+        return f"{head.name} looks from {label}: % under each token", weights, ()
 
     def situation(self) -> str:
         control = self.control
         if control.triangle and (head := self._single) is not None:
             whole = self._over(control.triangles, *head)
-            return told(control.triangles, (whole.node if whole else self.end, *head), self.status_room)
+            return told(control.triangles, (whole.node if whole else self.end, *head), self.size.width - 2)
         if control.order and not control.triangle:
-            return told(control.scores, self._scores_key, self.status_room)
+            return told(control.scores, self._scores_key, self.size.width - 2)
         return super().situation()
 
     def draw(self, answer: AttentionRead, on: Canvas, width: int, height: int) -> list[Row]:
-        chosen = self.control.chosen(answer)
-        if chosen is None:
+        found = self.control.chosen(answer)
+        if found is None:
             return centred([(visible(line), on.ink("muted")) for line in answer.missing], width, height)
+        chosen, layer = found
         first = min(self.candidates, key=attrgetter("rank"), default=None)
-        known = self._known(chosen) if self.control.scores.any else None
-        details = HeadDetails(on, self.path, self.control.layer(answer, chosen), chosen, known, first)
+        details = HeadDetails(on, self.path, layer, chosen, first)
         if self.control.triangle and (width < SIDE or height < LOW):
             quiet = said(QUIET, on.ink("muted"), width)
             room = height - len(quiet) if height > LOW // 2 else height  # else the page scrolls to it
@@ -229,7 +223,8 @@ class AttentionScreen(InsideScreen[AttentionRead]):
                 return [*self._main(answer, chosen, on, width, max(height, MAPS)), [], *brief]
             return [*brief, [], *self._main(answer, chosen, on, width, height - len(brief) - 1)]
         main = self._main(answer, chosen, on, width - side_width - 2, height)
-        side = [*details.rows(side_width, height - len(missing)), *missing]
+        known = self._known(chosen) if self.control.scores.any else None
+        side = [*details.rows(side_width, height - len(missing), known), *missing]
         return _beside(main, side, width - side_width, on.rich_style)
 
     def _main(self, answer: AttentionRead, chosen: Head, on: Canvas, width: int, height: int) -> list[Row]:
@@ -245,7 +240,7 @@ class AttentionScreen(InsideScreen[AttentionRead]):
                 return self._absent(control.triangles, key, on, width, height)
             drawn = Triangle(read, self.timeline.items, len(self.path) - 1, on, control.squeezed)
             rows = drawn.rows(width, height)
-            self._fits = drawn.fits
+            self.control.fits = drawn.fits
             return rows
         if control.order:
             if not self.scores or (scored := self._scored) is None:
@@ -313,15 +308,6 @@ class AttentionScreen(InsideScreen[AttentionRead]):
         self.control.turn_texts()
         self.control.triangle, self._sorted = False, False
 
-    @property
-    def other_texts(self) -> str:
-        """What the heads could be scored over instead."""
-        return "this text" if self.control.texts is not None and self.control.order else "standard texts"
-
-    def turn_triangle(self) -> None:
-        """Show where the head looks from each token, then all of that at once, then from this token alone."""
-        self.control.turn_triangle(self._fits)
-
 
 def _beside(left: Sequence[Row], right: Sequence[Row], width: int, base: Style) -> list[Row]:
     """Two blocks of rows side by side.
@@ -357,7 +343,6 @@ class HeadDetails:
         path: The tokens up to that one.
         layer: The head's.
         chosen: The head.
-        known: Its scores, and those that they are among; None until they are computed.
         says: What the model ranks first after the token.
     """
 
@@ -367,21 +352,28 @@ class HeadDetails:
         path: Sequence[Item],
         layer: AttentionLayer,
         chosen: Head,
-        known: tuple[HeadScore, HeadsScored] | None,
         says: Candidate | None,
     ) -> None:
         self._on, self._path, self._layer, self._chosen = on, path, layer, chosen
-        self._known, self._says = known, says
+        self._says = says
         self._weights = weights_of(layer, chosen.head, len(path))
         self._order = sorted(range(len(self._weights)), key=self._weights.__getitem__, reverse=True)
         """Places of the tokens, the largest weight first."""
 
-    def rows(self, width: int, height: int) -> list[Row]:
-        """All of it, with as many tokens as there is room for; where there is little, without what the rest implies."""
+    def rows(self, width: int, height: int, known: tuple[HeadScore, HeadsScored] | None) -> list[Row]:
+        """All of it, with as many tokens as there is room for; where there is little, without what the rest implies.
+
+        Args:
+            width: Cells.
+            height: Lines.
+            known: The head's scores, and those that they are among; None until they are computed.
+        """
         on, low = self._on, height < LOW
         remarks: list[Row] = []
-        for text, style in self._remarks(low):
+        for text, style in self._remarks():
             remarks += said(text, style, width)
+        if known is not None and not low:
+            remarks += said(self._over_text(*known), on.ink("muted"), width)
         end = [*self._answer(width), *said(QUIET, on.ink("muted"), width)]
         gap: list[Row] = [] if low else [[]]
         room = max(3, height - 1 - len(remarks) - len(end) - 2 * len(gap))
@@ -392,7 +384,7 @@ class HeadDetails:
     def brief(self, width: int) -> list[Row]:
         """The lines for a low screen, without the head's name: the text above has it."""
         rows = [*map(self._token, self._order[:2], repeat(width)), *self._answer(width)]
-        for text, style in ((QUIET, self._on.ink("muted")), *self._remarks(True)):
+        for text, style in ((QUIET, self._on.ink("muted")), *self._remarks()):
             rows += said(text, style, width)
         return rows
 
@@ -421,8 +413,8 @@ class HeadDetails:
         ]
         return [row[0], Segment(bar(weight, cells) + " ", on.data(weight)), *row[1:]] if cells else row
 
-    def _remarks(self, low: bool) -> list[tuple[str, Style]]:
-        """Sentences about the row, and about the head over the whole text."""
+    def _remarks(self) -> list[tuple[str, Style]]:
+        """Sentences about the row."""
         on, sink = self._on, sink_of(self._layer, self._chosen.head)
         found: list[tuple[str, Style]] = []
         if len(self._weights) > 1 and self._weights[0] >= RESTS and self._chosen.head >= 0:
@@ -439,8 +431,6 @@ class HeadDetails:
             spread = entropy_bits(self._weights, sink)
             text = f"Spread: {bits(spread)} bits, as over {2 ** min(spread, 64):.1f} tokens evenly."
             found.append((text, on.ink("muted")))
-        if self._known is not None and not low:
-            found.append((self._over_text(*self._known), on.ink("muted")))
         return found
 
     @staticmethod

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from inspector.main.evidence import ExportPart
-from inspector.main.inside.keys import no_attention
+from inspector.main.inside.keys import NO_ATTENTION
 from inspector.main.tool import Host, OfferedHeat, Tool, ToolActions
 from inspector.tools.attention.control import ATTENTION_SCREEN, AttentionControl, Head
 from inspector.widgets.actions import Action, Needs
@@ -46,7 +46,7 @@ ATTENTION = Tool(
     actions=(
         Action("attention", "Attention", "Show where each attention head of each layer looks from this token.",
             AttentionActions.open, Needs.DISTRIBUTION | Needs.ENGINE, recorded=lambda own: own.control.rows.any,
-            looks=True, lacks=no_attention,
+            looks=True, lacks=NO_ATTENTION,
             synonyms="attention map, attention head, attention heads, attention weights, attention pattern, "
             "which words the model looks at, induction head, "
             "previous-token head, duplicate-token head", view="attention"),

@@ -404,6 +404,7 @@ class BatchScreen(ToolScreen[int]):
     ACTIONS: ClassVar[ActionTable] = BATCH_SCREEN
     MEASURES: ClassVar[str] = "A batch"
     TELLING: ClassVar[tuple[type[Record], ...]] = (BatchStep, LanesPrefilled, LaneStarted, BatchCompared)
+    OUTDATES: ClassVar[tuple[type[Record], ...]] = (BatchEnded,)
     AUTO_FOCUS = ""
 
     lanes = getters.query_one("#batch-lanes", LaneList)
@@ -448,12 +449,6 @@ class BatchScreen(ToolScreen[int]):
         self.detail.put(lane)
         self.figures.put(batch)
         self._write()
-
-    def receive(self, record: Record) -> None:
-        """Take in one record; what was said of a batch under way is no longer so."""
-        if isinstance(record, BatchEnded):
-            self.said = ""
-        self.changed()
 
     def _arrange(self) -> None:
         """Show one panel at a time where there is little room."""

@@ -259,7 +259,7 @@ class BeamScreen(ToolScreen[int]):
         self.form.put(self.control.settings)
         self.host.controller.timeline.of(BeamHistory).refused = None  # it was reported then
         if self.setting:
-            self.call_after_refresh(self.form.begin)
+            self.after_paint(self.form.begin)
 
     @property
     def tables(self) -> Sequence[ActionTable]:
@@ -424,7 +424,7 @@ class BeamScreen(ToolScreen[int]):
     def set_up(self) -> None:
         """Set up another search."""
         self._setting = True
-        self.call_after_refresh(self.form.begin)
+        self.after_paint(self.form.begin)
 
     def step_replay(self) -> None:
         """As on every screen; at an older step of the search it walks forward, as `take_step` does."""

@@ -150,7 +150,7 @@ class BreakpointsDialog(Dialog[Breakpoints]):
         remark = self.query_one(f"#remark-{condition.name}", Remark)
         remark.say(visible(str(error)), wrong=True)
         if self.query_one(f"#break-{condition.name}").has_focus:
-            self.call_after_refresh(remark.scroll_visible, animate=False)
+            self.after_paint(remark.scroll_visible, animate=False)
 
     def _value(self, condition: Condition) -> Any:
         field = self.query_one(f"#break-{condition.name}")

@@ -76,7 +76,7 @@ class CompareScreen(ToolScreen[ComparedPlace]):
     def on_mount(self) -> None:
         """Begin where they part; go on looking whether the tree grows."""
         self._compare()
-        self.call_after_refresh(self._begin)
+        self.after_paint(self._begin)
         self.set_interval(LOOK_SECONDS, self._look)
 
     def _fit(self) -> None:

@@ -71,7 +71,7 @@ class ProfileScreen(ToolScreen[None]):
     def __init__(self, host: Host, control: CostControl, page: int = PARTS) -> None:
         super().__init__(host, control.job)
         self.control = control
-        self.page = page
+        self._turn_to(page)
 
     def body(self) -> ComposeResult:
         yield PageView(id="cost-view")
@@ -80,11 +80,6 @@ class ProfileScreen(ToolScreen[None]):
         """Ask for what the page needs."""
         self.control.enter()
         self.control.want(*NEEDS[self.page])
-
-    @property
-    def opener(self) -> str:
-        """The KV cache at fewer bits is an answer of its own."""
-        return "compare_kv" if self.page == BITS else "profile"
 
     # ---- showing ----------------------------------------------------------------------------
 
@@ -168,9 +163,13 @@ class ProfileScreen(ToolScreen[None]):
         """Show a neighbouring page."""
         self.show_page((self.page + by) % len(PAGES))
 
+    def _turn_to(self, page: int) -> None:
+        self.page = page
+        self.opener = "compare_kv" if page == BITS else "profile"  # fewer bits are an answer of their own
+
     def show_page(self, page: int) -> None:
         """Show a page, and ask for what it needs."""
-        self.page = page
+        self._turn_to(page)
         self.control.want(*NEEDS[page])
 
     def measure_again(self) -> None:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from typing import ClassVar
 
 from rich.cells import cell_len
 from rich.segment import Segment
-from rich.style import Style
 
 from engine.protocol import Command, GradientsRead
 from inspector.display import pad, quoted
 from inspector.keys import key_for
-from inspector.main.inside.screen import TITLED, InsideScreen
+from inspector.main.inside.screen import TITLED, InsideScreen, Notice
 from inspector.main.tool import Host
 from inspector.scales import signed
 from inspector.session.requests import LookReplies
@@ -93,16 +92,15 @@ class GradientsScreen(InsideScreen[GradientsRead]):
 
     # ---- showing --------------------------------------------------------------------------------
 
-    def text_rows(self) -> int:
-        """Rows that the text with its numbers needs, up to half of the screen."""
-        needed = self.text.rows_for(self.path, self.area.width - 4) + 2
+    def text_rows(self, needed: int) -> int:
+        """See `InsideScreen`; up to half of the screen."""
         return max(3, min(needed, self.area.height // 2 - 1))
 
-    def heat(self, answer: GradientsRead) -> tuple[str, Sequence[float]]:
+    def heat(self, answer: GradientsRead) -> tuple[str, Sequence[float], Collection[int]]:
         shares = shares_of(answer, self.path)
         every = [0.0] * (shares[0].place if shares else 0) + [each.share for each in shares]
         long = "Each token's share in %, + raises and − lowers the logit"
-        return long if len(long) <= self.area.width - TITLED else "Shares in %", every
+        return long if len(long) <= self.area.width - TITLED else "Shares in %", every, ()
 
     def heading(self, answer: GradientsRead | None) -> str:
         told = answer.tokens if answer is not None else ()
@@ -146,10 +144,10 @@ class GradientsScreen(InsideScreen[GradientsRead]):
             Segment(bar(abs(each.value) / most, cells), side),
         ]
 
-    def _instead(self, on: Canvas, answer: GradientsRead | None) -> list[tuple[str, Style]]:
+    def _instead(self, on: Canvas) -> Notice:
         """See `InsideScreen`; of shares that stay incomplete the way on."""
-        lines = super()._instead(on, answer)
-        if answer is not None and answer.facts.failed is not None and answer.facts.failed.name == "complete":
+        lines, answer = super()._instead(on), self.answer
+        if answer is not None and self.failed is not None and self.failed.name == "complete":
             held = f"; {key_for('gradients.experts')} holds the experts" if self.chooses else ""
             other = f"{key_for('gradients.method')} the other method{held}"
             ways = f"{key_for('gradients.baseline')} takes another baseline, {other}."

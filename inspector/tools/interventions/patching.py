@@ -28,7 +28,7 @@ from engine.protocol import (
 from engine.tree import aligned, facing
 from inspector.display import pad, quoted, token_label, truncate, visible
 from inspector.keys import key_for, with_keys
-from inspector.main.inside.screen import TITLED, InsideScreen, part_shown, refused, told
+from inspector.main.inside.screen import TITLED, InsideScreen, Notice, part_shown, refused, told
 from inspector.main.tool import Host
 from inspector.scales import count
 from inspector.session.client import Request
@@ -63,12 +63,8 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
 
     TOOL: ClassVar[str] = "interventions"
     OF_BOTH: ClassVar[bool] = False
+    opener = "patching"
     ACTIONS: ClassVar[ActionTable] = PATCHING_SCREEN
-
-    @property
-    def opener(self) -> str:
-        """A page of its own."""
-        return "patching"
 
     def __init__(self, host: Host, control: SwitchControl) -> None:
         super().__init__(host, control.patched)
@@ -122,14 +118,15 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
             after(self.timeline, self.node), after(self.timeline, source.node)
         )
 
-    def show(self) -> None:
+    def look(self) -> None:
         """See `InsideScreen`; a token of a recording begins with what was recorded of it."""
-        if not self.live and self._adopted != self.node:
-            self._adopted, control = self.node, self.control
-            recorded = [key for key in control.patched.keys if isinstance(key, tuple) and key[0] == self.node]
+        node = self.host.controller.timeline.before
+        if not self.live and self._adopted != node:
+            self._adopted, control = node, self.control
+            recorded = [key for key in control.patched.keys if isinstance(key, tuple) and key[0] == node]
             if recorded and not any(key[1:3] == (control.source, control.part) for key in recorded):
                 control.source, control.part = recorded[-1][1:3]
-        super().show()
+        super().look()
 
     def question(self) -> tuple[Hashable, Command]:
         control, source, part = self.control, self._source, self.control.part
@@ -197,9 +194,9 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
             said = [(visible(failure.message), on.ink("bad")), (visible(failure.hint), on.ink("muted"))]
         return centred(said, width, height)
 
-    def _instead(self, on: Canvas, answer: ActivationsPatched | None) -> list[tuple[str, Style]]:
+    def _instead(self, on: Canvas) -> Notice:
         source = None if self._reading else self._source
-        if answer is None and self.path and not self._reading and self.live:
+        if self.answer is None and self.path and not self._reading and self.live:
             if source is None:
                 return [
                     ("Activations come from another prompt or branch.", on.rich_style),
@@ -218,7 +215,7 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
                 ]
         if self._reading:
             return [("The counterfactual prompt is being read.", on.rich_style)]
-        said = super()._instead(on, answer)
+        said = super()._instead(on)
         return [*said, (f"Source: {self._words(source)}", on.ink("muted"))] if source is not None else said
 
     # ---- keys -----------------------------------------------------------------------------------
@@ -236,7 +233,7 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
     @property
     def _mapped(self) -> bool:
         """True if there is a map on show."""
-        return self.mapping and (answer := self.answer) is not None and not self._failed(answer)
+        return self.mapping and self.answer is not None and self.failed is None
 
     @property
     def rows_word(self) -> str:
@@ -259,7 +256,7 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
             self._place = max(0, min(len(self.path) - 1, self._place - layers))
             if columns:
                 self._face(columns)
-        elif (answer := self.answer) is not None and not self._failed(answer):
+        elif (answer := self.answer) is not None and self.failed is None:
             layer, column = self.control.place(answer)
             self.control.cursor = layer + layers, column + columns
             self.control.cursor = self.control.place(answer)
@@ -323,7 +320,7 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
     def situation(self) -> str:
         """See `InsideScreen`; or why there is no counterfactual prompt."""
         if self.over_pairs:
-            return told(self.control.pairs, self._pairs_key, self.status_room)
+            return told(self.control.pairs, self._pairs_key, self.size.width - 2)
         return self._said or super().situation()
 
     def turn_pairs(self) -> None:

@@ -7,7 +7,6 @@ from typing import ClassVar
 
 from rich.cells import cell_len
 from rich.segment import Segment
-from rich.style import Style
 
 from engine.frozen import frozen
 from engine.protocol import (
@@ -24,7 +23,17 @@ from engine.protocol import (
 )
 from inspector.display import pad, quoted, token_label, truncate, visible
 from inspector.keys import key_for, with_keys
-from inspector.main.inside.screen import LOW, TALL, TITLED, InsideScreen, part_shown, refused, told, under_way
+from inspector.main.inside.screen import (
+    LOW,
+    TALL,
+    TITLED,
+    InsideScreen,
+    Notice,
+    part_shown,
+    refused,
+    told,
+    under_way,
+)
 from inspector.main.tool import Host
 from inspector.scales import bits, count, milliseconds, percent
 from inspector.state.inside import interventions_words
@@ -81,10 +90,10 @@ class InterventionsScreen(InsideScreen[HeadsSwept]):
         facts = self.timeline.facts
         return facts is not None and facts.layers * ((facts.heads or 0) + 3) > AT_ONCE
 
-    @property
-    def answer(self) -> HeadsSwept | None:
-        """The sweep of the present token, with the heads that were asked for."""
-        return self.control.sweep(self.node) if self.path else None
+    def look(self) -> None:
+        """See `InsideScreen`; of the sweep of the token, with the heads that were asked for."""
+        super().look()
+        self.found(self.control.sweep(self.node) if self.path else None, self.failure)
 
     @property
     def lacks_heads(self) -> int | None:
@@ -109,7 +118,7 @@ class InterventionsScreen(InsideScreen[HeadsSwept]):
     def _swept(self) -> HeadsSwept | None:
         """The sweep of the token, where it passed its checks."""
         answer = self.answer
-        return answer if answer is not None and not self._failed(answer) and answer.units else None
+        return answer if answer is not None and self.failed is None and answer.units else None
 
     def _tried(self, swept: HeadsSwept) -> Intervened | None:
         return self.control.tried.get(self.control.question(self.node, swept)[0])
@@ -139,11 +148,11 @@ class InterventionsScreen(InsideScreen[HeadsSwept]):
         return next((form for form in forms if cell_len(form) <= self.area.width - TITLED), forms[-1])
 
     def situation(self) -> str:
-        if self.control.sweeps.waiting and self.answer is not None:
-            return under_way(self.control.sweeps.progress)
+        if self.answer is not None and (going := under_way(self.control.sweeps)):
+            return going
         if (swept := self._swept) is not None:
             key = self.control.question(self.node, swept)[0]
-            if self._tried(swept) is None and (words := told(self.control.tried, key, self.status_room)):
+            if self._tried(swept) is None and (words := told(self.control.tried, key, self.size.width - 2)):
                 return words
         return super().situation()
 
@@ -167,9 +176,9 @@ class InterventionsScreen(InsideScreen[HeadsSwept]):
         below = self._effect(answer, on, width, room)
         return [*said, *mapped, *([] if tight else [[]]), *below, *missing]
 
-    def _instead(self, on: Canvas, answer: HeadsSwept | None) -> list[tuple[str, Style]]:
+    def _instead(self, on: Canvas) -> Notice:
         last = self.path[-1] if self.path else None
-        if answer is None and isinstance(last, Step) and last.origin == "intervened":
+        if self.answer is None and isinstance(last, Step) and last.origin == "intervened":
             return [
                 (f"This token was computed under {interventions_words(self.timeline.under)}.", on.rich_style),
                 ("Views of the inside are for the model's own tokens: ← goes to those before this branch.",
@@ -177,7 +186,7 @@ class InterventionsScreen(InsideScreen[HeadsSwept]):
                 (f"{key_for('interventions.release')} releases them: it goes back to the model's own token, where "
                  "the branch begins.", on.ink("muted")),
             ]  # fmt: skip
-        return super()._instead(on, answer)
+        return super()._instead(on)
 
     def _effect(self, swept: HeadsSwept, on: Canvas, width: int, height: int) -> list[Row]:
         """The effect of the chosen units, or why it isn't there."""

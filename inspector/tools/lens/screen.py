@@ -60,6 +60,7 @@ class LensScreen(InsideScreen[LensRead]):
         answer = self.answer
         if answer is not None and not set(self._wanted()) <= set(answer.followed):
             self.answers.again(*self.question())
+            self.look()
         else:
             super().ask()
 

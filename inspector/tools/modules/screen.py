@@ -12,6 +12,7 @@ from engine.protocol import (
     Command,
     ExpertLayer,
     ExpertsRead,
+    Failure,
     ModelModules,
     ReadExperts,
     ReadModules,
@@ -68,12 +69,15 @@ class ModulesScreen(InsideScreen[ModelModules]):
         self.at = 0
         self.unfolded: set[int] = set()
         self.opened: set[int] = set()
-        self._lines: list[Line] | None = None
-        """Those on show; None until they are made anew."""
+        self.lines: list[Line] = []
+        """All that are not folded."""
 
-    def show(self) -> None:
-        self._lines = None
-        super().show()
+    def found(self, answer: ModelModules | None, failure: Failure | None) -> None:
+        """See `InsideScreen`; the lines are made anew of another answer alone, and where layers fold."""
+        other = answer is not self.answer
+        super().found(answer, failure)
+        if other:
+            self.lines = lines(answer, self.unfolded, self.opened) if answer is not None else []
 
     def question(self) -> tuple[Hashable, Command]:
         facts = self.facts
@@ -93,7 +97,7 @@ class ModulesScreen(InsideScreen[ModelModules]):
             f"{count(answer.parameters)} parameters, {size(answer.bytes)} of weights, {answer.depth} layers"
         )
         source = " · read off the arrays and one token's forward"
-        return sums + source if len(sums + source) <= self.status_room else sums
+        return sums + source if len(sums + source) <= self.size.width - 2 else sums
 
     # ---- drawing ----------------------------------------------------------------------------------
 
@@ -177,13 +181,6 @@ class ModulesScreen(InsideScreen[ModelModules]):
     # ---- the cursor -------------------------------------------------------------------------------
 
     @property
-    def lines(self) -> list[Line]:
-        """All that are not folded."""
-        if self._lines is None and (answer := self.answer) is not None:
-            self._lines = lines(answer, self.unfolded, self.opened)
-        return self._lines or []
-
-    @property
     def line(self) -> Line | None:
         """The selected one."""
         found = self.lines
@@ -223,8 +220,7 @@ class ModulesScreen(InsideScreen[ModelModules]):
             self.opened -= set(line.layers)
         else:
             self.unfolded.discard(block)
-        self._lines = None
-        found = self.lines
+        self.lines = found = lines(self.answer, self.unfolded, self.opened)
         heads = [n for n, each in enumerate(found) if each.block == block]
         self.at = next((n for n in heads if found[n].layers[0] == line.layers[0]), heads[0])
 
@@ -253,9 +249,8 @@ class ModulesScreen(InsideScreen[ModelModules]):
 
     def goes_to(self, action: str) -> None:
         """The view opens on the layer of the selected module, where it is of one layer."""
-        line = self.line
-        if line is not None and len(line.layers) == 1:
-            self.host.point(self.TOOL if action == "experts" else action, line.layers[0] + 1)
+        if self.lines and len(layers := self.lines[min(self.at, len(self.lines) - 1)].layers) == 1:
+            self.host.point(self.TOOL if action == "experts" else action, layers[0] + 1)
 
     def open(self) -> None:
         """Show what can be seen of the selected module."""
@@ -342,16 +337,12 @@ class ExpertsScreen(InsideScreen[ExpertsRead]):
     """
 
     TOOL: ClassVar[str] = "modules"
+    opener = "experts"
     ACTIONS: ClassVar[ActionTable] = EXPERTS_SCREEN
 
     def __init__(self, host: Host, answers: LookReplies[ExpertsRead], layer: int | None = None) -> None:
         super().__init__(host, answers)
         self.chosen_layer = layer
-
-    @property
-    def opener(self) -> str:
-        """A page of its own."""
-        return "experts"
 
     def question(self) -> tuple[Hashable, Command]:
         return self.node, ReadExperts(self.node)

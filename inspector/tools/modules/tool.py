@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from engine.protocol import NEITHER, ExpertsRead, ModelFacts, ModelModules
+from engine.protocol import NEITHER, ExpertsRead, ModelModules
 from inspector.main.evidence import ExportPart
 from inspector.main.tool import Host, Tool, ToolActions
 from inspector.session.requests import LookReplies, Replies
 from inspector.tools.modules.control import EXPERTS_SCREEN, MODULES_SCREEN
-from inspector.widgets.actions import Action, Needs
+from inspector.widgets.actions import Action, Lack, Needs
 
 
 class ModulesActions(ToolActions):
@@ -38,11 +38,6 @@ class ModulesActions(ToolActions):
         self.layer = place[0] - 1
 
 
-def _nothing_chosen(facts: ModelFacts) -> str:
-    """Why a model has neither experts nor states to show; empty where it may have some."""
-    return "" if facts.chooses_or_keeps else f"{NEITHER} {{Modules}} shows its modules"
-
-
 def _exports() -> tuple[ExportPart, ...]:
     from inspector.tools.modules.evidence import EXPERTS_PART, MODULES_PART
 
@@ -63,7 +58,7 @@ MODULES = Tool(
         Action("experts", "Experts and states",
             "Show which experts the token went through, with their weights, and what recurrent layers keep.",
             ModulesActions.open_experts, Needs.DISTRIBUTION | Needs.ENGINE, recorded=lambda own: own.experts.any,
-            looks=True, lacks=_nothing_chosen,
+            looks=True, lacks=Lack("chooses_or_keeps", f"{NEITHER} {{Modules}} shows its modules"),
             synonyms="moe, mixture of experts, router, routing, mamba, ssm, recurrent state",
             view="experts"),
     ),

@@ -173,7 +173,7 @@ class PositionsScreen(InsideScreen[PositionTried]):
     def draw(self, answer: PositionTried, on: Canvas, width: int, height: int) -> list[Row]:
         """See `InsideScreen`; of any answer about the token."""
         rows = self._tried()
-        instead = self._instead(on, self.answer) if rows[self.choices.row][1] is None else ()
+        instead = self._instead(on) if rows[self.choices.row][1] is None else ()
         return page(on, rows, self.choices.row, answer.use, instead, width, height)
 
     def _tried(self) -> list[Tried]:

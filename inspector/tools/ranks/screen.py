@@ -178,6 +178,7 @@ class RanksScreen(ToolScreen[None]):
     ACTIONS: ClassVar[ActionTable] = RANKS_SCREEN
     MEASURES: ClassVar[str] = "A step on ranks"
     TELLING: ClassVar[tuple[type[Record], ...]] = (RanksLoaded, RanksMeasured)
+    OUTDATES: ClassVar[tuple[type[Record], ...]] = (RanksMeasured, Ended, Failure)
     AUTO_FOCUS = "#ranks-view"
 
     view = getters.query_one("#ranks-view", PageView)
@@ -193,12 +194,6 @@ class RanksScreen(ToolScreen[None]):
     def measured(self) -> Measured:
         """The measurements of the session, live or recorded."""
         return self.host.controller.timeline.of(Measured)
-
-    def receive(self, record: Record) -> None:
-        """Take in one record."""
-        if isinstance(record, RanksMeasured | Ended | Failure):
-            self.said = ""
-        self.changed()
 
     def show(self) -> None:
         """Show everything, now."""

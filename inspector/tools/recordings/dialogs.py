@@ -216,7 +216,7 @@ class SessionsDialog(Dialog[Path]):
 
     def on_resize(self, event: events.Resize) -> None:
         """A line each at any width."""
-        self.call_after_refresh(self._fit)
+        self.after_paint(self._fit)
 
     def _fit(self) -> None:
         options = self.query_one(SafeOptionList)

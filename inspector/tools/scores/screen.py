@@ -90,24 +90,19 @@ class ScoresScreen(InsideScreen[ScoreRead]):
 
     # ---- showing --------------------------------------------------------------------------------
 
-    def text_rows(self) -> int:
-        """Rows that the text with its numbers needs, up to a third of the screen."""
-        needed = self.text.rows_for(self.path, self.area.width - 4) + 2
+    def text_rows(self, needed: int) -> int:
+        """See `InsideScreen`; up to a third of the screen."""
         return max(3, min(TEXT_ROWS, self.area.height // 3, needed))
 
     def heading(self, answer: ScoreRead | None) -> str:
         return f"Why {head_name(answer)} looks there" if answer is not None else "Why a head looks there"
 
-    def heat(self, answer: ScoreRead) -> tuple[str, Sequence[float]]:
+    def heat(self, answer: ScoreRead) -> tuple[str, Sequence[float], Collection[int]]:
+        """See `InsideScreen`; the key that is looked at is marked, and the one that it is compared with."""
         label = self._label(len(self.path) - 1)
-        return f"{head_name(answer)} looks from {label}: % under each token", over_path(
-            answer, len(self.path)
-        )
-
-    def marked(self, answer: ScoreRead) -> Collection[int]:
-        """The key that is looked at, and the one that it is compared with."""
-        places = (self.key, self.against)
-        return [place for place in places if place is not None]
+        marked = [place for place in (self.key, self.against) if place is not None]
+        meaning = f"{head_name(answer)} looks from {label}: % under each token"
+        return meaning, over_path(answer, len(self.path)), marked
 
     def _label(self, place: int) -> str:
         item = self.path[place]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from engine.protocol import ScoreRead
 from inspector.display import quoted, token_label
 from inspector.main.evidence import ExportPart
-from inspector.main.inside.keys import no_attention
+from inspector.main.inside.keys import NO_ATTENTION
 from inspector.main.tool import Host, OfferedHeat, Tool, ToolActions
 from inspector.session.requests import LookReplies
 from inspector.state.scores import head_name, over_path
@@ -63,7 +63,7 @@ SCORES = Tool(
     actions=(
         Action("scores", "Why there", "Show why a head looks where it looks: what wrote the query and the keys.",
             ScoresActions.open, Needs.DISTRIBUTION | Needs.ENGINE, recorded=lambda own: own.answers.any, looks=True,
-            lacks=no_attention,
+            lacks=NO_ATTENTION,
             synonyms="attention score, query, key, qk circuit, composition, why a head looks there, "
             "score attribution", view="why"),
     ),

@@ -23,7 +23,6 @@ from engine.protocol import (
     CandidateChange,
     Command,
     Direction,
-    Failure,
     HoldInterventions,
     Intervened,
     Intervention,
@@ -35,7 +34,7 @@ from inspector.config.directions import END, name_of, read_direction, write_dire
 from inspector.display import pad, quoted, token_label, token_text, truncate, truncate_start, visible
 from inspector.keys import key_for
 from inspector.main.dialogs.destination import Destination, directory_hint
-from inspector.main.inside.screen import InsideScreen, not_recorded, refused, under_way
+from inspector.main.inside.screen import InsideScreen, Notice, not_recorded, refused, under_way
 from inspector.main.tool import Host
 from inspector.scales import bits, percent
 from inspector.state.inside import interventions_words, steered_words
@@ -93,24 +92,18 @@ class SteeringScreen(InsideScreen[StrengthsSwept]):
     def _path(self) -> tuple[Item, ...]:
         return tuple(self.path)
 
-    def question(self) -> tuple[Hashable, Command]:
+    def question(self) -> tuple[Hashable, Command] | None:
         direction = self.control.direction
-        assert direction is not None  # without one nothing is asked
-        return self.control.sweeping(self.node, self._path, direction)
+        return self.control.sweeping(self.node, self._path, direction) if direction is not None else None
 
-    @property
-    def answer(self) -> StrengthsSwept | None:
-        """The sweep of the present token."""
-        if (recorded := self._recorded) is not None:
-            return recorded
-        return super().answer if self.control.direction is not None else None
-
-    @property
-    def _failure(self) -> Failure | None:
-        if self.control.direction is not None:
-            return super()._failure
-        making = self.control.making
-        return self.control.made.failure(making[0]) if making is not None else None
+    def look(self) -> None:
+        """See `InsideScreen`; in a recording what it has, and without a direction why that could not be made."""
+        super().look()
+        failure, making = self.failure, self.control.making
+        if self.control.direction is None and making is not None:
+            failure = self.control.made.failure(making[0])
+        recorded = self._recorded
+        self.found(recorded if recorded is not None else self.answer, failure)
 
     @property
     def _tried(self) -> Intervened | None:
@@ -158,16 +151,15 @@ class SteeringScreen(InsideScreen[StrengthsSwept]):
     def situation(self) -> str:
         control = self.control
         if control.made.waiting or control.tried.waiting:
-            return under_way(control.made.progress if control.made.waiting else None)
-        if control.swept.waiting and self.answer is None:
-            return under_way(control.swept.progress)
+            return under_way(control.made) or "Computing"
+        if self.answer is None and (going := under_way(control.swept)):
+            return going
         return super().situation() if self.direction is not None else ""
 
     def _draw(self, on: Canvas, width: int, height: int) -> list[Row]:
         direction, answer = self.direction, self.answer
-        failed = self._failure is not None or (answer is not None and self._failed(answer))
-        if direction is None or self._under or failed:
-            return centred(self._instead(on, answer), width, height)
+        if direction is None or self._under or self.failure is not None or self.failed is not None:
+            return centred(self._instead(on), width, height)
         tried = self._tried
         page = SteeringPage(
             self._unit(direction), self._reach_words(answer), answer, tried, self._why(on, tried)
@@ -198,7 +190,7 @@ class SteeringScreen(InsideScreen[StrengthsSwept]):
             return [(visible(failure.message), on.ink("bad")), (visible(failure.hint), on.ink("muted"))]
         return [("The candidates are being computed.", on.ink("muted"))]
 
-    def _instead(self, on: Canvas, answer: StrengthsSwept | None) -> list[tuple[str, Style]]:
+    def _instead(self, on: Canvas) -> Notice:
         if self._under:
             return [
                 (f"This token was computed under {interventions_words(self.timeline.under)}.", on.rich_style),
@@ -206,7 +198,7 @@ class SteeringScreen(InsideScreen[StrengthsSwept]):
                 (f"{key_for('steering.release')} releases it: it goes back to the model's own token, where the "
                  "branch begins.", on.ink("muted")),
             ]  # fmt: skip
-        if self._failure is None and self.path and self.direction is None:
+        if self.failure is None and self.path and self.direction is None:
             if self.host.controller.transport.recorded:
                 return not_recorded(on)
             if self.control.making is not None:
@@ -217,7 +209,7 @@ class SteeringScreen(InsideScreen[StrengthsSwept]):
                  on.ink("muted")),
                 ("of two branches, or from a file. An example is filled in.", on.ink("muted")),
             ]  # fmt: skip
-        return super()._instead(on, answer)
+        return super()._instead(on)
 
     # ---- keys -----------------------------------------------------------------------------------
 

@@ -227,7 +227,7 @@ class TrainingScreen(ToolScreen[None]):
         super().begin()
 
     def let_go(self) -> None:
-        """Pause, and listen no more."""
+        """Pause."""
         self.control.stop()
         super().let_go()
 

@@ -334,10 +334,9 @@ def test_a_question_is_asked_once_and_its_reply_kept(looking: Looking) -> None:
     assert [command.node for command in looking.sent] == [3]
     assert looking.replies.waiting
     looking.tell(looking.sent[0], Measuring("ReadLens", 1, 2, ""), end=False)
-    assert looking.replies.progress == Measuring("ReadLens", 1, 2, "")
+    assert looking.replies.waiting.request.progress == Measuring("ReadLens", 1, 2, "")
     looking.tell(looking.sent[0], lens(3))
     assert not looking.replies.waiting
-    assert looking.replies.progress is None
     looking.want(3)
     assert len(looking.sent) == 1
     assert looking.replies.get(3) == lens(3)

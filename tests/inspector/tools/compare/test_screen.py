@@ -53,7 +53,7 @@ async def test_where_there_is_one_branch_it_says_how_to_make_another(rig: Rig) -
 async def test_a_screen_that_is_left_before_it_is_painted_begins_nothing(rig: Rig) -> None:
     await forked(rig)
     screen = await compared(rig)
-    screen.call_after_refresh(screen._begin)
+    screen.after_paint(screen._begin)
     screen.dismiss(None)
     await screen.query("*").remove()
     await rig.pilot.pause()

@@ -392,6 +392,13 @@ async def test_what_was_put_in_is_shown_without_a_model(replay: Rig) -> None:
     assert replay.engine.sent == []
 
 
+async def test_a_token_that_is_walked_to_begins_with_what_was_put_in_there(replay: Rig) -> None:
+    await replay.press("end", "left", "4", "P")
+    assert "MLPs" not in replay.said()
+    await replay.press("right")
+    assert "MLPs" in replay.said()
+
+
 def test_what_was_put_in_leaves_with_an_export(path: Path) -> None:
     recording = read(path)
     recording.parts = EXPORTS
