@@ -183,7 +183,7 @@ class Canvas(Inked):
         self._made_of: tuple[Style, list[Row]] = (Style(), [])
         """The base style and the rows of the strips."""
         self._drawn_size: Size | None = None
-        """Of the strips; None where they are of no more use."""
+        """Of the strips; None where what is shown may have moved on since, while the panel was hidden."""
         self._read: tuple[object, ...] | None = None
         """What `reads` was when it was shown last, and has been drawn of since."""
         self._titles: tuple[Content | None, Content | None] = (None, None)
