@@ -54,22 +54,23 @@ def time_left(left_ms: float | None) -> str:
     return f", about {seconds} s left" if seconds < 120 else f", about {round(seconds / 60)} min left"
 
 
-def percent(share: float) -> str:
+def percent(share: float, sign: str = " %") -> str:
     """A probability in percent with two decimals, and never rounded to certainty or to nothing.
 
     Args:
         share: 0 to 1.
+        sign: What stands behind the number.
 
     Returns:
         `61.24 %`; `100 %` and `0 %` for exactly these; `>99.99 %` and `<0.01 %` close to them.
     """
     if share >= 1.0:
-        return "100 %"
+        return f"100{sign}"
     if share <= 0.0:
-        return "0 %"
+        return f"0{sign}"
     if share < 0.0001:
-        return "<0.01 %"
-    return f"{share:.2%}"[:-1] + " %" if share < 0.99995 else ">99.99 %"
+        return f"<0.01{sign}"
+    return f"{share:.2%}"[:-1] + sign if share < 0.99995 else f">99.99{sign}"
 
 
 def tiny(share: float) -> str:

@@ -260,7 +260,8 @@ class Canvas(Inked):
 
     def _draw_strips(self) -> None:
         """Draw all rows, blank where there are fewer; a row that is what it was keeps its strip."""
-        width, height = self.size.width, max(1, self.size.height)  # the frame alone has its texts from one row, too
+        # where there is room for the frame alone, it has its texts from a row that isn't seen
+        width, height = self.size.width, max(1, self.size.height)
         base, timeline = self.ink("base"), self.timeline
         self._read = None  # of another size, say: what it is drawn of may have moved on, and waits for `show`
         if timeline is not None and timeline.conceals(self.id or "", *self.CONCEALED_BY):

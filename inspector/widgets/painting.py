@@ -242,10 +242,11 @@ class RememberingStylesheet(Stylesheet):
             own = within._id if within._id in self._ids else None
             pseudo = tuple(filter(within.has_pseudo_class, pseudo_classes))
             path.append((type(within), own, frozenset(within._classes), pseudo))
-        if (found := self._found.get(tuple(path))) is None:
+        whole = tuple(path)
+        if (found := self._found.get(whole)) is None:
             if len(self._found) > MOST:
                 self._found.clear()
-            found = self._found[tuple(path)] = _OfPath()
+            found = self._found[whole] = _OfPath()
         super().apply(node, animate=animate, cache=found)
 
     def set_variables(self, variables: dict[str, str]) -> None:
