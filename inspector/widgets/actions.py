@@ -387,7 +387,10 @@ class Hint:
     @property
     def keys(self) -> str:
         """Its keys as they are written."""
-        return "".join([text for text, *_ in self.pieces])
+        keys = ""
+        for text, _ in self.pieces:
+            keys += text
+        return keys
 
 
 def _firsts(actions: Iterable[Action]) -> list[str]:
