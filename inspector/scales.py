@@ -291,10 +291,7 @@ def heat(step: int, dark: bool = True) -> tuple[Rgb, Rgb]:
         step: 1 to 5.
         dark: Whether the theme is dark.
     """
-    ground = viridis((_ON_DARK if dark else _ON_LIGHT)[step - 1])
-    if not dark:
-        ground = _mix(ground, (255, 255, 255), (0.55, 0.40, 0.25, 0.05, 0.0)[step - 1])
-    return ((16, 16, 20) if _luminance(ground) > 0.18 else (248, 248, 250)), ground
+    return _HEAT[step, dark]
 
 
 def opposed_heat(step: int, dark: bool = True) -> tuple[Rgb, Rgb]:
@@ -330,3 +327,14 @@ def _luminance(rgb: Rgb) -> float:
     for value, weight in zip(rgb, (0.2126, 0.7152, 0.0722), strict=True):
         luminance += weight * (value / 255 / 12.92 if value <= 10 else ((value / 255 + 0.055) / 1.055) ** 2.4)
     return luminance
+
+
+def _heat(step: int, dark: bool) -> tuple[Rgb, Rgb]:
+    ground = viridis((_ON_DARK if dark else _ON_LIGHT)[step - 1])
+    if not dark:
+        ground = _mix(ground, (255, 255, 255), (0.55, 0.40, 0.25, 0.05, 0.0)[step - 1])
+    return _INKS[0 if _luminance(ground) > 0.18 else 1], ground
+
+
+_HEAT = {(step, dark): _heat(step, dark) for step in range(1, STEPS + 1) for dark in (True, False)}
+"""By step and whether the theme is dark."""

@@ -90,7 +90,20 @@ class Reason:
                     f"{_label(each)} has {scales.percent(each.prob, PERCENT)} by the model (rank {rank});"
                 )
                 break
-        return [f"{belief} {doings}, so it holds {share} of the draws.", draw, *self._instead()]
+        story = [f"{belief} {doings}, so it holds {share} of the draws.", draw]
+        # why it is not the token that one would expect
+        top = self.distribution.candidates[0]
+        if top.id == self.distribution.picked:
+            return story
+        label = f"{_label(top)} ({scales.percent(top.prob, PERCENT)})"
+        if top.cut_by is not None:
+            return [*story, f"{label} can't be drawn: {visible(top.cut_by)} cut it."]
+        best = max(self.distribution.candidates, key=attrgetter("sampler_prob"))
+        if best.id == self.distribution.picked:
+            return [*story, f"{label} fell behind: {self._moved(top.id) or 'the stages changed the order'}."]
+        often = "most draws take it, this one is beyond" if best.sampler_prob > 0.5 else "this draw is beyond"
+        label = f"{_label(best)} ({scales.percent(best.prob, PERCENT)})"
+        return [*story, f"{label} holds 0 to {best.sampler_prob:.3f}: {often}."]
 
     # ---- greedy -----------------------------------------------------------------------------
 
@@ -126,21 +139,6 @@ class Reason:
             return doings
         others = f"{_list(shaping)} changed {'other logits' if self.explained else 'logits'}"
         return [self._moved(self.distribution.picked) or others, *doings]
-
-    def _instead(self) -> list[str]:
-        """The reason that it is not the token that one would expect."""
-        top = self.distribution.candidates[0]
-        if top.id == self.distribution.picked:
-            return []
-        label = f"{_label(top)} ({scales.percent(top.prob, PERCENT)})"
-        if top.cut_by is not None:
-            return [f"{label} can't be drawn: {visible(top.cut_by)} cut it."]
-        best = max(self.distribution.candidates, key=attrgetter("sampler_prob"))
-        if best.id == self.distribution.picked:
-            return [f"{label} fell behind: {self._moved(top.id) or 'the stages changed the order'}."]
-        often = "most draws take it, this one is beyond" if best.sampler_prob > 0.5 else "this draw is beyond"
-        label = f"{_label(best)} ({scales.percent(best.prob, PERCENT)})"
-        return [f"{label} holds 0 to {best.sampler_prob:.3f}: {often}."]
 
     def _moved(self, id: int) -> str:
         """The stages that changed a token's own logit, and its values; empty where none did or they aren't known."""
