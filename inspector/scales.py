@@ -54,22 +54,23 @@ def time_left(left_ms: float | None) -> str:
     return f", about {seconds} s left" if seconds < 120 else f", about {round(seconds / 60)} min left"
 
 
-def percent(share: float) -> str:
+def percent(share: float, sign: str = " %") -> str:
     """A probability in percent with two decimals, and never rounded to certainty or to nothing.
 
     Args:
         share: 0 to 1.
+        sign: What stands behind the number.
 
     Returns:
         `61.24 %`; `100 %` and `0 %` for exactly these; `>99.99 %` and `<0.01 %` close to them.
     """
     if share >= 1.0:
-        return "100 %"
+        return f"100{sign}"
     if share <= 0.0:
-        return "0 %"
+        return f"0{sign}"
     if share < 0.0001:
-        return "<0.01 %"
-    return f"{share:.2%}"[:-1] + " %" if share < 0.99995 else ">99.99 %"
+        return f"<0.01{sign}"
+    return f"{share:.2%}"[:-1] + sign if share < 0.99995 else f">99.99{sign}"
 
 
 def tiny(share: float) -> str:
@@ -291,10 +292,7 @@ def heat(step: int, dark: bool = True) -> tuple[Rgb, Rgb]:
         step: 1 to 5.
         dark: Whether the theme is dark.
     """
-    ground = viridis((_ON_DARK if dark else _ON_LIGHT)[step - 1])
-    if not dark:
-        ground = _mix(ground, (255, 255, 255), (0.55, 0.40, 0.25, 0.05, 0.0)[step - 1])
-    return ((16, 16, 20) if _luminance(ground) > 0.18 else (248, 248, 250)), ground
+    return _HEAT[step, dark]
 
 
 def opposed_heat(step: int, dark: bool = True) -> tuple[Rgb, Rgb]:
@@ -330,3 +328,14 @@ def _luminance(rgb: Rgb) -> float:
     for value, weight in zip(rgb, (0.2126, 0.7152, 0.0722), strict=True):
         luminance += weight * (value / 255 / 12.92 if value <= 10 else ((value / 255 + 0.055) / 1.055) ** 2.4)
     return luminance
+
+
+def _heat(step: int, dark: bool) -> tuple[Rgb, Rgb]:
+    ground = viridis((_ON_DARK if dark else _ON_LIGHT)[step - 1])
+    if not dark:
+        ground = _mix(ground, (255, 255, 255), (0.55, 0.40, 0.25, 0.05, 0.0)[step - 1])
+    return _INKS[0 if _luminance(ground) > 0.18 else 1], ground
+
+
+_HEAT = {(step, dark): _heat(step, dark) for step in range(1, STEPS + 1) for dark in (True, False)}
+"""By step and whether the theme is dark."""

@@ -50,9 +50,20 @@ class Presets:
             "Correct the file; otherwise the next saving renames it and begins a new one.",
         )
         self._file = TableFile(self.path, "presets", form, "The presets", mend)
-        self._read()
+        self._seen: tuple[int, ...] = ()
+        """What tells the file that was read from any other that takes its place."""
+        self.refresh()
 
-    def _read(self) -> None:
+    def refresh(self) -> None:
+        """Read the file, unless it is the one that was read last: another window may have saved meanwhile."""
+        try:
+            there = self.path.stat()
+            seen: tuple[int, ...] = there.st_ino, there.st_ctime_ns, there.st_size
+        except OSError as error:
+            seen = (error.errno or 0,)
+        if seen == self._seen:
+            return
+        self._seen = seen  # of before it is read: what is written meanwhile is read the next time
         self._own: dict[str, Mapping[str, Any]] = {}
         """The valid presets of the file, by name."""
         self.problems: tuple[str, ...] = ()
@@ -123,7 +134,7 @@ class Presets:
             return {**presets, name: preset_values(settings) | kept}
 
         moved = self._file.change(edit)
-        self._read()
+        self.refresh()
         return f"Saved as {name} in {self.path}.{moved}"
 
     def delete(self, name: str) -> str:
@@ -135,11 +146,11 @@ class Presets:
         Raises:
             EngineError: It is none of them, or the file can't be written.
         """
-        self._read()
+        self.refresh()
         if not self.is_own(name):
             raise EngineError(f"{name} comes with the program.", "Only presets of your own can be deleted.")
         self._file.change(lambda presets: {key: value for key, value in presets.items() if key != name})
-        self._read()
+        self.refresh()
         return f"Deleted {name}." + (" The program's own preset is back." if name in SHIPPED else "")
 
 

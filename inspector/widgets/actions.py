@@ -311,16 +311,28 @@ def list_table(title: str, word: str) -> ActionTable:
     )
 
 
-def applies(help: str = "", written: str = "") -> Action:
-    """The action that applies a dialog."""
-    return Action("dialog.apply", "Apply", help, lambda own: own.apply(), hint=lambda own: own.APPLY.lower(), worth=7,
-                  place=91, written=written, priority=True)  # fmt: skip
+def applies(help: str = "", written: str = "", hint: str = "") -> Action:
+    """The action that applies a dialog.
+
+    Args:
+        help: The sentence about it.
+        written: As the help writes its keys.
+        hint: Its word in the line of keys; empty for that of the dialog's button.
+    """
+    word = hint or (lambda own: own.APPLY.lower())
+    return Action("dialog.apply", "Apply", help, lambda own: own.apply(), hint=word, worth=7, place=91, written=written,
+                  priority=True)  # fmt: skip
 
 
-def leaves(help: str = "") -> Action:
-    """The action that leaves a dialog."""
-    return Action("dialog.leave", "Leave", help, lambda own: own.leave(), hint=lambda own: own.LEAVE.lower(), worth=8,
-                  place=92)  # fmt: skip
+def leaves(help: str = "", hint: str = "") -> Action:
+    """The action that leaves a dialog.
+
+    Args:
+        help: The sentence about it.
+        hint: Its word in the line of keys; empty for that of the dialog's button.
+    """
+    word = hint or (lambda own: own.LEAVE.lower())
+    return Action("dialog.leave", "Leave", help, lambda own: own.leave(), hint=word, worth=8, place=92)
 
 
 def fields(help: str = "") -> tuple[Action, Action]:
@@ -395,7 +407,10 @@ class Hint:
     @property
     def keys(self) -> str:
         """Its keys as they are written."""
-        return "".join([text for text, *_ in self.pieces])
+        keys = ""
+        for text, _ in self.pieces:
+            keys += text
+        return keys
 
 
 def _firsts(actions: Iterable[Action]) -> list[str]:

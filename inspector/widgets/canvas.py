@@ -183,6 +183,7 @@ class Canvas(Inked):
         self._made_of: tuple[Style, list[Row]] = (Style(), [])
         """The base style and the rows of the strips."""
         self._drawn_size: Size | None = None
+        """Of the strips; None where what is shown may have moved on since, while the panel was hidden."""
         self._read: tuple[object, ...] | None = None
         """What `reads` was when it was shown last, and has been drawn of since."""
         self._titles: tuple[Content | None, Content | None] = (None, None)
@@ -208,20 +209,19 @@ class Canvas(Inked):
         """Show the timeline's present state."""
         same, self.timeline = timeline is self.timeline, timeline
         read = self.reads(timeline)
-        if not (same and self._strips and read is not None and read == self._read):
+        drawn = same and self._drawn_size is not None and self._mixed_inks is not None
+        if not (drawn and read is not None and read == self._read):
             self.redraw()
             self._read = read
 
     def redraw(self) -> None:
         """Draw again, and repaint the rows that came out differently."""
-        if not self.is_attached or not self.display or not self.size.area:
-            self._strips = []  # it is drawn when it is painted
-            if self.is_attached and self.display and self.size.width:
-                self._drawn(1)  # there is room for the frame alone, and for its texts
+        if not self.is_attached or not self.display or not self.size.width:
+            self._drawn_size = None  # it is drawn when it is painted
             return
-        self._read = None  # of another size, say: what it is drawn of may have moved on, and waits for `show`
-        before, self._strips, self._drawn_size = self._strips, self._drawn(self.size.height), self.size
-        if len(before) != len(self._strips):
+        before, size = self._strips, self._drawn_size
+        self._draw_strips()
+        if size != self.size:
             self.refresh()
             return
         for y, (old, new) in enumerate(zip(before, self._strips, strict=True)):
@@ -241,11 +241,12 @@ class Canvas(Inked):
         return rgb_style(scales.colour(level, self.app.current_theme.dark))
 
     def render_lines(self, crop: Region) -> list[Strip]:
-        """Draw before anything is painted, where a layout gave another size: the frame's texts are set with the rows,
-        and Textual, which reads them as it begins to paint, would keep the old ones."""
-        if len(self._strips) != self.size.height or self._drawn_size != self.size:
-            asked, self._strips = self._repaint_required, self._drawn(self.size.height)
-            self._drawn_size = self.size
+        """Draw before anything is painted, where a layout gave another size, the panel was hidden or its colours are
+        others: the frame's texts are set with the rows, and Textual, which reads them as it begins to paint, would keep
+        the old ones."""
+        if self._drawn_size != self.size or self._mixed_inks is None:
+            asked = self._repaint_required
+            self._draw_strips()
             self._repaint_required = asked  # another text of the frame asks for a paint: it is in this one
             self._styles_cache.clear()  # has the rows before these, of which nobody said that they changed
         return super().render_lines(crop)
@@ -253,23 +254,16 @@ class Canvas(Inked):
     def render_line(self, y: int) -> Strip:
         return self._strips[y] if y < len(self._strips) else Strip.blank(self.size.width, self.ink("base"))
 
-    def notify_style_update(self) -> None:
-        super().notify_style_update()
-        self._strips = []
-
     def on_resize(self, event: events.Resize) -> None:
         if self._drawn_size != self.size:  # else it was painted at this size before it heard of it
-            self._strips = []
             self.redraw()
 
-    def on_show(self) -> None:
-        """Catch up with what happened while the panel was hidden, unless it was painted since."""
-        if not self._strips:
-            self.redraw()
-
-    def _drawn(self, height: int) -> list[Strip]:
-        """Draw `height` rows, blank where there are fewer; a row that is what it was keeps its strip."""
-        width, base, timeline = self.size.width, self.ink("base"), self.timeline
+    def _draw_strips(self) -> None:
+        """Draw all rows, blank where there are fewer; a row that is what it was keeps its strip."""
+        # where there is room for the frame alone, it has its texts from a row that isn't seen
+        width, height = self.size.width, max(1, self.size.height)
+        base, timeline = self.ink("base"), self.timeline
+        self._read = None  # of another size, say: what it is drawn of may have moved on, and waits for `show`
         if timeline is not None and timeline.conceals(self.id or "", *self.CONCEALED_BY):
             why = timeline.concealed_as
             title = f"{self.NAME} · {why}" if self.NAME else why
@@ -284,7 +278,7 @@ class Canvas(Inked):
         for y, row in enumerate(rows):
             same = kept and row == before[y]
             strips.append(kept[y] if same else strip_of(row, width, base))
-        return strips
+        self._strips, self._drawn_size = strips, self.size
 
 
 def looks_same(one: Content | None, other: Content | None) -> bool:

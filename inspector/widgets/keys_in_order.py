@@ -62,7 +62,7 @@ class KeysInOrder:
         """
         self._waiting.append(event)
         if not self.busy:
-            await self._next()
+            await self._go_on(self._turn)
 
     def look(self) -> None:
         """Go on where a node went away with what was in its queue; called with each frame while a key is under way."""
@@ -70,43 +70,39 @@ class KeysInOrder:
         if gone or time.monotonic() - self._since > PATIENCE:
             if not gone:
                 self._way = deque([self._app])
-            self._app.post_message(events.Callback(callback=partial(self._hop, self._turn)))
+            self._app.post_message(events.Callback(callback=partial(self._go_on, self._turn)))
 
-    async def _next(self) -> None:
-        """Hand on what was typed next, and follow it; or wait until the screen on top has its widgets."""
-        self.busy = bool(self._waiting)
-        if not self.busy:
-            return
-        self._turn += 1
-        top = self._app.screen
-        if isinstance(top, Overlay) and not top.takes_keys and self._opened is not top:
-            way: list[DOMNode] = [top]
-            self._opened = top
-        else:
-            event, self._opened = self._waiting.popleft(), None
-            # a screen that is shown again heeds nothing older
-            self.typed, event.time = event.time, Message().time
-            way = (self._app.focused or top).ancestors_with_self
-            self._since = time.monotonic()
-            await self._hand_on(event)
-        self._way, self._since = deque(way), time.monotonic()
-        if self._app not in self._way:
-            self._way.append(self._app)
-        await self._hop(self._turn)
-
-    async def _hop(self, turn: int) -> None:
-        """Wait behind the key in the next queue on its way; at the end of the way it is the next key's turn.
+    async def _go_on(self, turn: int) -> None:
+        """Wait behind the key in the next queue on its way. At the end of the way hand on what was typed next, and
+        follow it; or wait until the screen on top has its widgets.
 
         Args:
             turn: That of the key.
         """
         if turn != self._turn:
             return
-        if not self._way:  # in the application's queue
-            await self._next()
-            return
-        while self._way:
-            node = self._way.popleft()
-            self._at = node if node is not self._app else None
-            if node.post_message(events.Callback(callback=partial(self._hop, turn))):
+        while True:
+            while self._way:
+                node = self._way.popleft()
+                self._at = node if node is not self._app else None
+                if node.post_message(events.Callback(callback=partial(self._go_on, self._turn))):
+                    return
+            # in the application's queue
+            self.busy = bool(self._waiting)
+            if not self.busy:
                 return
+            self._turn += 1
+            top = self._app.screen
+            if isinstance(top, Overlay) and not top.takes_keys and self._opened is not top:
+                way: list[DOMNode] = [top]
+                self._opened = top
+            else:
+                event, self._opened = self._waiting.popleft(), None
+                # a screen that is shown again heeds nothing older
+                self.typed, event.time = event.time, Message().time
+                way = (self._app.focused or top).ancestors_with_self
+                self._since = time.monotonic()
+                await self._hand_on(event)
+            self._way, self._since = deque(way), time.monotonic()
+            if self._app not in self._way:
+                self._way.append(self._app)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable
 from typing import Any, ClassVar, TypeVar
 from weakref import WeakKeyDictionary
 
-from rich.color import Color as RichColor
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
 from textual._compositor import CompositorMap
 from textual.color import Color
-from textual.css.model import RuleSet, Selector, SelectorType
+from textual.css.model import RuleSet, SelectorType
 from textual.css.styles import RulesMap
 from textual.css.stylesheet import Stylesheet
 from textual.dom import DOMNode
@@ -66,16 +65,14 @@ class Below(Visual):
             for text, seen, _ in line:
                 plain = Style.null() if seen is None else seen.clear_meta_and_links()
                 if plain not in dimmed:
-                    tinted = Style.from_color(self._tinted(plain.color), self._tinted(plain.bgcolor))
-                    dimmed[plain] = self._drawn_with[1] + (plain + tinted)
+                    tinted = [plain.color, plain.bgcolor]
+                    for place, colour in enumerate(tinted):
+                        if colour is not None and self.colour.a:
+                            tinted[place] = (Color.from_rich_color(colour) + self.colour).rich_color
+                    dimmed[plain] = self._drawn_with[1] + (plain + Style.from_color(*tinted))
                 segments.append(Segment(text, dimmed[plain]))
             strips.append(Strip(segments, line.cell_length))
         return strips
-
-    def _tinted(self, colour: RichColor | None) -> RichColor | None:
-        if colour is None or self.colour.a == 0:
-            return colour
-        return (Color.from_rich_color(colour) + self.colour).rich_color
 
 
 # ---- layouts ------------------------------------------------------------------------------------
@@ -153,11 +150,14 @@ class LaidOutOnce(Screen[Result]):
 
     def _bars(self) -> tuple[list[Widget], list[Widget]]:
         """The widgets that show a vertical scroll bar, and those that show a horizontal one."""
-        every = self.walk_children(Widget, with_self=True)
-        return (
-            [each for each in every if each.show_vertical_scrollbar],
-            [each for each in every if each.show_horizontal_scrollbar],
-        )
+        vertical: list[Widget] = []
+        horizontal: list[Widget] = []
+        for each in self.walk_children(Widget, with_self=True):
+            if each.show_vertical_scrollbar:
+                vertical.append(each)
+            if each.show_horizontal_scrollbar:
+                horizontal.append(each)
+        return vertical, horizontal
 
     def _maybe_clear_tooltip(self, screen: Screen[Any]) -> None:
         """Hide the tooltip of what is under the mouse no longer, behind the layout that told so: what asks for a layout
@@ -200,8 +200,8 @@ class RememberingStylesheet(Stylesheet):
         """The ids that any selector asks for."""
         self._candidates: dict[frozenset[str], tuple[list[RuleSet], tuple[str, ...]]] = {}
         """Rules that may hold, and the pseudo classes they ask for, by the names that selectors know a widget by."""
-        self._found = _ByPath()
-        """The values that the rules give."""
+        self._found: dict[Hashable, _OfPath] = {}
+        """The values that the rules give, by the path of a widget."""
         self._given: WeakKeyDictionary[DOMNode, tuple[RulesMap, int]] = WeakKeyDictionary()
         """The values that a widget got last, and the count of changes to its style that it had then."""
         self._changed: set[DOMNode] | None = None
@@ -224,28 +224,30 @@ class RememberingStylesheet(Stylesheet):
             cache: The toolkit's own, for the widgets that are styled together: of no use here.
         """
         self._next = None
-        if self.rules is not self._every:
+        if (rules := self.rules) is not self._every:
             self._forget()
         names = frozenset(node._selector_names)
         if names not in self._candidates:
-            held: set[RuleSet] = set()
+            held, may_hold, asked = set[RuleSet](), list[RuleSet](), set[str]()
             for name in self.rules_map.keys() & names:
                 held.update(self.rules_map[name])
-            few, asked = [rule for rule in self.rules if rule in held], set[str]()
-            for each in _selectors(few):
-                asked |= each.pseudo_classes
-            self._candidates[names] = few, tuple(sorted(asked))
-        few, pseudo_classes = self._candidates[names]
-        self._next = few
-        if len(self._found) > MOST:
-            self._found.clear()
+            for rule in rules:
+                if rule in held:
+                    may_hold.append(rule)
+                    asked |= rule.pseudo_classes
+            self._candidates[names] = may_hold, tuple(sorted(asked))
+        self._next, pseudo_classes = self._candidates[names]
         path: list[Hashable] = []  # all that selectors see of it and of those that it is in
         for within in node.css_path_nodes:
             own = within._id if within._id in self._ids else None
             pseudo = tuple(filter(within.has_pseudo_class, pseudo_classes))
             path.append((type(within), own, frozenset(within._classes), pseudo))
-        self._found.path = tuple(path)
-        super().apply(node, animate=animate, cache=self._found)
+        whole = tuple(path)
+        if (found := self._found.get(whole)) is None:
+            if len(self._found) > MOST:
+                self._found.clear()
+            found = self._found[whole] = _OfPath()
+        super().apply(node, animate=animate, cache=found)
 
     def set_variables(self, variables: dict[str, str]) -> None:
         """Take the colours of a theme; whoever has the same values as before is told, too: panels mix inks of them."""
@@ -254,12 +256,13 @@ class RememberingStylesheet(Stylesheet):
 
     def _forget(self) -> None:
         """The rules have changed."""
-        self._every = self.rules
-        ids = set()
-        for each in _selectors(self._every):
-            if each.type is SelectorType.ID:
-                ids.add(each.name)
-        self._ids, self._candidates, self._found = frozenset(ids), {}, _ByPath()
+        self._every, ids = self.rules, set()
+        for rule in self._every:
+            for selectors in rule.selector_set:
+                for each in selectors.selectors:
+                    if each.type is SelectorType.ID:
+                        ids.add(each.name)
+        self._ids, self._candidates, self._found = frozenset(ids), {}, {}
 
     def update_nodes(self, nodes: Iterable[DOMNode], animate: bool = False) -> None:
         """Style some widgets, each after the one that it is in."""
@@ -287,22 +290,9 @@ class RememberingStylesheet(Stylesheet):
             self._given[node] = rules, style._updates
 
 
-class _ByPath(dict[Any, RulesMap]):
-    """Values by path, in the place of the toolkit's cache, whose keys hold only while nothing changes."""
-
-    path: Hashable = ()
-    """Of the widget that is styled."""
+class _OfPath(dict[Any, RulesMap]):
+    """The values of one path, in the place of the toolkit's cache, whose keys hold only while nothing changes."""
 
     def get(self, key: object, default: Any = None) -> Any:
-        """The values of the path, if they were found before."""
-        return super().get(self.path, default)
-
-    def __setitem__(self, key: object, rules: RulesMap) -> None:
-        super().__setitem__(self.path, rules)
-
-
-def _selectors(rules: Iterable[RuleSet]) -> Iterator[Selector]:
-    """All selectors of some rules."""
-    for rule in rules:
-        for selectors in rule.selector_set:
-            yield from selectors.selectors
+        """The values, if they were found before."""
+        return next(iter(self.values()), default)

@@ -19,6 +19,6 @@ SAMPLING_KEYS = dialog_table(
     Action("sampling.recall", "Recompute", "Compute dropped logits again.",
            lambda own: own.look("recall", 0), hint="recompute", worth=1, priority=True),
     applies("Continue with the settings from the selected token; not in a replay.",
-            written="`{dialog.apply}` or `⏎`"),
-    leaves("Discard them; nothing has changed."),
+            written="`{dialog.apply}` or `⏎`", hint="apply"),
+    leaves("Discard them; nothing has changed.", hint="discard"),
 )  # fmt: skip

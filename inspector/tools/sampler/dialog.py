@@ -81,7 +81,7 @@ class SamplingDialog(Dialog[Settings]):
     Args:
         settings: The initial values of the fields.
         vocabulary: The model's, where it is known: ids must stay below it.
-        presets: All presets; None reads them.
+        presets: All presets.
         attempt: Is given the settings as they are typed, when they are right.
         look: Is given what to look at meanwhile: `walk`, `differing` with -1 or 1, or `recall`; returns `at` anew.
         at: Number of the older step from which they will be applied, None at the tip.
@@ -100,8 +100,8 @@ class SamplingDialog(Dialog[Settings]):
     def __init__(
         self,
         settings: Settings,
-        vocabulary: int | None = None,
-        presets: Presets | None = None,
+        vocabulary: int | None,
+        presets: Presets,
         attempt: Callable[[Settings], None] = lambda _: None,
         look: Callable[[str, int], int | None] = lambda _, __: None,
         at: int | None = None,
@@ -110,7 +110,7 @@ class SamplingDialog(Dialog[Settings]):
     ) -> None:
         super().__init__()
         self._above, self._field = above, first or FIELDS[0].name
-        self.settings, self.vocabulary, self.presets = settings, vocabulary, presets or Presets()
+        self.settings, self.vocabulary, self.presets = settings, vocabulary, presets
         self._attempt, self._look, self._at = attempt, look, at
         self._typed = settings
         """The settings that were typed last, without a preset."""

@@ -215,12 +215,14 @@ def columns(
     values: dict[int, float] = {}
     if explained is not None:
         values.update(zip(map(_ID, explained.next.candidates), explained.logits, strict=True))
-    logits, model, final = [], [], []
+    logits, model, final = [], [], []  # without the sign of percent, which the heads have
     for candidate in candidates:
         value = values.get(candidate.id)
         logits.append(UNKNOWN if value is None else f"{value:.2f}")
-        model.append(_number(candidate.prob))
-        final.append(_number(candidate.sampler_prob) if candidate.cut_by in (None, "greedy") else "")
+        model.append(scales.percent(candidate.prob, ""))
+        final.append(
+            scales.percent(candidate.sampler_prob, "") if candidate.cut_by in (None, "greedy") else ""
+        )
     vocabulary = distribution.others + len(candidates)
     table = [
         TableColumn(LOGIT, "logit", "", None, 0.0, tuple(logits)),
@@ -233,16 +235,11 @@ def columns(
             table.append(_stage(stage, ran, candidates, explained, settings))
     if now is not None:
         finals = {candidate.id: candidate.sampler_prob for candidate in now.candidates}
-        cells = tuple(_number(finals[c.id]) if c.id in finals else UNKNOWN for c in candidates)
+        cells = tuple(scales.percent(finals[c.id], "") if c.id in finals else UNKNOWN for c in candidates)
         table.append(TableColumn(NOW, "now %", "", None, 0.0, cells))
     drawable = distribution.stages[-1].kept if distribution.stages else None
     head = "taken %" if distribution.draw is None else "final %"
     return (*table, TableColumn(FINAL, head, "", drawable, 0.0, tuple(final)))
-
-
-def _number(share: float) -> str:
-    """A probability in percent, without the sign, which the head of the column has."""
-    return scales.percent(share).removesuffix(" %")
 
 
 def _stage(
@@ -272,7 +269,7 @@ def _values(
     cells = []
     for candidate in candidates:
         value = values.get(candidate.id)
-        known = UNKNOWN if value is None else _number(value) if percent else f"{value:.2f}"
+        known = UNKNOWN if value is None else scales.percent(value, "") if percent else f"{value:.2f}"
         cells.append("" if candidate.cut_by in ran else known)
     return percent, tuple(cells)
 
@@ -348,7 +345,8 @@ class SamplerPanel(Canvas, can_focus=True):
         """
         self._strip, self._second = strip, second
         self._used, self._highlighted = used, highlighted.id if highlighted else None
-        super().show(timeline)
+        self.timeline = timeline
+        self.redraw()
 
     # ---- events -----------------------------------------------------------------------------
 
@@ -457,7 +455,7 @@ class SamplerPanel(Canvas, can_focus=True):
             shares[NOW] = view.now.others_sampler_prob
         for column in kept:
             share = shares.get(column.name)
-            text = "" if share is None else _number(share) if share else "0"
+            text = "" if share is None else scales.percent(share, "") if share else "0"
             rest.append(Segment(pad(text, CELLS, right=True), muted))
         return [*head, *self._rows(view, kept, token, width), rest]
 
@@ -499,7 +497,8 @@ class SamplerPanel(Canvas, can_focus=True):
         return [heads, lefts, cuts, *([settings] if are_set else [])]
 
     def _rows(self, view: SamplerView, kept: Sequence[TableColumn], token: int, width: int) -> list[Row]:
-        """A row for each candidate in sight: its marks, its text, its numbers."""
+        """A row for each candidate in sight: its marks, its text, and its numbers; from where it fell out on, the name
+        of the stage."""
         earlier, primary, accent = view.earlier(), self.ink("primary"), self.ink("accent")
         rows: list[Row] = []
         for place in self._places:
@@ -516,27 +515,22 @@ class SamplerPanel(Canvas, can_focus=True):
                 Segment("▌" if candidate.id == self._highlighted else " ", primary),
                 mark,
                 Segment(pad(again + token_label(candidate.text, candidate.raw), token), words),
-                *self._cells(candidate, kept, place, ink),
             ]
+            for at, column in enumerate(kept):
+                if candidate.cut_by is not None and not column.cells[place] and column.name != NOW:
+                    room = CELLS * (len(kept) - at) - 1
+                    row.append(Segment(" " + pad(f"✕ {visible(candidate.cut_by)}", room), ink))
+                    break
+                own = ink
+                if not cut and column.name != MODEL:
+                    own = ink + self.ink("strong") if column.name == FINAL else self.ink("muted")
+                row.append(Segment(pad(column.cells[place], CELLS, right=True), own))
             if candidate.id == self._highlighted:
                 ground = Style(bgcolor=self.ink("row").bgcolor, bold=True)
                 row.append(Segment(" " * max(0, width - Segment.get_line_length(row))))
                 row = list(Segment.apply_style(row, post_style=ground))
             rows.append(row)
         return rows
-
-    def _cells(self, candidate: Candidate, kept: Sequence[TableColumn], place: int, ink: Style) -> Row:
-        """The numbers; from where it fell out on, the name of the stage."""
-        row: Row = []
-        for at, column in enumerate(kept):
-            if candidate.cut_by is not None and not column.cells[place] and column.name != NOW:
-                room = CELLS * (len(kept) - at) - 1
-                return [*row, Segment(" " + pad(f"✕ {visible(candidate.cut_by)}", room), ink)]
-            strong = column.name == FINAL and candidate.cut_by is None
-            muted = column.name not in (FINAL, MODEL) and candidate.cut_by is None
-            own = ink + self.ink("strong") if strong else self.ink("muted") if muted else ink
-            row.append(Segment(pad(column.cells[place], CELLS, right=True), own))
-        return row
 
     # ---- below and around -------------------------------------------------------------------
 
@@ -556,22 +550,20 @@ class SamplerPanel(Canvas, can_focus=True):
     def _entitle(self, timeline: Timeline, view: SamplerView) -> None:
         step = timeline.steps_before(timeline.slot) + 1
         where = f"step {step}" if not timeline.following else f"step {step}, to come"
-        label = label_of(view.now or view.distribution, (view.now or view.distribution).picked)
+        if timeline.trial is not None:
+            self.title(Content(f"What if · {where} · {_changes(self._used, timeline.trial.settings)}"),
+                       Content(trial_summary(timeline, self.size.width - 2)))  # fmt: skip
+            return
         model, second = "", timeline.of(LockstepSoFar).opened
         if second is not None:  # else there is one model, which needs no name
             model = visible(model_prefix(timeline, second if self._second is not None else None))
-        if timeline.trial is None:
-            hidden = len(view.distribution.candidates) - len(self._places)
-            note = f"{hidden} more rows ↑↓" if hidden else ""
-            if view.failure is not None:
-                lacks = (
-                    f"not recorded · {REPLAY_ADVICE}" if timeline.recorded else f"logits dropped · {ADVICE}"
-                )
-                note = with_keys(lacks)
-            self.title(Content(f"{model}Why {label} · {where}"), Content(note))
-            return
-        self.title(Content(f"What if · {where} · {_changes(self._used, timeline.trial.settings)}"),
-                   Content(trial_summary(timeline, self.size.width - 2)))  # fmt: skip
+        hidden = len(view.distribution.candidates) - len(self._places)
+        note = f"{hidden} more rows ↑↓" if hidden else ""
+        if view.failure is not None:
+            lacks = f"not recorded · {REPLAY_ADVICE}" if timeline.recorded else f"logits dropped · {ADVICE}"
+            note = with_keys(lacks)
+        label = label_of(view.distribution, view.distribution.picked)
+        self.title(Content(f"{model}Why {label} · {where}"), Content(note))
 
 
 def _beside(mine: Distribution | None, theirs: Distribution) -> str:

@@ -23,6 +23,8 @@ BY_HAND = {
     "intervened": "kept, and run again under interventions",
 }
 """What was done to a token that the sampler did not take, by its origin."""
+PERCENT = "\u00a0%"
+"""Behind a number that no line break is to tear from it."""
 
 
 @frozen
@@ -82,11 +84,26 @@ class Reason:
         belief, share = "The token is beyond the candidates;", "a part"
         for each in self.distribution.candidates:
             if each.id == self.distribution.picked:
-                share = _percent(each.sampler_prob)
+                share = scales.percent(each.sampler_prob, PERCENT)
                 rank = scales.count(each.rank)
-                belief = f"{_label(each)} has {_percent(each.prob)} by the model (rank {rank});"
+                belief = (
+                    f"{_label(each)} has {scales.percent(each.prob, PERCENT)} by the model (rank {rank});"
+                )
                 break
-        return [f"{belief} {doings}, so it holds {share} of the draws.", draw, *self._instead()]
+        story = [f"{belief} {doings}, so it holds {share} of the draws.", draw]
+        # why it is not the token that one would expect
+        top = self.distribution.candidates[0]
+        if top.id == self.distribution.picked:
+            return story
+        label = f"{_label(top)} ({scales.percent(top.prob, PERCENT)})"
+        if top.cut_by is not None:
+            return [*story, f"{label} can't be drawn: {visible(top.cut_by)} cut it."]
+        best = max(self.distribution.candidates, key=attrgetter("sampler_prob"))
+        if best.id == self.distribution.picked:
+            return [*story, f"{label} fell behind: {self._moved(top.id) or 'the stages changed the order'}."]
+        often = "most draws take it, this one is beyond" if best.sampler_prob > 0.5 else "this draw is beyond"
+        label = f"{_label(best)} ({scales.percent(best.prob, PERCENT)})"
+        return [*story, f"{label} holds 0 to {best.sampler_prob:.3f}: {often}."]
 
     # ---- greedy -----------------------------------------------------------------------------
 
@@ -98,7 +115,7 @@ class Reason:
         why = f"{visible(top.cut_by)} cut it" if top.cut_by not in (None, "greedy") else lowered
         return [
             f"Greedy takes {self._picked}, the highest logit in the end: there is no draw.",
-            f"The model's own favourite is {_label(top)} ({_percent(top.prob)}), but {why}.",
+            f"The model's own favourite is {_label(top)} ({scales.percent(top.prob, PERCENT)}), but {why}.",
         ]
 
     # ---- drawn ------------------------------------------------------------------------------
@@ -122,21 +139,6 @@ class Reason:
             return doings
         others = f"{_list(shaping)} changed {'other logits' if self.explained else 'logits'}"
         return [self._moved(self.distribution.picked) or others, *doings]
-
-    def _instead(self) -> list[str]:
-        """The reason that it is not the token that one would expect."""
-        top = self.distribution.candidates[0]
-        if top.id == self.distribution.picked:
-            return []
-        label = f"{_label(top)} ({_percent(top.prob)})"
-        if top.cut_by is not None:
-            return [f"{label} can't be drawn: {visible(top.cut_by)} cut it."]
-        best = max(self.distribution.candidates, key=attrgetter("sampler_prob"))
-        if best.id == self.distribution.picked:
-            return [f"{label} fell behind: {self._moved(top.id) or 'the stages changed the order'}."]
-        often = "most draws take it, this one is beyond" if best.sampler_prob > 0.5 else "this draw is beyond"
-        label = f"{_label(best)} ({_percent(best.prob)})"
-        return [f"{label} holds 0 to {best.sampler_prob:.3f}: {often}."]
 
     def _moved(self, id: int) -> str:
         """The stages that changed a token's own logit, and its values; empty where none did or they aren't known."""
@@ -170,11 +172,6 @@ def _label(candidate: Candidate) -> str:
     return quoted(token_label(candidate.text, candidate.raw))
 
 
-def _percent(share: float) -> str:
-    """A probability that no line break tears from its unit."""
-    return scales.percent(share).replace(" ", "\u00a0")
-
-
 def label_of(distribution: Distribution, id: int) -> str:
     """A candidate by its id, as a sentence shows it."""
     for candidate in distribution.candidates:
@@ -204,7 +201,7 @@ def _fired(stage: StageReading, cut: int) -> str:
     if not cut:
         return "XTC fired, but fewer than two tokens are above its threshold: it cut none."
     which = "the most probable token" if cut == 1 else f"the {cut} most probable tokens"
-    return f"XTC fired: it cut {which}, {_percent(stage.removed_mass)} of what was left."
+    return f"XTC fired: it cut {which}, {scales.percent(stage.removed_mass, PERCENT)} of what was left."
 
 
 def penalised(

@@ -9,6 +9,7 @@ from functools import partial
 
 from engine.protocol import Explained, ExplainSecond
 from engine.settings import BY_NAME, FIELDS, Settings
+from inspector.config.presets import Presets
 from inspector.keys import key_for, names_of, with_keys
 from inspector.main.finder import Findable
 from inspector.main.looked import other_word, switch_model
@@ -81,6 +82,7 @@ class SamplerActions(ToolActions):
         """True if the form is open."""
         self._slot: int | None = None
         """The slot selected before, None for the tip."""
+        self._presets = Presets()
         self._second = Replies(self.controller.client, Explained, lambda explained: explained.node)
         """Of the second model in lockstep; a recording has none."""
 
@@ -104,9 +106,11 @@ class SamplerActions(ToolActions):
         self._asks = self.awake = True
         self._slot = None if timeline.following else timeline.slot
         self.host.arrangement.dialog = SAMPLER.id if self.controller.stepping else ""
+        self._presets.refresh()
         dialog = SamplingDialog(
             trial.settings if trial is not None else setup.settings,
             timeline.facts.vocabulary if timeline.facts else None,
+            self._presets,
             attempt=self._try,
             look=self._look,
             at=timeline.older,
@@ -114,7 +118,7 @@ class SamplerActions(ToolActions):
             first=field,
         )
         self.host.open(dialog, self._end)
-        self.host.answer()
+        self._try(dialog.settings)  # at once: the form does so only when its widgets are there
 
     # ---- turning the temperature ------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from engine.errors import EngineError
 from engine.settings import ORDERS, Settings, check
 from inspector.cli import main as cli
 from inspector.cli import screen
+from inspector.config.files import TableFile
 from inspector.config.presets import LONGEST_NAME, SHIPPED, Presets
 from tests.inspector.cli.test_main import ask
 
@@ -125,6 +126,26 @@ def test_two_windows_keep_what_the_other_one_saved():
     one.save("a", Settings(temp=0.1))
     other.save("b", Settings(temp=0.2))
     assert Presets().names[len(SHIPPED) :] == ("a", "b")
+
+
+def test_a_file_is_read_again_once_another_took_its_place(monkeypatch):
+    presets, reads = Presets(), []
+    read = TableFile.read
+    monkeypatch.setattr(TableFile, "read", lambda file: (reads.append(file.path), read(file))[1])
+    presets.refresh()
+    assert not reads
+    Presets().save("other", MINE)
+    reads.clear()
+    presets.refresh()
+    presets.refresh()
+    assert presets.names[-1] == "other"
+    assert len(reads) == 1
+    presets.path.write_text('{"presets": {"edited": {"temp": 0.5}}}')
+    presets.refresh()
+    assert presets.names[-1] == "edited"
+    presets.path.unlink()
+    presets.refresh()
+    assert presets.names == tuple(SHIPPED)
 
 
 @pytest.mark.parametrize("name", ["", "  ", "x" * (LONGEST_NAME + 1), "a\nb", "\x1b[31m", "\udc80"])
