@@ -138,7 +138,7 @@ class EngineThread:
         task = Task(command, session=session)
         if self._tasks.setdefault(command.id, task) is not task:
             raise ValueError(f"{command.kind} can't be sent: command {command.id} has not ended")
-        if self._closing.is_set():  # the others were cancelled before
+        if self._closing.is_set():  # which cancelled those that were there before
             task.cancel.set()
         self._inbox.put(task)
 

@@ -234,11 +234,9 @@ class KV:
             if why := kind.trim_refusal(cache, offset):
                 return why
             packed = packed or kind.quantized
-        return (
-            "the cache was not quantized there"
-            if packed and offset < self._settings.quantized_kv_start
-            else ""
-        )
+        if packed and offset < self._settings.quantized_kv_start:
+            return "the cache was not quantized there"
+        return ""
 
     def recovered(self, offset: int) -> bool:
         """Hold `offset` tokens again after a forward that failed half-way and left layers unequal.

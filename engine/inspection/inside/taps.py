@@ -193,7 +193,7 @@ class Taps:
         caches: Those of the forward, for the positions of their keys.
         attention: Whether weights are computed.
         parts: Whether the calls of the layers' children are recorded.
-        streams: Whether what the layers are given and return is recorded, and edited.
+        streams: Whether what the layers are given and return is recorded; with edits it always is.
         edits: Changes to what is computed; None for none.
         also: More patches, set with these.
         take: Is given each attention, which is then not kept: the weights of all layers at once may be large.
@@ -247,7 +247,7 @@ class Taps:
             ),
             (mx, "softmax", self._softmax),
             (mx, "take_along_axis", self._chosen),
-            *calls(layers, self._recorded if self.streams else self._layer),
+            *calls(layers, self._recorded if self.streams or self.edits else self._layer),
             *(self._around_parts(layers) if self.parts else ()),
             *calls(list(flat_caches(self.caches, FETCHES[0])), self._fetch, FETCHES[0]),
             *calls(list(flat_caches(self.caches, FETCHES[1])), self._fetch, FETCHES[1]),
