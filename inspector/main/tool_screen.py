@@ -175,8 +175,7 @@ class ToolScreen(Overlay[Result]):
 
     def _settle(self) -> None:
         """Show everything, and have that painted."""
-        self._settled = True
-        self.refresh()
+        super()._settle()
         if self._stale:
             self._show()
 
