@@ -303,6 +303,7 @@ class MainScreen(KeyedScreen[None]):
         if changed:
             places = layout.places
             self._single, self._shown = places.layout is Layout.SINGLE, places.shown
+            layout.apply()  # a panel that goes isn't drawn any more
         if self._text.metric == INSIDE:
             self.host.colour()
         self._show_records(timeline, heard)
