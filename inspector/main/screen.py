@@ -215,7 +215,6 @@ class MainScreen(KeyedScreen[None]):
         """Arrange the panels before the first layout: each class that changes after it costs another one."""
         if self._steps.is_attached:  # it is not where a signal ended the program before
             self._steps.metric = self._text.metric
-        go_to(self.tab)
         self.show()
 
     def _begin(self, begins: Preferences) -> None:
@@ -599,8 +598,9 @@ class MainScreen(KeyedScreen[None]):
                     go_to(tabs)
 
     def _name_keys(self) -> None:
-        """Have the sentences that stand there name keys as they are reached from the open tab."""
+        """Have sentences name keys as they are reached from the open tab, those that stand there already, too."""
         self._named = self.tab
+        go_to(self.tab)
         for panel in self.query(Inked):
             if isinstance(panel, Canvas):
                 panel.redraw()
