@@ -215,7 +215,6 @@ class MainScreen(KeyedScreen[None]):
         """Arrange the panels before the first layout: each class that changes after it costs another one."""
         if self._steps.is_attached:  # it is not where a signal ended the program before
             self._steps.metric = self._text.metric
-        go_to(self.tab)
         self.show()
 
     def _begin(self, begins: Preferences) -> None:
@@ -303,6 +302,7 @@ class MainScreen(KeyedScreen[None]):
         if changed:
             places = layout.places
             self._single, self._shown = places.layout is Layout.SINGLE, places.shown
+            layout.apply()  # a panel that goes isn't drawn any more
         if self._text.metric == INSIDE:
             self.host.colour()
         self._show_records(timeline, heard)
@@ -598,8 +598,9 @@ class MainScreen(KeyedScreen[None]):
                     go_to(tabs)
 
     def _name_keys(self) -> None:
-        """Have the sentences that stand there name keys as they are reached from the open tab."""
+        """Have sentences name keys as they are reached from the open tab, those that stand there already, too."""
         self._named = self.tab
+        go_to(self.tab)
         for panel in self.query(Inked):
             if isinstance(panel, Canvas):
                 panel.redraw()

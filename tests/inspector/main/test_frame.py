@@ -178,6 +178,22 @@ async def test_no_panel_is_asked_for_a_dialog_or_for_what_no_panel_shows(rig: Ri
     assert set(asked) == {"header", "text", "candidates", "steps", "kv", "timing"}
 
 
+async def test_a_panel_that_goes_is_not_drawn_any_more(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    await branched(rig)
+    await rig.do("why")
+    await rig.do("candidates")
+    drawn: list[str | None] = []
+    for kind in (CandidatesPanel, KVPanel, TimingPanel):
+        monkeypatch.setattr(
+            kind, "draw", lambda panel, *of, draw=kind.draw: (drawn.append(panel.id), draw(panel, *of))[-1]
+        )
+    await rig.do("sampling")
+    await rig.press("down", "1")
+    assert drawn == [], "the dialog of the sampler lies over them"
+    await rig.press("escape")
+    assert {*drawn} == {"candidates", "kv", "timing"}
+
+
 async def test_another_highlighted_candidate_is_for_the_candidates_alone(rig: Rig, asked: list[str]) -> None:
     await branched(rig)
     asked.clear()
