@@ -51,7 +51,7 @@ class Shades:
         calm = on.ink("track").bgcolor
         self._colours = [calm]
         for step in range(1, len(scales.SHARES) + 1):
-            self._colours.append(rgb_style(ground=scales.heat(step, self.dark)[1]).bgcolor)
+            self._colours.append(rgb_style(ground=scales.HEAT[step, self.dark][1]).bgcolor)
         self.in_a_cell = 2 if self.colourful else 1
         """Shares that a cell of a strip has room for."""
 
