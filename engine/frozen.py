@@ -109,7 +109,9 @@ def _made_first(name: str) -> Callable[..., Any]:
                 own = _MAKERS[name](cls)
                 own.made = True
                 setattr(cls, name, own)
-            if hasattr(own, "made"):  # here, or by another thread meanwhile; a method written by hand isn't asked
+            if hasattr(
+                own, "made"
+            ):  # here, or by another thread meanwhile; a method written by hand isn't asked
                 return own(self, *values, **named)
         raise AttributeError(name)
 

@@ -25,6 +25,8 @@ _VIRIDIS: tuple[Rgb, ...] = (
 )  # fmt: skip
 _ON_DARK = (0.12, 0.32, 0.50, 0.70, 0.96)
 _ON_LIGHT = (0.90, 0.72, 0.52, 0.30, 0.04)
+_WHITE = (0.55, 0.40, 0.25, 0.05, 0.0)
+"""Where on the scale the heat steps are, and the share of white in those on a light ground."""
 _BELOW_DARK = ((62, 40, 16), (104, 62, 16), (155, 88, 14), (214, 120, 24), (255, 178, 90))
 _ABOVE_DARK = ((24, 40, 66), (30, 64, 110), (40, 95, 165), (70, 135, 215), (140, 190, 250))
 _BELOW_LIGHT = ((254, 232, 206), (253, 205, 150), (250, 160, 85), (220, 105, 20), (150, 60, 5))
@@ -258,11 +260,21 @@ KL_BITS = (0.01, 0.05, 0.2, 0.5, 1.5)
 # ---- colour ---------------------------------------------------------------------------------
 
 
-def viridis(share: float) -> Rgb:
-    """The viridis colour at a place of the scale, 0 to 1."""
+def viridis(share: float, white: float = 0.0) -> Rgb:
+    """The viridis colour at a place of the scale.
+
+    Args:
+        share: 0 to 1.
+        white: Share of white that is mixed with it.
+    """
     place = min(1.0, max(0.0, share)) * (len(_VIRIDIS) - 1)
     low = min(int(place), len(_VIRIDIS) - 2)
-    return _mix(_VIRIDIS[low], _VIRIDIS[low + 1], place - low)
+    mixed = []
+    for one, other in zip(_VIRIDIS[low], _VIRIDIS[low + 1], strict=True):
+        value = round(one + (other - one) * (place - low))
+        mixed.append(round(value + (255 - value) * white))
+    red, green, blue = mixed
+    return red, green, blue
 
 
 @lru_cache(maxsize=256)  # a screen draws a few levels, again and again
@@ -284,17 +296,6 @@ def step_of(share: float) -> int:
     return step
 
 
-@lru_cache(maxsize=32)  # a few steps, and each token that is drawn asks
-def heat(step: int, dark: bool = True) -> tuple[Rgb, Rgb]:
-    """Ink and ground of a heat step: the hottest is the furthest from the theme's own ground.
-
-    Args:
-        step: 1 to 5.
-        dark: Whether the theme is dark.
-    """
-    return _HEAT[step, dark]
-
-
 def opposed_heat(step: int, dark: bool = True) -> tuple[Rgb, Rgb]:
     """Ink and ground of a step of what has a sign: blue above 0, orange below, as the bars of contributions have it.
 
@@ -313,15 +314,6 @@ def contrast(one: Rgb, other: Rgb) -> float:
     return (light + 0.05) / (dark + 0.05)
 
 
-def _mix(one: Rgb, other: Rgb, share: float) -> Rgb:
-    (red, green, blue), (to_red, to_green, to_blue) = one, other
-    return (
-        round(red + (to_red - red) * share),
-        round(green + (to_green - green) * share),
-        round(blue + (to_blue - blue) * share),
-    )
-
-
 def _luminance(rgb: Rgb) -> float:
     """Relative luminance as WCAG defines it."""
     luminance = 0.0
@@ -331,11 +323,12 @@ def _luminance(rgb: Rgb) -> float:
 
 
 def _heat(step: int, dark: bool) -> tuple[Rgb, Rgb]:
-    ground = viridis((_ON_DARK if dark else _ON_LIGHT)[step - 1])
-    if not dark:
-        ground = _mix(ground, (255, 255, 255), (0.55, 0.40, 0.25, 0.05, 0.0)[step - 1])
+    ground = viridis(_ON_DARK[step - 1]) if dark else viridis(_ON_LIGHT[step - 1], _WHITE[step - 1])
     return _INKS[0 if _luminance(ground) > 0.18 else 1], ground
 
 
-_HEAT = {(step, dark): _heat(step, dark) for step in range(1, STEPS + 1) for dark in (True, False)}
-"""By step and whether the theme is dark."""
+HEAT: Mapping[tuple[int, bool], tuple[Rgb, Rgb]] = {
+    (step, dark): _heat(step, dark) for step in range(1, STEPS + 1) for dark in (True, False)
+}
+"""Ink and ground of each heat step, 1 to 5, by whether the theme is dark: the hottest is the furthest from the theme's
+own ground."""

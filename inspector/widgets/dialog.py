@@ -31,6 +31,8 @@ class Dialog(ModalScreen[Result], Overlay[Result]):
     APPLY: ClassVar[str] = ""
     """Label of the button that applies; empty where there is nothing to apply."""
     LEAVE: ClassVar[str] = "Cancel"
+    EXTRA: ClassVar[tuple[tuple[str, str, str], ...]] = ()
+    """Buttons between the one that applies and the one that leaves: the action of each, its label, and its id."""
 
     def compose(self) -> ComposeResult:
         with Vertical(id="dialog") as box:
@@ -40,16 +42,13 @@ class Dialog(ModalScreen[Result], Overlay[Result]):
             with Horizontal(id="dialog-buttons"):
                 if self.APPLY:
                     yield ActionButton("dialog.apply", self.APPLY, id="apply", variant="primary")
-                yield from self.extra()
+                for action, label, id in self.EXTRA:
+                    yield ActionButton(action, label, id)
                 yield ActionButton("dialog.leave", self.LEAVE, id="leave")
         yield KeyLine(classes="-dialog")
 
     def body(self) -> Iterable[Widget]:
         """The widgets between the title and the buttons."""
-        return ()
-
-    def extra(self) -> Iterable[Button]:
-        """Buttons between the one that applies and the one that leaves."""
         return ()
 
     def begin(self) -> None:
@@ -84,13 +83,10 @@ class ActionButton(Button):
         label: What it is called.
         id: Of the widget.
         variant: As Textual has it.
-        disabled: Whether it can't be pressed now.
     """
 
-    def __init__(
-        self, action: str, label: str, id: str, variant: ButtonVariant = "default", disabled: bool = False
-    ) -> None:
-        super().__init__(variant=variant, id=id, compact=True, disabled=disabled)
+    def __init__(self, action: str, label: str, id: str, variant: ButtonVariant = "default") -> None:
+        super().__init__(variant=variant, id=id, compact=True)
         self.action_id = action
         self.name_it(label)
 

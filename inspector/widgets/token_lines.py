@@ -224,7 +224,7 @@ def heat_style(step: int, dark: bool, colourful: bool, signed: bool = False) -> 
     """The style of a heat step, 0 (none) to 5; -5 to 5 of what has a sign, dim below 0 where there are no colours."""
     if not colourful or step == 0:
         return _PLAIN[step] if step >= 0 else _PLAIN[-step] + Style(dim=True)
-    ink, ground = scales.opposed_heat(step, dark) if signed else scales.heat(step, dark)
+    ink, ground = scales.opposed_heat(step, dark) if signed else scales.HEAT[step, dark]
     return rgb_style(ink, ground) + Style(underline=abs(step) >= _UNDERLINED or None)
 
 

@@ -132,7 +132,7 @@ def contrast(one: scales.Rgb, other: scales.Rgb) -> float:
 @pytest.mark.parametrize("dark", [True, False])
 def test_heat_can_be_read_and_gets_further_from_the_ground(dark: bool) -> None:
     ground = (18, 18, 18) if dark else (224, 224, 224)
-    pairs = [scales.heat(step, dark) for step in range(1, STEPS + 1)]
+    pairs = [scales.HEAT[step, dark] for step in range(1, STEPS + 1)]
     assert all(contrast(ink, own) >= 4.5 for ink, own in pairs)
     distances = [contrast(own, ground) for _, own in pairs]
     assert distances == sorted(distances)
@@ -141,7 +141,7 @@ def test_heat_can_be_read_and_gets_further_from_the_ground(dark: bool) -> None:
 @pytest.mark.parametrize("dark", [True, False])
 def test_each_heat_step_has_a_colour_of_its_own_in_256_colours(dark: bool) -> None:
     """As in Terminal.app, where Textual takes the nearest of 256."""
-    grounds = [scales.heat(step, dark)[1] for step in range(1, STEPS + 1)]
+    grounds = [scales.HEAT[step, dark][1] for step in range(1, STEPS + 1)]
     signed = [[scales.opposed_heat(sign * step, dark)[1] for step in range(1, STEPS + 1)] for sign in (1, -1)]
     for colours in (grounds, *signed):
         assert (

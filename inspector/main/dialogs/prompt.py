@@ -15,7 +15,7 @@ from textual.message import Message
 from textual.suggester import Suggester
 from textual.timer import Timer
 from textual.widget import Widget
-from textual.widgets import Button, Input, Label, TextArea
+from textual.widgets import Input, Label, TextArea
 
 from engine import protocol
 from engine.errors import EngineError, PathError
@@ -29,7 +29,7 @@ from inspector.session.prompts import Draft, PromptHistory, edited, is_conversat
 from inspector.session.requests import Latest
 from inspector.texts import decoded, read_text_file
 from inspector.widgets.actions import ActionTable, dialog_table, note
-from inspector.widgets.dialog import ActionButton, Dialog, Remark
+from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.fields import MOST_TYPED, Choice, SafeInput, SafeTextArea
 from inspector.widgets.pieces import PieceList
 
@@ -101,6 +101,7 @@ class PromptDialog(Dialog[Draft]):
     KEPT: ClassVar[tuple[str, ...]] = ("prompt", "facts", "lookup", "history", "_whole", "_file")
     HEADING: ClassVar[str] = "Prompt"
     APPLY: ClassVar[str] = "Prefill"
+    EXTRA = (("prompt.read_file", "From a file", "prompt-read"),)
 
     def __init__(
         self,
@@ -140,9 +141,6 @@ class PromptDialog(Dialog[Draft]):
         yield SafeTextArea(id="prompt-system", soft_wrap=True, tab_behavior="focus", placeholder="none")
         yield Label("prompt logprobs: how probable each token was", classes="field-label", markup=False)
         yield Choice([label for label, _ in ECHOES], self._echo, id="prompt-echo")
-
-    def extra(self) -> Iterable[Button]:
-        yield ActionButton("prompt.read_file", "From a file", id="prompt-read")
 
     @property
     def _modes(self) -> tuple[str, ...]:

@@ -51,7 +51,7 @@ class Shades:
         self._colours = [on.ink("track").bgcolor]
         """Of each step; none but the calm one where glyphs stand for them."""
         for step in range(1, len(scales.SHARES) + 1) if self.colourful else ():
-            self._colours.append(rgb_style(ground=scales.heat(step, self.dark)[1]).bgcolor)
+            self._colours.append(rgb_style(ground=scales.HEAT[step, self.dark][1]).bgcolor)
         self.in_a_cell = 2 if self.colourful else 1
         """Shares that a cell of a strip has room for."""
 

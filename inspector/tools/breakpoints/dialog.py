@@ -18,7 +18,7 @@ from engine.errors import SettingsError
 from inspector.display import visible
 from inspector.tools.breakpoints import BREAKPOINT_KEYS
 from inspector.widgets.actions import ActionTable
-from inspector.widgets.dialog import ActionButton, Dialog, Remark
+from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.fields import Choice, SafeInput, escaped, unescaped
 
 GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -67,6 +67,7 @@ class BreakpointsDialog(Dialog[Breakpoints]):
     KEPT: ClassVar[tuple[str, ...]] = ("points", "_problems")
     HEADING: ClassVar[str] = "Breakpoints: where runs stop"
     APPLY: ClassVar[str] = "Apply"
+    EXTRA = (("breakpoints.clear", "Clear", "clear"),)
 
     def __init__(self, points: Breakpoints, problems: Iterable[str] = ()) -> None:
         super().__init__()
@@ -89,9 +90,6 @@ class BreakpointsDialog(Dialog[Breakpoints]):
             field = SafeInput("", "off", id=f"break-{name}")
         long = condition.kind in ("text", "regex", "event")
         return ConditionRow(name, condition.label, field, _help(condition), long)
-
-    def extra(self) -> Iterable[Button]:
-        yield ActionButton("breakpoints.clear", "Clear", id="clear")
 
     def begin(self) -> None:
         """Begin in the first field."""

@@ -15,7 +15,7 @@ from inspector.session.connection import EngineConnection
 from inspector.tools.connection import CONNECTION_KEYS
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, Row, fact_rows
-from inspector.widgets.dialog import ActionButton, Dialog
+from inspector.widgets.dialog import Dialog
 
 _STAGES = {
     "starting": "is being made",
@@ -77,6 +77,7 @@ class ConnectionDialog(Dialog[None]):
     ACTIONS: ClassVar[ActionTable] = CONNECTION_KEYS
     HEADING: ClassVar[str] = "Engine"
     LEAVE: ClassVar[str] = "Close"
+    EXTRA = (("connection.try_now", "Try now", "try-now"), ("connection.give_up", "Give up", "give-up"))
 
     def __init__(self, connection: EngineConnection) -> None:
         super().__init__()
@@ -85,10 +86,11 @@ class ConnectionDialog(Dialog[None]):
     def body(self) -> Iterable[Widget]:
         yield ConnectionFacts(self._connection)
 
-    def extra(self) -> Iterable[Button]:
-        away = self._connection.now.stage == "away"
-        yield ActionButton("connection.try_now", "Try now", id="try-now", disabled=not away)
-        yield ActionButton("connection.give_up", "Give up", id="give-up", disabled=not away)
+    def begin(self) -> None:
+        """Two buttons are of use only while the connection is lost."""
+        super().begin()
+        for _, _, id in self.EXTRA:
+            self.query_one(f"#{id}", Button).disabled = self._connection.now.stage != "away"
 
     def try_now(self) -> None:
         """Try to connect now."""

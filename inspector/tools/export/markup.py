@@ -11,7 +11,7 @@ from importlib import resources
 
 from markdown_it.token import Token
 
-from inspector.scales import STEPS, Rgb, heat
+from inspector.scales import HEAT, STEPS, Rgb
 
 
 def filled(template: str, styles: Sequence[str], scripts: Sequence[str], slots: Mapping[str, str]) -> str:
@@ -63,7 +63,7 @@ def _read(name: str) -> str:
 
 
 def _colours(dark: bool) -> str:
-    inks = ((step, *map(_hex, heat(step, dark))) for step in range(1, STEPS + 1))
+    inks = ((step, *map(_hex, HEAT[step, dark])) for step in range(1, STEPS + 1))
     return "".join(f"--ink{step}:{ink};--ground{step}:{ground};" for step, ink, ground in inks)
 
 

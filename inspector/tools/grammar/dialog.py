@@ -20,7 +20,7 @@ from inspector.session.requests import Latest
 from inspector.state.grammar import EXAMPLES, allows
 from inspector.tools.grammar import GRAMMAR_KEYS, GrammarChosen, GrammarPlace
 from inspector.widgets.actions import ActionTable
-from inspector.widgets.dialog import ActionButton, Dialog, Remark
+from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.fields import Choice, SafeTextArea
 
 LABELS: dict[GrammarKind, str] = {
@@ -49,6 +49,7 @@ class GrammarDialog(Dialog[GrammarChosen]):
     ACTIONS: ClassVar[ActionTable] = GRAMMAR_KEYS
     HEADING: ClassVar[str] = "Grammar that the text must match"
     APPLY: ClassVar[str] = "Apply"
+    EXTRA = (("grammar.take_off", "Take off", "take-off"),)
 
     def __init__(self, grammar: Grammar | None, lookup: Latest, place: GrammarPlace) -> None:
         super().__init__()
@@ -76,10 +77,6 @@ class GrammarDialog(Dialog[GrammarChosen]):
             tab_behavior="focus",
         )
         yield Remark(id="grammar-remark")
-
-    def extra(self) -> Iterable[Button]:
-        """The button that takes it off."""
-        return (ActionButton("grammar.take_off", "Take off", id="take-off"),)
 
     def _places(self) -> list[str]:
         begin = self._grammar.begin if self._grammar and self._grammar.begin is not None else self._place.here

@@ -13,7 +13,7 @@ from textual.geometry import Region
 from textual.theme import BUILTIN_THEMES
 
 from engine.settings import Settings
-from inspector.scales import STEPS, heat
+from inspector.scales import HEAT, STEPS
 from inspector.scales import contrast as ratio
 from inspector.widgets.inks import LEAST, contrast, readable
 from tests.inspector.main.test_overlays import OVERLAYS, branched
@@ -95,7 +95,7 @@ def ratios_of_the_last_line(rig: Rig) -> dict[str, float]:
 
 @pytest.mark.parametrize("dark", [True, False])
 def test_heat_can_be_read(dark: bool) -> None:
-    assert min(ratio(*heat(step, dark)) for step in range(1, STEPS + 1)) >= LEAST
+    assert min(ratio(*HEAT[step, dark]) for step in range(1, STEPS + 1)) >= LEAST
 
 
 @pytest.mark.wide(1)

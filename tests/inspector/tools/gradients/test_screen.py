@@ -138,7 +138,7 @@ def test_what_is_below_zero_has_colours_of_its_own_that_can_be_read(dark: bool) 
     for step in range(1, 6):
         ink, ground = scales.opposed_heat(-step, dark)
         assert scales.contrast(ink, ground) >= 4.5
-        assert ground != scales.heat(step, dark)[1]
+        assert ground != scales.HEAT[step, dark][1]
 
 
 @pytest.fixture

@@ -11,8 +11,15 @@ from engine.protocol import Distribution, Failure, StageColumn, StageReading
 from engine.settings import Settings
 from inspector.main.tool import CandidateChosen, CandidateClicked
 from inspector.state.timeline import StageExplanation, Timeline, Trial
-from inspector.tools.sampler.panel import SamplerPanel, columns, fitting, trial_summary
-from inspector.tools.sampler.reason import Reason, penalised, xtc
+from inspector.tools.sampler.panel import (
+    Reason,
+    SamplerPanel,
+    columns,
+    fitting,
+    penalised,
+    trial_summary,
+    xtc,
+)
 from inspector.widgets.charts import places, ruler
 from tests.inspector.explanations import answered, candidate, distribution, explained
 from tests.inspector.fakes import HOSTILE, Session, session
