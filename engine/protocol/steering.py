@@ -6,8 +6,6 @@ it: tried at a token, held for a branch, recorded, restored.
 
 from __future__ import annotations
 
-from hashlib import blake2b
-
 from engine.frozen import frozen
 from engine.protocol.base import Record
 from engine.protocol.floats import Endless, Floats
@@ -39,6 +37,8 @@ class Direction:
     @property
     def digest(self) -> str:
         """Of the vector, 8 hexadecimal digits."""
+        from hashlib import blake2b  # OpenSSL: 2 ms, and nothing else of the first screen needs it
+
         return blake2b(self.vector.packed, digest_size=4).hexdigest()
 
     @property
