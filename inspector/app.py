@@ -53,6 +53,7 @@ from inspector.tools.registry import TOOLS
 from inspector.version import program
 from inspector.widgets.inks import readable
 from inspector.widgets.keys_in_order import KeysInOrder
+from inspector.widgets.overlay import read_styles
 from inspector.widgets.painting import RememberingStylesheet
 
 if TYPE_CHECKING:
@@ -176,7 +177,7 @@ class InspectorApp(App[int]):
         self.closed_in_time = True
         """False when the engine was still at work two seconds after it was asked to end."""
         self._engine_runs = False
-        first = (self._look_for_plugins,) if with_plugins else ()
+        first = (self._read_styles, *((self._look_for_plugins,) if with_plugins else ()))
         self._ahead = ImportsAhead(packages_of(tools), (program, field_names), first)
         self.garbage = Garbage()
         """Freezes what stays, where whoever runs the application has the collector call it."""
@@ -284,6 +285,11 @@ class InspectorApp(App[int]):
             ):
                 return
         await super().on_event(event)
+
+    def _read_styles(self) -> None:
+        """Have the styles of dialogs and tools' own screens read, before the first of them is opened."""
+        read_styles(self)
+        self.stylesheet.parse()
 
     # ---- the engine -------------------------------------------------------------------------
 

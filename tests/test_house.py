@@ -198,7 +198,8 @@ def type_selectors(css: str) -> set[str]:
 
 def styles() -> Iterator[tuple[str, str]]:
     """Every style sheet of ours, and where it is."""
-    yield "inspector.tcss", (TOP / "inspector" / "inspector.tcss").read_text(encoding="utf-8")
+    for name in ("inspector.tcss", "overlays.tcss"):
+        yield name, (TOP / "inspector" / name).read_text(encoding="utf-8")
     for kind in nodes():
         if kind.__module__.startswith("inspector."):
             for name in ("DEFAULT_CSS", "CSS", "AUTO_FOCUS"):

@@ -23,7 +23,7 @@ HELP = (
     "Each asks before it shows; ≡ is a course of several. Nothing is lost: a lesson is a branch of your tree."
 )
 WIDEST, FRAME = 112, 11
-"""Cells of the dialog at most, as in `inspector.tcss`, and those around its list, with its scroll bar."""
+"""Cells of the dialog at most, as in `overlays.tcss`, and those around its list, with its scroll bar."""
 TITLE = 25
 """Cells of a title in a list."""
 
