@@ -307,6 +307,7 @@ _SIGNS: Mapping[str, str] = {
 
 
 @cache
+@cache
 def textual_name(key: str) -> str:
     """A key as Textual names it.
 
