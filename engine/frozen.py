@@ -54,9 +54,9 @@ def _with_methods(cls: Class, methods: dict[str, Any]) -> Class:
 
 
 _WITHOUT_SLOTS = ("__dict__", "__weakref__")
-"""What a class has for its instances where these have no slots."""
+"""Attributes of a class whose instances have no slots."""
 _DESCRIBED = ("__dataclass_fields__", "__dataclass_params__", "__match_args__")
-"""What `dataclass` tells of a class to those that look its fields up: most classes are never looked at."""
+"""Attributes by which `dataclass` describes a class to whoever looks its fields up: nobody looks at most of them."""
 _LOCK = RLock()
 
 

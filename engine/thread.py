@@ -201,7 +201,7 @@ class EngineThread:
                 partial(inbox.aside, session),
                 lambda: inbox.waiting,
                 loaded,
-                ending=self._tasks.pop,  # before its `Ended` is emitted: no later `Cancel` finds it
+                ending=lambda id: self._tasks.pop(id, None),  # no `Cancel` after its `Ended` finds it
             )
             return worker
 

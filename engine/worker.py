@@ -60,7 +60,7 @@ class Worker:
         aside: Callable[[], Task | None] = lambda: None,
         waiting: Stopped = lambda: False,
         shared: Callable[[LoadSettings], Loaded | None] = lambda settings: None,
-        ending: Callable[[int, None], object] = lambda id, nothing: None,
+        ending: Callable[[int], object] = lambda id: None,
     ) -> None:
         self._aside, self._ending = aside, ending
         self._context = EngineContext(emit, self._answer_asides, waiting)
@@ -104,7 +104,7 @@ class Worker:
             )
         except (Exception, SystemExit) as error:  # neither a bug nor a model's own code may end the thread
             context.emit(unexpected(command, error))
-        self._ending(command.id, None)
+        self._ending(command.id)
         context.emit(protocol.Ended(command.kind, cancelled))
         context.request = before
 

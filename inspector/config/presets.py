@@ -51,7 +51,7 @@ class Presets:
         )
         self._file = TableFile(self.path, "presets", form, "The presets", mend)
         self._seen: tuple[int, ...] = ()
-        """What tells the file that was read from any other that takes its place."""
+        """Inode, time of change and size of the file that was read: another one in its place differs in these."""
         self.refresh()
 
     def refresh(self) -> None:

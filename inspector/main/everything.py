@@ -50,7 +50,7 @@ SHOWS: Mapping[HookPart, str] = {
 
 
 class FinderGround(Protocol):
-    """What the finder needs of the main screen."""
+    """The part of the main screen that the finder needs."""
 
     table: KeyTable
     actions: dict[str, ToolActions]

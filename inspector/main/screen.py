@@ -62,9 +62,9 @@ from inspector.state.lockstep import LockstepSoFar
 from inspector.state.timeline import TO_PREDICT, Phase, Timeline
 from inspector.widgets.actions import Action, Hint, KeyedScreen, KeyLine, hints_of
 from inspector.widgets.canvas import Canvas
-from inspector.widgets.compositor import PartCompositor
 from inspector.widgets.inks import Inked
 from inspector.widgets.overlay import Overlay
+from inspector.widgets.painting import PartCompositor
 
 Result = TypeVar("Result")
 Panel = TypeVar("Panel", bound=Widget)
@@ -136,13 +136,13 @@ class MainScreen(KeyedScreen[None]):
         self._answers: tuple[Sequence[Action], frozenset[str]] = (), frozenset()
         """The actions that show the answers of the open tab, and the ids of those that can be done now."""
         self._answers_of: tuple[object, ...] = ()
-        """What they follow from, beside what tools add to it."""
+        """Session, tab and layout that these answers were found for."""
         self._session: object = None
-        """The first of that when tools out of sight heard of it last; None where they are to hear of it anew."""
+        """The session in `_frame_reads` that tools out of sight heard of last; None where they are to hear of it anew."""
         self._records: tuple[object, ...] | None = None
         """All that the panels of records were drawn of last (`_show_records`)."""
         self._shown: frozenset[str] = frozenset()
-        """Ids of the panels that are on screen in it."""
+        """Ids of the panels that are on screen in the frame."""
         self._single = False
         """True if it shows one panel at a time."""
         self._shown_at = 0.0

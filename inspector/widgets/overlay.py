@@ -113,6 +113,9 @@ class Overlay(KeyedScreen[Result]):
         self._settled, self.painted, self.takes_keys, self._below = False, False, False, None
         if self._compositor.size != self.app.size:
             self.update_classes(self._size_classes(self.app.size), animate=False)
+        if self.is_mounted:  # before the toolkit, which focuses the first field where none is, pushes it
+            self._begun = True
+            self.begin()
 
     def after_paint(self, callback: Callback, *args: Any, **kwargs: Any) -> bool:
         """Call something after the next paint, unless the screen was left by then: its widgets may have gone."""

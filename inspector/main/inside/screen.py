@@ -291,7 +291,7 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
         self.looked: LockstepOpened | None = None
         """The second model, where it is the one that is looked at."""
         self.candidates: Sequence[Candidate] = ()
-        """What the model that is looked at predicts after the token, as far as it is known."""
+        """Predictions of the model that is looked at for the place after the token, as far as they are known."""
         self.wanted: tuple[Hashable, Command] | None = None
         """The question about the token; None where there is none."""
         self.answer: Answer | None = None

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from textual import events, on
+from textual import on
 from textual.app import ComposeResult
 from textual.containers import Container, HorizontalGroup
 from textual.content import Content
@@ -110,9 +110,10 @@ class BreakpointsDialog(Dialog[Breakpoints]):
             elif isinstance(field, SafeInput):
                 field.value = _typed(condition, value)
 
-    def on_descendant_focus(self, event: events.DescendantFocus) -> None:
+    def on_descendant_focus(self) -> None:
         """Explain the field in the frame, where there is no room next to it."""
-        name = (event.widget.id or "").removeprefix("break-")
+        focused = self.focused  # two that had it in turn may tell so in another order
+        name = (focused.id or "").removeprefix("break-") if focused is not None else ""
         help = {condition.name: _help(condition) for condition in CONDITIONS} | {"all_of": ALL_HELP}
         about = help.get(name, "") if self.app.size.width < NARROW else ""
         self.query_one("#dialog").border_subtitle = Content(visible(about))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import zip_longest
 from typing import Any, ClassVar
 
-from textual import events, on
+from textual import on
 from textual.binding import Binding, BindingType
 from textual.containers import Container, HorizontalGroup
 from textual.content import Content
@@ -170,9 +170,10 @@ class SamplingDialog(Dialog[Settings]):
 
     # ---- fields -----------------------------------------------------------------------------
 
-    def on_descendant_focus(self, event: events.DescendantFocus) -> None:
+    def on_descendant_focus(self) -> None:
         """Explain the field in the frame: there is room for one sentence, and it is that one that is wanted."""
-        self._explain((event.widget.id or "").removeprefix("field-"))
+        focused = self.focused  # two that had it in turn may tell so in another order
+        self._explain((focused.id or "").removeprefix("field-") if focused is not None else "")
 
     def _explain(self, name: str) -> None:
         about = {"presets": PRESETS_HELP, "preset-name": SAVE_HELP}.get(name, "")

@@ -100,6 +100,27 @@ async def test_keys_right_after_the_one_that_shows_it_again_are_its_own(rig: Rig
     assert rig.app.screen is dialog
 
 
+@pytest.mark.wide(2)
+@pytest.mark.parametrize("key", KEPT)
+async def test_a_dialog_that_is_shown_again_focuses_its_first_field_alone(
+    rig: Rig, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await rig.ready()
+    dialog = await opened(rig, key)
+    first = dialog.focused
+    await rig.press("escape")
+    focused: list[Widget] = []
+    set_focus = dialog.set_focus
+
+    def note(widget: Widget | None, *more: bool, **named: bool) -> None:
+        focused.extend([] if widget is None else [widget])
+        set_focus(widget, *more, **named)
+
+    monkeypatch.setattr(dialog, "set_focus", note)
+    assert await opened(rig, key) is dialog
+    assert set(focused) == {first}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("key", KEPT)
 def test_another_theme_and_size_hold_for_what_was_built_before(key: str) -> None:

@@ -11,7 +11,7 @@ from textual.screen import Screen
 from textual.strip import Strip
 from textual.widget import Widget
 
-from inspector.widgets.compositor import PartCompositor
+from inspector.widgets.painting import PartCompositor
 from tests.inspector.painting import Terminal, painting
 
 
