@@ -138,7 +138,7 @@ class MainScreen(KeyedScreen[None]):
         self._answers_of: tuple[object, ...] = ()
         """Session, tab and layout that these answers were found for."""
         self._session: object = None
-        """The session in `_frame_reads` that tools out of sight heard of last; None where they are to hear of it anew."""
+        """The session in `_frame_reads` that tools out of sight heard of last; None where they are to hear it anew."""
         self._records: tuple[object, ...] | None = None
         """All that the panels of records were drawn of last (`_show_records`)."""
         self._shown: frozenset[str] = frozenset()
