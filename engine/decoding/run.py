@@ -26,7 +26,7 @@ from engine.breakpoints import REACH, UNSURE, Breakpoints, check_breakpoints, pe
 from engine.decoding.guess import guess_of, pays
 from engine.errors import SettingsError
 from engine.frozen import frozen
-from engine.logits.node_sampler import NodeLogits, entropy_bits
+from engine.logits.node_sampler import NodeLogits
 from engine.model.forward import PipelinedForward
 from engine.protocol import KVReading, Memory, Origin, Step, StepTimes
 from engine.sampling.ranking import Row, rank_of
@@ -105,7 +105,7 @@ class BreakpointEvaluator:
     # ---- the next token ---------------------------------------------------------------------
 
     def _entropy(self, limit: float, logits: NodeLogits) -> str:
-        bits = entropy_bits(logits.logprobs)
+        bits = logits.masses.entropy_bits
         return f"entropy {_against(bits, limit)} bits is above {limit:g}" if bits > limit else ""
 
     def _prob(self, limit: float, logits: NodeLogits) -> str:

@@ -16,8 +16,8 @@ import numpy.typing as npt
 from engine.errors import StepError
 from engine.frozen import frozen
 from engine.protocol import StageReading
-from engine.sampling.ranking import Row, Rows, log_softmax, ranked
-from engine.sampling.stages import MINUS_INFINITY, Context, Stage, pipeline, without
+from engine.sampling.ranking import Ids, Masses, Row, log_softmax, ranked, sum_without
+from engine.sampling.stages import MINUS_INFINITY, Context, Stage, pipeline
 from engine.settings import Settings
 
 RANKED_HEAD = 512
@@ -46,10 +46,10 @@ def uniform(seed: int, position: int, reroll: int, purpose: str = "draw") -> flo
 class Sampled:
     """The result of the sampler for one row of logits."""
 
-    probs: npt.NDArray[np.float64]
-    """Final distribution, shape (vocabulary,); sums to 1."""
-    left: npt.NDArray[np.float64]
-    """Those of the tokens that no stage cut, by id: a few of 150,000 as a rule."""
+    ids: Ids | None
+    """The tokens that no stage cut, in rising order: a few of 150,000 as a rule; None for all."""
+    shares: npt.NDArray[np.float64]
+    """Their probabilities; they sum to 1."""
     cut: npt.NDArray[np.int8]
     """For each token the index in `names` of the stage that cut it, -1 for none; shape (vocabulary,)."""
     names: tuple[str, ...]
@@ -60,55 +60,91 @@ class Sampled:
     draw_from: float | None
     draw_to: float | None
 
+    @property
+    def probs(self) -> npt.NDArray[np.float64]:
+        """The final distribution, shape (vocabulary,)."""
+        if self.ids is None:
+            return self.shares
+        probs = np.zeros(self.cut.size, np.float64)
+        probs[self.ids] = self.shares
+        return probs
+
+    def prob(self, token: int) -> float:
+        """The final probability of a token."""
+        return float(self.probs_of(np.array([token]))[0])
+
+    def probs_of(self, tokens: Ids) -> npt.NDArray[np.float64]:
+        """The final probabilities of some tokens."""
+        places, left = self._places(tokens)
+        return self.shares[places] * left
+
+    def prob_without(self, tokens: Ids) -> float:
+        """The final probability of all tokens but some."""
+        places, left = self._places(tokens)
+        return sum_without(self.shares.copy(), places[left])
+
+    def _places(self, tokens: Ids) -> tuple[Ids, npt.NDArray[np.bool_]]:
+        """Where tokens are among those that are left, and whether they are."""
+        if self.ids is None:
+            return tokens, np.ones(tokens.size, np.bool_)
+        places = np.minimum(self.ids.searchsorted(tokens), self.ids.size - 1)
+        return places, self.ids[places] == tokens
+
 
 class StageRun:
     """One run of the stages over a row.
 
-    It keeps two rows of the same tokens. Stages that change logits, wherever they are in the order, get the logits:
-    the model's own, as such stages and temperature changed them, -inf where a filter cut. Filters by probability and
-    the draw get the logprobs, which mlx_lm takes once, between penalties and filters, and then cuts and scales.
+    It keeps two rows of the tokens that are left. Stages that change logits, wherever they are in the order, get the
+    logits: the model's own, as such stages and temperature changed them. Filters by probability and the draw get the
+    logprobs, which mlx_lm takes once, between penalties and filters, and then cuts and scales.
 
     Args:
         logits: The model's own, float32, shape (vocabulary,); not changed.
-        logprobs: Their log-softmax, which every caller has computed, same shape and dtype; not changed.
+        masses: Their probabilities.
     """
 
-    def __init__(self, logits: Row, logprobs: Row) -> None:
-        self.row = logits
-        """What the draw is made from: logits, or logprobs once a filter or temperature ran."""
+    def __init__(self, logits: Row, masses: Masses) -> None:
+        logprobs = masses.logprobs
+        self._ids = _live(logprobs) if masses.barred else None
+        if self._ids is not None:
+            logits, logprobs = logits[self._ids], logprobs[self._ids]
+        self._own, self._masses = (logits, logprobs), masses
         self._logits = logits
-        self._own = (logits, logprobs)
         self._behind: list[Stage] = []
-        """Filters and temperature that the logits don't have in them yet: most orders never ask for them again."""
-        self._logprobs: Row | None = logprobs
-        self._live: npt.NDArray[np.bool_] | None = None
-        """Which tokens `row` has left, where a stage ran."""
-        self._ids: npt.NDArray[np.intp] | None = None
-        """Their ids, where a stage cut some: to find them takes as long as three operations on the whole row."""
-        self.cut = np.full(logits.size, -1, np.int8)
+        """Temperature that the logits don't have in them yet: most orders never ask for them again."""
+        self._row, self._filtered = logits, False
+        """What the draw is made from: logits, or logprobs once a filter or temperature ran."""
+        self.cut = np.full(masses.logprobs.size, -1, np.int8)
         self.names: list[str] = []
         """Of the stages that ran."""
         self.readings: list[StageReading] = []
 
     @property
-    def logprobs(self) -> Row:
-        """The log-softmax of the current row."""
-        if self._logprobs is None:
-            self._logprobs = log_softmax(self.row)
-        return self._logprobs
+    def row(self) -> Row:
+        """What the draw is made from, shape (vocabulary,): -inf where a stage cut."""
+        return self._whole(self._row)
 
-    @property
-    def logits(self) -> Row:
-        """The logits, as stages that change them and temperature left them; -inf where a stage cut."""
+    def _logprobs(self) -> Row:
+        """The logprobs of the tokens that are left: a new log-softmax unless a filter was the last to change them."""
+        if self._row is self._own[0]:
+            return self._own[1]
+        if self._filtered:
+            return self._row
+        made = log_softmax(self._row)
+        if (live := _live(made)) is not None:
+            self._keep(live)
+            made = made[live]
+        return made
+
+    def _scaled_logits(self) -> Row:
+        """The logits of the tokens that are left, as stages that change them and temperature left them."""
         for stage in self._behind:
-            if stage.kind == "scale":
-                self._logits = stage.run(self._logits)
-        if self._behind:
-            self._logits, self._behind = without(self._logits, self.cut >= 0), []
+            self._logits = stage.run(self._logits)
+        self._behind = []
         return self._logits
 
     def apply(self, stage: Stage) -> None:
-        """Apply a stage to the row.
+        """Apply a stage.
 
         Logprobs are normalized where logits were changed or scaled since; after a filter they aren't, and the filters
         that follow act on what is left. Top-p and top-k go by the logits: rounded logprobs have ties that are none.
@@ -117,86 +153,101 @@ class StageRun:
             StepError: It cut every token that was left.
         """
         with np.errstate(over="ignore"):  # of finfo.min, with which models bar tokens: it means -inf
-            before = self.logits if stage.changes_logits else self.logprobs
-            after = self._run(stage, before)
-        had = self._live if before is self.row else None
-        had, live = before != MINUS_INFINITY if had is None else had, after != MINUS_INFINITY
-        kept = int(np.count_nonzero(live))
-        gone = None
-        if kept < np.count_nonzero(had):  # no stage brings a token back
-            gone, self._ids = had ^ live, np.flatnonzero(live)
-        self._record_stage(stage.name, before, gone, kept)
-        self.row, self._live = after, live
-        self._logprobs = after if stage.kind in ("order", "shares") else None
+            match stage.kind:
+                case "logits":
+                    before = self._scaled_logits()
+                    after = stage.run(self._whole(before))
+                    self._logits = self._row = after if self._ids is None else after[self._ids]
+                    kept = _live(self._row)
+                case "scale":
+                    before = self._logprobs()
+                    self._behind.append(stage)
+                    self._row = stage.run(before)
+                    kept = _live(self._row)
+                case "order" | "shares":
+                    self._row = before = self._logprobs()
+                    kept = stage.run(self._scaled_logits() if stage.kind == "order" else before)
+                    if stage.spared:
+                        kept = np.union1d(kept, self._places(stage.spared))
+            self._filtered = stage.kind in ("order", "shares")
+            self._cut(stage.name, before, kept)
 
-    def _run(self, stage: Stage, before: Row) -> Row:
-        match stage.kind:
-            case "logits":
-                self._logits = after = stage.run(before)
-                return after
-            case "order":
-                after = stage.run(self.logits, of=before)
-            case "shares" | "scale":
-                after = stage.run(before)
-        self._behind.append(stage)
-        return after
-
-    def _record_stage(self, name: str, before: Row, gone: npt.NDArray[np.bool_] | None, kept: int) -> None:
-        """Record what a stage cut.
+    def _cut(self, name: str, before: Row, kept: Ids | None) -> None:
+        """Record what a stage cut, and go on with the tokens that are left.
 
         Args:
             name: Of the stage.
             before: The row that it got.
-            gone: The tokens that it cut, None for none.
-            kept: How many are left.
+            kept: The places in it of the tokens that stay; None for all.
         """
-        removed = 0.0
-        if gone is not None:
-            first = gone & (self.cut < 0)
-            self.cut += first.view(np.int8) * np.int8(len(self.readings) + 1)  # they are at -1
-            removed = self._share(before, gone)
-        if not kept:  # min-tokens behind a filter that left end-of-sequence alone
+        removed, left = 0.0, before.size if kept is None else kept.size
+        if not left:  # min-tokens behind a filter that left end-of-sequence alone
             raise StepError(
                 f"{name} cut every token that the stages before it had left.",
                 "Put it before the filters in --sampler-order, or loosen them.",
             )
+        if kept is not None and left < before.size:
+            removed = self._removed(before, kept)
+            if self._ids is None:
+                self.cut.fill(len(self.readings))
+                self.cut[kept] = -1
+            else:
+                self.cut[np.delete(self._ids, kept)] = len(self.readings)
+            self._keep(kept)
         self.names.append(name)
-        self.readings.append(StageReading(name, kept, removed))
+        self.readings.append(StageReading(name, left, removed))
 
-    def _share(self, before: Row, gone: npt.NDArray[np.bool_]) -> float:
-        """The probability of some tokens of a row."""
-        logits, logprobs = self._own
-        if before is logits:
-            return min(1.0, float(np.exp(logprobs) @ gone))  # indexing takes three times as long
-        weights = before - before.max()
-        np.exp(weights, out=weights)
-        whole = weights.sum(dtype=np.float64)
-        weights[self._ids] = 0.0  # to take the others out takes three times as long where most are gone
-        return float(weights.sum(dtype=np.float64) / whole)
+    def _removed(self, before: Row, kept: Ids) -> float:
+        """The probability of the tokens of a row that are cut."""
+        if before is self._own[0] or before is self._own[1]:
+            ids = kept if self._ids is None else self._ids[kept]
+            return min(1.0, self._masses.without(ids) / self._masses.whole)
+        weights = np.exp(np.subtract(before, before.max(), dtype=np.float64))
+        whole = float(weights.sum())
+        return sum_without(weights, kept) / whole
+
+    def _keep(self, kept: Ids) -> None:
+        """Go on with the tokens at some places."""
+        self._ids = kept if self._ids is None else self._ids[kept]
+        self._logits, self._row = self._logits[kept], self._row[kept]
+
+    def _whole(self, row: Row) -> Row:
+        """A row of the tokens that are left as one of the whole vocabulary, -inf for the others."""
+        if self._ids is None:
+            return row
+        whole = np.full(self.cut.size, MINUS_INFINITY)
+        whole[self._ids] = row
+        return whole
+
+    def _places(self, tokens: tuple[int, ...]) -> Ids:
+        """Where tokens are among those that are left, if they are."""
+        if self._ids is None:
+            return np.array(tokens, np.intp)
+        return np.flatnonzero(np.isin(self._ids, tokens))
 
     def greedy(self) -> Sampled:
         """Take the most probable token; of equals the lowest id."""
-        picked = int(self.row.argmax())
-        others, self._ids = self.row != MINUS_INFINITY, np.array([picked])
-        others[picked] = False
-        self._record_stage("greedy", self.row, others, 1)
-        probs, left = np.zeros(self.row.size, np.float64), np.ones(1)
-        probs[picked] = 1.0
-        names, readings = tuple(self.names), tuple(self.readings)
-        return Sampled(probs, left, self.cut, names, readings, picked, None, None, None)
+        place = int(self._row.argmax())
+        self._cut("greedy", self._row, np.array([place]))
+        return self._sampled(np.ones(1), 0, None, None, None)
 
     def sampled(self, draw: float) -> Sampled:
         """Draw from the tokens that are left."""
-        live = np.flatnonzero(self.row > MINUS_INFINITY) if self._ids is None else self._ids
-        values = self.row.take(live)
-        shares = (values - values.max()).astype(np.float64)
+        shares = (self._row - self._row.max()).astype(np.float64)
         np.exp(shares, out=shares)
         shares /= shares.sum()
         place, start, end = invert(shares, draw)
-        probs = np.zeros(self.row.size, np.float64)
-        probs[live] = shares
-        names, readings, picked = tuple(self.names), tuple(self.readings), int(live[place])
-        return Sampled(probs, shares, self.cut, names, readings, picked, draw, start, end)
+        return self._sampled(shares, place, draw, start, end)
+
+    def _sampled(self, shares: npt.NDArray[np.float64], place: int, *draw: float | None) -> Sampled:
+        picked = place if self._ids is None else int(self._ids[place])
+        names, readings = tuple(self.names), tuple(self.readings)
+        return Sampled(self._ids, shares, self.cut, names, readings, picked, *draw)
+
+
+def _live(row: Row) -> Ids | None:
+    """The places of the tokens that a row doesn't bar; None where it bars none."""
+    return np.flatnonzero(row != MINUS_INFINITY) if row.min() == MINUS_INFINITY else None
 
 
 OnStage = Callable[[Stage, "StageRun"], None]
@@ -205,23 +256,21 @@ OnStage = Callable[[Stage, "StageRun"], None]
 
 def sample(
     logits: Row,
-    logprobs: Row,
+    masses: Masses,
     settings: Settings,
     draw: float,
     context: Context = EMPTY_CONTEXT,
     watch: OnStage | None = None,
-    greedy: Sampled | None = None,
 ) -> Sampled:
     """Run the whole pipeline on one row.
 
     Args:
         logits: The model's own logits, float32, shape (vocabulary,); not changed.
-        logprobs: Their log-softmax; not changed.
+        masses: Their probabilities.
         settings: The sampler's settings.
         draw: The random number, from `uniform`; not used by greedy.
         context: What the stages look at in addition to the row.
         watch: Receives the run after each stage.
-        greedy: What `most_probable` gave for the row, where several rows were read at once; None to find it here.
 
     Returns:
         The final distribution, what each stage cut, and the token picked.
@@ -229,40 +278,12 @@ def sample(
     Raises:
         StepError: A stage cut every token that was left.
     """
-    stages = pipeline(settings, context)
-    if settings.temp == 0 and not stages:
-        return most_probable(logits[None], logprobs[None])[0] if greedy is None else greedy
-    run = StageRun(logits, logprobs)
-    for stage in stages:
+    run = StageRun(logits, masses)
+    for stage in pipeline(settings, context):
         run.apply(stage)
         if watch is not None:
             watch(stage, run)
     return run.greedy() if settings.temp == 0 else run.sampled(draw)
-
-
-def most_probable(rows: Rows, logprobs: Rows) -> list[Sampled]:
-    """What greedy makes of each of some rows where no stage runs, in a few array operations over all.
-
-    Args:
-        rows: The model's own logits, shape (places, vocabulary); not changed.
-        logprobs: Their log-softmax; not changed.
-    """
-    picked = rows.argmax(axis=1)
-    best = np.arange(len(rows)), picked
-    cut = np.zeros(rows.shape, np.int8)
-    if rows.min() == MINUS_INFINITY:
-        cut[rows == MINUS_INFINITY] = -1  # they were barred before
-    cut[best] = -1
-    probs = np.zeros(rows.shape)
-    probs[best] = 1.0
-    shares = np.exp(logprobs)
-    shares[best] = 0.0
-    ones, left, names, made = np.ones(rows.shape[1], np.float32), np.ones(1), ("greedy",), []
-    for row, row_cut, share, token in zip(probs, cut, shares, picked.tolist(), strict=True):
-        mass = min(1.0, float(share.dot(ones)))  # row by row: of all at once it adds up otherwise
-        readings = (StageReading("greedy", 1, mass),)
-        made.append(Sampled(row, left, row_cut, names, readings, token, None, None, None))
-    return made
 
 
 def invert(probs: npt.NDArray[np.float64], draw: float) -> tuple[int, float, float]:

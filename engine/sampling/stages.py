@@ -1,7 +1,8 @@
-"""The sampler's stages: a name and a pure function from a float32 row (vocabulary,) to another. numpy alone.
+"""The sampler's stages: a name and a pure function of a float32 row. numpy alone.
 
-Penalties change logits; filters write -inf where they cut and don't renormalize, but every filter acts on the
-distribution that is left, so that it keeps its meaning in any order.
+Penalties return other logits for the whole vocabulary, -inf for the tokens that they bar. Filters get the tokens that
+the stages before them left, and return the places of those that stay: every filter acts on the distribution that is
+left, so that it keeps its meaning in any order.
 
 Rules for ties and for XTC are those of the program whose order runs, and mlx_lm's in any other order:
 
@@ -20,13 +21,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from engine.frozen import frozen
-from engine.sampling.ranking import Row, ranked
+from engine.sampling.ranking import BLOCK, Ids, Row, ranked
 from engine.setting_field import GRAMMAR, StageKind
 from engine.settings import BY_NAME, STAGES, Settings, program
 
@@ -39,8 +40,6 @@ SHIFT = 50
 """Lowest bits of a float64 mass that don't count for its bin: of each power of two there are 4 bins."""
 BINS = (int(np.float64(1).view(np.int64)) >> SHIFT) + 1
 """Of masses from 0 to 1, to find in which of them top-p's edge is."""
-BLOCK = 32_768
-"""Values whose masses are computed at once, within the processor's cache: nine tenths of the time of all at once."""
 SUM_ERROR = 2.0**-50
 """Bound of what two orders of adding up numbers may differ by, as a share of the sum, for each of the numbers: a sum of
 n has n roundings of at most 2**-53 each."""
@@ -62,33 +61,25 @@ class Context:
     """Which tokens a grammar allows, shape (vocabulary,); None for all."""
 
 
+StageFunction = Callable[[Row], npt.NDArray[Any]]
+"""From a row to the row that a stage leaves; a filter's, to the places of the tokens that stay, in rising order."""
+
+
 @frozen
 class Stage:
     """One stage of the pipeline, with its settings."""
 
     name: str
     """As shown next to a token that it cut: `top-p`."""
-    run: Callable[..., Row]
-    """From a row to the row that it leaves; a filter by order also takes the row that it cuts, as `of`."""
+    run: StageFunction
     kind: StageKind = "shares"
+    spared: tuple[int, ...] = ()
+    """Ids that a filter never cuts."""
 
     @property
     def changes_logits(self) -> bool:
         """True if it changes logits (bias, bar, penalties): greedy runs these stages too, and no others."""
         return self.kind == "logits"
-
-
-def without(row: Row, gone: npt.NDArray[np.bool_]) -> Row:
-    """The row with some tokens cut; np.where takes ten times as long where these are scattered.
-
-    Args:
-        row: Logits or logprobs.
-        gone: Which tokens, shape (vocabulary,).
-    """
-    ceiling: Row = np.subtract(np.float32(0.5), gone, dtype=np.float32)
-    ceiling *= np.float32(np.inf)
-    kept: Row = np.minimum(row, ceiling, out=ceiling)
-    return kept
 
 
 # ---- stages that change logits ----------------------------------------------------------------
@@ -116,7 +107,10 @@ def allow(row: Row, allowed: npt.NDArray[np.bool_]) -> Row:
         row: Logits.
         allowed: Which tokens it allows, shape (vocabulary,).
     """
-    return without(row, ~allowed)
+    # np.where takes ten times as long where these are scattered
+    ceiling: Row = np.subtract(allowed, np.float32(0.5), dtype=np.float32)
+    ceiling *= np.float32(np.inf)
+    return np.minimum(row, ceiling, out=ceiling)
 
 
 def repetition(row: Row, penalty: float, recent: tuple[int, ...]) -> Row:
@@ -145,7 +139,7 @@ def frequency(row: Row, penalty: float, recent: tuple[int, ...]) -> Row:
 # ---- stages that cut --------------------------------------------------------------------------
 
 
-def top_p(row: Row, share: float, ties: Ties = "all", of: Row | None = None) -> Row:
+def top_p(row: Row, share: float, ties: Ties = "all") -> Ids:
     """Keep the fewest of the most probable tokens whose mass reaches `share` of the whole (nucleus, arXiv:1904.09751).
 
     Masses are computed and summed in float64. `mlx_lm.sample_utils.apply_top_p` and llama.cpp sum in float32: over a
@@ -156,29 +150,30 @@ def top_p(row: Row, share: float, ties: Ties = "all", of: Row | None = None) -> 
         row: Logits or logprobs.
         share: Above 0.
         ties: Which of the tokens tied with the last one stay.
-        of: The row of the same tokens that is cut; None for `row` itself.
     """
-    of = row if of is None else of
-    edge, count = _nucleus(row, share) or _sorted_nucleus(row, share)
-    if ties == "all":
-        return without(of, row < np.fmax(edge, LOWEST))
-    tied = np.flatnonzero(row == edge)
-    room = count - int(np.count_nonzero(row > edge))
-    kept, last = without(of, row <= edge), tied[:room] if ties == "lowest" else tied[-room:]
-    kept[last] = of[last]
-    return kept
+    kept, edge, count = _nucleus(row, share) or _sorted_nucleus(row, share)
+    if ties == "all" or kept.size == count:
+        return kept
+    tied = row[kept] == edge
+    room, order = count - int(np.count_nonzero(~tied)), np.flatnonzero(tied)
+    return np.delete(kept, order[room:] if ties == "lowest" else order[: order.size - room])
 
 
-def _sorted_nucleus(row: Row, share: float) -> tuple[np.float32, int]:
-    """The value of the last token that top-p keeps, and how many it keeps, from all tokens in their order."""
+def _sorted_nucleus(row: Row, share: float) -> tuple[Ids, np.float32, int]:
+    """Top-p's edge from all tokens in their order.
+
+    Returns:
+        The tokens down to the edge, those that are tied there included; the edge's value; how many top-p keeps.
+    """
     ordered = np.sort(row)
     probs = np.exp(np.subtract(ordered, ordered[-1], dtype=np.float64))
     above = np.concatenate([np.cumsum(probs[:0:-1])[::-1], np.zeros(1)])
     dropped = int((above >= share * (above[0] + probs[0])).sum())
-    return ordered[dropped], row.size - dropped
+    edge = ordered[dropped]
+    return np.flatnonzero(~(row < np.fmax(edge, LOWEST))), edge, row.size - dropped
 
 
-def _nucleus(row: Row, share: float) -> tuple[np.float32, int] | None:
+def _nucleus(row: Row, share: float) -> tuple[Ids, np.float32, int] | None:
     """What `_sorted_nucleus` returns, with those alone sorted that are near the edge: 0.6 of 152,000 ids for 5 ms.
 
     A mass's highest bits are its bin, since the bits of positive numbers, read as an integer, rise as they do.
@@ -200,17 +195,19 @@ def _nucleus(row: Row, share: float) -> tuple[np.float32, int] | None:
     above = int(np.searchsorted(upto, wanted))
     if above == BINS:
         return None
-    edge = BINS - 1 - above
-    near = np.sort(row[bins == edge])[::-1]
+    kept = np.flatnonzero(bins >= BINS - 1 - above)
+    values, in_bin = row[kept], bins[kept] == BINS - 1 - above
+    near = np.sort(values[in_bin])[::-1]
     sums = np.cumsum(np.exp(np.subtract(near, top, dtype=np.float64)))
     before = (upto[above - 1] if above else 0.0) + np.concatenate([np.zeros(1), sums])
     if np.abs(before - wanted).min() <= row.size * SUM_ERROR * upto[-1]:
         return None
     last = int(np.count_nonzero(before < wanted)) - 1
-    return near[last], int(np.count_nonzero(bins > edge)) + last + 1
+    edge = near[last]
+    return kept[values >= max(edge, LOWEST)], edge, kept.size - near.size + last + 1
 
 
-def min_p(row: Row, share: float, least: int = 1) -> Row:
+def min_p(row: Row, share: float, least: int = 1) -> Ids:
     """Keep tokens of at least `share` times the most probable one's probability (arXiv:2407.01082).
 
     Args:
@@ -219,64 +216,44 @@ def min_p(row: Row, share: float, least: int = 1) -> Row:
         least: The most probable tokens that stay in any case; of tokens tied at that edge the lowest ids. mlx_lm leaves
             the ids to its partition.
     """
-    kept = without(row, row < row.max() + np.float32(math.log(share)))
-    if least > 1:
-        spared = ranked(row, least)
-        kept[spared] = row[spared]
-    return kept
+    kept = np.flatnonzero(~(row < row.max() + np.float32(math.log(share))))
+    return kept if kept.size >= least else np.sort(ranked(row, least))
 
 
-def top_k(row: Row, k: int, ties: Ties = "lowest", of: Row | None = None) -> Row:
+def top_k(row: Row, k: int, ties: Ties = "lowest") -> Ids:
     """Keep the k most probable tokens; of tokens tied at the edge, the lowest ids or all.
 
     Args:
         row: Logits or logprobs.
         k: 1 or more.
         ties: `lowest` or `all`.
-        of: The row of the same tokens that is cut; None for `row` itself.
     """
-    of = row if of is None else of
     if k >= row.size:
-        return without(of, row < LOWEST)
+        return np.arange(row.size)
     kept = ranked(row, k)
-    return without(of, row < row[kept[-1]]) if ties == "all" else only(of, kept)
+    return np.flatnonzero(row >= row[kept[-1]]) if ties == "all" else np.sort(kept)
 
 
-def xtc(row: Row, threshold: float, spared: tuple[int, ...]) -> Row:
+def xtc(row: Row, threshold: float) -> Ids:
     """Cut every token above the threshold but the least probable of them (exclude top choices), as mlx_lm does.
 
     It acts on the probabilities that are left, and only on steps where XTC's own draw is within its probability.
     """
     probs = _shares(row)
-    above = probs > np.float32(threshold)
-    if not above.any():
-        return row
-    cut = probs > probs[above].min()
-    cut[list(spared)] = False
-    return without(row, cut)
+    above = probs[probs > np.float32(threshold)]
+    return np.flatnonzero(probs <= above.min()) if above.size else np.arange(row.size)
 
 
-def xtc_llama_cpp(row: Row, threshold: float) -> Row:
+def xtc_llama_cpp(row: Row, threshold: float) -> Ids:
     """XTC as llama.cpp does it: from the threshold up, and of several that are the least probable only one stays."""
-    above = int(((_shares(row) >= np.float32(threshold)) & (row > MINUS_INFINITY)).sum())
-    if above < 2:
-        return row
-    row = row.copy()
-    row[ranked(row, above)[:-1]] = MINUS_INFINITY
-    return row
+    above = int(np.count_nonzero(_shares(row) >= np.float32(threshold)))
+    return np.delete(np.arange(row.size), ranked(row, above)[:-1]) if above > 1 else np.arange(row.size)
 
 
 def _shares(row: Row) -> Row:
     """The float32 softmax of a row."""
     weights = np.exp(row - row.max())
     return np.asarray(weights / weights.sum(), np.float32)
-
-
-def only(row: Row, ids: npt.NDArray[np.intp]) -> Row:
-    """The row with every other token cut."""
-    kept = np.full_like(row, MINUS_INFINITY)
-    kept[ids] = row[ids]
-    return kept
 
 
 def temperature(row: Row, temp: float) -> Row:
@@ -287,35 +264,35 @@ def temperature(row: Row, temp: float) -> Row:
 # ---- the pipeline -----------------------------------------------------------------------------
 
 
-def _grammar(_: Settings, context: Context) -> Callable[[Row], Row]:
+def _grammar(_: Settings, context: Context) -> StageFunction:
     assert context.allowed is not None  # else `pipeline` asks for no such stage
     return partial(allow, allowed=context.allowed)
 
 
-def _logit_bias(settings: Settings, _: Context) -> Callable[[Row], Row]:
+def _logit_bias(settings: Settings, _: Context) -> StageFunction:
     return partial(bias, values=settings.logit_bias)
 
 
-def _min_tokens(_: Settings, context: Context) -> Callable[[Row], Row] | None:
+def _min_tokens(_: Settings, context: Context) -> StageFunction | None:
     return partial(bar, tokens=context.barred) if context.barred else None
 
 
 def _penalty(
     function: Callable[..., Row], penalty: float, size: int, context: Context
-) -> Callable[[Row], Row] | None:
+) -> StageFunction | None:
     recent = context.path[-size:]
     return partial(function, penalty=penalty, recent=recent) if recent else None
 
 
-def _repetition(settings: Settings, context: Context) -> Callable[[Row], Row] | None:
+def _repetition(settings: Settings, context: Context) -> StageFunction | None:
     return _penalty(repetition, settings.repetition_penalty, settings.repetition_context_size, context)
 
 
-def _presence(settings: Settings, context: Context) -> Callable[[Row], Row] | None:
+def _presence(settings: Settings, context: Context) -> StageFunction | None:
     return _penalty(presence, settings.presence_penalty, settings.presence_context_size, context)
 
 
-def _frequency(settings: Settings, context: Context) -> Callable[[Row], Row] | None:
+def _frequency(settings: Settings, context: Context) -> StageFunction | None:
     return _penalty(frequency, settings.frequency_penalty, settings.frequency_context_size, context)
 
 
@@ -323,31 +300,31 @@ TOP_P_TIES: dict[str, Ties] = {"mlx-lm": "all", "transformers": "highest", "llam
 TOP_K_TIES: dict[str, Ties] = {"mlx-lm": "lowest", "transformers": "all", "llama.cpp": "lowest"}
 
 
-def _top_p(settings: Settings, _: Context) -> Callable[[Row], Row]:
+def _top_p(settings: Settings, _: Context) -> StageFunction:
     return partial(top_p, share=settings.top_p, ties=TOP_P_TIES[program(settings)])
 
 
-def _min_p(settings: Settings, _: Context) -> Callable[[Row], Row]:
+def _min_p(settings: Settings, _: Context) -> StageFunction:
     return partial(min_p, share=settings.min_p, least=settings.min_tokens_to_keep)
 
 
-def _xtc(settings: Settings, context: Context) -> Callable[[Row], Row] | None:
+def _xtc(settings: Settings, context: Context) -> StageFunction | None:
     if context.chance > settings.xtc_probability:
         return None
     if program(settings) == "llama.cpp":
         return partial(xtc_llama_cpp, threshold=settings.xtc_threshold)
-    return partial(xtc, threshold=settings.xtc_threshold, spared=context.spared)
+    return partial(xtc, threshold=settings.xtc_threshold)
 
 
-def _top_k(settings: Settings, _: Context) -> Callable[[Row], Row]:
+def _top_k(settings: Settings, _: Context) -> StageFunction:
     return partial(top_k, k=settings.top_k, ties=TOP_K_TIES[program(settings)])
 
 
-def _temperature(settings: Settings, _: Context) -> Callable[[Row], Row]:
+def _temperature(settings: Settings, _: Context) -> StageFunction:
     return partial(temperature, temp=settings.temp)
 
 
-Maker = Callable[[Settings, Context], "Callable[[Row], Row] | None"]
+Maker = Callable[[Settings, Context], StageFunction | None]
 STAGE_MAKERS: dict[str, Maker] = {
     GRAMMAR: _grammar,
     "logit-bias": _logit_bias,
@@ -372,7 +349,8 @@ def pipeline(settings: Settings, context: Context) -> tuple[Stage, ...]:
         if name == GRAMMAR and context.allowed is None:
             continue
         if (run := make(settings, context)) is not None:
-            stages.append(Stage(name, run, kind))
+            spares = name == "xtc" and program(settings) != "llama.cpp"
+            stages.append(Stage(name, run, kind, context.spared if spares else ()))
     return tuple(stages)
 
 

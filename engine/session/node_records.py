@@ -7,10 +7,11 @@ from typing import Protocol
 
 import mlx.core as mx
 
-from engine.logits.node_sampler import LN2, NodeSampler, Position
+from engine.logits.node_sampler import NodeSampler, Position
 from engine.memory import resident
 from engine.model.tokens import Tokens
 from engine.protocol import Finished, KVReading, Memory, ModelFacts, Origin, Step, StepTimes
+from engine.sampling.ranking import LN2
 from engine.settings import Settings
 from engine.token_texts import decode
 from engine.tree import TokenPaths, TokenTree
@@ -57,7 +58,7 @@ class NodeReader(NodeSampler):
             origin="intervened" if node.held else origin,
             logprob=logprob,
             prob=math.exp(logprob),
-            sampler_prob=float(parent.sampled.probs[token]),
+            sampler_prob=parent.sampled.prob(token),
             rank=before.rank(token),
             surprisal_bits=max(0.0, -logprob / LN2),
             choice=before.next,

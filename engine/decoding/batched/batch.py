@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from itertools import repeat
 
 from engine.decoding.batched.rows import LaneRows
 from engine.errors import StepError
@@ -33,8 +32,7 @@ from engine.protocol import (
     ModelFacts,
     Origin,
 )
-from engine.sampling.pipeline import Sampled, most_probable
-from engine.sampling.ranking import Row, Rows, blocks, checked_logprobs
+from engine.sampling.ranking import Masses, Row, Rows, blocks, checked_logprobs, masses_of, ranked_rows
 from engine.session.node_records import NodeReader, stop_reached, window_full
 from engine.settings import Settings
 from engine.tree import ROOT, TokenPaths, TokenTree
@@ -112,14 +110,14 @@ class Lane:
         lane.roundings = []
         return lane
 
-    def sample(self, row: Row, logprobs: Row, greedy: Sampled | None) -> NodeLogits:
-        """Sample from the logits after its last token, given their log-softmax and what `most_probable` gave for them.
+    def sample(self, row: Row, masses: Masses) -> NodeLogits:
+        """Sample from the logits after its last token, given their probabilities.
 
         Raises:
             StepError: The sampler can't.
         """
         return self.node_reader.sample(
-            self.node, row, self.settings, reroll=self.opened.reroll, logprobs=logprobs, greedy=greedy
+            self.node, row, self.settings, reroll=self.opened.reroll, masses=masses
         )
 
     def keep(self, position: Position) -> None:
@@ -198,18 +196,13 @@ def read(lanes: Sequence[Lane], rows: Sequence[Row] | Rows) -> None:
 
 
 def _read(lanes: Sequence[Lane], rows: Rows) -> list[Position]:
-    logprobs = checked_logprobs(rows)
-    greedy = any(lane.settings.temp == 0 for lane in lanes)
-    best = most_probable(rows, logprobs) if greedy else repeat(None, len(lanes))
-    logits = [
-        lane.sample(row, each, found)
-        for lane, row, each, found in zip(lanes, rows, logprobs, best, strict=True)
-    ]
+    masses = masses_of(checked_logprobs(rows))
+    logits = [lane.sample(row, each) for lane, row, each in zip(lanes, rows, masses, strict=True)]
     counts = [min(LANE_CANDIDATES, lane.settings.candidates) for lane in lanes]
-    reads = lanes[0].node_reader.row_reader.read_block(rows, logprobs, max(counts))
+    best = ranked_rows(rows, max(counts))
     return [
-        lane.node_reader.position(each, count, found)
-        for lane, each, count, found in zip(lanes, logits, counts, reads, strict=True)
+        lane.node_reader.position(each, count, ids)
+        for lane, each, count, ids in zip(lanes, logits, counts, best, strict=True)
     ]
 
 

@@ -251,7 +251,7 @@ class Round:
             return DraftToken(proposed.id, text, tokens.raw(proposed.id), fate, draft_prob)
         logits = self._judged[place]
         target_prob, rank = (
-            float(logits.sampled.probs[proposed.id]),
+            logits.sampled.prob(proposed.id),
             rank_of(logits.row, proposed.id),
         )
         return DraftToken(
@@ -279,7 +279,7 @@ class Round:
         draft_prob = None if proposed.probs is None else float(proposed.probs[picked])
         pending = self._session.pending.get(self._end, b"") if self.stage == "taken" else b""
         text = tokens.text(picked, pending)[0]
-        return TakenInstead(picked, text, tokens.raw(picked), draft_prob, float(sampled.probs[picked]))
+        return TakenInstead(picked, text, tokens.raw(picked), draft_prob, sampled.prob(picked))
 
 
 def _rates(logits: NodeLogits, proposed: Proposed, target_prob: float) -> AcceptanceRates:

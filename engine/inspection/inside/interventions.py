@@ -15,7 +15,6 @@ from engine.errors import Cancelled, StepError
 from engine.frozen import frozen
 from engine.inspection.inside.capture import refuse, runner_before
 from engine.inspection.inside.taps import Edits, Taps
-from engine.logits.node_sampler import LN2, entropy_bits
 from engine.model.forward import Compute, Runner, rounding_of
 from engine.model.layers import decoder_layers, hidden, parts_of, role_of, with_hidden
 from engine.protocol import (
@@ -33,7 +32,15 @@ from engine.protocol import (
     Scope,
     Step,
 )
-from engine.sampling.ranking import Row, absolute_difference, checked_logprobs, ranked, sum_of_products
+from engine.sampling.ranking import (
+    LN2,
+    Masses,
+    Row,
+    absolute_difference,
+    checked_logprobs,
+    ranked,
+    sum_of_products,
+)
 from engine.session.session import Session
 from engine.task import Stopped, never
 from engine.tree import ROOT
@@ -485,8 +492,8 @@ def _compared(
         largest_change=float(difference[largest]),
         largest_change_id=largest,
         largest_change_text=at.session.tokens.text(largest, b"")[0],
-        entropy_before_bits=entropy_bits(logprobs),
-        entropy_after_bits=entropy_bits(changed),
+        entropy_before_bits=Masses(logprobs).entropy_bits,
+        entropy_after_bits=Masses(changed).entropy_bits,
         rounding=rounding,
         tokens_run=run,
         note=_note(interventions, float(difference[largest]), rounding_of(at.plain, at.session.facts.dtype)),

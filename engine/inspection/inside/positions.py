@@ -19,7 +19,6 @@ import numpy as np
 
 from engine.errors import Cancelled, StepError
 from engine.inspection.inside.capture import bounds, runner_before
-from engine.logits.node_sampler import LN2
 from engine.model.forward import Runner, rounding_of
 from engine.model.layers import calls, decoder_layers, patched
 from engine.protocol import (
@@ -32,7 +31,7 @@ from engine.protocol import (
     Rotation,
     TokenShift,
 )
-from engine.sampling.ranking import Row, absolute_difference, checked_logprobs, rank_of, ranked
+from engine.sampling.ranking import LN2, Row, absolute_difference, checked_logprobs, rank_of, ranked
 from engine.session.session import Session
 from engine.task import Stopped, never
 

@@ -217,11 +217,11 @@ def test_a_bias_beyond_the_vocabulary_is_refused(zoo: Zoo) -> None:
 def test_an_answer_comes_quickly_on_a_large_vocabulary() -> None:
     """A sanity bound; the measured figure is the benchmark's (tests/benchmarks/what_if.py)."""
     from engine.sampling.pipeline import sample
-    from engine.sampling.ranking import log_softmax
+    from engine.sampling.ranking import Masses, log_softmax
 
     row = np.random.default_rng(0).standard_normal(150_000).astype(np.float32) * 3
     begun = time.perf_counter()
-    sample(row, log_softmax(row), replace(BASE, repetition_penalty=1.1), 0.5)
+    sample(row, Masses(log_softmax(row)), replace(BASE, repetition_penalty=1.1), 0.5)
     assert time.perf_counter() - begun < 0.5
 
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from engine.errors import StepError
 from engine.protocol import StageReading
 from engine.sampling.pipeline import Sampled
-from engine.sampling.ranking import Row
+from engine.sampling.ranking import Ids, Row
 from engine.sampling.stages import Context, Stage, Ties, pipeline
 from engine.settings import Settings
 
@@ -24,20 +24,17 @@ def plain_log_softmax(logits: Row) -> Row:
     return np.asarray(shifted - np.float32(math.log(total)), np.float32)
 
 
-def plain_top_p(row: Row, share: float, ties: Ties) -> Row:
+def plain_top_p(row: Row, share: float, ties: Ties) -> Ids:
     ordered = np.sort(row)
     probs = np.exp(np.subtract(ordered, ordered[-1], dtype=np.float64))
     above = np.concatenate([np.cumsum(probs[:0:-1])[::-1], np.zeros(1)])
     dropped = int((above >= share * (above[0] + probs[0])).sum())
     edge = ordered[dropped]
     if ties == "all":
-        return np.where(row < edge, CUT, row)
+        return np.flatnonzero((row != CUT) & ~(row < edge))
     tied = np.flatnonzero(row == edge)
     room = row.size - dropped - int((row > edge).sum())
-    kept = np.where(row > edge, row, CUT)
-    last = tied[:room] if ties == "lowest" else tied[-room:]
-    kept[last] = row[last]  # of 0 and -0 each its own
-    return kept
+    return np.union1d(np.flatnonzero(row > edge), tied[:room] if ties == "lowest" else tied[-room:])
 
 
 def plain_invert(probs: npt.NDArray[np.float64], draw: float) -> tuple[int, float, float]:
@@ -59,35 +56,33 @@ class PlainRun:
 
     def apply(self, stage: Stage) -> None:
         before = self._logits if stage.changes_logits else self._logprobs
-        if stage.kind == "order":
-            kept = self._plain(stage)
-            after = np.where(np.isneginf(kept), CUT, before)
-        else:
-            after = stage.run(before)
+        after = before if stage.kind in ("order", "shares") else stage.run(before)
+        if stage.kind in ("order", "shares"):
+            left = np.flatnonzero(before > CUT)
+            kept = left[self._kept(stage, (self._logits if stage.kind == "order" else before)[left])]
+            after = np.full_like(before, CUT)
+            after[kept] = before[kept]
         self._note(stage.name, before, after)
         if stage.kind == "scale":
             self._logits = stage.run(self._logits)
-        self._logits = after if stage.changes_logits else np.where(self.cut < 0, self._logits, CUT)
+        self._logits = np.where(after > CUT, after if stage.changes_logits else self._logits, CUT)
         self._logprobs = after if stage.kind in ("order", "shares") else plain_log_softmax(after)
         self.row = after
 
-    def _plain(self, stage: Stage) -> Row:
+    def _kept(self, stage: Stage, row: Row) -> Ids:
         if stage.name != "top-p":
-            return stage.run(self._logits)
+            return stage.run(row)
         assert isinstance(stage.run, partial)
-        return plain_top_p(self._logits, **stage.run.keywords)
+        return plain_top_p(row, **stage.run.keywords)
 
     def _note(self, name: str, before: Row, after: Row) -> None:
         gone, removed = (after == CUT) & (before != CUT), 0.0
         if gone.any():
             self.cut[gone & (self.cut < 0)] = len(self.readings)
-            if before is self._own[0]:
-                removed = min(1.0, float(np.exp(self._own[1]) @ gone))
-            else:
-                weights = np.exp(before - before.max())
-                removed = float(
-                    np.where(gone, weights, 0).sum(dtype=np.float64) / weights.sum(dtype=np.float64)
-                )
+            own = before is self._own[0] or before is self._own[1]
+            shifted = self._own[1] if own else np.subtract(before, before.max(), dtype=np.float64)
+            weights = np.exp(shifted, dtype=np.float64)
+            removed = float(weights[gone].sum() / weights.sum())
         if not (after != CUT).any():
             raise StepError(f"{name} cut all", "")
         self.readings.append(StageReading(name, int((after != CUT).sum()), removed))
@@ -108,8 +103,8 @@ class PlainRun:
             picked, start, end = plain_invert(probs, draw)
             drawn = draw, start, end
         names = tuple(reading.name for reading in self.readings)
-        left = probs[self.row > CUT] if temp else probs[[picked]]
-        return Sampled(probs, left, self.cut, names, tuple(self.readings), picked, *drawn)
+        ids = np.flatnonzero(probs if temp == 0 else self.row > CUT)
+        return Sampled(ids, probs[ids], self.cut, names, tuple(self.readings), picked, *drawn)
 
 
 def plain_sample(logits: Row, logprobs: Row, settings: Settings, draw: float) -> Sampled:

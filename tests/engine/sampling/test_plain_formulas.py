@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import cast
 
 import numpy as np
 import pytest
@@ -12,12 +11,22 @@ from hypothesis import settings as budget
 from hypothesis import strategies as st
 
 from engine.errors import StepError
-from engine.logits.node_sampler import LN2, RowReader, entropy_bits, entropy_of
+from engine.logits.node_sampler import entropy_of
 from engine.sampling.pipeline import invert, sample
-from engine.sampling.ranking import Row, blocks, checked_logprobs, log_softmax, rank_of, ranked, ranked_rows
-from engine.sampling.stages import MINUS_INFINITY, Ties, _nucleus, _sorted_nucleus, top_p, without
+from engine.sampling.ranking import (
+    LN2,
+    Masses,
+    Row,
+    blocks,
+    checked_logprobs,
+    log_softmax,
+    masses_of,
+    rank_of,
+    ranked,
+    ranked_rows,
+)
+from engine.sampling.stages import MINUS_INFINITY, Ties, _nucleus, _sorted_nucleus, allow, top_p
 from engine.settings import Settings
-from engine.token_texts import TokenTexts
 from tests.engine.sampling.plain import plain_invert, plain_log_softmax, plain_sample, plain_top_p
 
 SIZES = (1, 2, 5, 64, 65, 500, 4096, 20_000)
@@ -42,6 +51,11 @@ def rows(draw: st.DrawFn) -> Row:
     return row
 
 
+def told(found: tuple[np.ndarray, np.float32, int]) -> tuple[list[int], float, int]:
+    """What a search for top-p's edge found, to compare."""
+    return found[0].tolist(), float(found[1]), found[2]
+
+
 def same(one: np.ndarray, other: np.ndarray) -> bool:
     return one.dtype == other.dtype and one.tobytes() == other.tobytes()
 
@@ -50,7 +64,8 @@ def same(one: np.ndarray, other: np.ndarray) -> bool:
 @budget(max_examples=60, deadline=None)
 def test_top_p_by_its_edge_is_top_p_of_all_sorted(row: Row, share: float, ties: Ties) -> None:
     with np.errstate(over="ignore", invalid="ignore"):
-        assert np.array_equal(top_p(row, share, ties), plain_top_p(row, share, ties), equal_nan=True)
+        row = row[row > MINUS_INFINITY]
+        assert top_p(row, share, ties).tolist() == plain_top_p(row, share, ties).tolist()
 
 
 @given(rows(), st.sampled_from(SHARES))
@@ -58,25 +73,27 @@ def test_top_p_by_its_edge_is_top_p_of_all_sorted(row: Row, share: float, ties: 
 def test_where_the_edge_is_decided_it_is_that_of_the_sorted_tokens(row: Row, share: float) -> None:
     with np.errstate(over="ignore", invalid="ignore"):
         found = _nucleus(row, share)
-        assert found is None or found == _sorted_nucleus(row, share)
+        assert found is None or told(found) == told(_sorted_nucleus(row, share))
 
 
 def test_the_edge_is_decided_on_usual_rows_and_left_to_sorting_where_sums_decide() -> None:
     row = np.random.default_rng(0).standard_normal(20_000).astype(np.float32) * 3
-    assert _nucleus(row, 0.95) == _sorted_nucleus(row, 0.95)
+    found = _nucleus(row, 0.95)
+    assert found is not None
+    assert told(found) == told(_sorted_nucleus(row, 0.95))
     assert _nucleus(np.zeros(4096, np.float32), 0.5) is None  # half the mass is half the tokens, exactly
     for odd in (np.nan, np.inf):
         row[7] = odd
         assert _nucleus(row, 0.95) is None
         with np.errstate(invalid="ignore"):
-            assert same(top_p(row, 0.95), plain_top_p(row, 0.95, "all"))
+            assert top_p(row, 0.95).tolist() == plain_top_p(row, 0.95, "all").tolist()
 
 
 @given(rows(), st.integers(0, 2**32 - 1), st.floats(0, 1))
 @budget(max_examples=60, deadline=None)
-def test_cutting_is_where(row: Row, seed: int, part: float) -> None:
-    gone = np.random.default_rng(seed).random(row.size) < part
-    assert same(without(row, gone), np.where(gone, MINUS_INFINITY, row))
+def test_what_a_grammar_allows_is_where(row: Row, seed: int, part: float) -> None:
+    allowed = np.random.default_rng(seed).random(row.size) < part
+    assert same(allow(row, allowed), np.where(allowed, row, MINUS_INFINITY))
 
 
 @given(rows(), st.sampled_from([1, 5, 20, 512]))
@@ -97,9 +114,29 @@ def test_logprobs_ranks_and_entropies_are_those_of_the_formulas(row: Row) -> Non
     probs, wide = np.exp(logprobs, dtype=np.float64), logprobs.astype(np.float64)
     live = wide > -np.inf
     expected = max(0.0, -float(np.einsum("i,i", probs[live], wide[live])) / LN2)
-    assert entropy_bits(logprobs) == expected
+    masses = Masses(logprobs)
+    assert masses.entropy_bits == expected  # of one block
+    assert masses.whole == float(probs[live].sum())
+    ids = np.arange(0, row.size, 3)
+    assert masses.without(ids) == pytest.approx(float(np.delete(probs, ids).sum()), rel=1e-9, abs=1e-300)
     left = probs[probs > 0]
     assert entropy_of(probs) == max(0.0, -float(np.einsum("i,i", left, np.log(left))) / LN2)
+
+
+@pytest.mark.parametrize("barred", [0.0, 0.3])
+def test_a_long_row_adds_up_by_blocks(barred: float) -> None:
+    rng = np.random.default_rng(1)
+    row = (rng.standard_normal(100_000) * 3).astype(np.float32)
+    row[rng.random(row.size) < barred] = -np.inf
+    masses = Masses(plain_log_softmax(row))
+    probs = np.exp(masses.logprobs, dtype=np.float64)
+    assert masses.whole == pytest.approx(math.fsum(probs), rel=1e-14)
+    live = probs[probs > 0]
+    assert masses.entropy_bits == pytest.approx(-math.fsum(live * np.log2(live)), rel=1e-12)
+    assert masses.barred == bool(barred)
+    best, almost = ranked(row, 20), ranked(row, 99_000)
+    for ids in (best, almost):  # the rest of the second is less than a millionth
+        assert masses.without(ids) == pytest.approx(math.fsum(np.delete(probs, ids)), rel=1e-9, abs=1e-300)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -140,12 +177,15 @@ def test_what_is_sampled_is_what_the_plain_pipeline_samples(
             other = plain_sample(row, logprobs, settings, draw)
         except StepError:  # a low temperature of logits near the largest float
             with pytest.raises(StepError):
-                sample(row, logprobs, settings, draw)
+                sample(row, Masses(logprobs), settings, draw)
             return
-        one = sample(row, logprobs, settings, draw)
+        one = sample(row, Masses(logprobs), settings, draw)
     assert same(one.probs, other.probs)
     assert same(one.cut, other.cut)
-    assert (one.names, one.readings, one.picked) == (other.names, other.readings, other.picked)
+    assert (one.names, one.picked) == (other.names, other.picked)
+    for mine, theirs in zip(one.readings, other.readings, strict=True):
+        assert (mine.name, mine.kept) == (theirs.name, theirs.kept)
+        assert mine.removed_mass == pytest.approx(theirs.removed_mass, rel=1e-9, abs=1e-300)
     assert (one.draw, one.draw_from, one.draw_to) == (other.draw, other.draw_from, other.draw_to)
     assert math.isclose(one.probs.sum(), 1, rel_tol=1e-12)
 
@@ -168,12 +208,14 @@ def test_rows_read_together_are_those_read_one_by_one(several: list[Row], k: int
     with np.errstate(over="ignore", invalid="ignore"):
         found = [row for block in blocks(several) for row in checked_logprobs(block)]
         assert all(map(same, found, map(plain_log_softmax, several)))
+        each = [masses for block in blocks(several) for masses in masses_of(checked_logprobs(block))]
+    for masses, alone in zip(each, map(Masses, found), strict=True):
+        assert (masses.whole, masses.entropy_bits, masses.barred) == (
+            alone.whole,
+            alone.entropy_bits,
+            alone.barred,
+        )
     assert all(map(same, ranked_rows(np.stack(several), k), [ranked(row, k) for row in several]))
-    reads = RowReader(cast(TokenTexts, None)).read(several, found, k)
-    for row, logprobs, read in zip(several, found, reads, strict=True):
-        assert same(read.best, np.argsort(-row, kind="stable")[:k])
-        assert same(read.probs, np.exp(logprobs, dtype=np.float64))
-        assert read.entropy_bits == entropy_bits(logprobs)
 
 
 def test_a_block_of_rows_with_a_value_that_is_no_number_is_refused() -> None:

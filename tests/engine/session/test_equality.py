@@ -18,7 +18,7 @@ from engine.logits.node_sampler import NodeLogits, NodeSampler, RowReader
 from engine.model.load import Loaded
 from engine.protocol import Candidate, Distribution, PromptToken
 from engine.sampling.pipeline import Sampled, sample
-from engine.sampling.ranking import Row, log_softmax
+from engine.sampling.ranking import Masses, Row, log_softmax
 from engine.session.session import Session
 from engine.settings import Settings
 from engine.tree import TokenTree
@@ -149,7 +149,8 @@ READER = RowReader(TOKENS)
 
 def distribution(row: Row, logprobs: Row, sampled: Sampled, k: int) -> Distribution:
     """What the record has of a row after the root."""
-    return NodeSampler(TOKENS, TokenTree(), {}).position(NodeLogits(0, row, logprobs, sampled, 0.0), k).next
+    logits = NodeLogits(0, row, Masses(logprobs), sampled, 0.0)
+    return NodeSampler(TOKENS, TokenTree(), {}).position(logits, k).next
 
 
 def true(row: Row) -> tuple[np.ndarray, np.ndarray]:
@@ -179,7 +180,7 @@ def near(value: float, wanted: float) -> None:
 @budget(max_examples=60, deadline=None)
 def test_every_number_of_a_distribution(row: Row, k: int, temp: float, top_p: float) -> None:
     logprobs = log_softmax(row)
-    sampled = sample(row, logprobs, Settings(temp=temp, top_p=top_p), 0.9)
+    sampled = sample(row, Masses(logprobs), Settings(temp=temp, top_p=top_p), 0.9)
     record = distribution(row, logprobs, sampled, k)
     wanted, probs = true(row)
     check_candidates(row, record.candidates)
@@ -222,7 +223,7 @@ def test_logits_that_one_logprob_stands_for_have_ranks_of_their_own() -> None:
     row = np.array([1e-8, 2e-8, 3e-8, 0], np.float32)
     logprobs = log_softmax(row)
     assert len(set(logprobs.tolist())) == 1  # rounded
-    sampled = sample(row, logprobs, Settings(), 0)
+    sampled = sample(row, Masses(logprobs), Settings(), 0)
     found = distribution(row, logprobs, sampled, 4).candidates
     assert [(candidate.id, candidate.rank) for candidate in found] == [(2, 1), (1, 2), (0, 3), (3, 4)]
     chosen = READER.chosen(row, logprobs, np.array([0, 2]), b"", sampled)
@@ -234,6 +235,6 @@ def test_others_that_are_rare_are_no_rounding_of_what_is_not(gap: float) -> None
     row = np.zeros(1000, np.float32)
     row[3] = gap
     logprobs = log_softmax(row)
-    record = distribution(row, logprobs, sample(row, logprobs, Settings(temp=1), 0), 1)
+    record = distribution(row, logprobs, sample(row, Masses(logprobs), Settings(temp=1), 0), 1)
     assert record.others_prob == pytest.approx(999 * math.exp(-gap), rel=1e-5)
     assert record.others_sampler_prob == pytest.approx(999 * math.exp(-gap), rel=1e-5)
