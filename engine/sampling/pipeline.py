@@ -105,7 +105,7 @@ class StageRun:
 
     def __init__(self, logits: Row, masses: Masses) -> None:
         logprobs = masses.logprobs
-        self._ids = _live(logprobs) if masses.barred else None
+        self._ids = _live(logprobs)
         if self._ids is not None:
             logits, logprobs = logits[self._ids], logprobs[self._ids]
         self._own, self._masses = (logits, logprobs), masses

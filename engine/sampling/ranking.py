@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -81,29 +81,25 @@ class Masses:
 
     def __init__(self, logprobs: Row) -> None:
         self.logprobs = logprobs
-        self._sums: _Sums | None = None
+        self._sums: tuple[float, float] | None = None
+        """Of the probabilities, and of each multiplied by its logarithm."""
 
     @property
     def whole(self) -> float:
         """All of them: 1, but for the rounding of float32 logprobs."""
-        return self._summed().whole
+        return self._summed()[0]
 
     @property
     def entropy_bits(self) -> float:
         """Their Shannon entropy: -sum p log2 p."""
-        return max(0.0, -self._summed().products) / LN2
-
-    @property
-    def barred(self) -> bool:
-        """Whether the model bars tokens: some logprobs are -inf."""
-        return self._summed().barred
+        return max(0.0, -self._summed()[1]) / LN2
 
     def without(self, ids: Ids) -> float:
         """The probability of all tokens but some."""
         left = self.whole - float(np.exp(self.logprobs[ids], dtype=np.float64).sum())
         return left if left > LEAST_REST else sum_without(np.exp(self.logprobs, dtype=np.float64), ids)
 
-    def _summed(self) -> _Sums:
+    def _summed(self) -> tuple[float, float]:
         if self._sums is None:
             barred, whole, products = bool(self.logprobs.min() == -np.inf), 0.0, 0.0
             for begin in range(0, self.logprobs.size, BLOCK):
@@ -112,15 +108,8 @@ class Masses:
                 probs = np.exp(wide)
                 whole += float(probs.sum())
                 products += sum_of_products(probs, wide)
-            self._sums = _Sums(whole, products, barred)
+            self._sums = whole, products
         return self._sums
-
-
-class _Sums(NamedTuple):
-    whole: float
-    products: float
-    """Of each probability and its logarithm."""
-    barred: bool
 
 
 def masses_of(logprobs: Rows) -> list[Masses]:
@@ -130,7 +119,7 @@ def masses_of(logprobs: Rows) -> list[Masses]:
         wide = logprobs.astype(np.float64)
         probs = np.exp(wide)
         for masses, whole, row, row_wide in zip(made, probs.sum(axis=1).tolist(), probs, wide, strict=True):
-            masses._sums = _Sums(whole, sum_of_products(row, row_wide), False)
+            masses._sums = whole, sum_of_products(row, row_wide)
     return made
 
 

@@ -133,7 +133,6 @@ def test_a_long_row_adds_up_by_blocks(barred: float) -> None:
     assert masses.whole == pytest.approx(math.fsum(probs), rel=1e-14)
     live = probs[probs > 0]
     assert masses.entropy_bits == pytest.approx(-math.fsum(live * np.log2(live)), rel=1e-12)
-    assert masses.barred == bool(barred)
     best, almost = ranked(row, 20), ranked(row, 99_000)
     for ids in (best, almost):  # the rest of the second is less than a millionth
         assert masses.without(ids) == pytest.approx(math.fsum(np.delete(probs, ids)), rel=1e-9, abs=1e-300)
@@ -210,11 +209,7 @@ def test_rows_read_together_are_those_read_one_by_one(several: list[Row], k: int
         assert all(map(same, found, map(plain_log_softmax, several)))
         each = [masses for block in blocks(several) for masses in masses_of(checked_logprobs(block))]
     for masses, alone in zip(each, map(Masses, found), strict=True):
-        assert (masses.whole, masses.entropy_bits, masses.barred) == (
-            alone.whole,
-            alone.entropy_bits,
-            alone.barred,
-        )
+        assert (masses.whole, masses.entropy_bits) == (alone.whole, alone.entropy_bits)
     assert all(map(same, ranked_rows(np.stack(several), k), [ranked(row, k) for row in several]))
 
 
