@@ -7,12 +7,16 @@ with the text. The session stays in DIRECTORY, for `long_keys`. A line every 1,0
 milliseconds of the engine's thread without the forward, which MLX computes in a thread of its own, and without the wait
 for it; of the screen's thread; of the journal's; KB in memory beside what KV takes, and bytes in the file. The bars:
 the last 1,000 steps at 0.95 of the rate of the first 1,000 in the engine's thread, and 5 KB a step.
+
+A session takes minutes, in which the machine itself becomes faster or slower by a third: each line has what a loop of
+additions took meanwhile, and the rates are compared by that, too.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import statistics
 import sys
 import tempfile
 import time
@@ -53,6 +57,16 @@ class Reading:
     """KB in memory, without the KV cache and the KV of branches."""
     written: int
     """Bytes in the file."""
+    loop: float
+    """Seconds of a thread that `loop_seconds` took since the reading before, the median."""
+
+
+def loop_seconds() -> float:
+    """Seconds of this thread that a loop takes which needs no memory: how fast the machine is."""
+    since, total = time.thread_time(), 0
+    for number in range(2000):
+        total += number
+    return time.thread_time() - since
 
 
 def clock(thread: Thread) -> float:
@@ -61,8 +75,8 @@ def clock(thread: Thread) -> float:
     return time.clock_gettime(time.pthread_getcpuclockid(thread.ident))
 
 
-def reading(app: InspectorApp, steps: int) -> Reading:
-    """What the session has taken by now; called in the screen's thread."""
+def reading(app: InspectorApp, steps: int, loop: float) -> Reading:
+    """What the session has taken by now; called in the screen's thread. `loop` as in `Reading`."""
     kv, journal = app.controller.timeline.kv, app.recorder.journal
     assert kv is not None
     assert journal is not None
@@ -74,6 +88,7 @@ def reading(app: InspectorApp, steps: int) -> Reading:
         time.perf_counter(),
         resident() - (kv.allocated_bytes + kv.kept_bytes) / 1024,
         journal.path.stat().st_size,
+        loop,
     )
 
 
@@ -87,7 +102,8 @@ def told(before: Reading, after: Reading) -> str:
     return (
         f"{after.steps:8,} steps: engine {each('engine'):6.3f} ms a step, screen {each('screen'):6.3f}, "
         f"journal {each('journal'):6.3f}, all {each('wall'):6.2f}; {after.held / 1024:7.1f} MiB, "
-        f"{each('held', 1):6.2f} KB a step; {each('written', 1):6,.0f} bytes a step in the file"
+        f"{each('held', 1):6.2f} KB a step; {each('written', 1):6,.0f} bytes a step in the file; "
+        f"a loop {after.loop * 1e6:4.0f} us"
     )
 
 
@@ -102,6 +118,7 @@ async def measure(load: LoadSettings, steps: int, directory: Path) -> list[Readi
     """Run so many steps on the screen, and print as it goes."""
     app = InspectorApp(load, SETTINGS, PROMPT, chat=False, begins=Preferences(), save=directory)
     seen: list[Reading] = []
+    loops: list[float] = []
     async with app.run_test(size=(120, 40)):
         await until_idle(app)
         client, timeline = app.controller.client, app.controller.timeline
@@ -109,9 +126,11 @@ async def measure(load: LoadSettings, steps: int, directory: Path) -> list[Readi
             if not client.outstanding:  # an end of sequence ended the run before
                 client.do(protocol.Run())
             await asyncio.sleep(0.02)
+            loops.append(loop_seconds())
             count = len(timeline.step_slots)
             if count >= (seen[-1].steps + EACH if seen else WARM):
-                seen.append(reading(app, count))
+                seen.append(reading(app, count, statistics.median(loops)))
+                loops.clear()
                 if len(seen) > 1:
                     print(told(*seen[-2:]), flush=True)
         client.stop()
@@ -136,7 +155,11 @@ def main(steps: str = "100000", name: str = "ring", directory: str = "") -> None
     ratio = first / (seen[1].steps - seen[0].steps) / (last / (seen[-1].steps - seen[-2].steps))
     print("first", told(*seen[:2]))
     print("last ", told(*seen[-2:]))
-    print(f"the last {EACH:,} at {ratio:.2f} of the rate of the first {EACH:,} in the engine's thread")
+    machine = seen[1].loop / seen[-1].loop
+    print(
+        f"the last {EACH:,} at {ratio:.2f} of the rate of the first {EACH:,} in the engine's thread, and the loop at "
+        f"{machine:.2f}: without the machine's own change at {ratio / machine:.2f}"
+    )
     print("all but the first", told(seen[min(len(seen) - 2, 10)], seen[-1]))
 
 
