@@ -9,7 +9,9 @@ for it; of the screen's thread; of the journal's; KB in memory beside what KV ta
 the last 1,000 steps at 0.95 of the rate of the first 1,000 in the engine's thread, and 5 KB a step.
 
 A session takes minutes, in which the machine itself becomes faster or slower by a third: each line has what a loop of
-additions took meanwhile, and the rates are compared by that, too.
+additions took meanwhile, and the rates are compared by that, too. The last steps are also compared with the first ones
+behind `FULL` steps: from there on kept rows and undo records go as new ones come, and what MLX does in the engine's
+thread takes longer, up to a tenth of its time, in a session of any length.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from threading import Thread
@@ -35,6 +38,8 @@ from tests.zoo import CONFIGS
 EACH = 1000
 WARM = 1000
 """Steps that are not counted: the model's first ones, and the widths of the panels settle."""
+FULL = 5000
+"""Steps behind which no store of the session grows that has a bound: rows of 16 KB and undo records, 4,096 of each."""
 SETTINGS = Settings(temp=1.0, max_tokens=10**9, candidates=20)
 MODELS = {
     "ring": ("qwen2", LoadSettings(max_kv_size=64)),  # a llama of mlx_lm takes no ring
@@ -138,6 +143,15 @@ async def measure(load: LoadSettings, steps: int, directory: Path) -> list[Readi
     return seen
 
 
+def rates(seen: Sequence[Reading], place: int) -> float:
+    """The rate of the last steps in the engine's thread, as a share of those between a reading and the next."""
+    each = [
+        (after.engine - before.engine) / (after.steps - before.steps)
+        for before, after in (seen[place : place + 2], seen[-2:])
+    ]
+    return each[0] / each[1]
+
+
 def main(steps: str = "100000", name: str = "ring", directory: str = "") -> None:
     """Measure and print."""
     from engine.libraries import import_mlx_lm
@@ -151,15 +165,15 @@ def main(steps: str = "100000", name: str = "ring", directory: str = "") -> None
         os.environ["XDG_STATE_HOME"] = str(folder / "state")
         model = str(synthetic.write(folder / name, CONFIGS[config]))
         seen = asyncio.run(measure(replace(load, model=model), int(steps), folder / "sessions"))
-    first, last = seen[1].engine - seen[0].engine, seen[-1].engine - seen[-2].engine
-    ratio = first / (seen[1].steps - seen[0].steps) / (last / (seen[-1].steps - seen[-2].steps))
-    print("first", told(*seen[:2]))
-    print("last ", told(*seen[-2:]))
-    machine = seen[1].loop / seen[-1].loop
-    print(
-        f"the last {EACH:,} at {ratio:.2f} of the rate of the first {EACH:,} in the engine's thread, and the loop at "
-        f"{machine:.2f}: without the machine's own change at {ratio / machine:.2f}"
-    )
+    full = next((place for place, each in enumerate(seen[:-2]) if each.steps >= FULL), 0)
+    for words, place in (("first", 0), ("first behind full stores", full)):
+        print(f"{words}: {told(*seen[place : place + 2])}")
+        ratio, machine = rates(seen, place), seen[place + 1].loop / seen[-1].loop
+        print(
+            f"the last {EACH:,} at {ratio:.2f} of their rate in the engine's thread, and the loop at {machine:.2f}: "
+            f"without the machine's own change at {ratio / machine:.2f}"
+        )
+    print(f"last: {told(*seen[-2:])}")
     print("all but the first", told(seen[min(len(seen) - 2, 10)], seen[-1]))
 
 
