@@ -9,7 +9,7 @@ tokens costs about n log n in all, however often it forks, and a step at a tip c
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, insort
+from bisect import insort
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -258,6 +258,7 @@ class Branches:
         self._branch = self._partition.of
         self.root = self._partition.root
         """The parent of the first branches; holds no token."""
+        self._depth: dict[int, int] = {ROOT: 0}
 
     @property
     def count(self) -> int:
@@ -289,14 +290,12 @@ class Branches:
         return self._branch[node] if node in self._tokens else None
 
     def place(self, node: int) -> int:
-        """Index of a node in its branch, from 0: a child's number is larger than its parent's."""
-        return bisect_left(self._branch[node].nodes, node)
+        """Index of a node in its branch, from 0."""
+        return self._depth[node] - self._depth[self._branch[node].first]
 
     def depth(self, node: int) -> int:
-        """Tokens on the path up to and including a node; costs the branches above it."""
-        branch = self._branch[node]
-        after = len(branch.nodes) - 1 - self.place(node)
-        return sum(len(part.nodes) for part in self.above(branch)) - after
+        """Tokens on the path up to and including a node."""
+        return self._depth[node]
 
     def above(self, branch: Branch) -> Iterator[Branch]:
         """A branch and those that it hangs from, up to the first."""
@@ -359,6 +358,7 @@ class Branches:
             return
         above = self._branch[token.parent]
         self._tokens[token.node] = token
+        self._depth[token.node] = self._depth[token.parent] + 1
         if above.nodes[-1] != token.parent:
             above = self._partition.cut(above, self.place(token.parent) + 1)
         elif not above.children and above.prompt == (token.made == PROMPT):
@@ -415,7 +415,11 @@ class Branches:
         above = branch.parent
         assert above is not None
         gone = self._partition.remove(branch)
-        tokens = [self._tokens.pop(member) for part in gone for member in part.nodes]
+        tokens = [self._forget(member) for part in gone for member in part.nodes]
         self.version += 1
         self._partition.join(above)
         return tokens, len(gone)
+
+    def _forget(self, node: int) -> Token:
+        del self._depth[node]
+        return self._tokens.pop(node)
