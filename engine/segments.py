@@ -35,26 +35,27 @@ class ReplyToken(NamedTuple):
 class _Undecided(NamedTuple):
     """A token whose kind the next ones decide."""
 
-    number: int
+    back: int
+    """How many tokens came after it."""
     place: int
     """Of the character that its kind is that of, in what waits."""
     token: ReplyToken
 
 
 class ReplyState(NamedTuple):
-    """Where a reply stands behind one of its tokens. Each token makes a new one, so that branches share them."""
+    """Where a reply stands behind one of its tokens. Each token makes a new one, so that branches share them; behind
+    most tokens of a text it is equal to the one before, which whoever keeps them can keep once.
+    """
 
     state: str
     """Of the characters that are decided."""
-    tokens: int = 0
-    """How many there were so far."""
     waiting: str = ""
     """Characters that may be the beginning of a mark."""
     undecided: tuple[_Undecided, ...] = ()
     kind: SegmentKind = "answer"
     """Of the last token; provisional where that is among the undecided."""
     settled: tuple[tuple[int, SegmentKind], ...] = ()
-    """Tokens before the last one that it decided, by number, with their kinds."""
+    """Tokens that the last one decided, each as how many tokens before it, with their kinds."""
     entered: tuple[str, ...] = ()
     """States that the last token led to, in their order."""
     provisional: int = 0
@@ -86,13 +87,13 @@ class ReplyReader:
     def advance(self, at: ReplyState, token: ReplyToken) -> ReplyState:
         """Take in the next token."""
         if at.state not in self._marks and not at.undecided:  # as in raw text: no mark can begin here
-            return ReplyState(at.state, at.tokens + 1, kind=kind_of(at.state, token))
-        text, number = at.waiting + token.text, at.tokens
-        undecided = at.undecided
+            return ReplyState(at.state, kind=kind_of(at.state, token))
+        text = at.waiting + token.text
+        undecided = tuple(each._replace(back=each.back + 1) for each in at.undecided)
         if token.text or undecided:
             bare = len(token.text) - len(token.text.lstrip())
             place = len(at.waiting) + (bare if bare < len(token.text) else 0)
-            undecided = (*undecided, _Undecided(number, place, token))
+            undecided = (*undecided, _Undecided(0, place, token))
         pieces, entered = list(self._pieces(at.state, text)), []
         done = sum(length for _, length, _ in pieces)
         kinds: dict[int, SegmentKind] = {}
@@ -101,16 +102,16 @@ class ReplyReader:
         for before, length, after in pieces:
             end += length
             while first is not None and first.place < end:
-                kinds[first.number] = MARKUP if after is not None else kind_of(before, first.token)
+                kinds[first.back] = MARKUP if after is not None else kind_of(before, first.token)
                 first = next(waits, None)
             if after is not None:
                 state = after
                 entered.append(after)
-        left = tuple(each._replace(place=each.place - done) for each in undecided if each.number not in kinds)
-        own = kinds.pop(number, None) or kind_of(state, token)
+        left = tuple(each._replace(place=each.place - done) for each in undecided if each.back not in kinds)
+        own = kinds.pop(0, None) or kind_of(state, token)
         settled = tuple(kinds.items())
-        provisional = number + 1 - left[0].number if left and kind_of(state) != MARKUP else 0
-        return ReplyState(state, number + 1, text[done:], left, own, settled, tuple(entered), provisional)
+        provisional = left[0].back + 1 if left and kind_of(state) != MARKUP else 0
+        return ReplyState(state, text[done:], left, own, settled, tuple(entered), provisional)
 
     def state_after(self, text: str) -> str:
         """The state behind a whole text."""

@@ -11,6 +11,7 @@ import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache as cached
+from functools import lru_cache
 from itertools import count
 from typing import Any, Self
 
@@ -356,15 +357,8 @@ class KV:
             kept: Bytes of branches that are kept outside the caches.
             budget: Bytes that those may take.
         """
-        places: dict[Reading, list[int]] = {}
-        for place, reading in enumerate(self.readings()):
-            places.setdefault(reading, []).append(place)
-        groups, used, allocated = [], 0, 0
-        for (name, held, limit, its_used, its_allocated), layers in places.items():
-            groups.append(KVGroup(name, _shared(tuple(layers)), held, limit, its_used, its_allocated))
-            used += its_used * len(layers)
-            allocated += its_allocated * len(layers)
-        return KVReading(self.offset, used, allocated, tuple(groups), kept, budget, *self.last_pass)
+        used, allocated, groups = _grouped(tuple(self.readings()))
+        return KVReading(self.offset, used, allocated, groups, kept, budget, *self.last_pass)
 
     def readings(self) -> Iterable[Reading]:
         """The figures of each cache."""
@@ -411,6 +405,25 @@ class KV:
 
 def _save_nothing(behind: Behind, begin: int, end: int) -> None:
     """For a cache whose branches nobody keeps."""
+
+
+@lru_cache(maxsize=8)
+def _grouped(readings: tuple[Reading, ...]) -> tuple[int, int, tuple[KVGroup, ...]]:
+    """Bytes that are used and allocated in all caches, and their groups; the same objects where caches read the same,
+    as a full ring does, and a recurrent state, at every step.
+
+    Args:
+        readings: Of each cache, in the order of the model.
+    """
+    places: dict[Reading, list[int]] = {}
+    for place, reading in enumerate(readings):
+        places.setdefault(reading, []).append(place)
+    groups, used, allocated = [], 0, 0
+    for (name, held, limit, its_used, its_allocated), layers in places.items():
+        groups.append(KVGroup(name, _shared(tuple(layers)), held, limit, its_used, its_allocated))
+        used += its_used * len(layers)
+        allocated += its_allocated * len(layers)
+    return used, allocated, tuple(groups)
 
 
 @cached

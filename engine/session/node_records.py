@@ -43,11 +43,12 @@ class NodeReader(NodeSampler):
         node = self._tree[after.node_logits.node]
         node.has_step = True
         token, parent = node.token, before.node_logits
+        above = self._tree[parent.node]
         text, pending = self._tokens.text(token, self._pending.get(parent.node, b""))
         logprob = float(parent.logprobs[token])
         return Step(
-            index=node.decoded - 1,
-            position=node.depth - 1,
+            index=above.decoded,
+            position=above.depth,
             node=after.node_logits.node,
             parent=parent.node,
             id=token,

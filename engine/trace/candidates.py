@@ -274,17 +274,18 @@ def _packed_columns(candidates: Sequence[Candidate]) -> tuple[Any, ...]:
     """What is not as it usually is has a column; None where it follows from others."""
     texts, raws = [each.text for each in candidates], [each.raw for each in candidates]
     logprobs, probs = [each.logprob for each in candidates], [each.prob for each in candidates]
-    sampled = [each.sampler_prob for each in candidates]
+    sampled, ranks = [each.sampler_prob for each in candidates], [each.rank for each in candidates]
+    special, cuts = tuple(each.special for each in candidates), tuple(each.cut_by for each in candidates)
     return (
         tuple(each.id for each in candidates),
         tuple(texts),
         None if raws == [text.encode("utf-8", "surrogatepass") for text in texts] else tuple(raws),
-        tuple(each.special for each in candidates),
+        special if any(special) else None,
         _floats(logprobs),
         None if probs == [math.exp(value) for value in logprobs] else _floats(probs),
-        tuple(each.rank for each in candidates),
+        None if ranks == list(range(1, len(candidates) + 1)) else tuple(ranks),
         None if sampled == probs else _floats(sampled),
-        tuple(each.cut_by for each in candidates),
+        cuts if any(cuts) else None,
     )
 
 
@@ -299,6 +300,9 @@ def _floats(values: list[float]) -> tuple[str, bytes]:
 @lru_cache(maxsize=64)
 def _unpacked(data: bytes) -> tuple[Candidate, ...]:
     ids, texts, raws, special, logprobs, probs, ranks, sampled, cuts = marshal.loads(zlib.decompress(data))
+    count = len(ids)
+    special, cuts = special or (False,) * count, cuts or (None,) * count
+    ranks = range(1, count + 1) if ranks is None else ranks
     raws = [text.encode("utf-8", "surrogatepass") for text in texts] if raws is None else raws
     logprobs = array(*logprobs).tolist()
     probs = [math.exp(value) for value in logprobs] if probs is None else array(*probs).tolist()

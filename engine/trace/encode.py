@@ -41,7 +41,8 @@ class Encoder:
         self.size = self.lines = self.built = 0
         """Of the trace so far: bytes, lines, and bytes of memory that a reader takes."""
         self._rows: dict[type, Write] = {}
-        self._written: dict[tuple[type, int], Any] = {}
+        self._written: dict[type, dict[int, Any]] = {}
+        """What was written last, by class and node, where later lines refer to it."""
         self._parts: list[Any] = []
         self._columns: list[Any] = []
         """The end of the current line: parts, and candidates."""
@@ -163,10 +164,11 @@ class Encoder:
         """Write the node's number instead of an instance that an earlier line has."""
 
         def refer(value: Any) -> Any:
-            written = self._written.get((cls, value.node))
-            if written is value or written == value:
+            written = self._written.setdefault(cls, {})
+            before = written.get(value.node)
+            if before is value or before == value:
                 return value.node
-            self._written[cls, value.node] = value
+            written[value.node] = value
             return row(value)
 
         return refer

@@ -159,8 +159,8 @@ class PathSegments:
         self.provisional = 0
         if at is not None:
             self.provisional = at.provisional
-            for number, decided in at.settled:
-                place = slot - (at.tokens - 1 - number)
+            for back, decided in at.settled:
+                place = slot - back
                 if 0 <= place < slot and self.kinds[place] != decided:
                     self.kinds[place], first = decided, min(first, place)
         last = self.runs[-1] if self.runs else None
@@ -233,9 +233,13 @@ class Segments(CapabilityState):
             case PromptOpened():
                 self._open(record)
             case Step():
-                reader, before, message = self._at.get(record.parent) or self._amid_prompt(record.parent)
-                token = ReplyToken(record.text, record.special, record.id in self._eos)
-                self._at[record.node] = reader, reader.advance(before, token), message
+                standing = self._at.get(record.parent) or self._amid_prompt(record.parent)
+                reader, before, message = standing
+                after = reader.advance(
+                    before, ReplyToken(record.text, record.special, record.id in self._eos)
+                )
+                # one for all tokens behind which it is the same: one for each is 200 bytes of a step
+                self._at[record.node] = standing if after == before else (reader, after, message)
             case ToolCallChecked():
                 self.checked[record.node] = record
                 if record.error and record.wrong:

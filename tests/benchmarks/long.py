@@ -7,15 +7,22 @@ with the text. The session stays in DIRECTORY, for `long_keys`. A line every 1,0
 milliseconds of the engine's thread without the forward, which MLX computes in a thread of its own, and without the wait
 for it; of the screen's thread; of the journal's; KB in memory beside what KV takes, and bytes in the file. The bars:
 the last 1,000 steps at 0.95 of the rate of the first 1,000 in the engine's thread, and 5 KB a step.
+
+A session takes minutes, in which the machine itself becomes faster or slower by a third: each line has what a loop of
+additions took meanwhile, and the rates are compared by that, too. The last steps are also compared with the first ones
+behind `FULL` steps: from there on kept rows and undo records go as new ones come, and what MLX does in the engine's
+thread takes longer, up to a tenth of its time, in a session of any length.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from threading import Thread
@@ -31,6 +38,8 @@ from tests.zoo import CONFIGS
 EACH = 1000
 WARM = 1000
 """Steps that are not counted: the model's first ones, and the widths of the panels settle."""
+FULL = 5000
+"""Steps behind which no store of the session grows that has a bound: rows of 16 KB and undo records, 4,096 of each."""
 SETTINGS = Settings(temp=1.0, max_tokens=10**9, candidates=20)
 MODELS = {
     "ring": ("qwen2", LoadSettings(max_kv_size=64)),  # a llama of mlx_lm takes no ring
@@ -53,6 +62,16 @@ class Reading:
     """KB in memory, without the KV cache and the KV of branches."""
     written: int
     """Bytes in the file."""
+    loop: float
+    """Seconds of a thread that `loop_seconds` took since the reading before, the median."""
+
+
+def loop_seconds() -> float:
+    """Seconds of this thread that a loop takes which needs no memory: how fast the machine is."""
+    since, total = time.thread_time(), 0
+    for number in range(2000):
+        total += number
+    return time.thread_time() - since
 
 
 def clock(thread: Thread) -> float:
@@ -61,8 +80,8 @@ def clock(thread: Thread) -> float:
     return time.clock_gettime(time.pthread_getcpuclockid(thread.ident))
 
 
-def reading(app: InspectorApp, steps: int) -> Reading:
-    """What the session has taken by now; called in the screen's thread."""
+def reading(app: InspectorApp, steps: int, loop: float) -> Reading:
+    """What the session has taken by now; called in the screen's thread. `loop` as in `Reading`."""
     kv, journal = app.controller.timeline.kv, app.recorder.journal
     assert kv is not None
     assert journal is not None
@@ -74,6 +93,7 @@ def reading(app: InspectorApp, steps: int) -> Reading:
         time.perf_counter(),
         resident() - (kv.allocated_bytes + kv.kept_bytes) / 1024,
         journal.path.stat().st_size,
+        loop,
     )
 
 
@@ -87,7 +107,8 @@ def told(before: Reading, after: Reading) -> str:
     return (
         f"{after.steps:8,} steps: engine {each('engine'):6.3f} ms a step, screen {each('screen'):6.3f}, "
         f"journal {each('journal'):6.3f}, all {each('wall'):6.2f}; {after.held / 1024:7.1f} MiB, "
-        f"{each('held', 1):6.2f} KB a step; {each('written', 1):6,.0f} bytes a step in the file"
+        f"{each('held', 1):6.2f} KB a step; {each('written', 1):6,.0f} bytes a step in the file; "
+        f"a loop {after.loop * 1e6:4.0f} us"
     )
 
 
@@ -102,6 +123,7 @@ async def measure(load: LoadSettings, steps: int, directory: Path) -> list[Readi
     """Run so many steps on the screen, and print as it goes."""
     app = InspectorApp(load, SETTINGS, PROMPT, chat=False, begins=Preferences(), save=directory)
     seen: list[Reading] = []
+    loops: list[float] = []
     async with app.run_test(size=(120, 40)):
         await until_idle(app)
         client, timeline = app.controller.client, app.controller.timeline
@@ -109,14 +131,25 @@ async def measure(load: LoadSettings, steps: int, directory: Path) -> list[Readi
             if not client.outstanding:  # an end of sequence ended the run before
                 client.do(protocol.Run())
             await asyncio.sleep(0.02)
+            loops.append(loop_seconds())
             count = len(timeline.step_slots)
             if count >= (seen[-1].steps + EACH if seen else WARM):
-                seen.append(reading(app, count))
+                seen.append(reading(app, count, statistics.median(loops)))
+                loops.clear()
                 if len(seen) > 1:
                     print(told(*seen[-2:]), flush=True)
         client.stop()
         await until_idle(app)
     return seen
+
+
+def rates(seen: Sequence[Reading], place: int) -> float:
+    """The rate of the last steps in the engine's thread, as a share of those between a reading and the next."""
+    each = [
+        (after.engine - before.engine) / (after.steps - before.steps)
+        for before, after in (seen[place : place + 2], seen[-2:])
+    ]
+    return each[0] / each[1]
 
 
 def main(steps: str = "100000", name: str = "ring", directory: str = "") -> None:
@@ -132,11 +165,15 @@ def main(steps: str = "100000", name: str = "ring", directory: str = "") -> None
         os.environ["XDG_STATE_HOME"] = str(folder / "state")
         model = str(synthetic.write(folder / name, CONFIGS[config]))
         seen = asyncio.run(measure(replace(load, model=model), int(steps), folder / "sessions"))
-    first, last = seen[1].engine - seen[0].engine, seen[-1].engine - seen[-2].engine
-    ratio = first / (seen[1].steps - seen[0].steps) / (last / (seen[-1].steps - seen[-2].steps))
-    print("first", told(*seen[:2]))
-    print("last ", told(*seen[-2:]))
-    print(f"the last {EACH:,} at {ratio:.2f} of the rate of the first {EACH:,} in the engine's thread")
+    full = next((place for place, each in enumerate(seen[:-2]) if each.steps >= FULL), 0)
+    for words, place in (("first", 0), ("first behind full stores", full)):
+        print(f"{words}: {told(*seen[place : place + 2])}")
+        ratio, machine = rates(seen, place), seen[place + 1].loop / seen[-1].loop
+        print(
+            f"the last {EACH:,} at {ratio:.2f} of their rate in the engine's thread, and the loop at {machine:.2f}: "
+            f"without the machine's own change at {ratio / machine:.2f}"
+        )
+    print(f"last: {told(*seen[-2:])}")
     print("all but the first", told(seen[min(len(seen) - 2, 10)], seen[-1]))
 
 

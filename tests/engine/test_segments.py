@@ -102,8 +102,8 @@ def read(format: ReplyFormat, tokens: Sequence[ReplyToken]) -> tuple[list[Segmen
     for token in tokens:
         at = reader.advance(at, token)
         kinds.append(at.kind)
-        for number, kind in at.settled:
-            kinds[number] = kind
+        for back, kind in at.settled:
+            kinds[-1 - back] = kind
         most = max(most, at.provisional)
     return kinds, most
 
@@ -222,8 +222,8 @@ def test_branches_share_a_state() -> None:
     fork = reader.advance(reader.begin, ReplyToken("<th"))
     assert (fork.kind, fork.provisional) == ("answer", 1)
     mark, text = reader.advance(fork, ReplyToken("ink>")), reader.advance(fork, ReplyToken("at"))
-    assert (mark.settled, mark.kind, mark.state) == (((0, "markup"),), "markup", "thinking")
-    assert (text.settled, text.kind, text.state) == (((0, "answer"),), "answer", "answer")
+    assert (mark.settled, mark.kind, mark.state) == (((1, "markup"),), "markup", "thinking")
+    assert (text.settled, text.kind, text.state) == (((1, "answer"),), "answer", "answer")
 
 
 @given(st.lists(st.tuples(st.sampled_from(("a", " ", "", "<", "\n")), st.booleans(), st.booleans())))
