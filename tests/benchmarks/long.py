@@ -4,14 +4,15 @@
 
 MODEL: `ring` (its cache holds 64 tokens), `mamba2` (a state that doesn't grow), or `llama`, whose forward grows
 with the text. The session stays in DIRECTORY, for `long_keys`. A line every 1,000 steps of what one of them took:
-milliseconds of the engine's thread without the forward, which MLX computes in a thread of its own, and without the wait
-for it; of the screen's thread; of the journal's; KB in memory beside what KV takes, and bytes in the file. The bars:
-the last 1,000 steps at 0.95 of the rate of the first 1,000 in the engine's thread, and 5 KB a step.
+milliseconds of the engine's thread apart from the forward, and of its part of the forward: building and starting the
+graph, and copying the logits; of the screen's thread; of the journal's; KB in memory beside what KV takes, and bytes in
+the file. The bars: the last 1,000 steps at 0.95 of the rate of the first 1,000 in the engine's thread apart from the
+forward, and 5 KB a step.
 
 A session takes minutes, in which the machine itself becomes faster or slower by a third: each line has what a loop of
 additions took meanwhile, and the rates are compared by that, too. The last steps are also compared with the first ones
-behind `FULL` steps: from there on kept rows and undo records go as new ones come, and what MLX does in the engine's
-thread takes longer, up to a tenth of its time, in a session of any length.
+behind `FULL` steps: from there on kept rows and undo records go as new ones come, whose memory has left the processor's
+cache, and the engine's part of the forward takes up to a fifth longer, in a session of any length.
 """
 
 from __future__ import annotations
@@ -22,13 +23,17 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from threading import Thread
+from typing import Any
+from unittest.mock import patch
 
 from engine import protocol
 from engine.frozen import frozen
+from engine.model.forward import PipelinedForward, Runner
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.config.preferences import Preferences
@@ -41,6 +46,12 @@ WARM = 1000
 FULL = 5000
 """Steps behind which no store of the session grows that has a bound: rows of 16 KB and undo records, 4,096 of each."""
 SETTINGS = Settings(temp=1.0, max_tokens=10**9, candidates=20)
+FORWARD = (
+    (Runner, "forward"),
+    (PipelinedForward, "prepare"),
+    (PipelinedForward, "launch"),
+    (PipelinedForward, "collect"),
+)
 MODELS = {
     "ring": ("qwen2", LoadSettings(max_kv_size=64)),  # a llama of mlx_lm takes no ring
     "mamba2": ("mamba2", LoadSettings()),
@@ -54,7 +65,9 @@ class Reading:
 
     steps: int
     engine: float
-    """Seconds of the engine's thread."""
+    """Seconds of the engine's thread apart from the forward."""
+    forward: float
+    """Those of its part of the forward."""
     screen: float
     journal: float
     wall: float
@@ -74,20 +87,47 @@ def loop_seconds() -> float:
     return time.thread_time() - since
 
 
+class ForwardClock:
+    """Counts the seconds that a thread has in the forward: building it, starting it, and taking its logits."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Count in the forwards of steps and runs."""
+        with ExitStack() as stack:
+            for owner, name in FORWARD:
+                function = self._counted(getattr(owner, name))
+                stack.enter_context(patch.object(owner, name, function))
+            yield
+
+    def _counted(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*args: Any) -> Any:
+            since = time.thread_time()
+            try:
+                return function(*args)
+            finally:
+                self.seconds += time.thread_time() - since
+
+        return counted
+
+
 def clock(thread: Thread) -> float:
     """Seconds that a thread had of a processor."""
     assert thread.ident is not None
     return time.clock_gettime(time.pthread_getcpuclockid(thread.ident))
 
 
-def reading(app: InspectorApp, steps: int, loop: float) -> Reading:
-    """What the session has taken by now; called in the screen's thread. `loop` as in `Reading`."""
+def reading(app: InspectorApp, steps: int, forward: float, loop: float) -> Reading:
+    """What the session has taken by now; called in the screen's thread. `forward` and `loop` as in `Reading`."""
     kv, journal = app.controller.timeline.kv, app.recorder.journal
     assert kv is not None
     assert journal is not None
     return Reading(
         steps,
-        clock(app.engine._thread),  # type: ignore[attr-defined]
+        clock(app.engine._thread) - forward,  # type: ignore[attr-defined]
+        forward,
         time.thread_time(),
         clock(journal._thread),
         time.perf_counter(),
@@ -102,12 +142,12 @@ def told(before: Reading, after: Reading) -> str:
     steps = after.steps - before.steps
 
     def each(name: str, scale: float = 1000) -> float:
-        return (getattr(after, name) - getattr(before, name)) / steps * scale
+        return float(getattr(after, name) - getattr(before, name)) / steps * scale
 
     return (
-        f"{after.steps:8,} steps: engine {each('engine'):6.3f} ms a step, screen {each('screen'):6.3f}, "
-        f"journal {each('journal'):6.3f}, all {each('wall'):6.2f}; {after.held / 1024:7.1f} MiB, "
-        f"{each('held', 1):6.2f} KB a step; {each('written', 1):6,.0f} bytes a step in the file; "
+        f"{after.steps:8,} steps: engine {each('engine'):6.3f} ms a step, forward {each('forward'):6.3f}, "
+        f"screen {each('screen'):6.3f}, journal {each('journal'):6.3f}, all {each('wall'):6.2f}; "
+        f"{after.held / 1024:7.1f} MiB, {each('held', 1):6.2f} KB a step; {each('written', 1):6,.0f} bytes a step in the file; "
         f"a loop {after.loop * 1e6:4.0f} us"
     )
 
@@ -119,7 +159,7 @@ async def until_idle(app: InspectorApp) -> None:
         await asyncio.sleep(0.02)
 
 
-async def measure(load: LoadSettings, steps: int, directory: Path) -> list[Reading]:
+async def measure(load: LoadSettings, steps: int, directory: Path, forward: ForwardClock) -> list[Reading]:
     """Run so many steps on the screen, and print as it goes."""
     app = InspectorApp(load, SETTINGS, PROMPT, chat=False, begins=Preferences(), save=directory)
     seen: list[Reading] = []
@@ -134,7 +174,7 @@ async def measure(load: LoadSettings, steps: int, directory: Path) -> list[Readi
             loops.append(loop_seconds())
             count = len(timeline.step_slots)
             if count >= (seen[-1].steps + EACH if seen else WARM):
-                seen.append(reading(app, count, statistics.median(loops)))
+                seen.append(reading(app, count, forward.seconds, statistics.median(loops)))
                 loops.clear()
                 if len(seen) > 1:
                     print(told(*seen[-2:]), flush=True)
@@ -145,7 +185,7 @@ async def measure(load: LoadSettings, steps: int, directory: Path) -> list[Readi
 
 def rates(seen: Sequence[Reading], place: int) -> float:
     """The rate of the last steps in the engine's thread, as a share of those between a reading and the next."""
-    each = [
+    each: list[float] = [
         (after.engine - before.engine) / (after.steps - before.steps)
         for before, after in (seen[place : place + 2], seen[-2:])
     ]
@@ -164,7 +204,9 @@ def main(steps: str = "100000", name: str = "ring", directory: str = "") -> None
         folder = Path(directory or aside)
         os.environ["XDG_STATE_HOME"] = str(folder / "state")
         model = str(synthetic.write(folder / name, CONFIGS[config]))
-        seen = asyncio.run(measure(replace(load, model=model), int(steps), folder / "sessions"))
+        forward, load = ForwardClock(), replace(load, model=model)
+        with forward.watching():
+            seen = asyncio.run(measure(load, int(steps), folder / "sessions", forward))
     full = next((place for place, each in enumerate(seen[:-2]) if each.steps >= FULL), 0)
     for words, place in (("first", 0), ("first behind full stores", full)):
         print(f"{words}: {told(*seen[place : place + 2])}")
