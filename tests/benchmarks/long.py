@@ -147,8 +147,8 @@ def told(before: Reading, after: Reading) -> str:
     return (
         f"{after.steps:8,} steps: engine {each('engine'):6.3f} ms a step, forward {each('forward'):6.3f}, "
         f"screen {each('screen'):6.3f}, journal {each('journal'):6.3f}, all {each('wall'):6.2f}; "
-        f"{after.held / 1024:7.1f} MiB, {each('held', 1):6.2f} KB a step; {each('written', 1):6,.0f} bytes a step in the file; "
-        f"a loop {after.loop * 1e6:4.0f} us"
+        f"{after.held / 1024:7.1f} MiB, {each('held', 1):6.2f} KB a step; "
+        f"{each('written', 1):6,.0f} bytes a step in the file; a loop {after.loop * 1e6:4.0f} us"
     )
 
 
