@@ -126,7 +126,7 @@ class RowReader:
             final, cuts = list(map(math.exp, logprobs)), [-1] * len(ids)
             names: tuple[str | None, ...] = (None,)
         else:
-            final, cuts = sampled.probs_of(np.array(ids, np.intp)).tolist(), sampled.cut[ids].tolist()
+            final, cuts = sampled.probs_of(ids), sampled.cut[ids].tolist()
             names = (*sampled.names, None)  # -1, not cut, is the last
         tokens, known, made = self._tokens, self._tokens.known, []
         for id, logprob, rank, drawn, cut in zip(ids, logprobs, ranks, final, cuts, strict=True):
@@ -290,7 +290,7 @@ class NodeSampler:
         pending = self._pending.get(logits.node, b"")
         best = min(candidates, SAMPLERS_BEST) if grammar is not None else 0
         listed = self.row_reader.candidates(row, logprobs, ids, pending, sampled, best)
-        shown = np.array(list(map(_ID, listed)))
+        shown = ids if len(listed) == ids.size else np.array(list(map(_ID, listed)))
         drawn = sampled.draw is not None  # greedy leaves one token, a candidate
         distribution = Distribution(
             node=logits.node,

@@ -81,8 +81,8 @@ class Masses:
 
     def __init__(self, logprobs: Row) -> None:
         self.logprobs = logprobs
-        self._sums: tuple[float, float] | None = None
-        """Of the probabilities, and of each multiplied by its logarithm."""
+        self._sums: tuple[float, float, bool] | None = None
+        """Of the probabilities, and of each multiplied by its logarithm; whether some tokens have none."""
 
     @property
     def whole(self) -> float:
@@ -94,12 +94,17 @@ class Masses:
         """Their Shannon entropy: -sum p log2 p."""
         return max(0.0, -self._summed()[1]) / LN2
 
+    @property
+    def barred(self) -> bool:
+        """Whether the model bars tokens, whose logprob is -inf."""
+        return self._summed()[2]
+
     def without(self, ids: Ids) -> float:
         """The probability of all tokens but some."""
         left = self.whole - float(np.exp(self.logprobs[ids], dtype=np.float64).sum())
         return left if left > LEAST_REST else sum_without(np.exp(self.logprobs, dtype=np.float64), ids)
 
-    def _summed(self) -> tuple[float, float]:
+    def _summed(self) -> tuple[float, float, bool]:
         if self._sums is None:
             barred, whole, products = bool(self.logprobs.min() == -np.inf), 0.0, 0.0
             for begin in range(0, self.logprobs.size, BLOCK):
@@ -108,7 +113,7 @@ class Masses:
                 probs = np.exp(wide)
                 whole += float(probs.sum())
                 products += sum_of_products(probs, wide)
-            self._sums = whole, products
+            self._sums = whole, products, barred
         return self._sums
 
 
@@ -119,7 +124,7 @@ def masses_of(logprobs: Rows) -> list[Masses]:
         wide = logprobs.astype(np.float64)
         probs = np.exp(wide)
         for masses, whole, row, row_wide in zip(made, probs.sum(axis=1).tolist(), probs, wide, strict=True):
-            masses._sums = whole, sum_of_products(row, row_wide)
+            masses._sums = whole, sum_of_products(row, row_wide), False
     return made
 
 
