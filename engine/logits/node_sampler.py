@@ -28,7 +28,6 @@ from engine.sampling.ranking import (
     blocks,
     checked_logprobs,
     log_softmax,
-    masses_of,
     rank_of,
     ranked,
     ranked_rows,
@@ -155,7 +154,7 @@ class RowReader:
         """
         given = iter(tokens)
         for block in blocks(logits):
-            reads = zip(block, masses_of(log_softmax(block)), ranked_rows(block, k), strict=True)
+            reads = zip(block, map(Masses, log_softmax(block)), ranked_rows(block, k), strict=True)
             for row, masses, best in reads:
                 token, pending = next(given)
                 logprob = float(masses.logprobs[token.id])

@@ -117,17 +117,6 @@ class Masses:
         return self._sums
 
 
-def masses_of(logprobs: Rows) -> list[Masses]:
-    """The probabilities of each of some rows; of short ones added up together, for a third of the time."""
-    made = list(map(Masses, logprobs))
-    if len(made) > 1 and logprobs.shape[1] <= BLOCK and logprobs.min() > -np.inf:
-        wide = logprobs.astype(np.float64)
-        probs = np.exp(wide)
-        for masses, whole, row, row_wide in zip(made, probs.sum(axis=1).tolist(), probs, wide, strict=True):
-            masses._sums = whole, sum_of_products(row, row_wide), False
-    return made
-
-
 def sum_without(masses: npt.NDArray[np.float64], places: Ids) -> float:
     """The sum of all masses but those at some places, which are 0 after it."""
     masses[places] = 0.0

@@ -32,7 +32,7 @@ from engine.protocol import (
     ModelFacts,
     Origin,
 )
-from engine.sampling.ranking import Masses, Row, Rows, blocks, checked_logprobs, masses_of, ranked_rows
+from engine.sampling.ranking import Masses, Row, Rows, blocks, checked_logprobs, ranked_rows
 from engine.session.node_records import NodeReader, stop_reached, window_full
 from engine.settings import Settings
 from engine.tree import ROOT, TokenPaths, TokenTree
@@ -196,8 +196,8 @@ def read(lanes: Sequence[Lane], rows: Sequence[Row] | Rows) -> None:
 
 
 def _read(lanes: Sequence[Lane], rows: Rows) -> list[Position]:
-    masses = masses_of(checked_logprobs(rows))
-    logits = [lane.sample(row, each) for lane, row, each in zip(lanes, rows, masses, strict=True)]
+    given = zip(lanes, rows, map(Masses, checked_logprobs(rows)), strict=True)
+    logits = [lane.sample(row, masses) for lane, row, masses in given]
     counts = [min(LANE_CANDIDATES, lane.settings.candidates) for lane in lanes]
     best = ranked_rows(rows, max(counts))
     return [

@@ -20,7 +20,6 @@ from engine.sampling.ranking import (
     blocks,
     checked_logprobs,
     log_softmax,
-    masses_of,
     rank_of,
     ranked,
     ranked_rows,
@@ -207,9 +206,6 @@ def test_rows_read_together_are_those_read_one_by_one(several: list[Row], k: int
     with np.errstate(over="ignore", invalid="ignore"):
         found = [row for block in blocks(several) for row in checked_logprobs(block)]
         assert all(map(same, found, map(plain_log_softmax, several)))
-        each = [masses for block in blocks(several) for masses in masses_of(checked_logprobs(block))]
-    for masses, alone in zip(each, map(Masses, found), strict=True):
-        assert (masses.whole, masses.entropy_bits) == (alone.whole, alone.entropy_bits)
     assert all(map(same, ranked_rows(np.stack(several), k), [ranked(row, k) for row in several]))
 
 
