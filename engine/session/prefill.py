@@ -17,7 +17,7 @@ from engine.frozen import frozen
 from engine.model.forward import FIXED_CHUNK, ChunkSizer, Runner, Work
 from engine.model.layers import Tail
 from engine.model.tokens import Tokens
-from engine.protocol import KVReading, PrefillChunk, Prefilled, PromptOpened, PromptReadings, PromptToken
+from engine.protocol import PrefillChunk, Prefilled, PromptOpened, PromptReadings, PromptToken
 from engine.sampling.ranking import Row
 from engine.session.unread import Unread, UnreadRows
 from engine.task import Stopped
@@ -144,7 +144,8 @@ class PrefillRun:
             yield chunk
 
     def _chunk(self, start: int, end: int) -> PrefillChunk:
-        begun = time.perf_counter()
+        begun, kv = time.perf_counter(), self._runner.kv.reading()
+        beside_kv = mx.get_active_memory() - kv.allocated_bytes
         if not self.echo or self._tail is None:
             states = self._runner.forward_chunk(self.prompt.path[start:end])
         else:
@@ -154,29 +155,26 @@ class PrefillRun:
         ms, kv = (time.perf_counter() - begun) * 1000, self._runner.kv.reading()
         if self.echo:
             first = max(start + 1 - self._before, 0)  # of the prompt; a row is read for the token after it
+            # While rows are lazy they keep alive what they are computed from: arrays of their chunk, and what the last
+            # layer's cache was, which the next chunk copies. The first chunk has none of that yet.
+            layers = sum(len(group.layers) for group in kv.groups)
+            kept = max(0, mx.get_active_memory() - kv.allocated_bytes - beside_kv)
             self._keep(
                 states[..., first + self._before - start - 1 :, :],
                 self._tail,
                 slice(first, max(end + 1 - self._before, 0)),
-                kv,
+                max(kept, kv.allocated_bytes // layers if layers else 0),
             )
         mx.clear_cache()
         return PrefillChunk(end, len(self.prompt.path), ms, 0.0, kv, (), self.count("chunk", end - start, ms))
 
-    def _keep(
-        self, states: mx.array, tail: Tail | None, following: slice, kv: KVReading | None = None
-    ) -> None:
-        """Keep some rows for the readings of the tokens that follow them, if any do.
-
-        While they are lazy they keep alive what the last layer's cache was, and the next chunk copies that.
-        """
+    def _keep(self, states: mx.array, tail: Tail | None, following: slice, held: int = 0) -> None:
+        """Keep some rows for the readings of the tokens that follow them, if any do; `held` as in `UnreadRows`."""
         nodes, pending = [self.prompt.parent, *self.prompt.nodes], self.prompt.pending
         tokens = [
             (token, pending.get(node, b""))
             for token, node in zip(self.tokens[following], nodes[following], strict=False)
         ]
-        layers = sum(len(group.layers) for group in kv.groups) if kv else 0
-        held = kv.allocated_bytes // layers if kv and layers else 0
         if tokens:
             self._unread.add(UnreadRows(tokens, states, tail, self._candidates, held))
 

@@ -28,7 +28,7 @@ PIECE_BYTES = 16 * 2**20
 UNREAD_BYTES = 64 * 2**20
 """Bytes that are kept for readings to come; beyond, a prefill reads the oldest before it goes on."""
 HELD_BYTES = 256 * 2**20
-"""Bytes of the cache that lazy rows keep alive at most; beyond, a prefill computes what its last layer would be spared.
+"""Bytes that lazy rows keep alive at most; beyond, a prefill computes what its last layer would be spared.
 
 That is half of the work of a model of two layers: of one of hidden size 1024, which takes 1,760 tokens in some 25
 chunks, 64 MiB leave 0.55 of the rate of a prefill without prompt logprobs, 256 MiB 0.8 to all of it.
@@ -48,7 +48,7 @@ class UnreadRows:
     candidates: int
     """To record for each token."""
     held: int
-    """Bytes of the cache that are kept alive until the states are evaluated."""
+    """Bytes of the cache and of the chunk that are kept alive until the states are evaluated."""
     read: int = 0
     """Tokens that are read."""
 
@@ -85,7 +85,7 @@ class Unread:
 
     @property
     def held(self) -> int:
-        """Bytes of the cache that are kept alive for what is lazy."""
+        """Bytes of the cache and of chunks that are kept alive for what is lazy."""
         return sum(rows.held for rows in self.rows)
 
     def clear(self) -> None:
