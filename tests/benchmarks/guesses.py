@@ -37,11 +37,11 @@ class Guesses:
         """Count those of all runs, and let none give up guessing."""
         launch = PipelinedForward.launch
 
-        def counted(forward: PipelinedForward, token: int) -> None:
+        def counted(forward: PipelinedForward, token: int) -> bool:
             if forward._guessed is not None:
                 self.made += 1
                 self.wrong += forward._guessed != token
-            launch(forward, token)
+            return launch(forward, token)
 
         with (
             patch.object(PipelinedForward, "launch", counted),
