@@ -96,7 +96,7 @@ class Masses:
 
     @property
     def barred(self) -> bool:
-        """Whether the model bars tokens, whose logprob is -inf."""
+        """True if the model bars tokens: their logprob is -inf."""
         return self._summed()[2]
 
     def without(self, ids: Ids) -> float:

@@ -107,7 +107,7 @@ def allow(row: Row, allowed: npt.NDArray[np.bool_]) -> Row:
         row: Logits.
         allowed: Which tokens it allows, shape (vocabulary,).
     """
-    # np.where takes ten times as long where these are scattered
+    # np.where takes ten times as long where the allowed tokens are scattered
     ceiling: Row = np.subtract(allowed, np.float32(0.5), dtype=np.float32)
     ceiling *= np.float32(np.inf)
     return np.minimum(row, ceiling, out=ceiling)

@@ -42,7 +42,7 @@ class Encoder:
         """Of the trace so far: bytes, lines, and bytes of memory that a reader takes."""
         self._rows: dict[type, Write] = {}
         self._written: dict[type, dict[int, Any]] = {}
-        """What was written last, by class and node, where later lines refer to it."""
+        """The records that were written last, by class and node: later lines refer to them."""
         self._parts: list[Any] = []
         self._columns: list[Any] = []
         """The end of the current line: parts, and candidates."""

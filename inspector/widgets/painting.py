@@ -189,7 +189,7 @@ class PartCompositor(Compositor):
     """
 
     _parts: frozenset[Region] = frozenset()
-    """What is painted now; empty for all."""
+    """The parts that are painted now; empty for all."""
 
     def render_partial_update(self) -> ChopsUpdate | None:
         """Make what changed since the last paint; None where nothing did."""
