@@ -109,7 +109,7 @@ class BreakpointEvaluator:
         return f"entropy {_against(bits, limit)} bits is above {limit:g}" if bits > limit else ""
 
     def _prob(self, limit: float, logits: NodeLogits) -> str:
-        prob = math.exp(float(logits.logprobs[logits.sampled.picked]))
+        prob = math.exp(logits.masses.logprob(logits.sampled.picked))
         return f"probability {_share_against(prob, limit)} is below {percent(limit)}" if prob < limit else ""
 
     def _rank(self, limit: int, logits: NodeLogits) -> str:

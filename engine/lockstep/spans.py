@@ -338,9 +338,9 @@ class Side:
         """The most probable tokens before a span that begins where the text was read to."""
         if not count or reading.logits is None or reading.logprobs is None:
             return ()
-        logprobs = reading.logprobs.astype(reading.logits.dtype)
+        logits, logprobs = reading.logits, reading.logprobs
         return self._reader.candidates(
-            reading.logits, logprobs, ranked(reading.logits, count), self._pending, None
+            logits, lambda ids: logprobs[ids].astype(logits.dtype), ranked(logits, count), self._pending, None
         )
 
 

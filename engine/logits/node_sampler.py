@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 
@@ -26,8 +26,7 @@ from engine.sampling.ranking import (
     Masses,
     Row,
     blocks,
-    checked_logprobs,
-    log_softmax,
+    checked_masses,
     rank_of,
     ranked,
     ranked_rows,
@@ -45,6 +44,8 @@ SAMPLERS_BEST = 5
 """
 MOST_KNOWN = 2**15
 """Tokens of a model whose text and bytes are kept together for the next time, some 200 bytes each."""
+LogprobsOf = Callable[[Ids], Row]
+"""Returns the logprobs of some tokens, float32, shape (tokens,)."""
 _ID = attrgetter("id")
 
 
@@ -67,7 +68,7 @@ class RowReader:
     def candidates(
         self,
         logits: Row,
-        logprobs: Row,
+        logprobs_of: LogprobsOf,
         ids: Ids,
         pending: bytes,
         sampled: Sampled | None,
@@ -77,13 +78,13 @@ class RowReader:
 
         Args:
             logits: The model's, float32, shape (vocabulary,).
-            logprobs: Their log-softmax, same shape and dtype.
+            logprobs_of: The log-softmax of some tokens.
             ids: The most probable.
             pending: Bytes of a character that the text before left unfinished.
             sampled: The sampler's result, None where nothing is drawn (in the prompt).
             best: Most probable tokens of the sampler's that are listed too.
         """
-        listed, values = ids.tolist(), logprobs[ids].tolist()
+        listed, values = ids.tolist(), logprobs_of(ids).tolist()
         ranks: list[int] = []
         before = None
         for place, logit in enumerate(logits[ids].tolist()):
@@ -97,25 +98,25 @@ class RowReader:
         for token in more:
             if token not in listed:
                 listed.append(token)
-                values.append(float(logprobs[token]))
+                values += logprobs_of(np.array([token])).tolist()
                 ranks.append(rank_of(logits, token))
         return self._as_candidates(listed, values, ranks, pending, sampled)
 
     def chosen(
-        self, logits: Row, logprobs: Row, ids: Ids, pending: bytes, sampled: Sampled | None
+        self, logits: Row, logprobs_of: LogprobsOf, ids: Ids, pending: bytes, sampled: Sampled | None
     ) -> tuple[Candidate, ...]:
         """The given tokens as candidates, in their order.
 
         Args:
             logits: The model's, float32, shape (vocabulary,).
-            logprobs: Their log-softmax, same shape and dtype.
+            logprobs_of: The log-softmax of some tokens.
             ids: Token ids, shape (tokens,).
             pending: Bytes of a character that the text before left unfinished.
             sampled: The sampler's result, None where nothing is drawn.
         """
         above = logits.size - np.searchsorted(np.sort(logits), logits[ids], side="right")
         return self._as_candidates(
-            ids.tolist(), logprobs[ids].tolist(), (above + 1).tolist(), pending, sampled
+            ids.tolist(), logprobs_of(ids).tolist(), (above + 1).tolist(), pending, sampled
         )
 
     def _as_candidates(
@@ -154,11 +155,10 @@ class RowReader:
         """
         given = iter(tokens)
         for block in blocks(logits):
-            reads = zip(block, map(Masses, log_softmax(block)), ranked_rows(block, k), strict=True)
-            for row, masses, best in reads:
-                token, pending = next(given)
-                logprob = float(masses.logprobs[token.id])
-                candidates = self.candidates(row, masses.logprobs, best, pending, None)
+            for row, best in zip(block, ranked_rows(block, k), strict=True):
+                (token, pending), masses = next(given), Masses(row)
+                logprob = masses.logprob(token.id)
+                candidates = self.candidates(row, masses.logprobs_of, best, pending, None)
                 yield replace(
                     token,
                     logprob=logprob,
@@ -178,16 +178,19 @@ class NodeLogits:
     """The logits after a node and the sampler's result: enough for the next step, not yet for a record."""
 
     node: int
-    row: Row
-    """The model's logits, float32, shape (vocabulary,)."""
     masses: Masses
-    """Their probabilities."""
+    """The model's logits and their probabilities."""
     sampled: Sampled
     sample_ms: float
     reroll: int = 0
     """The re-roll count that the draw was made with."""
     grammar: GrammarState | None = None
     """The grammar's state; None without one, and before it begins."""
+
+    @property
+    def row(self) -> Row:
+        """The model's logits, float32, shape (vocabulary,)."""
+        return self.masses.logits
 
     @property
     def logprobs(self) -> Row:
@@ -233,7 +236,6 @@ class NodeSampler:
         settings: Settings,
         watch: OnStage | None = None,
         reroll: int | None = None,
-        masses: Masses | None = None,
     ) -> NodeLogits:
         """Sample what follows a node.
 
@@ -243,20 +245,19 @@ class NodeSampler:
             settings: The sampler's.
             watch: Receives the run after each stage.
             reroll: The re-roll count of the draw; None for the node's current one.
-            masses: The probabilities of the row, its log-softmax checked; None to compute them here.
 
         Raises:
             StepError: The row holds no numbers, or the grammar became too complex here.
             SettingsError: The grammar can't be used.
         """
-        at, masses = self._tree[node], masses or Masses(checked_logprobs(row))
+        at, masses = self._tree[node], checked_masses(row)
         begun = time.perf_counter()
         grammar = self.grammars.at(settings.grammar, node) if settings.grammar is not None else None
         count = at.reroll if reroll is None else reroll
         draw = uniform(settings.seed, at.depth, count) if settings.temp else 0.0  # greedy uses none
         context = self.context(node, settings, count, grammar)
-        sampled = sample(row, masses, settings, draw, context, watch)
-        return NodeLogits(node, row, masses, sampled, (time.perf_counter() - begun) * 1000, count, grammar)
+        sampled = sample(masses, settings, draw, context, watch)
+        return NodeLogits(node, masses, sampled, (time.perf_counter() - begun) * 1000, count, grammar)
 
     def context(self, node: int, settings: Settings, reroll: int, grammar: GrammarState | None) -> Context:
         """What the sampler's stages look at in addition to the row after a node."""
@@ -284,21 +285,21 @@ class NodeSampler:
             candidates: How many of the best; more than the vocabulary means all.
             ids: The most probable tokens, as many or more, best first; None to find them here.
         """
-        row, logprobs, sampled, grammar = logits.row, logits.logprobs, logits.sampled, logits.grammar
+        row, masses, sampled, grammar = logits.row, logits.masses, logits.sampled, logits.grammar
         ids = ranked(row, candidates) if ids is None else ids[:candidates]
         pending = self._pending.get(logits.node, b"")
         best = min(candidates, SAMPLERS_BEST) if grammar is not None else 0
-        listed = self.row_reader.candidates(row, logprobs, ids, pending, sampled, best)
+        listed = self.row_reader.candidates(row, masses.logprobs_of, ids, pending, sampled, best)
         shown = ids if len(listed) == ids.size else np.array(list(map(_ID, listed)))
         drawn = sampled.draw is not None  # greedy leaves one token, a candidate
         distribution = Distribution(
             node=logits.node,
             position=self._tree[logits.node].depth,
             candidates=listed,
-            entropy_bits=logits.masses.entropy_bits,
+            entropy_bits=masses.entropy_bits,
             sampler_entropy_bits=entropy_of(sampled.shares) if drawn else 0.0,
             others=row.size - len(listed),
-            others_prob=logits.masses.without(shown),
+            others_prob=masses.without(shown),
             others_sampler_prob=sampled.prob_without(shown) if drawn else 0.0,
             stages=sampled.readings,
             picked=sampled.picked,
@@ -306,6 +307,6 @@ class NodeSampler:
             draw_from=sampled.draw_from,
             draw_to=sampled.draw_to,
             reroll=logits.reroll,
-            grammar=grammar.reading(logprobs) if grammar is not None else None,
+            grammar=grammar.reading(masses.logprobs) if grammar is not None else None,
         )
         return Position(logits, distribution)

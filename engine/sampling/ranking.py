@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,8 @@ FEW = 4096
 BLOCK = 32_768
 """Values of one row that are computed at once, within the processor's cache: nine tenths of the time of all at once."""
 LN2 = math.log(2)
+LEAST_LOG = -1000.0
+"""Below all logarithms of float64 numbers: e to the power of it is 0, and 0 times it is no nan."""
 LEAST_REST = 2.0**-20
 """Down to this probability that of all others is 1 less that of some, which is then 100 times as exact as the float32
 logprobs are; a smaller one is summed, for the time of the first sum."""
@@ -44,77 +47,98 @@ def blocks(rows: Sequence[Row] | Rows) -> Iterator[Rows]:
             yield block[0][None] if len(block) == 1 else np.stack(block)
 
 
-def log_softmax(logits: Row, largest: Row | None = None) -> Row:
-    """The float32 log-softmax of a row of logits, or of each of several; the sums are taken in float64.
+class Masses:
+    """The probabilities of a row of logits, added up in float64; the first sum that is asked for computes all.
 
     Args:
-        logits: Shape (vocabulary,) or (places, vocabulary).
-        largest: The largest of each row, shape (1,) or (places, 1), where the caller has found it.
+        logits: Float32, shape (vocabulary,); not changed.
     """
-    shifted: Row = logits - (logits.max(axis=-1, keepdims=True) if largest is None else largest)
-    totals = np.exp(shifted).sum(axis=-1, dtype=np.float64, keepdims=True)
-    shifted -= np.array(list(map(math.log, totals.ravel().tolist())), np.float32).reshape(totals.shape)
-    return shifted
+
+    def __init__(self, logits: Row) -> None:
+        self.logits = logits
+
+    @cached_property
+    def top(self) -> np.float32:
+        """The largest logit; not a number where one of them isn't."""
+        top: np.float32 = self.logits.max()
+        return top
+
+    @cached_property
+    def barred(self) -> bool:
+        """True if the model bars tokens: their logprob is -inf."""
+        return bool(self.logits.min() - self.top == -np.inf)
+
+    @cached_property
+    def logprobs(self) -> Row:
+        """The log-softmax of the logits, float32, shape (vocabulary,)."""
+        return self.logprobs_of(slice(None))
+
+    def logprobs_of(self, ids: Ids | slice) -> Row:
+        """The log-softmax of some tokens, float32, shape (tokens,)."""
+        shifted: Row = self.logits[ids] - self.top
+        shifted -= np.float32(math.log(self.weight))
+        return shifted
+
+    def logprob(self, id: int) -> float:
+        """The log-softmax of a token."""
+        return float(self.logits[id] - self.top - np.float32(math.log(self.weight)))
+
+    @property
+    def weight(self) -> float:
+        """The sum of all e**(logit - top)."""
+        return self._sums[0]
+
+    @property
+    def entropy_bits(self) -> float:
+        """The Shannon entropy of the probabilities: -sum p log2 p."""
+        weight, products = self._sums
+        return max(0.0, math.log(weight) - products / weight) / LN2
+
+    def without(self, ids: Ids) -> float:
+        """The probability of all tokens but some."""
+        left = 1 - float(self._weights(self.logits[ids]).sum()) / self.weight
+        return left if left > LEAST_REST else sum_without(self._weights(self.logits), ids) / self.weight
+
+    def _weights(self, logits: Row) -> npt.NDArray[np.float64]:
+        shifted = np.subtract(logits, self.top, dtype=np.float64)
+        return np.exp(shifted, out=shifted)
+
+    @cached_property
+    def _sums(self) -> tuple[float, float]:
+        """Of the weights, and of each multiplied by its logarithm."""
+        weight = products = 0.0
+        for begin in range(0, self.logits.size, BLOCK):
+            shifted = np.subtract(self.logits[begin : begin + BLOCK], self.top, dtype=np.float64)
+            if self.barred:
+                np.maximum(shifted, LEAST_LOG, out=shifted)
+            weights = np.exp(shifted)
+            weight += float(weights.sum())
+            products += sum_of_products(weights, shifted)
+        return weight, products
 
 
-def checked_logprobs(logits: Row) -> Row:
-    """The float32 log-softmax of a model's row of logits, shape (vocabulary,), or of each of several.
+def checked_masses(logits: Row) -> Masses:
+    """The probabilities of a model's row of logits, shape (vocabulary,).
 
     Raises:
         StepError: The row holds values that are not numbers.
     """
-    largest = logits.max(axis=-1, keepdims=True)
-    if math.isnan(largest.max()):  # of which one that is not a number makes the largest
+    masses = Masses(logits)
+    if math.isnan(masses.top):  # of which one that is not a number makes the largest
         raise StepError(
             "The model's logits are not numbers here.",
             "The weights may be damaged, or the precision too low: try --dtype float32.",
         )
-    return log_softmax(logits, largest)
+    return masses
 
 
-class Masses:
-    """The probabilities of a row, added up in float64; the first sum that is asked for computes all.
+def checked_logprobs(logits: Row) -> Row:
+    """The float32 log-softmax of a model's row of logits, shape (vocabulary,).
 
-    Args:
-        logprobs: The row's log-softmax, shape (vocabulary,).
+    Raises:
+        StepError: The row holds values that are not numbers.
     """
-
-    def __init__(self, logprobs: Row) -> None:
-        self.logprobs = logprobs
-        self._sums: tuple[float, float, bool] | None = None
-        """Of the probabilities, and of each multiplied by its logarithm; whether some tokens have none."""
-
-    @property
-    def whole(self) -> float:
-        """All of them: 1, but for the rounding of float32 logprobs."""
-        return self._summed()[0]
-
-    @property
-    def entropy_bits(self) -> float:
-        """Their Shannon entropy: -sum p log2 p."""
-        return max(0.0, -self._summed()[1]) / LN2
-
-    @property
-    def barred(self) -> bool:
-        """True if the model bars tokens: their logprob is -inf."""
-        return self._summed()[2]
-
-    def without(self, ids: Ids) -> float:
-        """The probability of all tokens but some."""
-        left = self.whole - float(np.exp(self.logprobs[ids], dtype=np.float64).sum())
-        return left if left > LEAST_REST else sum_without(np.exp(self.logprobs, dtype=np.float64), ids)
-
-    def _summed(self) -> tuple[float, float, bool]:
-        if self._sums is None:
-            barred, whole, products = bool(self.logprobs.min() == -np.inf), 0.0, 0.0
-            for begin in range(0, self.logprobs.size, BLOCK):
-                wide = self.logprobs[begin : begin + BLOCK].astype(np.float64)
-                wide = wide.compress(wide > -np.inf) if barred else wide
-                probs = np.exp(wide)
-                whole += float(probs.sum())
-                products += sum_of_products(probs, wide)
-            self._sums = whole, products, barred
-        return self._sums
+    return checked_masses(logits).logprobs
 
 
 def sum_without(masses: npt.NDArray[np.float64], places: Ids) -> float:

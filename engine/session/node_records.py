@@ -45,7 +45,7 @@ class NodeReader(NodeSampler):
         token, parent = node.token, before.node_logits
         above = self._tree[parent.node]
         text, pending = self._tokens.text(token, self._pending.get(parent.node, b""))
-        logprob = float(parent.logprobs[token])
+        logprob = parent.masses.logprob(token)
         return Step(
             index=above.decoded,
             position=above.depth,

@@ -121,7 +121,7 @@ def _run(session: Session, node: int, emit: Callable[[Record], None], stopped: S
     session.move(path[first - 1], reporter)
     logprobs = []
     for child in path[first:]:
-        logprobs.append(float(session.position.node_logits.logprobs[session.tree[child].token]))
+        logprobs.append(session.position.node_logits.masses.logprob(session.tree[child].token))
         session.move(child, reporter)
     return tuple(logprobs)
 

@@ -32,7 +32,7 @@ from engine.protocol import (
     ModelFacts,
     Origin,
 )
-from engine.sampling.ranking import Masses, Row, Rows, blocks, checked_logprobs, ranked_rows
+from engine.sampling.ranking import Row, Rows, blocks, ranked_rows
 from engine.session.node_records import NodeReader, stop_reached, window_full
 from engine.settings import Settings
 from engine.tree import ROOT, TokenPaths, TokenTree
@@ -110,15 +110,13 @@ class Lane:
         lane.roundings = []
         return lane
 
-    def sample(self, row: Row, masses: Masses) -> NodeLogits:
-        """Sample from the logits after its last token, given their probabilities.
+    def sample(self, row: Row) -> NodeLogits:
+        """Sample from the logits after its last token.
 
         Raises:
             StepError: The sampler can't.
         """
-        return self.node_reader.sample(
-            self.node, row, self.settings, reroll=self.opened.reroll, masses=masses
-        )
+        return self.node_reader.sample(self.node, row, self.settings, reroll=self.opened.reroll)
 
     def keep(self, position: Position) -> None:
         """Go on from what was sampled after its last token."""
@@ -196,8 +194,7 @@ def read(lanes: Sequence[Lane], rows: Sequence[Row] | Rows) -> None:
 
 
 def _read(lanes: Sequence[Lane], rows: Rows) -> list[Position]:
-    given = zip(lanes, rows, map(Masses, checked_logprobs(rows)), strict=True)
-    logits = [lane.sample(row, masses) for lane, row, masses in given]
+    logits = [lane.sample(row) for lane, row in zip(lanes, rows, strict=True)]
     counts = [min(LANE_CANDIDATES, lane.settings.candidates) for lane in lanes]
     best = ranked_rows(rows, max(counts))
     return [

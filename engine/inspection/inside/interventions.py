@@ -492,8 +492,8 @@ def _compared(
         largest_change=float(difference[largest]),
         largest_change_id=largest,
         largest_change_text=at.session.tokens.text(largest, b"")[0],
-        entropy_before_bits=Masses(logprobs).entropy_bits,
-        entropy_after_bits=Masses(changed).entropy_bits,
+        entropy_before_bits=Masses(at.plain).entropy_bits,
+        entropy_after_bits=Masses(row).entropy_bits,
         rounding=rounding,
         tokens_run=run,
         note=_note(interventions, float(difference[largest]), rounding_of(at.plain, at.session.facts.dtype)),
@@ -508,7 +508,9 @@ def _candidates(at: Ground, row: Row, logprobs: Row, changed: Row, top: int) -> 
     ids = np.array([*first, *(id for id in then if id not in first)])
     read, pending = at.session.node_reader.row_reader.chosen, at.session.pending.get(at.node, b"")
     pairs = zip(
-        read(at.plain, logprobs, ids, pending, None), read(row, changed, ids, pending, None), strict=True
+        read(at.plain, logprobs.take, ids, pending, None),
+        read(row, changed.take, ids, pending, None),
+        strict=True,
     )
     return tuple(
         CandidateChange(before, after, float(at.plain[after.id]), float(row[after.id]))

@@ -20,7 +20,7 @@ from engine.errors import SettingsError, StepError
 from engine.model.forward import BatchedRows, SequentialRows, rows_of
 from engine.model.load import Loaded, load
 from engine.model.tokens import Tokens
-from engine.sampling.ranking import log_softmax
+from engine.sampling.ranking import checked_logprobs
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
 from tests.engine.sessions import Breaks, arrays, begun
@@ -448,7 +448,7 @@ def test_the_algorithm_on_a_table(
     opened, *steps, end = search(stage, asked, table)
     assert isinstance(opened, protocol.BeamOpened)
     # the same softmax: what is tried here is the order of things, and two roundings may order a tie in two ways
-    expected = plain_beams(table.logits, [], width, penalty, early, limit, (0, 3), least, log_softmax)
+    expected = plain_beams(table.logits, [], width, penalty, early, limit, (0, 3), least, checked_logprobs)
     assert [(each.ids, each.logprob, each.score) for each in end.ranking] == [
         (each.ids, each.logprob, each.score) for each in expected
     ]
@@ -501,7 +501,7 @@ class FlatTable(Table):
 
 def test_greedy_goes_by_the_logits_as_stepping_does(stage: Session) -> None:
     table = FlatTable(3, 8, stage.facts.vocabulary)
-    assert len(set(log_softmax(table.logits([]))[:8].tolist())) == 1
+    assert len(set(checked_logprobs(table.logits([]))[:8].tolist())) == 1
     list(stage.prefill("", [5, 6], echo=False))
     stage.settings = replace(stage.settings, min_tokens=2)
     stage._set_node(stage.node, table.logits([]))

@@ -16,7 +16,7 @@ from engine.logits.questions import Vocabulary, explain, find, what_if
 from engine.model.tokens import Tokens
 from engine.protocol import Candidate, TokensFound
 from engine.sampling.pipeline import uniform
-from engine.sampling.ranking import log_softmax, rank_of
+from engine.sampling.ranking import checked_logprobs, rank_of
 from engine.session.session import Session
 from engine.settings import ORDERS, LoadSettings, Settings, check
 from engine.task import never
@@ -217,11 +217,11 @@ def test_a_bias_beyond_the_vocabulary_is_refused(zoo: Zoo) -> None:
 def test_an_answer_comes_quickly_on_a_large_vocabulary() -> None:
     """A sanity bound; the measured figure is the benchmark's (tests/benchmarks/what_if.py)."""
     from engine.sampling.pipeline import sample
-    from engine.sampling.ranking import Masses, log_softmax
+    from engine.sampling.ranking import Masses
 
     row = np.random.default_rng(0).standard_normal(150_000).astype(np.float32) * 3
     begun = time.perf_counter()
-    sample(row, Masses(log_softmax(row)), replace(BASE, repetition_penalty=1.1), 0.5)
+    sample(Masses(row), replace(BASE, repetition_penalty=1.1), 0.5)
     assert time.perf_counter() - begun < 0.5
 
 
@@ -357,7 +357,7 @@ def test_rows_that_the_tokenizer_has_no_entry_for_are_found_by_id_alone(session:
 
 def test_each_match_has_the_numbers_of_model_and_sampler(session: Session, vocabulary: Vocabulary) -> None:
     look = session.position.node_logits
-    logprobs = log_softmax(session.logits)
+    logprobs = checked_logprobs(session.logits)
     found = search(session, vocabulary, "a")
     assert found.matches
     for match in found.matches:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from engine.errors import StepError
 from engine.protocol import StageReading
 from engine.sampling.pipeline import Sampled
-from engine.sampling.ranking import Ids, Row
+from engine.sampling.ranking import Ids, Masses, Row
 from engine.sampling.stages import Context, Stage, Ties, pipeline
 from engine.settings import Settings
 
@@ -19,9 +19,8 @@ CUT = np.float32(-np.inf)
 
 
 def plain_log_softmax(logits: Row) -> Row:
-    shifted = logits - logits.max()
-    total = np.exp(shifted, dtype=np.float32).sum(dtype=np.float64)
-    return np.asarray(shifted - np.float32(math.log(total)), np.float32)
+    total = np.exp(np.subtract(logits, logits.max(), dtype=np.float64)).sum()
+    return np.asarray(logits - logits.max() - np.float32(math.log(total)), np.float32)
 
 
 def plain_top_p(row: Row, share: float, ties: Ties) -> Ids:
@@ -59,7 +58,7 @@ class PlainRun:
         after = before if stage.kind in ("order", "shares") else stage.run(before)
         if stage.kind in ("order", "shares"):
             left = np.flatnonzero(before > CUT)
-            kept = left[self._kept(stage, (self._logits if stage.kind == "order" else before)[left])]
+            kept = left[self._kept(stage, self._logits[left], before[left])]
             after = np.full_like(before, CUT)
             after[kept] = before[kept]
         self._note(stage.name, before, after)
@@ -69,19 +68,19 @@ class PlainRun:
         self._logprobs = after if stage.kind in ("order", "shares") else plain_log_softmax(after)
         self.row = after
 
-    def _kept(self, stage: Stage, row: Row) -> Ids:
+    def _kept(self, stage: Stage, logits: Row, logprobs: Row) -> Ids:
         if stage.name != "top-p":
-            return stage.run(row)
+            return stage.run(Masses(logits) if stage.kind == "order" else logprobs)
         assert isinstance(stage.run, partial)
-        return plain_top_p(row, **stage.run.keywords)
+        return plain_top_p(logits, **stage.run.keywords)
 
     def _note(self, name: str, before: Row, after: Row) -> None:
         gone, removed = (after == CUT) & (before != CUT), 0.0
         if gone.any():
             self.cut[gone & (self.cut < 0)] = len(self.readings)
             own = before is self._own[0] or before is self._own[1]
-            shifted = self._own[1] if own else np.subtract(before, before.max(), dtype=np.float64)
-            weights = np.exp(shifted, dtype=np.float64)
+            before = self._own[0] if own else before
+            weights = np.exp(np.subtract(before, before.max(), dtype=np.float64))
             removed = float(weights[gone].sum() / weights.sum())
         if not (after != CUT).any():
             raise StepError(f"{name} cut all", "")

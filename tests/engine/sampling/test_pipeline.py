@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from mlx_lm import sample_utils
 
 from engine.sampling.pipeline import invert, sample, uniform
-from engine.sampling.ranking import Ids, Masses, Row, log_softmax, ranked
+from engine.sampling.ranking import Ids, Masses, Row, checked_logprobs, ranked
 from engine.sampling.stages import Context, bias, min_p, pipeline, top_k, top_p, xtc
 from engine.settings import MLX_LM, ORDERS, Settings
 
@@ -66,9 +66,9 @@ def theirs(function: object, row: Row, *args: float) -> set[int]:
 @given(logits(), st.sampled_from([0.1, 0.5, 0.8, 0.9, 0.95, 0.999]))
 @budget(max_examples=60, deadline=None)
 def test_top_p_keeps_what_mlx_lm_keeps(row: Row, share: float) -> None:
-    logprobs = log_softmax(row)
+    logprobs = checked_logprobs(row)
     mine, other = (
-        kept(cut(logprobs, top_p(logprobs, share))),
+        kept(cut(logprobs, top_p(Masses(logprobs), share))),
         theirs(sample_utils.apply_top_p, logprobs, share),
     )
     # float32 exp differs by a rounding between numpy and MLX: a token whose edge lies within it may go either way.
@@ -83,14 +83,14 @@ def test_top_p_keeps_what_mlx_lm_keeps(row: Row, share: float) -> None:
 @given(logits(), st.sampled_from([0.01, 0.05, 0.1, 0.5, 1.0]))
 @budget(max_examples=60, deadline=None)
 def test_min_p_keeps_what_mlx_lm_keeps(row: Row, share: float) -> None:
-    logprobs = log_softmax(row)
+    logprobs = checked_logprobs(row)
     assert kept(cut(logprobs, min_p(logprobs, share))) == theirs(sample_utils.apply_min_p, logprobs, share)
 
 
 @given(logits(), st.sampled_from([0.01, 0.1, 0.5, 1.0]), st.integers(1, 15))
 @budget(max_examples=60, deadline=None)
 def test_min_p_keeps_as_many_tokens_at_least_as_mlx_lm(row: Row, share: float, least: int) -> None:
-    logprobs = log_softmax(row)
+    logprobs = checked_logprobs(row)
     mine = cut(logprobs, min_p(logprobs, share, least))
     other = np.array(sample_utils.apply_min_p(mx.array(logprobs)[None], share, least)[0])
     # Which of some tied tokens stays is the library's choice there and the lowest ids here: the values are equal.
@@ -100,8 +100,8 @@ def test_min_p_keeps_as_many_tokens_at_least_as_mlx_lm(row: Row, share: float, l
 @given(logits(), st.integers(1, 15))
 @budget(max_examples=60, deadline=None)
 def test_top_k_keeps_the_values_that_mlx_lm_keeps(row: Row, k: int) -> None:
-    logprobs = log_softmax(row)
-    mine = cut(logprobs, top_k(logprobs, k))
+    logprobs = checked_logprobs(row)
+    mine = cut(logprobs, top_k(Masses(logprobs), k))
     other = np.array(sample_utils.apply_top_k(mx.array(logprobs)[None], k)[0])
     # Which of some tied tokens stays is the library's choice there and the lowest ids here: the values are equal.
     assert np.array_equal(np.sort(mine), np.sort(other))
@@ -132,9 +132,9 @@ def partitions(settings: Settings) -> bool:
 @given(logits(), SETTINGS, st.floats(0, 1, exclude_max=True))
 @budget(max_examples=60, deadline=None)
 def test_the_final_distribution_is_that_of_mlx_lms_chain(row: Row, settings: Settings, draw: float) -> None:
-    logprobs = log_softmax(row)
+    logprobs = checked_logprobs(row)
     assume(len(set(logprobs.tolist())) == row.size or not partitions(settings))
-    sampled = sample(row, Masses(logprobs), settings, draw)
+    sampled = sample(Masses(row), settings, draw)
     chain = mx.array(logprobs)[None]
     if settings.top_p < 1:
         chain = sample_utils.apply_top_p(chain, settings.top_p)
@@ -154,7 +154,7 @@ def test_the_final_distribution_is_that_of_mlx_lms_chain(row: Row, settings: Set
 
 def test_every_stage_tells_what_it_kept_and_removed() -> None:
     row = np.log(np.array([0.5, 0.25, 0.125, 0.0625, 0.0625], np.float32))
-    sampled = sample(row, Masses(log_softmax(row)), Settings(temp=1.0, top_p=0.8, top_k=2), 0.0)
+    sampled = sample(Masses(row), Settings(temp=1.0, top_p=0.8, top_k=2), 0.0)
     assert [(each.name, each.kept) for each in sampled.readings] == [("top-p", 3), ("top-k", 2)]
     assert sampled.readings[0].removed_mass == pytest.approx(0.125)
     assert sampled.readings[1].removed_mass == pytest.approx(0.125 / 0.875)
@@ -164,14 +164,14 @@ def test_every_stage_tells_what_it_kept_and_removed() -> None:
 
 def test_greedy_takes_the_first_of_the_most_probable_and_draws_nothing() -> None:
     row = np.array([0.0, 3.0, 3.0, -np.inf], np.float32)
-    sampled = sample(row, Masses(log_softmax(row)), Settings(top_k=1), 0.99)
+    sampled = sample(Masses(row), Settings(top_k=1), 0.99)
     assert (sampled.picked, sampled.draw) == (1, None)
     assert sampled.probs.tolist() == [0, 1, 0, 0]
 
 
 def test_barred_tokens_are_out_and_said_to_be() -> None:
     row = np.array([5.0, 1.0, 0.0], np.float32)
-    sampled = sample(row, Masses(log_softmax(row)), Settings(min_tokens=1), 0.0, Context(barred=(0,)))
+    sampled = sample(Masses(row), Settings(min_tokens=1), 0.0, Context(barred=(0,)))
     assert sampled.picked == 1
     assert sampled.names[sampled.cut[0]] == "min-tokens"
 
@@ -219,8 +219,7 @@ PIPELINES = [
 @pytest.mark.parametrize("settings", PIPELINES, ids=str)
 def test_draws_fit_the_stated_distribution(settings: Settings, count: int) -> None:
     row = np.random.default_rng(1).standard_normal(24).astype(np.float32) * 2
-    logprobs = log_softmax(row)
-    probs = sample(row, Masses(logprobs), settings, 0.5).probs
+    probs = sample(Masses(row), settings, 0.5).probs
     picked = [invert(probs, uniform(9, position, 0))[0] for position in range(count)]
     live = np.flatnonzero(probs)
     counts = np.bincount(picked, minlength=24)
@@ -292,7 +291,7 @@ def test_logit_bias_equals_mlx_lms(row: Row, biases: dict[int, float]) -> None:
 @given(logits(), st.sampled_from([0.0, 0.05, 0.1, 0.3, 0.5]), st.lists(st.integers(0, 15), max_size=3))
 @budget(max_examples=60, deadline=None)
 def test_xtc_equals_mlx_lms(row: Row, threshold: float, spared: list[int]) -> None:
-    logprobs = log_softmax(row)
+    logprobs = checked_logprobs(row)
     mine = cut(logprobs, xtc(logprobs, threshold), spared)
     other = np.array(sample_utils.apply_xtc(mx.array(logprobs)[None], 1.0, threshold, spared)[0])
     if kept(mine) != kept(other):  # a probability within a rounding of the threshold or of the least above it
@@ -343,15 +342,15 @@ def test_the_transformers_order_is_what_its_definitions_give(
 ) -> None:
     row = (np.random.default_rng(seed).standard_normal(size) * 3).astype(np.float32)
     settings = replace(settings, sampler_order=ORDERS["transformers"])
-    mine = sample(row, Masses(log_softmax(row)), settings, 0.5).probs
+    mine = sample(Masses(row), settings, 0.5).probs
     assert np.abs(mine - float64_transformers(row, settings)).max() < 2e-6
 
 
 def test_the_order_changes_what_is_kept() -> None:
     row = np.log(np.array([0.4, 0.2, 0.15, 0.1, 0.08, 0.07], np.float32))
     options = {"temp": 1.0, "top_p": 0.7, "top_k": 3}
-    mlx_order = sample(row, Masses(log_softmax(row)), Settings(**options), 0.0)  # type: ignore[arg-type]
-    other = sample(row, Masses(log_softmax(row)), Settings(**options, sampler_order=ORDERS["llama.cpp"]), 0.0)  # type: ignore[arg-type]
+    mlx_order = sample(Masses(row), Settings(**options), 0.0)  # type: ignore[arg-type]
+    other = sample(Masses(row), Settings(**options, sampler_order=ORDERS["llama.cpp"]), 0.0)  # type: ignore[arg-type]
     assert [(each.name, each.kept) for each in mlx_order.readings] == [("top-p", 3), ("top-k", 3)]
     assert [(each.name, each.kept) for each in other.readings] == [("top-k", 3), ("top-p", 2)]
 
@@ -362,9 +361,9 @@ def test_random_orders_equal_mlx_lms_functions_in_that_order(
     row: Row, order: list[str], settings: Settings
 ) -> None:
     settings = replace(settings, sampler_order=(*MLX_LM[:5], *order), xtc_probability=1.0)
-    logprobs = log_softmax(row)
+    logprobs = checked_logprobs(row)
     assume(len(set(logprobs.tolist())) == row.size or not partitions(settings))
-    mine = sample(row, Masses(logprobs), settings, 0.5, Context(chance=0.0))
+    mine = sample(Masses(row), settings, 0.5, Context(chance=0.0))
     chain = mx.array(logprobs)[None]
     for name in order:
         chain = chain - mx.logsumexp(chain, axis=-1, keepdims=True)
@@ -392,18 +391,21 @@ def test_random_orders_equal_mlx_lms_functions_in_that_order(
 def test_a_vocabulary_of_150_000_is_filtered_as_mlx_lm_does(kind: str, seed: int) -> None:
     row = np.random.default_rng(seed).standard_normal(150_000).astype(np.float32) * 3
     row = np.array(mx.array(row).astype(getattr(mx, kind)).astype(mx.float32))
-    logprobs = log_softmax(row)
+    logprobs = checked_logprobs(row)
     chain = mx.array(logprobs)[None]
     assert kept(cut(logprobs, min_p(logprobs, 0.05))) == theirs(sample_utils.apply_min_p, logprobs, 0.05)
     assert kept(cut(logprobs, xtc(logprobs, 0.001), (5,))) == kept(
         np.array(sample_utils.apply_xtc(chain, 1.0, 0.001, [5])[0])
     )
-    mine = cut(logprobs, top_k(logprobs, 40))
+    mine = cut(logprobs, top_k(Masses(logprobs), 40))
     other = np.array(sample_utils.apply_top_k(chain, 40)[0])
     assert np.array_equal(np.sort(mine), np.sort(other))
     # the float32 sum over 150,000 terms may move the edge by tokens that hold 1e-3 of the mass together
     differs = np.array(
-        sorted(kept(cut(logprobs, top_p(logprobs, 0.9))) ^ theirs(sample_utils.apply_top_p, logprobs, 0.9)),
+        sorted(
+            kept(cut(logprobs, top_p(Masses(logprobs), 0.9)))
+            ^ theirs(sample_utils.apply_top_p, logprobs, 0.9)
+        ),
         int,
     )
     assert np.exp(logprobs[differs].astype(np.float64)).sum() < 1e-3

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from engine.errors import StepError
 from engine.sampling.pipeline import Sampled, StageRun, sample
-from engine.sampling.ranking import Masses, Row, log_softmax
+from engine.sampling.ranking import Masses, Row
 from engine.sampling.stages import Context, Stage
 from engine.settings import MLX_LM, ORDERS, Settings
 from tests.engine.sampling.reference import Reference
@@ -74,7 +74,7 @@ def run_both(row: Row, settings: Settings, context: Context) -> tuple[Sampled, R
     def watch(stage: Stage, run: StageRun) -> None:
         reference.apply(stage.name, run.row > -np.inf)
 
-    return sample(row, Masses(log_softmax(row)), settings, 0.5, context, watch), reference
+    return sample(Masses(row), settings, 0.5, context, watch), reference
 
 
 def check(row: Row, settings: Settings, context: Context) -> None:
@@ -127,7 +127,7 @@ def test_barring_all_that_a_filter_left_is_an_error_of_the_settings() -> None:
     settings = Settings(temp=1.0, top_k=1, min_tokens=1, sampler_order=("top-k", *MLX_LM[:8], "temperature"))
     row = np.array([0, 5, 1], np.float32)
     with pytest.raises(StepError, match=r"min-tokens cut every token .* Put it before the filters"):
-        sample(row, Masses(log_softmax(row)), settings, 0.5, Context(barred=(1,)))
+        sample(Masses(row), settings, 0.5, Context(barred=(1,)))
 
 
 def program(name: str, **options: float) -> Settings:
@@ -195,6 +195,6 @@ def test_penalties_behind_a_filter_or_temperature_act_on_logits() -> None:
         "logit-bias", "min-tokens", "temperature", "top-k", "repetition", "presence", "frequency", *MLX_LM[5:8],
     )  # fmt: skip
     settings = Settings(temp=0.5, top_k=2, repetition_penalty=2.0, sampler_order=order)
-    probs = sample(row, Masses(log_softmax(row)), settings, 0.5, Context(path=(0, 2))).probs
+    probs = sample(Masses(row), settings, 0.5, Context(path=(0, 2))).probs
     # logits 4, 2, -2 after temperature; the last is cut; the first, seen before and above 0, is halved
     assert probs == pytest.approx([0.5, 0.5, 0.0], abs=1e-6)

@@ -18,7 +18,7 @@ from engine.logits.node_sampler import NodeLogits, NodeSampler, RowReader
 from engine.model.load import Loaded
 from engine.protocol import Candidate, Distribution, PromptToken
 from engine.sampling.pipeline import Sampled, sample
-from engine.sampling.ranking import Masses, Row, log_softmax
+from engine.sampling.ranking import Masses, Row, checked_logprobs
 from engine.session.session import Session
 from engine.settings import Settings
 from engine.tree import TokenTree
@@ -115,7 +115,7 @@ def test_greedy_ids_and_logits_equal_mlx_lm(zoo: Zoo, case: str, chunk: int) -> 
     list(session.prefill(PROMPT, ids))
     for place in range(STEPS):
         assert np.array_equal(session.logits, rows[place]), f"logits differ at step {place}"
-        mine = log_softmax(session.logits)
+        mine = checked_logprobs(session.logits)
         assert np.all(np.abs(mine - logprobs[place]) <= rounding(loaded, session.logits, mine))
         assert session.step().id == expected[place]
 
@@ -133,7 +133,7 @@ def test_logprobs_are_the_float32_log_softmax_of_the_logits(zoo: Zoo) -> None:
     session = begun(zoo.load("gpt2"), PROMPT, echo=None)
     wide = session.logits.astype(np.float64)
     true = wide - wide.max() - np.log(np.exp(wide - wide.max()).sum())
-    assert np.abs(log_softmax(session.logits) - true).max() <= 2.0**-24 * 2 * np.abs(true).max()
+    assert np.abs(checked_logprobs(session.logits) - true).max() <= 2.0**-24 * 2 * np.abs(true).max()
 
 
 # ---- numbers -----------------------------------------------------------------------------------
@@ -147,9 +147,9 @@ TOKENS: Any = SimpleNamespace(
 READER = RowReader(TOKENS)
 
 
-def distribution(row: Row, logprobs: Row, sampled: Sampled, k: int) -> Distribution:
+def distribution(row: Row, sampled: Sampled, k: int) -> Distribution:
     """What the record has of a row after the root."""
-    logits = NodeLogits(0, row, Masses(logprobs), sampled, 0.0)
+    logits = NodeLogits(0, Masses(row), sampled, 0.0)
     return NodeSampler(TOKENS, TokenTree(), {}).position(logits, k).next
 
 
@@ -179,9 +179,8 @@ def near(value: float, wanted: float) -> None:
 @given(rows(), st.integers(1, 40), st.sampled_from([0.0, 1.0, 0.7]), st.sampled_from([1.0, 0.8]))
 @budget(max_examples=60, deadline=None)
 def test_every_number_of_a_distribution(row: Row, k: int, temp: float, top_p: float) -> None:
-    logprobs = log_softmax(row)
-    sampled = sample(row, Masses(logprobs), Settings(temp=temp, top_p=top_p), 0.9)
-    record = distribution(row, logprobs, sampled, k)
+    sampled = sample(Masses(row), Settings(temp=temp, top_p=top_p), 0.9)
+    record = distribution(row, sampled, k)
     wanted, probs = true(row)
     check_candidates(row, record.candidates)
     first = [candidate.id for candidate in record.candidates[:k]]
@@ -221,12 +220,12 @@ def test_every_number_of_a_prompt_token(row: Row, token: int) -> None:
 
 def test_logits_that_one_logprob_stands_for_have_ranks_of_their_own() -> None:
     row = np.array([1e-8, 2e-8, 3e-8, 0], np.float32)
-    logprobs = log_softmax(row)
+    logprobs = checked_logprobs(row)
     assert len(set(logprobs.tolist())) == 1  # rounded
-    sampled = sample(row, Masses(logprobs), Settings(), 0)
-    found = distribution(row, logprobs, sampled, 4).candidates
+    sampled = sample(Masses(row), Settings(), 0)
+    found = distribution(row, sampled, 4).candidates
     assert [(candidate.id, candidate.rank) for candidate in found] == [(2, 1), (1, 2), (0, 3), (3, 4)]
-    chosen = READER.chosen(row, logprobs, np.array([0, 2]), b"", sampled)
+    chosen = READER.chosen(row, Masses(row).logprobs_of, np.array([0, 2]), b"", sampled)
     assert [candidate.rank for candidate in chosen] == [3, 1]
 
 
@@ -234,7 +233,6 @@ def test_logits_that_one_logprob_stands_for_have_ranks_of_their_own() -> None:
 def test_others_that_are_rare_are_no_rounding_of_what_is_not(gap: float) -> None:
     row = np.zeros(1000, np.float32)
     row[3] = gap
-    logprobs = log_softmax(row)
-    record = distribution(row, logprobs, sample(row, Masses(logprobs), Settings(temp=1), 0), 1)
+    record = distribution(row, sample(Masses(row), Settings(temp=1), 0), 1)
     assert record.others_prob == pytest.approx(999 * math.exp(-gap), rel=1e-5)
     assert record.others_sampler_prob == pytest.approx(999 * math.exp(-gap), rel=1e-5)

@@ -34,7 +34,7 @@ from engine.decoding.run import run
 from engine.errors import Cancelled
 from engine.model.load import Loaded
 from engine.protocol import PrefillChunk, Step
-from engine.sampling.ranking import log_softmax, rank_of
+from engine.sampling.ranking import checked_logprobs, rank_of
 from engine.session.prefill import ECHO_BYTES
 from engine.session.session import Session
 from engine.settings import Settings
@@ -243,7 +243,7 @@ def walk(loaded: Loaded, tolerance: float) -> type[RuleBasedStateMachine]:
             assert session.kv.reading().offset == len(ids)
             fresh = reference.logits(tuple(ids), session.tree.chunks(session.node))
             assert np.abs(session.logits - fresh).max() <= tolerance
-            logprobs = log_softmax(session.logits)
+            logprobs = checked_logprobs(session.logits)
             for candidate in session.next.candidates:
                 assert candidate.logprob == float(logprobs[candidate.id])
                 assert candidate.rank == rank_of(session.logits, candidate.id)

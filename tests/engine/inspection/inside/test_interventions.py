@@ -23,7 +23,7 @@ from engine.inspection.inside.interventions import hold, intervene
 from engine.model.forward import rows_of
 from engine.model.layers import decoder_layers
 from engine.protocol import Direction, Grown, Intervened, Intervention, floats
-from engine.sampling.ranking import Row, log_softmax
+from engine.sampling.ranking import Row, checked_logprobs
 from engine.session.session import Session
 from engine.session.state import run_at
 from engine.session.uncached import UncachedSession
@@ -101,7 +101,7 @@ def assert_is(intervened: Intervened, row: Any) -> None:
     found = changed(intervened)
     assert len(found) >= 10
     assert max(abs(row[id] - logit) for id, logit in found.items()) < 2e-5 * np.abs(row).max()
-    logprobs = log_softmax(row)
+    logprobs = checked_logprobs(row)
     assert max(abs(logprobs[each.after.id] - each.after.logprob) for each in intervened.candidates) < 1e-4
 
 

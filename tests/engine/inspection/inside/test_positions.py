@@ -10,7 +10,7 @@ from mlx_lm.models.cache import make_prompt_cache
 from engine.errors import Cancelled, StepError
 from engine.inspection.inside.positions import try_position
 from engine.model.load import load
-from engine.sampling.ranking import log_softmax
+from engine.sampling.ranking import checked_logprobs
 from engine.session.session import Session
 from engine.settings import LoadSettings
 from tests.engine.sessions import begun
@@ -27,7 +27,7 @@ def session() -> Session:
 
 def probability(session: Session, logits: mx.array, text: str) -> float:
     (id,) = session.encode(text)
-    return float(np.exp(log_softmax(np.array(logits.astype(mx.float32))))[id])
+    return float(np.exp(checked_logprobs(np.array(logits.astype(mx.float32))))[id])
 
 
 def of(tried, text: str):  # type: ignore[no-untyped-def]

@@ -29,7 +29,7 @@ from engine.protocol import (
     SweepStrengths,
     floats,
 )
-from engine.sampling.ranking import Row, log_softmax
+from engine.sampling.ranking import Row, checked_logprobs
 from engine.session.session import Session
 from engine.settings import LoadSettings
 from tests.engine.inspection.inside.looking import PROMPT, loaded
@@ -155,8 +155,8 @@ def test_a_sweep_is_one_intervention_after_another(zoo: Zoo, name: str, scope: A
             row = logits(model, IDS)
         change = (row[100] - row[200]) - (own[100] - own[200])
         assert each.change == pytest.approx(change, abs=float(2e-5 * np.abs(own).max()))
-        logprobs = log_softmax(own)
-        kl = float((np.exp(logprobs) * (logprobs - log_softmax(row))).sum() / math.log(2))
+        logprobs = checked_logprobs(own)
+        kl = float((np.exp(logprobs) * (logprobs - checked_logprobs(row))).sum() / math.log(2))
         assert each.kl_bits == pytest.approx(kl, abs=2e-5)
         assert each.top == int(row.argmax())
     zero = read.at(0.0)
