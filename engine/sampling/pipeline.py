@@ -108,17 +108,17 @@ class StageRun:
     """
 
     def __init__(self, masses: Masses) -> None:
-        logits, logprobs = masses.logits, masses.logprobs
+        logprobs = masses.logprobs
         self._ids = np.flatnonzero(logprobs != MINUS_INFINITY) if masses.barred else None
+        self.cut = np.full(logprobs.size, -1, np.int8)
         if self._ids is not None:
-            logits, logprobs = logits[self._ids], logprobs[self._ids]
-        self._own, self._masses = (logits, logprobs), masses
-        self._logits = logits
+            masses, logprobs = Masses(masses.logits[self._ids]), logprobs[self._ids]
+        self._own, self._own_logprobs = masses, logprobs
+        self._logits = masses.logits
         self._behind: list[Stage] = []
         """Temperature that the logits don't have in them yet: most orders never ask for them again."""
-        self._row, self._filtered = logits, False
+        self._row, self._filtered = self._logits, False
         """The row that the draw is made from: logits, or logprobs once a filter or temperature ran."""
-        self.cut = np.full(masses.logits.size, -1, np.int8)
         self.names: list[str] = []
         """Of the stages that ran."""
         self.readings: list[StageReading] = []
@@ -130,8 +130,8 @@ class StageRun:
 
     def _logprobs(self) -> Row:
         """The logprobs of the tokens that are left: a new log-softmax unless a filter was the last to change them."""
-        if self._row is self._own[0]:
-            return self._own[1]
+        if self._row is self._own.logits:
+            return self._own_logprobs
         if self._filtered:
             return self._row
         made = Masses(self._row).logprobs
@@ -140,17 +140,17 @@ class StageRun:
             made = made[live]
         return made
 
-    def _scaled_logits(self) -> Row:
+    def _masses(self) -> Masses:
         """The logits of the tokens that are left, as stages that change them and temperature left them."""
         for stage in self._behind:
             self._logits = stage.run(self._logits)
         self._behind = []
-        return self._logits
-
-    def _weighed(self) -> Masses:
-        """Those logits with their probabilities; the model's own have been added up."""
-        logits = self._scaled_logits()
-        return self._masses if logits is self._masses.logits else Masses(logits)
+        if self._logits is self._own.logits:
+            return self._own
+        masses = Masses(self._logits)
+        return (
+            masses if masses.top > MINUS_INFINITY else Masses(self._row)
+        )  # scaled beyond the largest float32
 
     def apply(self, stage: Stage) -> None:
         """Apply a stage.
@@ -162,41 +162,40 @@ class StageRun:
             StepError: It cut every token that was left.
         """
         with np.errstate(over="ignore"):  # of finfo.min, with which models bar tokens: it means -inf
-            match stage.kind:
-                case "logits":
-                    before = self._scaled_logits()
-                    after = stage.run(self._whole(before))
-                    self._logits = self._row = after if self._ids is None else after[self._ids]
-                    kept = _live(self._row)
-                case "scale":
-                    before = self._logprobs()
-                    self._behind.append(stage)
-                    self._row = stage.run(before)
-                    kept = _live(self._row)
-                case "order" | "shares":
-                    self._row = before = self._logprobs()
-                    kept = stage.run(self._weighed() if stage.kind == "order" else before)
-                    if stage.spared:
-                        kept = np.union1d(kept, self._places(stage.spared))
+            row = None if stage.changes_logits else self._logprobs()  # which may leave tokens behind
+            masses = self._masses()
+            if row is None:
+                after = stage.run(self._whole(masses.logits))
+                self._logits = self._row = after if self._ids is None else after[self._ids]
+                kept = _live(self._row)
+            elif stage.kind == "scale":
+                self._behind.append(stage)
+                self._row = stage.run(row)
+                kept = _live(self._row)
+            else:
+                self._row, kept = row, stage.run(masses if stage.kind == "order" else row)
+                if stage.spared:
+                    kept = np.union1d(kept, self._places(stage.spared))
             self._filtered = stage.kind in ("order", "shares")
-            self._cut(stage.name, before, kept)
+            self._cut(stage.name, masses, kept)
 
-    def _cut(self, name: str, before: Row, kept: Ids | None) -> None:
+    def _cut(self, name: str, masses: Masses, kept: Ids | None) -> None:
         """Record what a stage cut, and go on with the tokens that are left.
 
         Args:
             name: Of the stage.
-            before: The row that it got.
+            masses: What it got.
             kept: The places in it of the tokens that stay; None for all.
         """
-        removed, left = 0.0, before.size if kept is None else kept.size
+        before, removed = masses.logits.size, 0.0
+        left = before if kept is None else kept.size
         if not left:  # min-tokens behind a filter that left end-of-sequence alone
             raise StepError(
                 f"{name} cut every token that the stages before it had left.",
                 "Put it before the filters in --sampler-order, or loosen them.",
             )
-        if kept is not None and left < before.size:
-            removed = self._removed(before, kept)
+        if kept is not None and left < before:
+            removed = masses.without(kept)
             if self._ids is None:
                 self.cut.fill(len(self.readings))
                 self.cut[kept] = -1
@@ -205,13 +204,6 @@ class StageRun:
             self._keep(kept)
         self.names.append(name)
         self.readings.append(StageReading(name, left, removed))
-
-    def _removed(self, before: Row, kept: Ids) -> float:
-        """The probability of the tokens of a row that are cut."""
-        if before is self._own[0] or before is self._own[1]:
-            ids = kept if self._ids is None else self._ids[kept]
-            return self._masses.without(ids)
-        return Masses(before).without(kept)
 
     def _keep(self, kept: Ids) -> None:
         """Go on with the tokens at some places."""
@@ -235,7 +227,7 @@ class StageRun:
     def greedy(self) -> Sampled:
         """Take the most probable token; of equals the lowest id."""
         place = int(self._row.argmax())
-        self._cut("greedy", self._row, np.array([place]))
+        self._cut("greedy", self._masses(), np.array([place]))
         return self._sampled(ONE, 0, None, None, None)
 
     def sampled(self, draw: float) -> Sampled:

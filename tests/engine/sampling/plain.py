@@ -48,7 +48,7 @@ class PlainRun:
     """One run of the stages over a row."""
 
     def __init__(self, logits: Row, logprobs: Row) -> None:
-        self.row, self._own = logits, (logits, logprobs)
+        self.row = logits
         self._logits, self._logprobs = logits, logprobs
         self.cut = np.full(logits.size, -1, np.int8)
         self.readings: list[StageReading] = []
@@ -63,7 +63,8 @@ class PlainRun:
             after[kept] = before[kept]
         self._note(stage.name, before, after)
         if stage.kind == "scale":
-            self._logits = stage.run(self._logits)
+            scaled = stage.run(self._logits)
+            self._logits = scaled if scaled.max() > CUT else after  # beyond the largest float32
         self._logits = np.where(after > CUT, after if stage.changes_logits else self._logits, CUT)
         self._logprobs = after if stage.kind in ("order", "shares") else plain_log_softmax(after)
         self.row = after
@@ -78,9 +79,8 @@ class PlainRun:
         gone, removed = (after == CUT) & (before != CUT), 0.0
         if gone.any():
             self.cut[gone & (self.cut < 0)] = len(self.readings)
-            own = before is self._own[0] or before is self._own[1]
-            before = self._own[0] if own else before
-            weights = np.exp(np.subtract(before, before.max(), dtype=np.float64))
+            logits = np.where(before > CUT, self._logits, CUT)
+            weights = np.exp(np.subtract(logits, logits.max(), dtype=np.float64))
             removed = float(weights[gone].sum() / weights.sum())
         if not (after != CUT).any():
             raise StepError(f"{name} cut all", "")
