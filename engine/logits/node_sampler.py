@@ -103,20 +103,20 @@ class RowReader:
         return self._as_candidates(listed, values, ranks, pending, sampled)
 
     def chosen(
-        self, logits: Row, logprobs_of: LogprobsOf, ids: Ids, pending: bytes, sampled: Sampled | None
+        self, masses: Masses, ids: Ids, pending: bytes, sampled: Sampled | None
     ) -> tuple[Candidate, ...]:
         """The given tokens as candidates, in their order.
 
         Args:
-            logits: The model's, float32, shape (vocabulary,).
-            logprobs_of: The log-softmax of some tokens.
+            masses: The model's logits and their probabilities.
             ids: Token ids, shape (tokens,).
             pending: Bytes of a character that the text before left unfinished.
             sampled: The sampler's result, None where nothing is drawn.
         """
+        logits = masses.logits
         above = logits.size - np.searchsorted(np.sort(logits), logits[ids], side="right")
         return self._as_candidates(
-            ids.tolist(), logprobs_of(ids).tolist(), (above + 1).tolist(), pending, sampled
+            ids.tolist(), masses.logprobs_of(ids).tolist(), (above + 1).tolist(), pending, sampled
         )
 
     def _as_candidates(

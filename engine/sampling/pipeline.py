@@ -147,10 +147,9 @@ class StageRun:
         self._behind = []
         if self._logits is self._own.logits:
             return self._own
-        masses = Masses(self._logits)
-        return (
-            masses if masses.top > MINUS_INFINITY else Masses(self._row)
-        )  # scaled beyond the largest float32
+        scaled = Masses(self._logits)
+        # A low temperature may take them beyond the largest float32, and the logprobs not.
+        return scaled if scaled.top > MINUS_INFINITY else Masses(self._row)
 
     def apply(self, stage: Stage) -> None:
         """Apply a stage.
@@ -184,7 +183,7 @@ class StageRun:
 
         Args:
             name: Of the stage.
-            masses: What it got.
+            masses: Of the tokens that it got.
             kept: The places in it of the tokens that stay; None for all.
         """
         before, removed = masses.logits.size, 0.0

@@ -37,7 +37,7 @@ from engine.sampling.ranking import (
     Masses,
     Row,
     absolute_difference,
-    checked_logprobs,
+    checked_masses,
     ranked,
     sum_of_products,
 )
@@ -480,20 +480,20 @@ def _compared(
     run: int,
     begin: int,
 ) -> Intervened:
-    logprobs, changed = checked_logprobs(at.plain), changed_logprobs(row)
+    own, changed = checked_masses(at.plain), changed_masses(row)
     difference = absolute_difference(at.plain, row)
     largest = int(difference.argmax())
     return Intervened(
         node=at.node,
         interventions=interventions,
         scope=scope,
-        candidates=_candidates(at, row, logprobs, changed, top),
-        kl_bits=kl_bits(logprobs, changed),
+        candidates=_candidates(at, own, changed, top),
+        kl_bits=kl_bits(own.logprobs, changed.logprobs),
         largest_change=float(difference[largest]),
         largest_change_id=largest,
         largest_change_text=at.session.tokens.text(largest, b"")[0],
-        entropy_before_bits=Masses(at.plain).entropy_bits,
-        entropy_after_bits=Masses(row).entropy_bits,
+        entropy_before_bits=own.entropy_bits,
+        entropy_after_bits=changed.entropy_bits,
         rounding=rounding,
         tokens_run=run,
         note=_note(interventions, float(difference[largest]), rounding_of(at.plain, at.session.facts.dtype)),
@@ -502,19 +502,15 @@ def _compared(
     )
 
 
-def _candidates(at: Ground, row: Row, logprobs: Row, changed: Row, top: int) -> tuple[CandidateChange, ...]:
+def _candidates(at: Ground, own: Masses, changed: Masses, top: int) -> tuple[CandidateChange, ...]:
     count = max(1, min(top, MOST_LISTED))
-    first, then = ranked(at.plain, count), ranked(row, count)
+    first, then = ranked(own.logits, count), ranked(changed.logits, count)
     ids = np.array([*first, *(id for id in then if id not in first)])
     read, pending = at.session.node_reader.row_reader.chosen, at.session.pending.get(at.node, b"")
-    pairs = zip(
-        read(at.plain, logprobs.take, ids, pending, None),
-        read(row, changed.take, ids, pending, None),
-        strict=True,
-    )
+    before, after = (read(each, ids, pending, None) for each in (own, changed))
     return tuple(
-        CandidateChange(before, after, float(at.plain[after.id]), float(row[after.id]))
-        for before, after in pairs
+        CandidateChange(one, other, float(own.logits[one.id]), float(changed.logits[other.id]))
+        for one, other in zip(before, after, strict=True)
     )
 
 
@@ -529,18 +525,19 @@ def _note(interventions: tuple[Intervention, ...], change: float, rounding: floa
     )
 
 
-def changed_logprobs(row: Row) -> Row:
-    """The log-softmax of a changed model's logits.
+def changed_masses(row: Row) -> Masses:
+    """The logits of a changed model and their probabilities.
 
     Raises:
         StepError: They are not numbers.
     """
-    if not np.isfinite(row.max()):
+    masses = Masses(row)
+    if not np.isfinite(masses.top):
         raise StepError(
             "With this intervention the logits are not numbers.",
             "Use a scale nearer to 1, or 0; for a direction a smaller strength.",
         )
-    return checked_logprobs(row)
+    return masses
 
 
 def kl_bits(own: Row, changed: Row) -> float:

@@ -24,7 +24,7 @@ from engine.inspection.inside.interventions import (
     GROUND_RUNS,
     Ground,
     Scaling,
-    changed_logprobs,
+    changed_masses,
     edited,
     finite,
     ground,
@@ -489,7 +489,7 @@ class _Target:
 
     def unit(self, intervention: Intervention, row: Row) -> SweptUnit:
         """What switching off one unit did."""
-        changed, top = changed_logprobs(row), int(row.argmax())
+        changed, top = changed_masses(row).logprobs, int(row.argmax())
         before, after = self.difference(self.plain), self.difference(row)
         return SweptUnit(
             intervention,

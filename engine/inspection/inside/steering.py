@@ -33,7 +33,7 @@ from engine.inspection.inside.interventions import (
     GROUND_RUNS,
     Ground,
     Scaling,
-    changed_logprobs,
+    changed_masses,
     check_direction,
     check_directions,
     check_interventions,
@@ -294,7 +294,7 @@ class _Followed:
         """What a row of changed logits has become; infinitely far away where they are no numbers any more."""
         if not np.isfinite(row.max()):
             return _Effect(math.inf, math.nan, 0.0, 0.0, self.token, 0.0)
-        changed, top = changed_logprobs(row), int(row.argmax())
+        changed, top = changed_masses(row).logprobs, int(row.argmax())
         prob, other_prob, top_prob = (float(np.exp(changed[each])) for each in (self.token, self.other, top))
         change = self.difference(row) - self.difference(self.own)
         return _Effect(kl_bits(self.logprobs, changed), change, prob, other_prob, top, top_prob)
