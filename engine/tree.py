@@ -109,11 +109,13 @@ class TokenPaths:
 
     def common_ancestor(self, one: int, other: int) -> int:
         """The last node that two paths share."""
+        apart = self._nodes[one].depth - self._nodes[other].depth
+        if apart < 0:
+            one, other = other, one
+        for _ in range(abs(apart)):
+            one = self._nodes[one].parent
         while one != other:
-            if self._nodes[one].depth >= self._nodes[other].depth:
-                one = self._nodes[one].parent
-            else:
-                other = self._nodes[other].parent
+            one, other = self._nodes[one].parent, self._nodes[other].parent
         return one
 
     def child(self, node: int, token: int, held: int | None = None) -> int | None:
