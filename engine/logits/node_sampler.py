@@ -45,7 +45,7 @@ SAMPLERS_BEST = 5
 MOST_KNOWN = 2**15
 """Tokens of a model whose text and bytes are kept together for the next time, some 200 bytes each."""
 LogprobsOf = Callable[[Ids], Row]
-"""Returns the logprobs of some tokens, float32, shape (tokens,)."""
+"""Returns the log-softmax of the given tokens, float32, shape (tokens,)."""
 _ID = attrgetter("id")
 
 
@@ -182,6 +182,7 @@ class NodeLogits:
     """The model's logits and their probabilities."""
     sampled: Sampled
     sample_ms: float
+    """With the sums over the row, which the readings use, too."""
     reroll: int = 0
     """The re-roll count that the draw was made with."""
     grammar: GrammarState | None = None
@@ -247,7 +248,7 @@ class NodeSampler:
             reroll: The re-roll count of the draw; None for the node's current one.
 
         Raises:
-            StepError: The row holds no numbers, or the grammar became too complex here.
+            StepError: The row holds values that are not numbers, or the grammar became too complex here.
             SettingsError: The grammar can't be used.
         """
         at, masses = self._tree[node], checked_masses(row)

@@ -345,7 +345,7 @@ def find(
     ids = ids[ids < row.size]
     best = _best(row, ids, limit)
     matches = source.node_reader.row_reader.chosen(node_logits.masses, best, pending, node_logits.sampled)
-    mass = float(np.exp(node_logits.logprobs[ids], dtype=np.float64).sum())
+    mass = float(np.exp(node_logits.masses.logprobs_of(ids), dtype=np.float64).sum())
     return TokensFound(node, query, matches, int(ids.size), min(1.0, mass))
 
 

@@ -7,6 +7,7 @@ that a fork, a replay and a second visit draw the same in any order of explorati
 from __future__ import annotations
 
 import hashlib
+import math
 import struct
 from collections.abc import Callable
 
@@ -49,7 +50,7 @@ class Sampled:
     """The result of the sampler for one row of logits."""
 
     ids: Ids | None
-    """The tokens that no stage cut, in rising order: a few of 150,000 as a rule; None for all."""
+    """The tokens that neither the model nor a stage bars, in rising order: a few of 150,000 as a rule; None for all."""
     shares: npt.NDArray[np.float64]
     """Their probabilities; they sum to 1."""
     cut: npt.NDArray[np.int8]
@@ -117,7 +118,7 @@ class StageRun:
         self._logits = masses.logits
         self._behind: list[Stage] = []
         """Temperature that the logits don't have in them yet: most orders never ask for them again."""
-        self._row, self._filtered = self._logits, False
+        self._row, self._filtered, self._scaled = self._logits, False, False
         """The row that the draw is made from: logits, or logprobs once a filter or temperature ran."""
         self.names: list[str] = []
         """Of the stages that ran."""
@@ -141,7 +142,7 @@ class StageRun:
         return made
 
     def _masses(self) -> Masses:
-        """The logits of the tokens that are left, as stages that change them and temperature left them."""
+        """The logits of the tokens that are left, after the stages that changed or scaled them, and what they weigh."""
         for stage in self._behind:
             self._logits = stage.run(self._logits)
         self._behind = []
@@ -149,13 +150,14 @@ class StageRun:
             return self._own
         scaled = Masses(self._logits)
         # A low temperature may take them beyond the largest float32, and the logprobs not.
-        return scaled if scaled.top > MINUS_INFINITY else Masses(self._row)
+        return scaled if math.isfinite(scaled.top) else Masses(self._row)
 
     def apply(self, stage: Stage) -> None:
         """Apply a stage.
 
-        Logprobs are normalized where logits were changed or scaled since; after a filter they aren't, and the filters
-        that follow act on what is left. Top-p and top-k go by the logits: rounded logprobs have ties that are none.
+        A filter gets newly normalized logprobs if a stage changed or scaled the row after the last filter; else it acts
+        on what the last one left. Top-p and top-k go by the logits: rounded logprobs have ties that are none. What a
+        stage cuts is weighed by the logits before it; behind temperature, which rounds large ones, by the logprobs.
 
         Raises:
             StepError: It cut every token that was left.
@@ -176,15 +178,16 @@ class StageRun:
                 if stage.spared:
                     kept = np.union1d(kept, self._places(stage.spared))
             self._filtered = stage.kind in ("order", "shares")
-            self._cut(stage.name, masses, kept)
+            self._cut(stage.name, Masses(row) if self._scaled and row is not None else masses, kept)
+            self._scaled |= stage.kind == "scale"
 
     def _cut(self, name: str, masses: Masses, kept: Ids | None) -> None:
         """Record what a stage cut, and go on with the tokens that are left.
 
         Args:
-            name: Of the stage.
-            masses: Of the tokens that it got.
-            kept: The places in it of the tokens that stay; None for all.
+            name: The stage's name.
+            masses: The tokens before the stage.
+            kept: Places among them of those that stay; None for all.
         """
         before, removed = masses.logits.size, 0.0
         left = before if kept is None else kept.size

@@ -23,17 +23,17 @@ GROUP = 64
 """Values at most of which the largest is found first, to rank the largest of all: 0.1 ms of 256,000 instead of 1.6, and
 0.01 ms of 4,096 instead of 0.03."""
 AT_ONCE = 2**17
-"""Values of several rows that are computed in one array operation: 32 rows of 4,096."""
+"""Values of several rows that are ranked in one array operation: 32 rows of 4,096."""
 FEW = 4096
 """Values that are sorted whole: there are more where many are equal."""
 BLOCK = 32_768
 """Values of one row that are computed at once, within the processor's cache: nine tenths of the time of all at once."""
 LN2 = math.log(2)
 LEAST_LOG = -1000.0
-"""Below all logarithms of float64 numbers: e to the power of it is 0, and 0 times it is no nan."""
+"""Stands for the logarithm of 0 in sums: e**-1000 is 0, and 0 * -1000 is 0 where 0 * -inf is nan."""
 LEAST_REST = 2.0**-20
-"""Down to this probability that of all others is 1 less that of some, which is then 100 times as exact as the float32
-logprobs are; a smaller one is summed, for the time of the first sum."""
+"""Above this, the probability of all other tokens is computed as 1 less that of the given ones, still 100 times as
+exact as float32 logprobs. Below it the others are summed, which takes as long as the first sum."""
 
 
 def blocks(rows: Sequence[Row] | Rows) -> Iterator[Rows]:
@@ -59,7 +59,7 @@ class Masses:
 
     @cached_property
     def top(self) -> np.float32:
-        """The largest logit; not a number where one of them isn't."""
+        """The largest logit; nan if any is."""
         top: np.float32 = self.logits.max()
         return top
 
@@ -105,7 +105,7 @@ class Masses:
 
     @cached_property
     def _sums(self) -> tuple[float, float]:
-        """Of the weights, and of each multiplied by its logarithm."""
+        """The sum of the weights, and of each weight times its logarithm."""
         weight = products = 0.0
         for begin in range(0, self.logits.size, BLOCK):
             shifted = np.subtract(self.logits[begin : begin + BLOCK], self.top, dtype=np.float64)
@@ -124,7 +124,7 @@ def checked_masses(logits: Row) -> Masses:
         StepError: The row holds values that are not numbers.
     """
     masses = Masses(logits)
-    if math.isnan(masses.top):  # of which one that is not a number makes the largest
+    if not math.isfinite(masses.top):  # nan if any value is
         raise StepError(
             "The model's logits are not numbers here.",
             "The weights may be damaged, or the precision too low: try --dtype float32.",
@@ -142,7 +142,7 @@ def checked_logprobs(logits: Row) -> Row:
 
 
 def sum_without(masses: npt.NDArray[np.float64], places: Ids) -> float:
-    """The sum of all masses but those at some places, which are 0 after it."""
+    """Set the masses at some places to 0, and return the sum of the rest."""
     masses[places] = 0.0
     return float(masses.sum())
 

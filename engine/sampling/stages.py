@@ -1,4 +1,4 @@
-"""The sampler's stages: a name and a pure function of a float32 row. numpy alone.
+"""The sampler's stages: a name and a pure function of a float32 row, or of its `Masses`. numpy alone.
 
 Penalties return other logits for the whole vocabulary, -inf for the tokens that they bar. Filters get the tokens that
 the stages before them left, and return the places of those that stay: every filter acts on the distribution that is
@@ -39,7 +39,7 @@ LOWEST = np.finfo(np.float32).min
 SAMPLED = 2048
 """Tokens at most of a row that stand for all, to find top-p's likely edge."""
 MOST_LEFT = 0.7
-"""The part of what top-p leaves out that is left out for sure, as far as a sample tells it."""
+"""The part of the mass that top-p cuts which may lie below the first floor, by a sample; the rest is a margin."""
 SUM_ERROR = 2.0**-50
 """Bound of what two orders of adding up numbers may differ by, as a share of the sum, for each of the numbers: a sum of
 n has n roundings of at most 2**-53 each."""
@@ -62,8 +62,8 @@ class Context:
 
 
 StageFunction = Callable[[Any], npt.NDArray[Any]]
-"""From a row to the row that a stage leaves; a filter's, to the places of the tokens that stay, in rising order, from a
-row of logprobs, or where it goes by the logits from their `Masses`."""
+"""A stage that changes logits, and temperature, map a row to a row. A filter maps a row of logprobs (top-p and top-k:
+the `Masses` of the logits) to the places of the tokens that stay, in rising order."""
 
 
 @frozen
@@ -148,7 +148,7 @@ def top_p(masses: Masses, share: float, ties: Ties = "all") -> Ids:
     Elsewhere it keeps what mlx_lm keeps.
 
     Args:
-        masses: Of logits or logprobs.
+        masses: A row of logits or logprobs, with its probabilities.
         share: Above 0.
         ties: Which of the tokens tied with the last one stay.
     """
@@ -175,8 +175,8 @@ def _sorted_nucleus(row: Row, share: float) -> tuple[Ids, np.float32, int]:
 
 
 def _nucleus(masses: Masses, share: float) -> tuple[Ids, np.float32, int] | None:
-    """What `_sorted_nucleus` returns, with the likely ones alone sorted: 0.1 to 0.5 ms of 152,000 tokens for 3, up to 2
-    where most of them stay.
+    """The result of `_sorted_nucleus`, with only the tokens above a floor sorted: 0.1 to 0.5 ms for 152,000 tokens
+    instead of 3, up to 2 where most of them stay.
 
     The weights are added up in another order. None where that could change the result: two sums are compared that are
     closer than those of so many numbers may differ; and where a value is infinite or not a number.
@@ -204,13 +204,13 @@ def _nucleus(masses: Masses, share: float) -> tuple[Ids, np.float32, int] | None
 
 
 def _floors(masses: Masses, share: float) -> Iterator[float]:
-    """Logits that top-p's edge is hardly below, the next where it is."""
+    """Lower bounds to try for the logit of top-p's edge, highest first; the last is -inf."""
     row, left = masses.logits, (1 - share) * masses.weight
     step = row.size // SAMPLED + 1
     rising = np.sort(row[::step])
     below = np.cumsum(np.exp(np.subtract(rising, masses.top, dtype=np.float64))) * step
     yield float(rising[min(int(below.searchsorted(MOST_LEFT * left)), rising.size - 1)])
-    if left > 0:  # a token that weighs less than that divided among all is below it
+    if left > 0:  # all tokens below this weigh less than `left` together, so the edge is above it
         yield float(masses.top) + math.log(left / row.size)
     yield -math.inf
 
@@ -232,7 +232,7 @@ def top_k(masses: Masses, k: int, ties: Ties = "lowest") -> Ids:
     """Keep the k most probable tokens; of tokens tied at the edge, the lowest ids or all.
 
     Args:
-        masses: Of logits or logprobs.
+        masses: A row of logits or logprobs, with its probabilities.
         k: 1 or more.
         ties: `lowest` or `all`.
     """

@@ -48,7 +48,7 @@ class PlainRun:
     """One run of the stages over a row."""
 
     def __init__(self, logits: Row, logprobs: Row) -> None:
-        self.row = logits
+        self.row, self._scaled = logits, False
         self._logits, self._logprobs = logits, logprobs
         self.cut = np.full(logits.size, -1, np.int8)
         self.readings: list[StageReading] = []
@@ -63,8 +63,8 @@ class PlainRun:
             after[kept] = before[kept]
         self._note(stage.name, before, after)
         if stage.kind == "scale":
-            scaled = stage.run(self._logits)
-            self._logits = scaled if scaled.max() > CUT else after  # beyond the largest float32
+            scaled, self._scaled = stage.run(self._logits), True
+            self._logits = scaled if np.isfinite(scaled.max()) else after  # beyond the largest float32
         self._logits = np.where(after > CUT, after if stage.changes_logits else self._logits, CUT)
         self._logprobs = after if stage.kind in ("order", "shares") else plain_log_softmax(after)
         self.row = after
@@ -79,7 +79,7 @@ class PlainRun:
         gone, removed = (after == CUT) & (before != CUT), 0.0
         if gone.any():
             self.cut[gone & (self.cut < 0)] = len(self.readings)
-            logits = np.where(before > CUT, self._logits, CUT)
+            logits = np.where(before > CUT, before if self._scaled else self._logits, CUT)
             weights = np.exp(np.subtract(logits, logits.max(), dtype=np.float64))
             removed = float(weights[gone].sum() / weights.sum())
         if not (after != CUT).any():

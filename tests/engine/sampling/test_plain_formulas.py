@@ -139,12 +139,18 @@ def test_a_long_row_adds_up_by_blocks(barred: float) -> None:
         assert masses.without(ids) == pytest.approx(math.fsum(np.delete(probs, ids)), rel=1e-9, abs=1e-300)
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize("size", SIZES)
-def test_a_row_with_one_value_that_is_no_number_is_refused(size: int) -> None:
+def test_a_row_with_one_value_that_is_no_number_is_refused(size: int, value: float) -> None:
     row = np.zeros(size, np.float32)
-    row[size // 2] = np.nan
+    row[size // 2] = value
     with pytest.raises(StepError):
         checked_logprobs(row)
+
+
+def test_a_row_that_bars_all_tokens_is_refused() -> None:
+    with pytest.raises(StepError):
+        checked_logprobs(np.full(5, -np.inf, np.float32))
 
 
 @given(rows(), st.floats(0, 1, exclude_max=True), st.sampled_from([0.03, 0.3, 3.0]))

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import mlx_lm.models.cache as mlx_caches
+import numpy as np
 import pytest
 
 from engine import protocol
@@ -372,6 +373,22 @@ def test_refusals(zoo: Zoo, command: protocol.Command, message: str) -> None:
     failure = batch.of(protocol.Failure, batch.do(command))[0]
     assert (failure.message, failure.expected) == (message, True)
     assert failure.hint
+
+
+def test_logits_of_one_lane_that_are_not_numbers_are_refused(
+    zoo: Zoo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = PaddedRows.forward
+
+    def broken(rows: PaddedRows, tokens: Sequence[int]) -> Any:
+        found = whole(rows, tokens).copy()
+        found[-1, 7] = np.nan
+        return found
+
+    monkeypatch.setattr(PaddedRows, "forward", broken)
+    batch = Batch(source(zoo, "llama"))
+    failure = batch.of(protocol.Failure, batch.start(texts(3, 20)))[0]
+    assert "not numbers" in failure.message
 
 
 def test_what_does_not_fit_the_memory_is_refused(zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
