@@ -164,7 +164,7 @@ class StageRun:
         """
         with np.errstate(over="ignore"):  # of finfo.min, with which models bar tokens: it means -inf
             row = None if stage.changes_logits else self._logprobs()  # which may leave tokens behind
-            masses = self._masses()
+            masses = Masses(row) if self._scaled and row is not None else self._masses()
             if row is None:
                 after = stage.run(self._whole(masses.logits))
                 self._logits = self._row = after if self._ids is None else after[self._ids]
@@ -174,11 +174,15 @@ class StageRun:
                 self._row = stage.run(row)
                 kept = _live(self._row)
             else:
-                self._row, kept = row, stage.run(masses if stage.kind == "order" else row)
+                if stage.kind == "order":
+                    kept = stage.run(self._masses() if self._scaled else masses)
+                else:
+                    kept = stage.run(row)
+                self._row = row
                 if stage.spared:
                     kept = np.union1d(kept, self._places(stage.spared))
             self._filtered = stage.kind in ("order", "shares")
-            self._cut(stage.name, Masses(row) if self._scaled and row is not None else masses, kept)
+            self._cut(stage.name, masses, kept)
             self._scaled |= stage.kind == "scale"
 
     def _cut(self, name: str, masses: Masses, kept: Ids | None) -> None:
@@ -289,7 +293,7 @@ def sample(
 
 
 def _most_probable(masses: Masses) -> Sampled:
-    """The result of greedy where no stage runs: that of `StageRun`, in 10 us of 4,096 tokens for 17."""
+    """The result of greedy where no stage runs: that of `StageRun`, in 8 us of 4,096 tokens for 13."""
     picked = int(masses.logits.argmax())
     ids, cut = np.array([picked]), np.zeros(masses.logits.size, np.int8)
     if masses.barred:

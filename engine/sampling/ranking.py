@@ -76,17 +76,21 @@ class Masses:
     def logprobs_of(self, ids: Ids | slice) -> Row:
         """The log-softmax of some tokens, float32, shape (tokens,)."""
         shifted: Row = self.logits[ids] - self.top
-        shifted -= np.float32(math.log(self.weight))
+        shifted -= self._log_weight
         return shifted
 
     def logprob(self, id: int) -> float:
         """The log-softmax of a token."""
-        return float(self.logits[id] - self.top - np.float32(math.log(self.weight)))
+        return float(self.logits[id] - self.top - self._log_weight)
 
     @property
     def weight(self) -> float:
         """The sum of all e**(logit - top)."""
         return self._sums[0]
+
+    @property
+    def _log_weight(self) -> np.float32:
+        return np.float32(math.log(self.weight))
 
     @property
     def entropy_bits(self) -> float:

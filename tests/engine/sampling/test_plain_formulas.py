@@ -1,4 +1,5 @@
-"""The sampler and the readings give what their plain formulas give, to the last bit."""
+"""The sampler and the readings give what their plain formulas give: to the last bit, entropies and masses but for the
+rounding of sums in another order."""
 
 from __future__ import annotations
 
