@@ -18,6 +18,7 @@ from engine.cache.live import KV
 from engine.errors import Cancelled
 from engine.frozen import frozen
 from engine.memory import trim
+from engine.model.rotary import shared_rotations
 from engine.sampling.ranking import Row
 from engine.settings import LoadSettings
 from engine.task import Stopped, never
@@ -181,7 +182,7 @@ class Runner:
         """
         offset = self.kv.offset
         try:
-            logits = self.kv.run(self.compute, mx.array([list(ids)]), chunk=True)
+            logits = self._logits(mx.array([list(ids)]), chunk=True)
             mx.eval(self.kv.state())
         except BaseException:
             self.recover(offset)
@@ -245,7 +246,7 @@ class Runner:
         """
         offset = self.kv.offset
         try:
-            logits = self.kv.run(self.compute, mx.array([list(ids)]), chunk=len(ids) > 1)
+            logits = self._logits(mx.array([list(ids)]), chunk=len(ids) > 1)
             rows = logits[0].astype(mx.float32)
             mx.eval(rows, self.kv.state())
         except BaseException:
@@ -259,7 +260,7 @@ class Runner:
         Returns:
             Logits, float32, shape (rows, vocabulary), in host memory.
         """
-        logits = self.kv.run(self.compute, mx.array([[token] for token in tokens]))
+        logits = self._logits(mx.array([[token] for token in tokens]))
         outputs = [logits[:, -1].astype(mx.float32), *self.kv.pending()]
         mx.eval(outputs)
         if self.kv.offset % (CLEAR_EVERY // 8) == 0:  # every reordering of rows leaves more free buffers
@@ -278,11 +279,16 @@ class Runner:
         """
         offset = self.kv.offset
         try:
-            logits = self.kv.run(self.compute, tokens, begin=begin)
+            logits = self._logits(tokens, begin=begin)
         except BaseException:
             self.recover(offset)
             raise
         return [logits[0, -1].astype(mx.float32), *self.kv.pending()]
+
+    def _logits(self, tokens: mx.array, **how: bool) -> mx.array:
+        """See `KV.run`."""
+        with shared_rotations():
+            return self.kv.run(self.compute, tokens, **how)
 
     def chunk_sizer(self, limit: int = FIXED_CHUNK) -> ChunkSizer:
         """The chunk sizes of a prompt: those of the settings, mlx_lm's where they change the numbers, else adapting.
