@@ -1,0 +1,113 @@
+"""Rotary position embeddings of a forward on a CPU: MLX's numbers to the last bit, made once."""
+
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mlx_lm.models.cache import make_prompt_cache
+
+from engine.errors import LoadError
+from engine.model import rotary
+from engine.model.forward import Runner
+from engine.model.rotary import rope, shared_rotations
+from tests.engine.inspection.inside.looking import PROMPT, loaded
+from tests.families import FAMILIES
+from tests.zoo import Zoo
+
+pytestmark = pytest.mark.skipif(
+    mx.default_device() != mx.Device(mx.cpu), reason="a GPU's kernel is used as it is"
+)
+QUICK = ("llama", "qwen3", "gemma3_text", "cohere2", "deepseek_v3")
+
+
+def bits(array: mx.array) -> tuple[Any, ...]:
+    return array.dtype, array.shape, bytes(mx.contiguous(array).view(mx.uint8))
+
+
+def numbers(shape: tuple[int, ...], dtype: mx.Dtype, seed: int) -> mx.array:
+    return (mx.random.normal(shape, key=mx.random.key(seed)) * 10).astype(dtype)
+
+
+@given(
+    half=st.sampled_from((1, 4, 13, 64)), heads=st.integers(1, 3), tokens=st.sampled_from((1, 2, 5, 33)),
+    rows=st.sampled_from((None, 1, 3)), dtype=st.sampled_from((mx.float32, mx.bfloat16, mx.float16)),
+    traditional=st.booleans(), own=st.booleans(), base=st.sampled_from((10.0, 1e4, 5e5)),
+    scale=st.sampled_from((1.0, 0.25, 3.0)), offset=st.sampled_from((0, 1, 77, 4095, 131_072)),
+    seed=st.integers(0, 2**16),
+)  # fmt: skip
+def test_every_bit_is_mlxs(
+    half: int, heads: int, tokens: int, rows: int | None, dtype: mx.Dtype, traditional: bool, own: bool,
+    base: float, scale: float, offset: int, seed: int,
+) -> None:  # fmt: skip
+    freqs = mx.random.uniform(1, 1e5, (half,), key=mx.random.key(seed)) if own else None
+    how: dict[str, Any] = {"traditional": traditional, "base": None if own else base, "scale": scale}
+    how |= {"offset": offset, "freqs": freqs}
+    front = () if rows is None else (rows,)
+    queries = mx.moveaxis(numbers((*front, tokens, heads, 2 * half), dtype, seed), -3, -2)
+    keys = numbers((*front, 1, tokens, 2 * half), dtype, seed + 1)
+    with shared_rotations():
+        assert mx.fast.rope is not rope
+        found = [mx.fast.rope(each, 2 * half, **how) for each in (queries, keys, queries)]
+    for each, plain in zip(found, (queries, keys, queries), strict=True):
+        assert bits(each) == bits(rope(plain, 2 * half, **how))
+
+
+@pytest.mark.parametrize(("dims", "offset"), [(8, 3), (16, mx.array([3, 5]))])
+def test_a_part_of_a_head_and_rows_with_their_own_offsets_are_left_to_mlx(dims: int, offset: Any) -> None:
+    heads = numbers((2, 1, 4, 16), mx.float32, 7)
+    how: dict[str, Any] = {"traditional": False, "base": 1e4, "scale": 1.0, "offset": offset}
+    with shared_rotations():
+        found = mx.fast.rope(heads, dims, **how)
+    assert bits(found) == bits(rope(heads, dims, **how))
+
+
+def test_it_ends_with_its_block_also_after_an_error() -> None:
+    with pytest.raises(ZeroDivisionError), shared_rotations():
+        1 / 0  # noqa: B018
+    assert mx.fast.rope is rope
+
+
+def test_who_watches_the_calls_sees_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    watch = lambda *args, **how: rope(*args, **how)  # noqa: E731
+    monkeypatch.setattr(mx.fast, "rope", watch)
+    with shared_rotations():
+        assert mx.fast.rope is watch
+
+
+@pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    "family", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in FAMILIES]
+)
+def test_a_forward_has_the_logits_of_the_model_alone_bit_for_bit(
+    tmp_path: Path, family: str, dtype: mx.Dtype
+) -> None:
+    try:
+        model = loaded(tmp_path, family, dtype)
+    except LoadError as error:
+        pytest.skip(str(error))
+    runner, caches = Runner(model.model, model.settings), make_prompt_cache(model.model)
+    assert bits(runner.forward_chunk(PROMPT)) == bits(model.model(mx.array([PROMPT]), cache=caches))
+    for token in (9, 10):
+        alone = model.model(mx.array([[token]]), cache=caches)[0, -1].astype(mx.float32)
+        assert runner.forward(token).tobytes() == bytes(alone)
+
+
+def test_the_layers_of_a_forward_share_them(zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+
+    def counted(*args: Any, **how: Any) -> mx.array:
+        calls.append(how["offset"])
+        return rope(*args, **how)
+
+    model = zoo.load("llama")
+    runner = Runner(model.model, model.settings)
+    monkeypatch.setattr(rotary, "rope", counted)
+    monkeypatch.setattr(mx.fast, "rope", counted)
+    runner.forward_chunk([5, 6, 7, 8])
+    runner.forward(9)
+    assert calls == [0, 4]
+    mx.eval(model.model(mx.array([[5]]), cache=make_prompt_cache(model.model)))
+    assert calls == [0, 4] + 2 * len(model.model.layers) * [0]
