@@ -77,6 +77,14 @@ def state(rows: Sequence[Any]) -> list[mx.array]:
     return [array for cache in rows for array in arrays(cache.state)]
 
 
+def share_offsets(rows: Sequence[Any]) -> None:
+    """Give all layers the same array of offsets, which are equal after a forward: what is made of it is made once."""
+    shared: dict[type[Any], mx.array] = {}
+    for part in (part for cache in rows for part in _parts(cache)):
+        if type(part) is not caches.ArraysCache:
+            part.offset = shared.setdefault(type(part), part.offset)
+
+
 def pending(rows: Sequence[Any]) -> list[mx.array]:
     """The arrays that the logits after a forward don't depend on: all but keys and values."""
     parts = (part for cache in rows for part in _parts(cache))

@@ -40,18 +40,32 @@ class _Rotations:
         self._made: dict[tuple[Any, ...], Factors] = {}
         self._wide: dict[tuple[Any, ...], Factors] = {}
         """For arrays of one shape, so that no product has to broadcast them."""
+        self._kept: list[Any] = []
+        """Arrays that are known by their ids, which may not go to others."""
 
     def rope(self, a: mx.array, dims: int, *, offset: Any, traditional: bool, **how: Any) -> mx.array:
-        """As MLX's, which does it itself where rows have their own offsets or a part of the head isn't rotated."""
+        """As MLX's, which does it itself where a part of the head isn't rotated.
+
+        Args:
+            a: Queries or keys, shape (..., tokens, dims).
+            dims: Numbers of a head that are rotated.
+            offset: The first token's position; where rows differ, an array of one for each.
+            traditional: Whether a pair is two neighbours instead of the same places of both halves.
+            how: `base`, `scale` and `freqs`.
+        """
         shape = a.shape
-        if dims != shape[-1] or type(offset) is not int:
+        rows = 0 if isinstance(offset, int) else _rows(offset, shape)
+        if dims != shape[-1] or rows is None:
             return rope(a, dims, offset=offset, traditional=traditional, **how)
         pair = (dims // 2, 2) if traditional else (2, dims // 2)
-        kind = (a.dtype, offset, traditional, how["base"], how["scale"], id(how.get("freqs")))
+        start, freqs = id(offset) if rows else offset, how.get("freqs")
+        kind = (a.dtype, rows, start, traditional, how["base"], how["scale"], id(freqs))
         factors = self._wide.get((shape, kind))
         if factors is None:
             if (shape[-2:], kind) not in self._made:
-                self._made[shape[-2:], kind] = _factors(shape[-2], pair, a.dtype, offset, traditional, how)
+                self._kept += [offset, freqs]
+                flat = (rows, 1, *shape[-2:]) if rows else (1, *shape[-2:])
+                self._made[shape[-2:], kind] = _factors(flat, pair, a.dtype, offset, traditional, how)
             wide = (*shape[:-1], *pair)
             cos, sin = (mx.broadcast_to(each, wide) for each in self._made[shape[-2:], kind])
             factors = self._wide[shape, kind] = cos, sin
@@ -61,13 +75,23 @@ class _Rotations:
         return mx.flatten(own * cos + partners * sin, -2)
 
 
+def _rows(offset: mx.array, shape: tuple[int, ...]) -> int | None:
+    """The rows of heads, tokens and numbers to which positions belong; None where they don't belong to rows."""
+    return shape[0] if len(shape) == 4 and offset.shape == shape[:1] else None
+
+
 def _factors(
-    tokens: int, pair: tuple[int, int], dtype: mx.Dtype, offset: int, traditional: bool, how: dict[str, Any]
+    shape: tuple[int, ...],
+    pair: tuple[int, int],
+    dtype: mx.Dtype,
+    offset: Any,
+    traditional: bool,
+    how: dict[str, Any],
 ) -> Factors:
-    """The factors of consecutive tokens, each of shape (1, tokens, *pair): (1, 0) becomes (cos, sin)."""
+    """The factors of consecutive tokens, each of the shape with its last axis as pairs: (1, 0) becomes (cos, sin)."""
     axis = -1 if traditional else -2
     first = mx.array([1, 0], dtype).reshape((1, 2) if traditional else (2, 1))
-    flat = mx.flatten(mx.broadcast_to(first, (1, tokens, *pair)), -2)
-    turned = rope(flat, flat.shape[-1], offset=offset, traditional=traditional, **how)
+    flat = mx.flatten(mx.broadcast_to(first, (*shape[:-1], *pair)), -2)
+    turned = rope(flat, shape[-1], offset=offset, traditional=traditional, **how)
     cos, sin = mx.split(mx.unflatten(turned, -1, pair), 2, axis)
     return mx.concatenate([cos, cos], axis), mx.concatenate([-sin, sin], axis)

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from engine.cache import padded
 from engine.frozen import frozen
 from engine.model.forward import CLEAR_EVERY, Rows, Runner, rows_of
+from engine.model.rotary import shared_rotations
 from engine.protocol import LaneKV
 from engine.sampling.ranking import Row
 
@@ -83,7 +84,7 @@ class PaddedRows:
         sizer.size = max(8, sizer.size // len(prompts))
         while done < columns - 1:
             begun, end = time.perf_counter(), min(done + sizer.size, columns - 1)
-            self._runner.model(mx.array([ids[done:end] for ids in wide]), cache=made)
+            self._logits(made, mx.array([ids[done:end] for ids in wide]))
             mx.eval(padded.state(made))
             mx.clear_cache()
             ms = (time.perf_counter() - begun) * 1000
@@ -108,13 +109,18 @@ class PaddedRows:
         return found
 
     def _run(self, over: list[Any], tokens: Sequence[int]) -> npt.NDArray[np.float32]:
-        logits = self._runner.model(mx.array([[token] for token in tokens]), cache=over)
-        found = logits[:, -1].astype(mx.float32)
+        found = self._logits(over, mx.array([[token] for token in tokens]))[:, -1].astype(mx.float32)
         mx.eval(found, padded.pending(over))
         self._forwards += 1
         if self._forwards % CLEAR_EVERY == 0:
             mx.clear_cache()
         return np.array(found, copy=False)
+
+    def _logits(self, over: list[Any], tokens: mx.array) -> mx.array:
+        with shared_rotations():
+            logits: mx.array = self._runner.model(tokens, cache=over)
+        padded.share_offsets(over)
+        return logits
 
     def keep(self, places: Sequence[int]) -> None:
         """See `LaneRows`."""

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mlx_lm.models.cache import make_prompt_cache
 
+from engine.decoding.batched.rows import PaddedRows
 from engine.errors import LoadError
 from engine.model import rotary
 from engine.model.forward import Runner
@@ -55,8 +56,26 @@ def test_every_bit_is_mlxs(
         assert bits(each) == bits(rope(plain, 2 * half, **how))
 
 
-@pytest.mark.parametrize(("dims", "offset"), [(8, 3), (16, mx.array([3, 5]))])
-def test_a_part_of_a_head_and_rows_with_their_own_offsets_are_left_to_mlx(dims: int, offset: Any) -> None:
+@given(
+    offsets=st.lists(st.integers(-3, 5000), min_size=1, max_size=4), tokens=st.sampled_from((1, 7)),
+    traditional=st.booleans(), seed=st.integers(0, 2**16),
+)  # fmt: skip
+def test_rows_have_offsets_of_their_own(
+    offsets: list[int], tokens: int, traditional: bool, seed: int
+) -> None:
+    how: dict[str, Any] = {"traditional": traditional, "base": 1e4, "scale": 1.0}
+    heads = [numbers((len(offsets), count, tokens, 16), mx.float32, seed + count) for count in (4, 2)]
+    with shared_rotations():  # the second array often comes to lie where the first was
+        found = [
+            mx.fast.rope(each, 16, offset=mx.array(offsets) + 2 * place, **how)
+            for place, each in enumerate(heads)
+        ]
+    for place, each in enumerate(heads):
+        assert bits(found[place]) == bits(rope(each, 16, offset=mx.array(offsets) + 2 * place, **how))
+
+
+@pytest.mark.parametrize(("dims", "offset"), [(8, 3), (16, mx.array(3)), (16, mx.array([3]))], ids=str)
+def test_what_is_not_known_here_is_left_to_mlx(dims: int, offset: Any) -> None:
     heads = numbers((2, 1, 4, 16), mx.float32, 7)
     how: dict[str, Any] = {"traditional": False, "base": 1e4, "scale": 1.0, "offset": offset}
     with shared_rotations():
@@ -96,7 +115,7 @@ def test_a_forward_has_the_logits_of_the_model_alone_bit_for_bit(
 
 
 def test_the_layers_of_a_forward_share_them(zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[int] = []
+    calls: list[Any] = []
 
     def counted(*args: Any, **how: Any) -> mx.array:
         calls.append(how["offset"])
@@ -111,3 +130,9 @@ def test_the_layers_of_a_forward_share_them(zoo: Zoo, monkeypatch: pytest.Monkey
     assert calls == [0, 4]
     mx.eval(model.model(mx.array([[5]]), cache=make_prompt_cache(model.model)))
     assert calls == [0, 4] + 2 * len(model.model.layers) * [0]
+    calls.clear()
+    rows = PaddedRows(runner)
+    list(rows.begin([[5, 6, 7], [8, 9]]))
+    for token in (10, 11):
+        rows.forward([token, token])
+    assert [each.tolist() for each in calls[-2:]] == [[3, 2], [4, 3]]
