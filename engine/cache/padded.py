@@ -78,11 +78,18 @@ def state(rows: Sequence[Any]) -> list[mx.array]:
 
 
 def share_offsets(rows: Sequence[Any]) -> None:
-    """Give all layers the same array of offsets, which are equal after a forward: what is made of it is made once."""
-    shared: dict[type[Any], mx.array] = {}
-    for part in (part for cache in rows for part in _parts(cache)):
-        if type(part) is not caches.ArraysCache:
-            part.offset = shared.setdefault(type(part), part.offset)
+    """Give all layers one array of offsets, which are equal, so that `shared_rotary_factors` makes their factors once.
+
+    mlx_lm's caches replace that array and never change it.
+    """
+    parts = counted(rows)
+    for part in parts:
+        part.offset = parts[0].offset
+
+
+def counted(rows: Sequence[Any]) -> list[Any]:
+    """The caches that count the tokens of their rows, in the array `offset`."""
+    return [part for cache in rows for part in _parts(cache) if type(part) is not caches.ArraysCache]
 
 
 def pending(rows: Sequence[Any]) -> list[mx.array]:

@@ -18,7 +18,7 @@ from engine.cache.live import KV
 from engine.errors import Cancelled
 from engine.frozen import frozen
 from engine.memory import trim
-from engine.model.rotary import shared_rotations
+from engine.model.rotary import shared_rotary_factors
 from engine.sampling.ranking import Row
 from engine.settings import LoadSettings
 from engine.task import Stopped, never
@@ -285,10 +285,10 @@ class Runner:
             raise
         return [logits[0, -1].astype(mx.float32), *self.kv.pending()]
 
-    def _logits(self, tokens: mx.array, **how: bool) -> mx.array:
-        """See `KV.run`."""
-        with shared_rotations():
-            return self.kv.run(self.compute, tokens, **how)
+    def _logits(self, tokens: mx.array, *, chunk: bool = False, begin: bool = False) -> mx.array:
+        """`KV.run`, whose layers share the factors of their positions."""
+        with shared_rotary_factors():
+            return self.kv.run(self.compute, tokens, chunk=chunk, begin=begin)
 
     def chunk_sizer(self, limit: int = FIXED_CHUNK) -> ChunkSizer:
         """The chunk sizes of a prompt: those of the settings, mlx_lm's where they change the numbers, else adapting.

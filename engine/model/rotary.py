@@ -2,72 +2,75 @@
 
 MLX has no CPU kernel for `mx.fast.rope`: each call becomes 29 operations, two thirds of which make the cosines and
 sines of its positions, the same ones for the queries and the keys of every layer. Of the 1,113 operations in a step of
-the bundled model they were 464, and are 140: a step takes 0.7 of its time where two cores share little.
+the bundled model rotation took 464, and now takes 140. Python's thread hands each one to the device's: where cores
+exchange memory slowly, a step takes 0.7 of its former time.
 
-The numbers stay MLX's, bit for bit: its own function makes the cosines and sines, of the pair (1, 0), and what is done
-with them are its products and sums, of which a difference is the sum with the negated product.
+The numbers stay MLX's, bit for bit: its own function turns the pair (1, 0) into (cos, sin), and x cos - y sin is
+computed as x cos + y (-sin), which rounds alike.
 """
 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from threading import get_ident
 from typing import Any
 
 import mlx.core as mx
 
-from engine.model.layers import patched
-
 rope = mx.fast.rope
 """MLX's own: within a forward, the attribute is another function."""
 Factors = tuple[mx.array, mx.array]
-"""For the pairs of a head's numbers the cosines, and the sines that their partners are multiplied by, with a sign."""
+"""The cosines, by which each number is multiplied, and the sines for its partner, with a minus for the first of a pair:
+shape (..., tokens, *pair)."""
 
 
-def shared_rotations() -> AbstractContextManager[None]:
+def shared_rotary_factors() -> AbstractContextManager[None]:
     """A block for one forward, in which its layers share cosines and sines.
 
     It changes nothing on a GPU, which has a kernel, nor while something else stands in the place of `mx.fast.rope`.
     """
     if mx.fast.rope is not rope or mx.default_device() != mx.Device(mx.cpu):
         return nullcontext()
-    return patched((mx.fast, "rope", _Rotations().rope))
+    return _SharedFactors()
 
 
-class _Rotations:
-    """The cosines and sines of one forward, by what they depend on."""
+class _SharedFactors:
+    """The cosines and sines of one forward, by what they depend on; arrays are told apart by their identity."""
 
     def __init__(self) -> None:
+        self._thread = get_ident()
         self._made: dict[tuple[Any, ...], Factors] = {}
         self._wide: dict[tuple[Any, ...], Factors] = {}
-        """For arrays of one shape, so that no product has to broadcast them."""
-        self._kept: list[Any] = []
-        """Arrays that are known by their ids, which may not go to others."""
+        """The same, broadcast once for a shape instead of in every product."""
+
+    def __enter__(self) -> None:
+        mx.fast.rope = self.rope
+
+    def __exit__(self, *raised: object) -> None:
+        mx.fast.rope = rope
 
     def rope(self, a: mx.array, dims: int, *, offset: Any, traditional: bool, **how: Any) -> mx.array:
-        """As MLX's, which does it itself where a part of the head isn't rotated.
+        """As MLX's, which does it itself in other threads, and in forms that models seldom have.
 
         Args:
             a: Queries or keys, shape (..., tokens, dims).
-            dims: Numbers of a head that are rotated.
-            offset: The first token's position; where rows differ, an array of one for each.
-            traditional: Whether a pair is two neighbours instead of the same places of both halves.
+            dims: Numbers of a head that are rotated; where they aren't all, MLX does it.
+            offset: The first token's position, or an array with that of each row of an `a` of four axes.
+            traditional: Whether a pair is two neighbours; else it is the same place in both halves.
             how: `base`, `scale` and `freqs`.
         """
         shape = a.shape
-        rows = 0 if isinstance(offset, int) else _rows(offset, shape)
-        if dims != shape[-1] or rows is None:
+        front = _front(offset, shape)
+        if front is None or dims != shape[-1] or get_ident() != self._thread:
             return rope(a, dims, offset=offset, traditional=traditional, **how)
         pair = (dims // 2, 2) if traditional else (2, dims // 2)
-        start, freqs = id(offset) if rows else offset, how.get("freqs")
-        kind = (a.dtype, rows, start, traditional, how["base"], how["scale"], id(freqs))
+        kind = (shape[-2:], a.dtype, offset, traditional, how["base"], how["scale"], how.get("freqs"))
         factors = self._wide.get((shape, kind))
         if factors is None:
-            if (shape[-2:], kind) not in self._made:
-                self._kept += [offset, freqs]
-                flat = (rows, 1, *shape[-2:]) if rows else (1, *shape[-2:])
-                self._made[shape[-2:], kind] = _factors(flat, pair, a.dtype, offset, traditional, how)
-            wide = (*shape[:-1], *pair)
-            cos, sin = (mx.broadcast_to(each, wide) for each in self._made[shape[-2:], kind])
+            if kind not in self._made:
+                heads = (*front, *shape[-2:])
+                self._made[kind] = _factors(heads, pair, a.dtype, offset, traditional, how)
+            cos, sin = (mx.broadcast_to(each, (*shape[:-1], *pair)) for each in self._made[kind])
             factors = self._wide[shape, kind] = cos, sin
         cos, sin = factors
         own = mx.unflatten(a, -1, pair)
@@ -75,23 +78,25 @@ class _Rotations:
         return mx.flatten(own * cos + partners * sin, -2)
 
 
-def _rows(offset: mx.array, shape: tuple[int, ...]) -> int | None:
-    """The rows of heads, tokens and numbers to which positions belong; None where they don't belong to rows."""
-    return shape[0] if len(shape) == 4 and offset.shape == shape[:1] else None
+def _front(offset: Any, shape: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The axes of factors before those of tokens and numbers; None for offsets that are neither one nor one a row."""
+    if isinstance(offset, int):
+        return (1,)
+    return (shape[0], 1) if len(shape) == 4 and getattr(offset, "shape", ()) == shape[:1] else None
 
 
 def _factors(
-    shape: tuple[int, ...],
+    heads: tuple[int, ...],
     pair: tuple[int, int],
     dtype: mx.Dtype,
     offset: Any,
     traditional: bool,
     how: dict[str, Any],
 ) -> Factors:
-    """The factors of consecutive tokens, each of the shape with its last axis as pairs: (1, 0) becomes (cos, sin)."""
+    """The factors of heads of this shape, (..., tokens, dims)."""
     axis = -1 if traditional else -2
     first = mx.array([1, 0], dtype).reshape((1, 2) if traditional else (2, 1))
-    flat = mx.flatten(mx.broadcast_to(first, (*shape[:-1], *pair)), -2)
-    turned = rope(flat, shape[-1], offset=offset, traditional=traditional, **how)
+    flat = mx.flatten(mx.broadcast_to(first, (*heads[:-1], *pair)), -2)
+    turned = rope(flat, heads[-1], offset=offset, traditional=traditional, **how)
     cos, sin = mx.split(mx.unflatten(turned, -1, pair), 2, axis)
     return mx.concatenate([cos, cos], axis), mx.concatenate([-sin, sin], axis)

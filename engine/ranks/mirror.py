@@ -29,6 +29,7 @@ from engine.memory import resident
 from engine.model.facts import fingerprint
 from engine.model.layers import patched
 from engine.model.load import prepare
+from engine.model.rotary import shared_rotary_factors
 from engine.model.weights import arrays_of, bytes_of
 from engine.protocol import Sharding
 from engine.ranks import keeper
@@ -403,7 +404,8 @@ class Mirror:
 
     def _run(self, kv: KV, given: Values) -> dict[str, Any]:
         begun = time.perf_counter()
-        logits = kv.run(self._model, mx.array(given["ids"]), chunk=given["chunk"])
+        with shared_rotary_factors():
+            logits = kv.run(self._model, mx.array(given["ids"]), chunk=given["chunk"])
         mx.eval(logits, kv.state())
         mine, ms = Print.of(logits), (time.perf_counter() - begun) * 1000
         return {"print": [mine.crc, mine.largest], "ms": ms, **kv_facts(kv)}
@@ -430,7 +432,9 @@ def fenced_forward(kv: KV, model: Any, ids: list[list[int]]) -> tuple[float, flo
     """Milliseconds of a forward on one rank in compute, and in communication."""
 
     def forward() -> None:
-        mx.eval(KV.run(kv, model, mx.array(ids)), kv.state())
+        with shared_rotary_factors():
+            logits = KV.run(kv, model, mx.array(ids))
+        mx.eval(logits, kv.state())
 
     return fenced_ms(forward)
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from engine.cache import padded
 from engine.frozen import frozen
 from engine.model.forward import CLEAR_EVERY, Rows, Runner, rows_of
-from engine.model.rotary import shared_rotations
+from engine.model.rotary import shared_rotary_factors
 from engine.protocol import LaneKV
 from engine.sampling.ranking import Row
 
@@ -117,7 +117,8 @@ class PaddedRows:
         return np.array(found, copy=False)
 
     def _logits(self, over: list[Any], tokens: mx.array) -> mx.array:
-        with shared_rotations():
+        """The logits after some columns; all layers share the factors of their positions."""
+        with shared_rotary_factors():
             logits: mx.array = self._runner.model(tokens, cache=over)
         padded.share_offsets(over)
         return logits

@@ -1,5 +1,6 @@
 """Rotary position embeddings of a forward on a CPU: MLX's numbers to the last bit, made once."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mlx_lm.models.cache import make_prompt_cache
 
+from engine.cache import padded
 from engine.decoding.batched.rows import PaddedRows
 from engine.errors import LoadError
 from engine.model import rotary
 from engine.model.forward import Runner
-from engine.model.rotary import rope, shared_rotations
+from engine.model.rotary import rope, shared_rotary_factors
 from tests.engine.inspection.inside.looking import PROMPT, loaded
 from tests.families import FAMILIES
 from tests.zoo import Zoo
@@ -49,7 +51,7 @@ def test_every_bit_is_mlxs(
     front = () if rows is None else (rows,)
     queries = mx.moveaxis(numbers((*front, tokens, heads, 2 * half), dtype, seed), -3, -2)
     keys = numbers((*front, 1, tokens, 2 * half), dtype, seed + 1)
-    with shared_rotations():
+    with shared_rotary_factors():
         assert mx.fast.rope is not rope
         found = [mx.fast.rope(each, 2 * half, **how) for each in (queries, keys, queries)]
     for each, plain in zip(found, (queries, keys, queries), strict=True):
@@ -65,7 +67,7 @@ def test_rows_have_offsets_of_their_own(
 ) -> None:
     how: dict[str, Any] = {"traditional": traditional, "base": 1e4, "scale": 1.0}
     heads = [numbers((len(offsets), count, tokens, 16), mx.float32, seed + count) for count in (4, 2)]
-    with shared_rotations():  # the second array often comes to lie where the first was
+    with shared_rotary_factors():  # the second array often comes to lie where the first was
         found = [
             mx.fast.rope(each, 16, offset=mx.array(offsets) + 2 * place, **how)
             for place, each in enumerate(heads)
@@ -78,13 +80,13 @@ def test_rows_have_offsets_of_their_own(
 def test_what_is_not_known_here_is_left_to_mlx(dims: int, offset: Any) -> None:
     heads = numbers((2, 1, 4, 16), mx.float32, 7)
     how: dict[str, Any] = {"traditional": False, "base": 1e4, "scale": 1.0, "offset": offset}
-    with shared_rotations():
+    with shared_rotary_factors():
         found = mx.fast.rope(heads, dims, **how)
     assert bits(found) == bits(rope(heads, dims, **how))
 
 
 def test_it_ends_with_its_block_also_after_an_error() -> None:
-    with pytest.raises(ZeroDivisionError), shared_rotations():
+    with pytest.raises(ZeroDivisionError), shared_rotary_factors():
         1 / 0  # noqa: B018
     assert mx.fast.rope is rope
 
@@ -92,8 +94,48 @@ def test_it_ends_with_its_block_also_after_an_error() -> None:
 def test_who_watches_the_calls_sees_each(monkeypatch: pytest.MonkeyPatch) -> None:
     watch = lambda *args, **how: rope(*args, **how)  # noqa: E731
     monkeypatch.setattr(mx.fast, "rope", watch)
-    with shared_rotations():
+    with shared_rotary_factors():
         assert mx.fast.rope is watch
+
+
+def test_another_thread_has_mlxs_own() -> None:
+    """A notebook may run mlx_lm beside an engine's forward: arrays of one thread are of no use in another."""
+    heads = numbers((1, 2, 3, 16), mx.float32, 7)
+    how: dict[str, Any] = {"traditional": False, "base": 1e4, "scale": 1.0, "offset": 3}
+    plain = bits(rope(heads, 16, **how))
+
+    def run() -> tuple[Any, ...]:
+        with mx.stream(mx.new_stream(mx.cpu)):
+            return bits(mx.fast.rope(heads, 16, **how))
+
+    with shared_rotary_factors(), ThreadPoolExecutor() as pool:
+        assert bits(mx.fast.rope(heads, 16, **how)) == plain
+        assert pool.submit(run).result() == plain
+
+
+@pytest.mark.parametrize("family", [pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES])
+def test_the_layers_of_a_batch_have_equal_offsets(
+    tmp_path: Path, family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(padded, "share_offsets", lambda rows: None)
+    try:
+        model = loaded(tmp_path, family)
+    except LoadError as error:
+        pytest.skip(str(error))
+    runner = Runner(model.model, model.settings)
+    if any(map(padded.refusal, runner.kv.caches)):
+        pytest.skip("its caches have no form of several rows")
+    rows = PaddedRows(runner)
+    try:
+        list(rows.begin([PROMPT, PROMPT[:5]]))
+    except ValueError:
+        pytest.skip("mlx_lm's model reads the offset as one number")
+    rows.forward([9, 10])
+    list(rows.begin([PROMPT[:7]]))
+    rows.keep([2, 0])
+    rows.forward([9, 10])
+    offsets = [part.offset.tolist() for part in padded.counted(rows._caches)]
+    assert offsets == [[8, 14]] * len(offsets)
 
 
 @pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16], ids=str)
