@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from engine.beam_settings import BeamSettings
+from engine.breakpoints import Breakpoints
 from engine.decoding.beam import search
 from engine.decoding.lookahead import look_ahead
-from engine.decoding.run import run
+from engine.decoding.run import BreakpointEvaluator, run
 from engine.errors import Cancelled
 from engine.ranks.ring import RING
 from engine.session.session import Session
@@ -128,9 +129,9 @@ def walk(both: Compared, bound: float, counts: dict[str, int]) -> type[RuleBased
 
 
 def _run_on(session: Session, count: int) -> list[int]:
-    """Ids of a run that a cancel ends; one that is let go has a token more in its tree where it goes ahead."""
-    polls = iter([False] * count)
-    return [step.id for step in run(session, lambda: next(polls, True))]
+    """Ids of a run that a breakpoint ends; one that is let go has a token more in its tree where it goes ahead."""
+    ends = BreakpointEvaluator(session, [Breakpoints(tokens=count)])
+    return [step.id for step in run(session, lambda: False, ends)]
 
 
 def _cost(moved: Any) -> Any:
