@@ -125,11 +125,10 @@ def test_the_layers_of_a_batch_have_equal_offsets(
     runner = Runner(model.model, model.settings)
     if any(map(padded.refusal, runner.kv.caches)):
         pytest.skip("its caches have no form of several rows")
-    rows = PaddedRows(runner)
-    try:
-        list(rows.begin([PROMPT, PROMPT[:5]]))
-    except ValueError:
+    if family == "gpt_bigcode":
         pytest.skip("mlx_lm's model reads the offset as one number")
+    rows = PaddedRows(runner)
+    list(rows.begin([PROMPT, PROMPT[:5]]))
     rows.forward([9, 10])
     list(rows.begin([PROMPT[:7]]))
     rows.keep([2, 0])
