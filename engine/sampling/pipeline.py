@@ -109,13 +109,9 @@ class StageRun:
     """
 
     def __init__(self, masses: Masses) -> None:
-        logprobs = masses.logprobs
-        self._ids = np.flatnonzero(logprobs != MINUS_INFINITY) if masses.barred else None
-        self.cut = np.full(logprobs.size, -1, np.int8)
-        if self._ids is not None:
-            masses, logprobs = Masses(masses.logits[self._ids]), logprobs[self._ids]
-        self._own, self._own_logprobs = masses, logprobs
-        self._logits = masses.logits
+        self.cut = np.full(masses.logits.size, -1, np.int8)
+        self._ids, self._own = masses.unbarred()
+        self._logits = self._own.logits
         self._behind: list[Stage] = []
         """Temperature that the logits don't have in them yet: most orders never ask for them again."""
         self._row, self._filtered, self._scaled = self._logits, False, False
@@ -129,10 +125,15 @@ class StageRun:
         """The row that the draw is made from, shape (vocabulary,): -inf where a stage cut."""
         return self._whole(self._row)
 
+    @property
+    def _untouched(self) -> bool:
+        """True as long as no stage changed, scaled or cut the model's logits."""
+        return self._row is self._own.logits
+
     def _logprobs(self) -> Row:
         """The logprobs of the tokens that are left: a new log-softmax unless a filter was the last to change them."""
-        if self._row is self._own.logits:
-            return self._own_logprobs
+        if self._untouched:
+            return self._own.logprobs
         if self._filtered:
             return self._row
         made = Masses(self._row).logprobs
@@ -163,27 +164,37 @@ class StageRun:
             StepError: It cut every token that was left.
         """
         with np.errstate(over="ignore"):  # of finfo.min, with which models bar tokens: it means -inf
-            row = None if stage.changes_logits else self._logprobs()  # which may leave tokens behind
-            masses = Masses(row) if self._scaled and row is not None else self._masses()
-            if row is None:
+            kept: Ids | None
+            if stage.changes_logits:
+                masses = self._masses()
                 after = stage.run(self._whole(masses.logits))
                 self._logits = self._row = after if self._ids is None else after[self._ids]
                 kept = _live(self._row)
-            elif stage.kind == "scale":
-                self._behind.append(stage)
-                self._row = stage.run(row)
-                kept = _live(self._row)
+            elif stage.kind == "order" and self._untouched:
+                masses = self._own
+                kept = self._with_spared(stage.run(masses), stage)
+                if kept.size == self._row.size:  # else the logprobs are computed of those alone that stay
+                    self._row = masses.logprobs
             else:
-                if stage.kind == "order":
-                    kept = stage.run(self._masses() if self._scaled else masses)
+                row = self._logprobs()  # which may leave tokens behind
+                masses = Masses(row) if self._scaled else self._masses()
+                if stage.kind == "scale":
+                    self._behind.append(stage)
+                    self._row = stage.run(row)
+                    kept = _live(self._row)
                 else:
-                    kept = stage.run(row)
-                self._row = row
-                if stage.spared:
-                    kept = np.union1d(kept, self._places(stage.spared))
+                    if stage.kind == "order":
+                        kept = stage.run(self._masses() if self._scaled else masses)
+                    else:
+                        kept = stage.run(row)
+                    kept, self._row = self._with_spared(kept, stage), row
             self._filtered = stage.kind in ("order", "shares")
             self._cut(stage.name, masses, kept)
             self._scaled |= stage.kind == "scale"
+
+    def _with_spared(self, kept: Ids, stage: Stage) -> Ids:
+        """The places that a filter keeps, with those of the tokens that it never cuts."""
+        return np.union1d(kept, self._places(stage.spared)) if stage.spared else kept
 
     def _cut(self, name: str, masses: Masses, kept: Ids | None) -> None:
         """Record what a stage cut, and go on with the tokens that are left.
@@ -214,7 +225,8 @@ class StageRun:
     def _keep(self, kept: Ids) -> None:
         """Go on with the tokens at some places."""
         self._ids = kept if self._ids is None else self._ids[kept]
-        self._logits, self._row = self._logits[kept], self._row[kept]
+        row = self._own.logprobs_of(kept) if self._untouched else self._row[kept]
+        self._logits, self._row = self._logits[kept], row
 
     def _whole(self, row: Row) -> Row:
         """A row of the tokens that are left as one of the whole vocabulary, -inf for the others."""

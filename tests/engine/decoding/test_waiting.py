@@ -98,7 +98,7 @@ GREEDY = Settings(temp=0.0, max_tokens=STEPS + 1)
 @pytest.fixture
 def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forwards are begun whole, and draws are guessed, too."""
-    monkeypatch.setattr(Runner, "begins_by_layer", False)
+    monkeypatch.setattr(Runner, "on_cpu", False)
     monkeypatch.setattr(run, "pays", lambda settings: True)
 
 
