@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 from threading import get_ident
-from typing import Any
+from typing import Any, NamedTuple
 
 import mlx.core as mx
 
@@ -25,49 +25,8 @@ Factors = tuple[mx.array, mx.array]
 shape (..., tokens, *pair)."""
 BLOCK = 64
 """Positions whose factors are made together: 0.3 ms, in 64 steps."""
-MOST_BLOCKS = 32
-"""Blocks that are kept: queries and keys have one each, and so has each base. One of 16 heads of 128 has 64 KiB."""
-
-
-class RotaryBlocks:
-    """The factors of single positions, for the steps of one model, made for `BLOCK` positions at once.
-
-    The second forward in a block makes it, so that a visit of one token doesn't.
-    """
-
-    def __init__(self) -> None:
-        self._blocks: dict[tuple[Any, ...], list[Factors] | None] = {}
-        """By what they depend on; None where one forward was in it."""
-
-    def find(
-        self,
-        shape: tuple[int, ...],
-        pair: tuple[int, int],
-        position: int,
-        traditional: bool,
-        how: dict[str, Any],
-    ) -> Factors | None:
-        """The factors of a position in float32, which counts positions exactly; None if they have no block yet.
-
-        Args:
-            shape: Of the queries or keys of one token, (..., 1, dims).
-            pair: The axes of pairs in place of `dims`.
-            position: Of the token.
-            traditional: As in `rope`.
-            how: As in `rope`.
-        """
-        begin, place = position // BLOCK * BLOCK, position % BLOCK
-        key = (shape, traditional, how["base"], how["scale"], how.get("freqs"), begin)
-        if key not in self._blocks:
-            if len(self._blocks) == MOST_BLOCKS:
-                del self._blocks[next(iter(self._blocks))]
-            self._blocks[key] = None
-            return None
-        if (block := self._blocks[key]) is None:
-            made = _factors((1, BLOCK, shape[-1]), pair, mx.float32, begin, traditional, how)
-            wide = (mx.broadcast_to(each, (*shape[:-2], BLOCK, *pair)) for each in made)
-            block = self._blocks[key] = list(zip(*(mx.split(each, BLOCK, -3) for each in wide), strict=True))
-        return block[place]
+MOST_BLOCKS = 16
+"""Blocks that are kept, of 64 KiB where heads have 128 numbers; layers of another base have blocks of their own."""
 
 
 def shared_rotary_factors(blocks: RotaryBlocks | None = None) -> AbstractContextManager[None]:
@@ -83,13 +42,83 @@ def shared_rotary_factors(blocks: RotaryBlocks | None = None) -> AbstractContext
     return _SharedFactors(blocks)
 
 
+class _Rotation(NamedTuple):
+    """What the factors of a position depend on; frequencies are told apart by their identity."""
+
+    dims: int
+    traditional: bool
+    base: float | None
+    scale: float
+    freqs: mx.array | None
+
+    @property
+    def pair(self) -> tuple[int, int]:
+        """The axes of pairs in the place of `dims`."""
+        return (self.dims // 2, 2) if self.traditional else (2, self.dims // 2)
+
+    def factors(self, front: tuple[int, ...], tokens: int, dtype: mx.Dtype, offset: Any) -> Factors:
+        """Those of some positions, computed by MLX's own function.
+
+        Args:
+            front: The axes before that of tokens.
+            tokens: How many positions.
+            dtype: Of the queries and keys.
+            offset: The first position, or an array with that of each row.
+        """
+        axis = -1 if self.traditional else -2
+        first = mx.array([1, 0], dtype).reshape((1, 2) if self.traditional else (2, 1))
+        flat = mx.flatten(mx.broadcast_to(first, (*front, tokens, *self.pair)), -2)
+        turned = rope(
+            flat, self.dims, traditional=self.traditional, base=self.base, scale=self.scale, offset=offset,
+            freqs=self.freqs,
+        )  # fmt: skip
+        cos, sin = mx.split(mx.unflatten(turned, -1, self.pair), 2, axis)
+        return mx.concatenate([cos, cos], axis), mx.concatenate([-sin, sin], axis)
+
+
+class RotaryBlocks:
+    """The factors of single positions, for the steps of one model, made for `BLOCK` positions at once.
+
+    The second forward in a block makes it, so that a visit of one token doesn't.
+    """
+
+    def __init__(self) -> None:
+        self._blocks: dict[tuple[_Rotation, int], tuple[Factors, dict[Any, list[Factors]]] | None] = {}
+        """By rotation and first position: the factors, and by shape of queries or keys those of each position; None
+        where one forward was in it."""
+
+    def find(self, rotation: _Rotation, shape: tuple[int, ...], position: int) -> Factors | None:
+        """The factors of a position in float32, which counts positions exactly; None if they have no block yet.
+
+        Args:
+            rotation: What else they depend on.
+            shape: Of the queries or keys of one token, (..., 1, dims).
+            position: Of the token.
+        """
+        place, pair = position % BLOCK, rotation.pair
+        key = rotation, position - place
+        if key not in self._blocks:
+            if len(self._blocks) == MOST_BLOCKS:
+                del self._blocks[next(iter(self._blocks))]
+            self._blocks[key] = None
+            return None
+        if (block := self._blocks[key]) is None:
+            block = self._blocks[key] = rotation.factors((1,), BLOCK, mx.float32, position - place), {}
+        factors, each = block
+        if shape not in each:
+            wide = (mx.broadcast_to(part, (*shape[:-2], BLOCK, *pair)) for part in factors)
+            each[shape] = list(zip(*(mx.split(part, BLOCK, -3) for part in wide), strict=True))
+        return each[shape][place]
+
+
 class _SharedFactors:
-    """The cosines and sines of one forward, by what they depend on; arrays are told apart by their identity."""
+    """The cosines and sines of one forward."""
 
     def __init__(self, blocks: RotaryBlocks | None) -> None:
         self._blocks = blocks
         self._thread = get_ident()
         self._made: dict[tuple[Any, ...], Factors] = {}
+        """By rotation, number of tokens, dtype and offset; arrays are told apart by their identity."""
         self._wide: dict[tuple[Any, ...], Factors] = {}
         """The same, broadcast once for a shape instead of in every product."""
 
@@ -109,25 +138,31 @@ class _SharedFactors:
             traditional: Whether a pair is two neighbours; else it is the same place in both halves.
             how: `base`, `scale` and `freqs`.
         """
-        shape = a.shape
-        front = _front(offset, shape)
-        if front is None or dims != shape[-1] or get_ident() != self._thread:
+        front = _front(offset, a.shape)
+        if front is None or dims != a.shape[-1] or get_ident() != self._thread:
             return rope(a, dims, offset=offset, traditional=traditional, **how)
-        pair = (dims // 2, 2) if traditional else (2, dims // 2)
-        kind = (shape[-2:], a.dtype, offset, traditional, how["base"], how["scale"], how.get("freqs"))
-        factors = self._wide.get((shape, kind))
-        if factors is None and self._blocks and (a.dtype, shape[-2], type(offset)) == (mx.float32, 1, int):
-            factors = self._blocks.find(shape, pair, offset, traditional, how)
-        if factors is None:
-            if kind not in self._made:
-                heads = (*front, *shape[-2:])
-                self._made[kind] = _factors(heads, pair, a.dtype, offset, traditional, how)
-            cos, sin = (mx.broadcast_to(each, (*shape[:-1], *pair)) for each in self._made[kind])
-            factors = cos, sin
-        cos, sin = self._wide[shape, kind] = factors
-        own = mx.unflatten(a, -1, pair)
+        rotation = _Rotation(dims, traditional, how["base"], how["scale"], how.get("freqs"))
+        cos, sin = self._factors(rotation, a, front, offset)
+        own = mx.unflatten(a, -1, rotation.pair)
         partners = own[..., ::-1] if traditional else own[..., ::-1, :]
         return mx.flatten(own * cos + partners * sin, -2)
+
+    def _factors(self, rotation: _Rotation, a: mx.array, front: tuple[int, ...], offset: Any) -> Factors:
+        shape = a.shape
+        kind = rotation, shape[-2], a.dtype, offset
+        if (shape, kind) in self._wide:
+            return self._wide[shape, kind]
+        found = None
+        one = (shape[-2], a.dtype, type(offset)) == (1, mx.float32, int)
+        if one and self._blocks is not None and kind not in self._made:
+            found = self._blocks.find(rotation, shape, offset)
+        if found is None:
+            if kind not in self._made:
+                self._made[kind] = rotation.factors(front, shape[-2], a.dtype, offset)
+            cos, sin = (mx.broadcast_to(each, (*shape[:-1], *rotation.pair)) for each in self._made[kind])
+            found = cos, sin
+        self._wide[shape, kind] = found
+        return found
 
 
 def _front(offset: Any, shape: tuple[int, ...]) -> tuple[int, ...] | None:
@@ -135,20 +170,3 @@ def _front(offset: Any, shape: tuple[int, ...]) -> tuple[int, ...] | None:
     if isinstance(offset, int):
         return (1,)
     return (shape[0], 1) if len(shape) == 4 and getattr(offset, "shape", ()) == shape[:1] else None
-
-
-def _factors(
-    heads: tuple[int, ...],
-    pair: tuple[int, int],
-    dtype: mx.Dtype,
-    offset: Any,
-    traditional: bool,
-    how: dict[str, Any],
-) -> Factors:
-    """The factors of heads of this shape, (..., tokens, dims)."""
-    axis = -1 if traditional else -2
-    first = mx.array([1, 0], dtype).reshape((1, 2) if traditional else (2, 1))
-    flat = mx.flatten(mx.broadcast_to(first, (*heads[:-1], *pair)), -2)
-    turned = rope(flat, heads[-1], offset=offset, traditional=traditional, **how)
-    cos, sin = mx.split(mx.unflatten(turned, -1, pair), 2, axis)
-    return mx.concatenate([cos, cos], axis), mx.concatenate([-sin, sin], axis)

@@ -13,6 +13,7 @@ from mlx_lm.models import cache as caches
 from engine.cache import live, moves
 from engine.cache.live import KV, PIECE
 from engine.model.forward import Runner
+from engine.model.rotary import RotaryBlocks
 from engine.protocol import KVReading
 from engine.session.session import Session
 from engine.session.state import run_at
@@ -371,7 +372,8 @@ def test_allocated_bytes_are_what_the_framework_gained(zoo: Zoo, kind: str) -> N
     mx.clear_cache()
     before = mx.get_active_memory()
     runner.forward_path([*PROMPT, *range(40, 80)], prompt_chunks(len(PROMPT)))
-    runner.undo = None  # what takes the last token off again is kept beside the cache
+    # what takes the last token off again is kept beside the cache, and so are the factors of positions
+    runner.undo, runner._rotary_blocks = None, RotaryBlocks()
     mx.eval(runner.kv.state())
     gained = mx.get_active_memory() - before
     # a convolution's state is a view that keeps the few columns alive that it was cut from

@@ -15,7 +15,7 @@ from engine.decoding.batched.rows import PaddedRows
 from engine.errors import LoadError
 from engine.model import rotary
 from engine.model.forward import Runner
-from engine.model.rotary import rope, shared_rotary_factors
+from engine.model.rotary import BLOCK, MOST_BLOCKS, RotaryBlocks, rope, shared_rotary_factors
 from tests.engine.inspection.inside.looking import PROMPT, loaded
 from tests.families import FAMILIES
 from tests.zoo import Zoo
@@ -74,6 +74,62 @@ def test_rows_have_offsets_of_their_own(
         ]
     for place, each in enumerate(heads):
         assert bits(found[place]) == bits(rope(each, 16, offset=mx.array(offsets) + 2 * place, **how))
+
+
+@given(
+    half=st.sampled_from((1, 4, 13, 64)), traditional=st.booleans(), own=st.booleans(), rows=st.integers(1, 2),
+    positions=st.lists(st.sampled_from((0, 1, 63, 64, 65, 4094, 4095, 131_072, 2**23 + 1)), max_size=12),
+    base=st.sampled_from((1e4, 5e5)), scale=st.sampled_from((1.0, 0.25)), seed=st.integers(0, 2**16),
+)  # fmt: skip
+def test_positions_of_steps_are_those_of_their_block(
+    half: int,
+    traditional: bool,
+    own: bool,
+    rows: int,
+    positions: list[int],
+    base: float,
+    scale: float,
+    seed: int,
+) -> None:
+    freqs = mx.random.uniform(1, 1e5, (half,), key=mx.random.key(seed)) if own else None
+    how: dict[str, Any] = {"traditional": traditional, "scale": scale, "freqs": freqs}
+    queries, keys = (numbers((rows, heads, 1, 2 * half), mx.float32, seed + heads) for heads in (4, 2))
+    blocks = RotaryBlocks()
+    for position in positions:
+        for at in ({"offset": position, "base": None if own else each} for each in (base, 2 * base)):
+            with shared_rotary_factors(blocks):
+                found = [mx.fast.rope(each, 2 * half, **how, **at) for each in (queries, keys, queries)]
+            for each, plain in zip(found, (queries, keys, queries), strict=True):
+                assert bits(each) == bits(rope(plain, 2 * half, **how, **at))
+
+
+def test_a_block_is_made_by_the_second_step_in_it_and_few_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[tuple[Any, int]] = []
+
+    def watched(a: mx.array, *args: Any, **how: Any) -> mx.array:
+        made.append((how["offset"], a.shape[-2]))
+        return rope(a, *args, **how)
+
+    def step(position: int) -> None:
+        with shared_rotary_factors(blocks):
+            for heads in (numbers((1, count, 1, 16), mx.float32, count) for count in (4, 2)):
+                mx.eval(mx.fast.rope(heads, 16, offset=position, traditional=False, base=1e4, scale=1.0))
+
+    blocks = RotaryBlocks()
+    monkeypatch.setattr(rotary, "rope", watched)
+    monkeypatch.setattr(mx.fast, "rope", watched)
+    for position in range(3 * BLOCK):
+        step(position)
+    assert made == [each for begin in (0, BLOCK, 2 * BLOCK) for each in ((begin, 1), (begin, BLOCK))]
+    made.clear()
+    for block in range(3, MOST_BLOCKS + 1):
+        step(block * BLOCK)
+        step(block * BLOCK)
+    made.clear()
+    step(BLOCK)
+    assert not made
+    step(0)  # the oldest went
+    assert made == [(0, 1)]
 
 
 @pytest.mark.parametrize(("dims", "offset"), [(8, 3), (16, mx.array(3)), (16, mx.array([3]))], ids=str)
@@ -150,7 +206,7 @@ def test_a_forward_has_the_logits_of_the_model_alone_bit_for_bit(
         pytest.skip(str(error))
     runner, caches = Runner(model.model, model.settings), make_prompt_cache(model.model)
     assert bits(runner.forward_chunk(PROMPT)) == bits(model.model(mx.array([PROMPT]), cache=caches))
-    for token in (9, 10):
+    for token in (9, 10, 11, 12):
         alone = model.model(mx.array([[token]]), cache=caches)[0, -1].astype(mx.float32)
         assert runner.forward(token).tobytes() == bytes(alone)
 
@@ -167,10 +223,11 @@ def test_the_layers_of_a_forward_share_them(zoo: Zoo, monkeypatch: pytest.Monkey
     monkeypatch.setattr(rotary, "rope", counted)
     monkeypatch.setattr(mx.fast, "rope", counted)
     runner.forward_chunk([5, 6, 7, 8])
-    runner.forward(9)
-    assert calls == [0, 4]
+    for token in (9, 10, 11):
+        runner.forward(token)
+    assert calls == [0, 4, 0]  # the chunk's, the first step's, and those of a block of steps
     mx.eval(model.model(mx.array([[5]]), cache=make_prompt_cache(model.model)))
-    assert calls == [0, 4] + 2 * len(model.model.layers) * [0]
+    assert calls == [0, 4, 0] + 2 * len(model.model.layers) * [0]
     calls.clear()
     rows = PaddedRows(runner)
     list(rows.begin([[5, 6, 7], [8, 9]]))
