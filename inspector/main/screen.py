@@ -151,6 +151,8 @@ class MainScreen(KeyedScreen[None]):
         """Ids of the actions that aren't offered while somebody narrates."""
         self.in_sight_since = 0.0
         """The time at which the screen over this one was left last; the toolkit's seconds."""
+        self.take_in: Callable[[], None] = lambda: None
+        """Brings what the engine handed out to the screen."""
         self.narrator: Narrator | None = None
         """Whoever tells something beside the panels."""
 
@@ -240,6 +242,13 @@ class MainScreen(KeyedScreen[None]):
         return Preferences("", self._text.metric, pace, arrangement.alone, hidden, sizes, self._text.own_view)
 
     # ---- showing ----------------------------------------------------------------------------
+
+    def _on_timer_update(self) -> None:
+        """Paint; a new layout, as that under a dialog, with what the engine answered meanwhile: else that is painted
+        again a frame later."""
+        if self._layout_required:
+            self.take_in()
+        super()._on_timer_update()
 
     def _compositor_refresh(self) -> None:
         """Paint what changed. The toolkit's own: steps record how long it took, since it holds them up.

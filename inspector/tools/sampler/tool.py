@@ -107,9 +107,12 @@ class SamplerActions(ToolActions):
         self._asks = self.awake = True
         self._slot = None if timeline.following else timeline.slot
         self.host.arrangement.dialog = SAMPLER.id if self.controller.stepping else ""
+        settings = trial.settings if trial is not None else setup.settings
+        self._try(settings)
+        self._ask()  # before the form is made, so that the first paint of it has the answers beside
         self._presets.refresh()
         dialog = SamplingDialog(
-            trial.settings if trial is not None else setup.settings,
+            settings,
             timeline.facts.vocabulary if timeline.facts else None,
             self._presets,
             attempt=self._try,
@@ -119,7 +122,6 @@ class SamplerActions(ToolActions):
             first=field,
         )
         self.host.open(dialog, self._end)
-        self._try(dialog.settings)  # at once: the form does so only when its widgets are there
 
     # ---- turning the temperature ------------------------------------------------------------
 
@@ -200,13 +202,18 @@ class SamplerActions(ToolActions):
         if not self._asks and self.turning and not (self.can_turn and not self._lesson_applies):
             queries.try_out(timeline, None)  # a run began, say, or the panel was left
             self.host.changed()
-        queries.watching = self.host.arrangement.dialog == SAMPLER.id or SAMPLER.id in self.host.shown
-        if queries.watching:
-            queries.ask(timeline)
+        if self._ask():
             second = None if self._asks else self._of_second()
             strip = None if self._asks or second is not None else self._strip()
             used, highlighted = queries.used(timeline), self.host.candidate
             self.host.panel(SamplerPanel).show(timeline, used, highlighted, strip, second)
+
+    def _ask(self) -> bool:
+        """Ask what the sampler lacks, if it is on show; returns whether it is."""
+        queries = self.controller.queries
+        queries.watching = self.host.arrangement.dialog == SAMPLER.id or SAMPLER.id in self.host.shown
+        queries.ask(self.timeline)
+        return queries.watching
 
     def _of_second(self) -> OfSecond | None:
         """What the sampler makes of the second model's distribution at the slot, where that one is looked at."""
