@@ -24,7 +24,7 @@ from engine.decoding.run import BreakpointEvaluator, run
 from engine.errors import LoadError, StepError
 from engine.grammar_settings import Grammar
 from engine.model import forward
-from engine.model.forward import Guess, PipelinedForward
+from engine.model.forward import Guess, PipelinedForward, Runner
 from engine.protocol import Step
 from engine.sampling.pipeline import sample, uniform
 from engine.sampling.ranking import Masses, rank_of
@@ -232,6 +232,29 @@ def test_a_forward_that_fails_ahead_fails_at_its_own_step(zoo: Zoo, kind: str, s
     assert len(by_run.tree) == len(by_steps.tree)
     assert by_run.step().id == by_steps.step().id
     assert by_run.verify().largest_difference < 1e-4
+
+
+@pytest.mark.parametrize("temp", [0.0, 0.8])
+@pytest.mark.parametrize("kind", ["plain float32", "plain bfloat16", "rotating", "recurrent"])
+def test_rows_stay_what_they_were(zoo: Zoo, kind: str, temp: float) -> None:
+    """On a CPU they are arrays of MLX, which writes what it can in place and gives memory out again."""
+    on_host, rows = Runner.on_host, []
+
+    def watched(runner: Runner, array: mx.array) -> np.ndarray:
+        row = on_host(runner, array)
+        rows.append((row, row.tobytes()))
+        return row
+
+    with patch.object(Runner, "on_host", watched), Guesses(WRONG["every third wrong"]).made():
+        session = begun(zoo, kind, temp=temp, seed=3, max_tokens=40)
+        for _ in range(8):
+            session.step()
+        list(run(session, never))
+        session.move(session.tree[session.tree[session.node].parent].parent)
+        session.choose(7)
+    mx.clear_cache()
+    assert len(rows) > 20
+    assert all(row.tobytes() == was for row, was in rows)
 
 
 def test_guesses_that_are_often_wrong_are_given_up(zoo: Zoo) -> None:
