@@ -20,7 +20,6 @@ from threading import Event
 from typing import Any
 
 import numpy as np
-import regex
 
 from engine.breakpoints import REACH, UNSURE, Breakpoints, check_breakpoints, percent
 from engine.decoding.guess import guess_of, pays
@@ -262,6 +261,8 @@ def margin(logprobs: Row) -> float:
 
 
 def _compiled(pattern: str) -> Any:
+    import regex  # takes as long as a step; few runs look for one
+
     try:
         return regex.compile(pattern)
     except regex.error as error:

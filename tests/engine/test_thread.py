@@ -337,11 +337,33 @@ def test_the_contracts_name_the_same_face() -> None:
 
 def test_the_engine_imports_no_screen() -> None:
     code = (
-        "import sys, engine.worker, engine.measuring.bench\n"
+        "import sys, engine.measuring.bench\n"
+        "from engine.worker import Worker\n"
+        "assert Worker(lambda _: None).handled\n"
         "print([m for m in sys.modules if m.split('.')[0] in ('inspector', 'textual')])"
     )
     done = python(code)
     assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
+
+
+def test_the_first_distribution_waits_for_no_import_that_it_does_not_need() -> None:
+    code = """
+import sys
+from engine.libraries import import_mlx_lm
+import_mlx_lm()
+from engine import protocol
+from engine.settings import LoadSettings
+from tests.engine.unthreaded import Unthreaded
+engine = Unthreaded()
+engine.do(protocol.Load(LoadSettings()))
+assert any(isinstance(each, protocol.Prefilled) for each in engine.do(protocol.Prefill("Once upon", chat=False)))
+print(len(engine.do(protocol.TakeStep())) > 1)
+print(sorted({"regex", "llguidance", "transformers", "engine.inspection.handlers", "engine.inspection.inside.handlers",
+    "engine.lockstep.handlers", "engine.decoding.batched.handlers", "engine.ranks.handlers",
+    "engine.training.handlers"} & set(sys.modules)))
+"""
+    done = python(code)
+    assert (done.returncode, done.stdout) == (0, "True\n[]\n"), done.stderr
 
 
 EXIT = """
