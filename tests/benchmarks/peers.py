@@ -9,7 +9,8 @@ that slows down slows all; medians, and the ratio to ours within a round.
 
 A fork goes from a context of 500 tokens back by 250, takes another token there and then one step. transformers and
 mlx_lm are used as their documentation has it for a cache that is used twice: a deep copy, cut to length. The return
-takes one more step at the end of the 500. Ours keeps the KV of the branch it left.
+takes one more step at the end of the 500. Ours keeps the KV of the branch it left. A figure of a round is the median of
+several forks, each with another token, and of the returns after them: one alone is a forward or two.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ try:
 except ImportError:
     torch = None  # type: ignore[assignment]
 
-STEPS, PROMPT, CONTEXT, BACK, BEST = 50, 256, 500, 250, 20
+STEPS, PROMPT, CONTEXT, BACK, BEST, FORKS = 50, 256, 500, 250, 20, 5
 Taken = dict[str, float]
 """By name: milliseconds, and for the prefill tokens a second."""
 NAMES = ("step ms", "prefill tok/s", "fork ms", "return ms")
@@ -54,6 +55,21 @@ class Peer:
     name: str
     measure: Callable[[list[int], int], Taken]
     """From token ids, at least `CONTEXT`, and a count of steps to the figures."""
+
+
+def to_and_fro(
+    fork: Callable[[int], object], back: Callable[[], object], ids: list[int]
+) -> tuple[float, float]:
+    """Milliseconds of a fork with a token, and of the return after it: medians over the first tokens that differ."""
+    forks, returns = [], []
+    for token in list(dict.fromkeys(ids))[:FORKS]:
+        begun = time.perf_counter()
+        fork(token)
+        forked = time.perf_counter()
+        back()
+        forks.append((forked - begun) * 1e3)
+        returns.append((time.perf_counter() - forked) * 1e3)
+    return statistics.median(forks), statistics.median(returns)
 
 
 # ---- transformers on torch ---------------------------------------------------------------------
@@ -83,16 +99,14 @@ class Transformers:
         self._model(torch.tensor([ids[:PROMPT]]), use_cache=True, logits_to_keep=1)
         prefill = time.perf_counter() - begun
         cache = self._model(torch.tensor([ids[:CONTEXT]]), use_cache=True, logits_to_keep=1).past_key_values
-        begun = time.perf_counter()
-        branch = copy.deepcopy(cache)
-        branch.crop(-BACK)
-        self._step(self._step(ids[0], branch), branch)
-        fork, begun = time.perf_counter() - begun, time.perf_counter()
-        self._step(ids[1], cache)
-        back = time.perf_counter() - begun
-        return dict(
-            zip(NAMES, (self._generate(ids, steps), PROMPT / prefill, fork * 1e3, back * 1e3), strict=True)
-        )
+
+        def fork(token: int) -> None:
+            branch = copy.deepcopy(cache)
+            branch.crop(CONTEXT - BACK - branch.get_seq_length())
+            self._step(self._step(token, branch), branch)
+
+        moves = to_and_fro(fork, lambda: self._step(ids[1], cache), ids)
+        return dict(zip(NAMES, (self._generate(ids, steps), PROMPT / prefill, *moves), strict=True))
 
     def _generate(self, ids: list[int], steps: int) -> float:
         """Milliseconds of a step of `generate`, its readings included; the prefill is taken off by a shorter run."""
@@ -137,14 +151,14 @@ class MlxLm:
         step = (time.perf_counter() - begun) / steps
         cache = make_prompt_cache(self._loaded.model)
         next(self._tokens(ids[:CONTEXT], cache, 1))
-        begun = time.perf_counter()
-        branch = copy.deepcopy(cache)
-        trim_prompt_cache(branch, BACK)
-        list(self._tokens(ids[:1], branch, 2))
-        fork, begun = time.perf_counter() - begun, time.perf_counter()
-        list(self._tokens(ids[1:2], cache, 1))
-        back = time.perf_counter() - begun
-        return dict(zip(NAMES, (step * 1e3, PROMPT / prefill, fork * 1e3, back * 1e3), strict=True))
+
+        def fork(token: int) -> None:
+            branch = copy.deepcopy(cache)
+            trim_prompt_cache(branch, branch[0].offset - (CONTEXT - BACK))
+            list(self._tokens([token], branch, 2))
+
+        moves = to_and_fro(fork, lambda: list(self._tokens(ids[1:2], cache, 1)), ids)
+        return dict(zip(NAMES, (step * 1e3, PROMPT / prefill, *moves), strict=True))
 
     def _tokens(self, ids: list[int], cache: Any, count: int) -> Any:
         tokens = generate_step(mx.array(ids), self._loaded.model, prompt_cache=cache, max_tokens=count)
@@ -181,15 +195,19 @@ class Ours:
         middle = session.node
         for token in ids[CONTEXT - BACK : CONTEXT]:
             session.choose(token)
-        tip, begun = session.node, time.perf_counter()
-        session.move(middle)
-        session.choose(ids[0])
-        session.step()
-        fork, begun = time.perf_counter() - begun, time.perf_counter()
-        session.move(tip)
-        session.step()
-        back = time.perf_counter() - begun
-        return dict(zip(NAMES, (step * 1e3, PROMPT / prefill, fork * 1e3, back * 1e3), strict=True))
+        tip = [session.node]
+
+        def fork(token: int) -> None:
+            session.move(middle)
+            session.choose(token)
+            session.step()
+
+        def back() -> None:
+            session.move(tip[0])
+            session.step()
+            tip[0] = session.node
+
+        return dict(zip(NAMES, (step * 1e3, PROMPT / prefill, *to_and_fro(fork, back, ids)), strict=True))
 
     def _session(self, ids: list[int]) -> Session:
         session = Session(self._loaded, Settings(candidates=BEST, max_tokens=10**9))
