@@ -4,32 +4,41 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Collection
-from pkgutil import resolve_name
 
 from engine import protocol
-from engine.context import NO_MODEL, Capability, EngineContext, Handler, collect_all
+from engine.context import NO_MODEL, EngineContext, Handler, collect_all
+from engine.decoding.batched.handlers import BatchCommands
+from engine.decoding.handlers import DecodingCommands
+from engine.decoding.speculative.handlers import SpeculationCommands
 from engine.errors import Cancelled, EngineError, RankError, StepError, first_line
+from engine.inspection.handlers import InspectionCommands
+from engine.inspection.inside.handlers import InsideCommands
+from engine.inspection.inside.patching import PatchingCommands
+from engine.lockstep.handlers import LockstepCommands
+from engine.measuring.handlers import MeasuringCommands
 from engine.model.load import Loaded
 from engine.protocol import Command, Prefill, Record
+from engine.ranks.handlers import RanksCommands
 from engine.ranks.ring import RING
+from engine.session.handlers import SessionCommands
 from engine.settings import LoadSettings
 from engine.task import Stopped, Task
+from engine.training.handlers import TrainingCommands
 
 CAPABILITIES = (
-    "engine.session.handlers:SessionCommands",
-    "engine.decoding.handlers:DecodingCommands",
-    "engine.inspection.handlers:InspectionCommands",
-    "engine.inspection.inside.handlers:InsideCommands",
-    "engine.inspection.inside.patching:PatchingCommands",
-    "engine.lockstep.handlers:LockstepCommands",
-    "engine.decoding.batched.handlers:BatchCommands",
-    "engine.decoding.speculative.handlers:SpeculationCommands",
-    "engine.measuring.handlers:MeasuringCommands",
-    "engine.ranks.handlers:RanksCommands",
-    "engine.training.handlers:TrainingCommands",
+    SessionCommands,
+    DecodingCommands,
+    SpeculationCommands,
+    BatchCommands,
+    InspectionCommands,
+    InsideCommands,
+    PatchingCommands,
+    LockstepCommands,
+    MeasuringCommands,
+    RanksCommands,
+    TrainingCommands,
 )
-"""The classes that provide handlers, of which each worker makes one instance. One is imported when a command comes that
-those before it don't handle: all but the first two would hold up the first distribution by a twentieth."""
+"""The classes that provide handlers; each worker makes one instance of each."""
 
 OVER_RANKS = "This needs a model that one process computes; here several do."
 
@@ -56,34 +65,24 @@ class Worker:
         self._aside, self._ending = aside, ending
         self._context = EngineContext(emit, self._answer_asides, waiting)
         self._context.shared = shared
+        self._context.capabilities = [make(self._context) for make in CAPABILITIES]
         self._handlers: dict[type[Command], Handler] = {}
-        self._to_come = list(CAPABILITIES)
+        for capability in self._context.capabilities:
+            for kind, handler in capability.handlers().items():
+                assert kind not in self._handlers, f"two handlers for {kind.__name__}"
+                self._handlers[kind] = handler
 
     @property
     def handled(self) -> Collection[type[Command]]:
         """The classes of the commands that have a handler."""
-        while self._to_come:
-            self._add(self._to_come.pop(0))
         return self._handlers.keys()
-
-    def _add(self, name: str) -> None:
-        capability: Capability = resolve_name(name)(self._context)
-        self._context.capabilities.append(capability)
-        for kind, handler in capability.handlers().items():
-            assert kind not in self._handlers, f"two handlers for {kind.__name__}"
-            self._handlers[kind] = handler
-
-    def _handler(self, kind: type[Command]) -> Handler | None:
-        while kind not in self._handlers and self._to_come:
-            self._add(self._to_come.pop(0))
-        return self._handlers.get(kind)
 
     def carry_out(self, task: Task) -> None:
         """Execute a command; all its records, its `Failure`, if it fails, and its `Ended` carry its id."""
         context, command, cancelled = self._context, task.command, False
         before, context.request = context.request, command.id
         try:
-            if (handler := self._handler(type(command))) is None:
+            if (handler := self._handlers.get(type(command))) is None:
                 raise TypeError(f"no handler for {command!r}")
             if task.cancel.is_set():
                 raise Cancelled
@@ -140,7 +139,7 @@ class Worker:
         context = self._context
         context.forget(model=True)
         context.loaded = context.opened = None
-        context.capabilities.clear()
+        context.capabilities = ()
         self._handlers.clear()
         if last:
             collect_all()

@@ -209,7 +209,7 @@ class Runner:
         return self.on_host(outputs[0])
 
     def on_host(self, row: mx.array) -> Row:
-        """The logits of one token in host memory; on a CPU it is the array's own, which stays for as long as the row.
+        """The logits of one token in host memory; on a CPU a view, which keeps the array alive.
 
         Copied, a row of 152,000 took 0.1 ms, and 0.4 where it was memory that the process had not had before.
 

@@ -25,8 +25,9 @@ Factors = tuple[mx.array, mx.array]
 shape (..., tokens, *pair)."""
 BLOCK = 64
 """Positions whose factors are made together: 0.3 ms, in 64 steps."""
-MOST_BLOCKS = 16
-"""Blocks that are kept, of 64 KiB where heads have 128 numbers; layers of another base have blocks of their own."""
+MOST_BLOCKS = 128
+"""Blocks that are kept, of 64 KiB where heads have 128 numbers. Layers of another base have blocks of their own, and so
+has each layer of a model that makes its frequencies anew for every layer, as mlx_lm's Llama 3 does."""
 
 
 def shared_rotary_factors(blocks: RotaryBlocks | None = None) -> AbstractContextManager[None]:
@@ -43,7 +44,8 @@ def shared_rotary_factors(blocks: RotaryBlocks | None = None) -> AbstractContext
 
 
 class _Rotation(NamedTuple):
-    """What the factors of a position depend on; frequencies are told apart by their identity."""
+    """What the factors of a position depend on. Frequencies are told apart by their identity: mlx_lm makes them once and
+    changes none in place."""
 
     dims: int
     traditional: bool

@@ -246,7 +246,7 @@ class MainScreen(KeyedScreen[None]):
     def _on_timer_update(self) -> None:
         """Paint; a new layout, as that under a dialog, with what the engine answered meanwhile: else that is painted
         again a frame later."""
-        if self._layout_required:
+        if self._layout_required and self.is_current:
             self.take_in()
         super()._on_timer_update()
 
