@@ -44,8 +44,10 @@ def shared_rotary_factors(blocks: RotaryBlocks | None = None) -> AbstractContext
 
 
 class _Rotation(NamedTuple):
-    """What the factors of a position depend on. Frequencies are told apart by their identity: mlx_lm makes them once and
-    changes none in place."""
+    """What the factors of a position depend on.
+
+    Frequencies are told apart by their identity: mlx_lm makes them once, and changes none in place.
+    """
 
     dims: int
     traditional: bool
