@@ -261,7 +261,7 @@ def margin(logprobs: Row) -> float:
 
 
 def _compiled(pattern: str) -> Any:
-    import regex  # takes as long as a step; few runs look for one
+    import regex  # 30 ms, which the first distribution would wait for; few runs look for one
 
     try:
         return regex.compile(pattern)

@@ -24,10 +24,12 @@ Factors = tuple[mx.array, mx.array]
 """The cosines, by which each number is multiplied, and the sines for its partner, with a minus for the first of a pair:
 shape (..., tokens, *pair)."""
 BLOCK = 64
-"""Positions whose factors are made together: 0.3 ms, in 64 steps."""
-MOST_BLOCKS = 128
-"""Blocks that are kept, of 64 KiB where heads have 128 numbers. Layers of another base have blocks of their own, and so
-has each layer of a model that makes its frequencies anew for every layer, as mlx_lm's Llama 3 does."""
+"""Positions whose factors are made together: 0.5 to 0.7 ms, in 64 steps."""
+MOST_BLOCKS = 16
+"""Blocks that are kept, of 64 KiB where heads have 128 numbers; layers of another base have blocks of their own."""
+MOST_FREQUENCIES = 512
+"""Arrays of frequencies that are compared with others, as many as layers have; a model that made new ones in every
+forward would have each of them compared."""
 
 
 def shared_rotary_factors(blocks: RotaryBlocks | None = None) -> AbstractContextManager[None]:
@@ -44,7 +46,7 @@ def shared_rotary_factors(blocks: RotaryBlocks | None = None) -> AbstractContext
 
 
 class _Rotation(NamedTuple):
-    """What the factors of a position depend on.
+    """The settings of a model's rotation: with a position they give its cosines and sines.
 
     Frequencies are told apart by their identity: mlx_lm makes them once, and changes none in place.
     """
@@ -61,7 +63,7 @@ class _Rotation(NamedTuple):
         return (self.dims // 2, 2) if self.traditional else (2, self.dims // 2)
 
     def factors(self, front: tuple[int, ...], tokens: int, dtype: mx.Dtype, offset: Any) -> Factors:
-        """Those of some positions, computed by MLX's own function.
+        """MLX's own function computes the cosines and sines of some positions.
 
         Args:
             front: The axes before that of tokens.
@@ -90,6 +92,23 @@ class RotaryBlocks:
         self._blocks: dict[tuple[_Rotation, int], tuple[Factors, dict[Any, list[Factors]]] | None] = {}
         """By rotation and first position: the factors, and by shape of queries or keys those of each position; None
         where one forward was in it."""
+        self._frequencies: dict[int, tuple[mx.array, mx.array]] = {}
+        """By identity: arrays of frequencies, each with the first of those that are equal to it."""
+
+    def first_equal(self, freqs: mx.array | None) -> mx.array | None:
+        """The array that stands for all with these frequencies: mlx_lm's Llama 3 has one of its own in every layer."""
+        if freqs is None:
+            return None
+        if (known := self._frequencies.get(id(freqs))) is not None:
+            return known[1]
+        if len(self._frequencies) == MOST_FREQUENCIES:
+            return freqs
+        firsts = [first for own, first in self._frequencies.values() if own is first]
+        same = (
+            first for first in firsts if first.dtype == freqs.dtype and bool(mx.array_equal(first, freqs))
+        )
+        self._frequencies[id(freqs)] = known = freqs, next(same, freqs)
+        return known[1]
 
     def find(self, rotation: _Rotation, shape: tuple[int, ...], position: int) -> Factors | None:
         """The factors of a position in float32, which counts positions exactly; None if they have no block yet.
@@ -145,7 +164,9 @@ class _SharedFactors:
         front = _front(offset, a.shape)
         if front is None or dims != a.shape[-1] or get_ident() != self._thread:
             return rope(a, dims, offset=offset, traditional=traditional, **how)
-        rotation = _Rotation(dims, traditional, how["base"], how["scale"], how.get("freqs"))
+        freqs = how.get("freqs")
+        freqs = freqs if self._blocks is None else self._blocks.first_equal(freqs)
+        rotation = _Rotation(dims, traditional, how["base"], how["scale"], freqs)
         cos, sin = self._factors(rotation, a, front, offset)
         own = mx.unflatten(a, -1, rotation.pair)
         partners = own[..., ::-1] if traditional else own[..., ::-1, :]
@@ -154,9 +175,8 @@ class _SharedFactors:
     def _factors(self, rotation: _Rotation, a: mx.array, front: tuple[int, ...], offset: Any) -> Factors:
         shape = a.shape
         kind = rotation, shape[-2], a.dtype, offset
-        if (shape, kind) in self._wide:
-            return self._wide[shape, kind]
-        found = None
+        if (found := self._wide.get((shape, kind))) is not None:
+            return found
         one = (shape[-2], a.dtype, type(offset)) == (1, mx.float32, int)
         if one and self._blocks is not None and kind not in self._made:
             found = self._blocks.find(rotation, shape, offset)

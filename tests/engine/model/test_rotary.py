@@ -15,7 +15,14 @@ from engine.decoding.batched.rows import PaddedRows
 from engine.errors import LoadError
 from engine.model import rotary
 from engine.model.forward import Runner
-from engine.model.rotary import BLOCK, MOST_BLOCKS, RotaryBlocks, rope, shared_rotary_factors
+from engine.model.rotary import (
+    BLOCK,
+    MOST_BLOCKS,
+    MOST_FREQUENCIES,
+    RotaryBlocks,
+    rope,
+    shared_rotary_factors,
+)
 from tests.engine.inspection.inside.looking import PROMPT, loaded
 from tests.families import FAMILIES
 from tests.zoo import Zoo
@@ -130,6 +137,38 @@ def test_a_block_is_made_by_the_second_step_in_it_and_few_are_kept(monkeypatch: 
     assert not made
     step(0)  # the oldest went
     assert made == [(0, 1)]
+
+
+def test_layers_with_equal_frequencies_share_and_others_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+
+    def watched(a: mx.array, *args: Any, **how: Any) -> mx.array:
+        made.append(a.shape[-2])
+        return rope(a, *args, **how)
+
+    monkeypatch.setattr(rotary, "rope", watched)
+    monkeypatch.setattr(mx.fast, "rope", watched)
+    blocks, heads = RotaryBlocks(), numbers((1, 4, 1, 16), mx.float32, 3)
+    layers = [mx.arange(1.0, 9.0) * (1 + layer % 2) for layer in range(40)]
+    for position in range(4):
+        how: dict[str, Any] = {"offset": position, "traditional": False, "base": None, "scale": 1.0}
+        with shared_rotary_factors(blocks):
+            found = [mx.fast.rope(heads, 16, freqs=freqs, **how) for freqs in layers]
+        for each, freqs in zip(found, layers, strict=True):
+            assert bits(each) == bits(rope(heads, 16, freqs=freqs, **how))
+    assert made == [1, 1, BLOCK, BLOCK]  # of two kinds of layers: the first step's, and a block of each
+
+
+def test_frequencies_that_a_model_makes_in_every_forward_are_not_collected() -> None:
+    blocks, heads = RotaryBlocks(), numbers((1, 4, 1, 16), mx.float32, 3)
+    for position in range(2 * MOST_FREQUENCIES):
+        freqs = mx.arange(1.0, 9.0) + position
+        how: dict[str, Any] = {"offset": 5, "traditional": False, "base": None, "scale": 1.0, "freqs": freqs}
+        with shared_rotary_factors(blocks):
+            found = mx.fast.rope(heads, 16, **how)
+        assert bits(found) == bits(rope(heads, 16, **how))
+    assert len(blocks._frequencies) == MOST_FREQUENCIES
+    assert len(blocks._blocks) == MOST_BLOCKS
 
 
 @pytest.mark.parametrize(("dims", "offset"), [(8, 3), (16, mx.array(3)), (16, mx.array([3]))], ids=str)

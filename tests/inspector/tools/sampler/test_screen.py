@@ -276,6 +276,33 @@ def test_settings_are_in_force_with_the_distribution_that_they_give():
 # ---- what-if ----------------------------------------------------------------------------------
 
 
+async def test_the_form_is_asked_for_before_it_is_made(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that the answers of a small model stand beside it when it is painted."""
+    asked: list[list[type[protocol.Command]]] = []
+    make = SamplingDialog.__init__
+
+    def made(dialog: SamplingDialog, *args: object, **named: object) -> None:
+        asked.append([type(each) for each in rig.engine.asked])
+        make(dialog, *args, **named)  # type: ignore[arg-type]
+
+    await rig.ready()
+    monkeypatch.setattr(SamplingDialog, "__init__", made)
+    await rig.press("s")
+    assert asked == [[Explain, WhatIf]]
+
+
+async def test_a_new_layout_takes_in_what_was_answered(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    await rig.ready()
+    taken: list[bool] = []
+    monkeypatch.setattr(rig.app.main, "take_in", lambda: taken.append(rig.app.main._layout_required))
+    rig.app.main.refresh()
+    await rig.pilot.pause()
+    assert not taken  # a paint alone waits for the inbox's own pace
+    await rig.press("s")
+    assert taken
+    assert all(taken)
+
+
 async def test_settings_are_tried_as_they_are_typed(rig: Rig) -> None:
     await rig.ready()
     await rig.press("s")
