@@ -171,7 +171,8 @@ class EngineContext:
         """What divides a model among processes, for settings that ask for it; None for others."""
         self.second: Callable[[int | None, Stopped], Session] = no_second
         """The session's path up to a node in the second model; without a node for what is asked of the model itself."""
-        self.capabilities: Sequence[Capability] = ()
+        self.capabilities: list[Capability] = []
+        """Those that were made."""
         self._steps = 0
         """That were emitted, for the garbage collector."""
         self._rows = LogitsRecorder()

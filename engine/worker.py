@@ -3,42 +3,36 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
+from pkgutil import resolve_name
+from typing import Any
 
 from engine import protocol
-from engine.context import NO_MODEL, EngineContext, Handler, collect_all
-from engine.decoding.batched.handlers import BatchCommands
-from engine.decoding.handlers import DecodingCommands
-from engine.decoding.speculative.handlers import SpeculationCommands
+from engine.context import NO_MODEL, Capability, EngineContext, Handler, collect_all
 from engine.errors import Cancelled, EngineError, RankError, StepError, first_line
-from engine.inspection.handlers import InspectionCommands
-from engine.inspection.inside.handlers import InsideCommands
-from engine.inspection.inside.patching import PatchingCommands
-from engine.lockstep.handlers import LockstepCommands
-from engine.measuring.handlers import MeasuringCommands
-from engine.model.load import Loaded
-from engine.protocol import Command, Prefill, Record
-from engine.ranks.handlers import RanksCommands
+from engine.model.forward import Compute
+from engine.model.load import Divider, Loaded
+from engine.protocol import Command, Intervention, Prefill, Record
 from engine.ranks.ring import RING
-from engine.session.handlers import SessionCommands
 from engine.settings import LoadSettings
 from engine.task import Stopped, Task
-from engine.training.handlers import TrainingCommands
 
 CAPABILITIES = (
-    SessionCommands,
-    DecodingCommands,
-    SpeculationCommands,
-    BatchCommands,
-    InspectionCommands,
-    InsideCommands,
-    PatchingCommands,
-    LockstepCommands,
-    MeasuringCommands,
-    RanksCommands,
-    TrainingCommands,
+    "engine.session.handlers:SessionCommands",
+    "engine.decoding.handlers:DecodingCommands",
+    "engine.inspection.handlers:InspectionCommands",
+    "engine.inspection.inside.handlers:InsideCommands",
+    "engine.inspection.inside.patching:PatchingCommands",
+    "engine.lockstep.handlers:LockstepCommands",
+    "engine.decoding.batched.handlers:BatchCommands",
+    "engine.decoding.speculative.handlers:SpeculationCommands",
+    "engine.measuring.handlers:MeasuringCommands",
+    "engine.ranks.handlers:RanksCommands",
+    "engine.training.handlers:TrainingCommands",
 )
-"""The classes that provide handlers; each worker makes one instance of each."""
+"""The classes that provide handlers, of which each worker makes one instance: the first with the worker, each other
+when a command comes that those before it don't handle. The first distribution would wait 40 ms for all their imports.
+"""
 
 OVER_RANKS = "This needs a model that one process computes; here several do."
 
@@ -65,24 +59,50 @@ class Worker:
         self._aside, self._ending = aside, ending
         self._context = EngineContext(emit, self._answer_asides, waiting)
         self._context.shared = shared
-        self._context.capabilities = [make(self._context) for make in CAPABILITIES]
+        self._context.change = _changed
+        self._context.spread = self._spread
         self._handlers: dict[type[Command], Handler] = {}
-        for capability in self._context.capabilities:
-            for kind, handler in capability.handlers().items():
-                assert kind not in self._handlers, f"two handlers for {kind.__name__}"
-                self._handlers[kind] = handler
+        self._unmade = list(CAPABILITIES)
+        self._make_next()
 
     @property
     def handled(self) -> Collection[type[Command]]:
         """The classes of the commands that have a handler."""
+        self._make_all()
         return self._handlers.keys()
+
+    def _make_next(self) -> None:
+        """Make the next capability; if its import fails, the next command that needs it tries again."""
+        capability: Capability = resolve_name(self._unmade[0])(self._context)
+        handlers = capability.handlers()
+        for kind in handlers:
+            assert kind not in self._handlers, f"two handlers for {kind.__name__}"
+        self._handlers |= handlers
+        self._context.capabilities.append(capability)
+        del self._unmade[0]
+
+    def _make_all(self) -> None:
+        while self._unmade:
+            self._make_next()
+
+    def _handler(self, kind: type[Command]) -> Handler | None:
+        while kind not in self._handlers and self._unmade:
+            self._make_next()
+        return self._handlers.get(kind)
+
+    def _spread(self, settings: LoadSettings) -> Divider | None:
+        """As `EngineContext.spread`, until the capability that has ranks is made and takes its place."""
+        if not settings.divided:
+            return None
+        self._make_all()
+        return self._context.spread(settings)
 
     def carry_out(self, task: Task) -> None:
         """Execute a command; all its records, its `Failure`, if it fails, and its `Ended` carry its id."""
         context, command, cancelled = self._context, task.command, False
         before, context.request = context.request, command.id
         try:
-            if (handler := self._handlers.get(type(command))) is None:
+            if (handler := self._handler(type(command))) is None:
                 raise TypeError(f"no handler for {command!r}")
             if task.cancel.is_set():
                 raise Cancelled
@@ -139,7 +159,8 @@ class Worker:
         context = self._context
         context.forget(model=True)
         context.loaded = context.opened = None
-        context.capabilities = ()
+        context.capabilities.clear()
+        self._unmade.clear()
         self._handlers.clear()
         if last:
             collect_all()
@@ -151,6 +172,13 @@ class Worker:
     def _answer_asides(self) -> None:
         while (task := self._aside()) is not None:
             self.carry_out(task)
+
+
+def _changed(model: Any, interventions: Sequence[Intervention]) -> Compute:
+    """As `engine.inspection.inside.interventions.changed`, which is imported for a session that has interventions."""
+    from engine.inspection.inside.interventions import changed
+
+    return changed(model, interventions)
 
 
 def unexpected(command: Command, error: BaseException) -> protocol.Failure:

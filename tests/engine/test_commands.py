@@ -15,7 +15,7 @@ from engine import protocol
 from engine.beam_settings import BeamSettings
 from engine.breakpoints import Breakpoints
 from engine.context import EngineContext
-from engine.errors import StepError
+from engine.errors import LoadError, StepError
 from engine.frozen import frozen
 from engine.model.load import load
 from engine.protocol import COMMANDS, Cancel, Command, Intervention, Record
@@ -228,7 +228,41 @@ def test_two_capabilities_can_not_handle_one_command(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(engine.worker, "CAPABILITIES", engine.worker.CAPABILITIES * 2)
     with pytest.raises(AssertionError, match="two handlers for "):
-        Unthreaded()
+        assert Worker(lambda _: None).handled
+
+
+def test_a_model_for_ranks_is_divided_though_no_command_for_ranks_came_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[object] = []
+
+    def load(*args: object, spread: object) -> None:
+        seen.append(spread)
+        raise LoadError("Not loaded.", "Look at what divides it.")
+
+    monkeypatch.setattr("engine.session.handlers.load", load)
+    engine = Unthreaded()
+    for settings in (LoadSettings(), LoadSettings(ranks=2), LoadSettings(ranks=2), LoadSettings()):
+        assert isinstance(engine.do(protocol.Load(settings))[0], protocol.Failure)
+    assert [each and type(each).__name__ for each in seen] == [None, "RanksSpread", "RanksSpread", None]
+
+
+def test_a_capability_whose_import_failed_is_imported_by_the_next_command_that_needs_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import engine.worker
+
+    def broken(name: str) -> type[object]:
+        raise ImportError(f"no {name}")
+
+    opened = Unthreaded(LoadSettings(), prompt="Once", settings=Settings(max_tokens=4, min_tokens=4))
+    with monkeypatch.context() as patch:
+        patch.setattr(engine.worker, "resolve_name", broken)
+        failure = opened.do(protocol.Run())[0]
+        assert isinstance(failure, protocol.Failure)
+        assert "no engine.decoding.handlers" in failure.message
+        assert isinstance(opened.do(protocol.TakeStep())[0], protocol.Step)
+    assert [type(each).__name__ for each in opened.do(protocol.Run())][:2] == ["Step", "Step"]
 
 
 def test_a_model_whose_code_wants_to_end_the_process_does_not(monkeypatch: pytest.MonkeyPatch) -> None:

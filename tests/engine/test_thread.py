@@ -337,7 +337,9 @@ def test_the_contracts_name_the_same_face() -> None:
 
 def test_the_engine_imports_no_screen() -> None:
     code = (
-        "import sys, engine.worker, engine.measuring.bench\n"
+        "import sys, engine.measuring.bench\n"
+        "from engine.worker import Worker\n"
+        "assert Worker(lambda _: None).handled\n"
         "print([m for m in sys.modules if m.split('.')[0] in ('inspector', 'textual')])"
     )
     done = python(code)
@@ -356,7 +358,8 @@ engine = Unthreaded()
 engine.do(protocol.Load(LoadSettings()))
 assert any(isinstance(each, protocol.Prefilled) for each in engine.do(protocol.Prefill("Once upon", chat=False)))
 print(len(engine.do(protocol.TakeStep())) > 1)
-print(sorted({"regex", "llguidance", "transformers"} & set(sys.modules)))
+late = ("decoding", "inspection", "lockstep", "measuring", "training", "ranks")
+print(sorted({"regex", "llguidance", "transformers", *(f"engine.{each}.handlers" for each in late)} & set(sys.modules)))
 """
     done = python(code)
     assert (done.returncode, done.stdout) == (0, "True\n[]\n"), done.stderr

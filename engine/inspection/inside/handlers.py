@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from engine import protocol
-from engine.context import Capability, EngineContext, Handler
+from engine.context import Capability, Handler
 from engine.inspection.inside.attention import read_attention, read_triangle, score_heads
 from engine.inspection.inside.attribution import attribute
 from engine.inspection.inside.experts import read_experts
 from engine.inspection.inside.gradients import read_gradients
-from engine.inspection.inside.interventions import changed, hold, intervene
+from engine.inspection.inside.interventions import hold, intervene
 from engine.inspection.inside.lens import read_lens
 from engine.inspection.inside.modules import read_modules
 from engine.inspection.inside.pairs import patch_pairs
@@ -24,10 +24,6 @@ from engine.task import Task
 
 class InsideCommands(Capability):
     """Handlers that run a token of the tree again on copies of the cache."""
-
-    def __init__(self, context: EngineContext) -> None:
-        super().__init__(context)
-        context.change = changed
 
     def handlers(self) -> Mapping[type[Command], Handler]:
         """See `Capability`."""
