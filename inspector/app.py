@@ -229,7 +229,7 @@ class InspectorApp(App[int]):
     def get_default_screen(self) -> Screen[None]:
         """The main screen, from the first paint on."""
         self.main = MainScreen(self.controller, self._tools, self.playback, self._remembered)
-        self.inbox.show, self.main.take_in = self.main.show_changes, self.inbox.drain
+        self.inbox.show, self.main.take_in = self.main.show_changes, self.inbox.tick
         return self.main
 
     def get_css_variables(self) -> dict[str, str]:
