@@ -9,9 +9,8 @@ go through the model in the same chunks as the first time.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import pairwise
 
 import mlx.core as mx
 
@@ -285,6 +284,8 @@ class Mover:
             before = at
             at = self._take_back(node, at, want)
             for segment in self._useful(node, at, want):
+                if at == want:
+                    break
                 reach = min(self._tree[self._tree.common_ancestor(segment.node, node)].depth, want)
                 if at < reach and self._restore(segment, node, at, reach):
                     at = self._take_back(node, reach, want)
@@ -301,13 +302,12 @@ class Mover:
                 return reach
         return at
 
-    def _useful(self, node: int, at: int, want: int) -> list[Segment]:
-        """Segments that end on the path to a node, in its order; then those that end beyond it or on other branches."""
+    def _useful(self, node: int, at: int, want: int) -> Iterator[Segment]:
+        """Segments that end on the path to a node, in its order; then all, also what ends beyond it or elsewhere."""
         path = self._tree.nodes(node)[at:want]
-        on = [segment for ancestor in path if (segment := self.store.segment(ancestor)) is not None]
-        if on and on[-1].end >= want and all(a.end >= b.base for a, b in pairwise(on)) and on[0].base <= at:
-            return on
-        return [*on, *(segment for segment in self.store.segments() if segment not in on)]
+        # All of the path's before the first is restored: that may push the next ones out of the budget.
+        yield from [segment for ancestor in path if (segment := self.store.segment(ancestor)) is not None]
+        yield from self.store.segments()
 
     def _restore(self, segment: Segment, node: int, at: int, reach: int) -> bool:
         """Restore a segment behind `at` tokens, and hold `reach` then; where it doesn't fit, change nothing."""

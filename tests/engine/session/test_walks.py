@@ -315,6 +315,35 @@ def test_a_branch_that_is_taken_again_behind_a_longer_prompt_is_that_of_the_prom
     assert np.abs(session.logits - before).max() > 1e-3
 
 
+def test_a_return_does_not_look_at_the_branches_beside_its_way(
+    zoo: Zoo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "PIECE", 1)  # a fork saves what it writes over, not all of a branch as short as this
+    loaded = zoo.load("llama")
+    session, reference = begun(loaded, [3, 250, 1], steps=12), Reference(loaded)
+    tip, middle = session.node, session.tree.nodes(session.node)[6]
+    looked: list[int] = []
+    plain = session.tree.common_ancestor
+
+    def counted(one: int, other: int) -> int:
+        looked[-1] += 1
+        return plain(one, other)
+
+    monkeypatch.setattr(session.tree, "common_ancestor", counted)
+    for token in range(40, 80):
+        looked.append(0)
+        session.move(middle)
+        session.choose(token)
+        session.step()
+        looked.append(0)
+        assert session.move(tip).recomputed == 0
+    assert len({*looked[3::2]}) == 1
+    assert len(session.mover.store.segments()) > 30
+    after = session.choose(5).node
+    ids, chunks = session.tree.tokens(after), session.tree.chunks(after)
+    assert np.abs(session.logits - reference.logits(tuple(ids), chunks)).max() <= 1e-4
+
+
 # ---- long ones ---------------------------------------------------------------------------------
 
 RECORD_BYTES = 10 * 1024
