@@ -318,7 +318,8 @@ def test_a_branch_that_is_taken_again_behind_a_longer_prompt_is_that_of_the_prom
 def test_a_return_does_not_look_at_the_branches_beside_its_way(
     zoo: Zoo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live, "PIECE", 1)  # a fork saves what it writes over, not all of a branch as short as this
+    # A fork saves what it writes over, and not all of a branch as short as this one.
+    monkeypatch.setattr(live, "PIECE", 1)
     loaded = zoo.load("llama")
     session, reference = begun(loaded, [3, 250, 1], steps=12), Reference(loaded)
     tip, middle = session.node, session.tree.nodes(session.node)[6]
