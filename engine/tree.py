@@ -134,8 +134,11 @@ class TokenPaths:
 
     def visit(self, node: int) -> None:
         """Make the path to a node the one that was visited last."""
-        for ancestor in self.ancestors(node):
-            self._nodes[self._nodes[ancestor].parent].latest = ancestor
+        nodes = self._nodes
+        while node != ROOT:
+            parent = nodes[node].parent
+            nodes[parent].latest = node
+            node = parent
 
 
 class TokenTree(TokenPaths):

@@ -192,7 +192,9 @@ class Mover:
 
     def _save(self, left: Behind, begin: int, end: int) -> None:
         """Keep some tokens of a branch that was left, unless they are kept."""
-        node, kv = self._tree.nodes(left.node)[end - 1], self._kv
+        node, kv = left.node, self._kv
+        while self._tree[node].depth > end:
+            node = self._tree[node].parent
         old = self.store.segment(node)
         if old is not None and old.base <= begin and old.layout == left.layout:
             self.store.touch(old)
@@ -303,10 +305,17 @@ class Mover:
         return at
 
     def _useful(self, node: int, at: int, want: int) -> Iterator[Segment]:
-        """Segments that end on the path to a node, in its order; then all, also what ends beyond it or elsewhere."""
-        path = self._tree.nodes(node)[at:want]
-        # All of the path's before the first is restored: that may push the next ones out of the budget.
-        yield from [segment for ancestor in path if (segment := self.store.segment(ancestor)) is not None]
+        """Few segments on the path to a node that lead from `at` tokens as far as they can, in its order; then all, in
+        case one of those doesn't fit, or one that ends beyond the node or elsewhere does."""
+        way: list[Segment] = []
+        for ancestor in self._tree.ancestors(node):
+            begin = way[-1].base if way else want
+            if not at < min(begin, self._tree[ancestor].depth):
+                break
+            segment = self.store.segment(ancestor)
+            if segment is not None and segment.end <= want and segment.base < begin:
+                way.append(segment)
+        yield from reversed(way)
         yield from self.store.segments()
 
     def _restore(self, segment: Segment, node: int, at: int, reach: int) -> bool:

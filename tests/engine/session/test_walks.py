@@ -345,6 +345,32 @@ def test_a_return_does_not_look_at_the_branches_beside_its_way(
     assert np.abs(session.logits - reference.logits(tuple(ids), chunks)).max() <= 1e-4
 
 
+def test_a_return_restores_what_reaches_furthest_and_not_what_was_kept_at_earlier_returns(
+    zoo: Zoo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = zoo.load("llama")
+    session, reference = begun(loaded, [3, 250, 1], steps=12), Reference(loaded)
+    tip, middle = session.node, session.tree.nodes(session.node)[6]
+    restored: list[int] = []
+    plain = live.KV.restore
+
+    def counted(kv: live.KV, saved: Any, at: int, end: int) -> int:
+        restored[-1] += 1
+        return plain(kv, saved, at, end)
+
+    monkeypatch.setattr(live.KV, "restore", counted)
+    for token in range(40, 60):
+        session.move(middle)
+        session.choose(token)
+        restored.append(0)
+        assert session.move(tip).recomputed == 0
+        tip = session.choose(token).node
+    assert len(session.mover.store.segments()) >= 20
+    assert set(restored) == {1}
+    ids, chunks = session.tree.tokens(tip), session.tree.chunks(tip)
+    assert np.abs(session.logits - reference.logits(tuple(ids), chunks)).max() <= 1e-4
+
+
 # ---- long ones ---------------------------------------------------------------------------------
 
 RECORD_BYTES = 10 * 1024
