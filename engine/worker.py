@@ -68,11 +68,12 @@ class Worker:
     @property
     def handled(self) -> Collection[type[Command]]:
         """The classes of the commands that have a handler."""
-        self._make_all()
+        while self._unmade:
+            self._make_next()
         return self._handlers.keys()
 
     def _make_next(self) -> None:
-        """Make the next capability; if its import fails, the next command that needs it tries again."""
+        """Make the next capability. While its import fails, none after it is made; commands for them try again."""
         capability: Capability = resolve_name(self._unmade[0])(self._context)
         handlers = capability.handlers()
         for kind in handlers:
@@ -80,10 +81,6 @@ class Worker:
         self._handlers |= handlers
         self._context.capabilities.append(capability)
         del self._unmade[0]
-
-    def _make_all(self) -> None:
-        while self._unmade:
-            self._make_next()
 
     def _handler(self, kind: type[Command]) -> Handler | None:
         while kind not in self._handlers and self._unmade:
@@ -94,7 +91,7 @@ class Worker:
         """As `EngineContext.spread`, until the capability that has ranks is made and takes its place."""
         if not settings.divided:
             return None
-        self._make_all()
+        self._handler(protocol.MeasureRanks)
         return self._context.spread(settings)
 
     def carry_out(self, task: Task) -> None:
@@ -102,10 +99,10 @@ class Worker:
         context, command, cancelled = self._context, task.command, False
         before, context.request = context.request, command.id
         try:
-            if (handler := self._handler(type(command))) is None:
-                raise TypeError(f"no handler for {command!r}")
             if task.cancel.is_set():
                 raise Cancelled
+            if (handler := self._handler(type(command))) is None:
+                raise TypeError(f"no handler for {command!r}")
             if command.needs_model:
                 if context.loaded is None:
                     raise StepError(*NO_MODEL)

@@ -99,8 +99,9 @@ class KVStore:
         return entry.records if isinstance(entry, UndoRecord) and entry.layout == layout else None
 
     def touch(self, segment: Segment) -> None:
-        """Make a segment the most recently used."""
-        self._entries.move_to_end(("segment", segment.node))
+        """Make a segment the most recently used, if it is still kept."""
+        if (key := ("segment", segment.node)) in self._entries:
+            self._entries.move_to_end(key)
 
     def _put(self, key: tuple[str, int], entry: Segment | UndoRecord, size: int) -> None:
         self._drop(key)
@@ -207,13 +208,20 @@ class Mover:
         return self._tree[self._tree.common_ancestor(left.node, node)].depth
 
     def move(self, current: int, node: int, want: int) -> MoveCost:
-        """Make the cache hold as much as it can of the first `want` tokens of the path to `node`.
+        """Make the cache hold what it can of the first `want` tokens of the path to `node`; nothing if that fails.
 
         Args:
             current: The node whose path the cache holds, or a beginning of it after a failure.
             node: The node to move to.
             want: Tokens to hold: all of the path, or all but the last where its logits are wanted.
         """
+        try:
+            return self._move(current, node, want)
+        except BaseException:
+            self._kv.clear()  # it may hold a part of either path, and wrong KV is silent
+            raise
+
+    def _move(self, current: int, node: int, want: int) -> MoveCost:
         kv = self._kv
         chunks_matter = kv.chunks_matter
         shared = min(self._tree[self._tree.common_ancestor(current, node)].depth, want, kv.offset)
@@ -305,15 +313,16 @@ class Mover:
         return at
 
     def _useful(self, node: int, at: int, want: int) -> Iterator[Segment]:
-        """Few segments on the path to a node that lead from `at` tokens as far as they can, in its order; then all, in
-        case one of those doesn't fit, or one that ends beyond the node or elsewhere does."""
+        """Segments on the path to a node that cover it from `want` tokens down to `at`, in the path's order and none
+        inside another; then all: one of those may not fit, or one that ends on another branch may help."""
         way: list[Segment] = []
+        partial = self._kv.partial_restore()
         for ancestor in self._tree.ancestors(node):
             begin = way[-1].base if way else want
             if not at < min(begin, self._tree[ancestor].depth):
                 break
             segment = self.store.segment(ancestor)
-            if segment is not None and segment.end <= want and segment.base < begin:
+            if segment is not None and segment.base < begin and (partial or segment.end <= want):
                 way.append(segment)
         yield from reversed(way)
         yield from self.store.segments()
@@ -332,9 +341,11 @@ class Mover:
         if not fits or (whole and not self._can_shorten(segment, reach)):
             return False
         end = segment.end if whole else reach
+        self.store.touch(
+            segment
+        )  # before others are saved that it is written over: the oldest make room for them
         self._bytes += kv.restore(segment.snapshots, at, end)
         kv.set_offset(end, chunks=segment.chunks, layout=segment.layout)
-        self.store.touch(segment)
         return end == reach or self._undo(segment.node, reach)
 
     def _can_shorten(self, segment: Segment, reach: int) -> bool:

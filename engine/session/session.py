@@ -27,7 +27,7 @@ from engine.protocol import (
     Step,
     StepTimes,
 )
-from engine.sampling.ranking import Row, ranked
+from engine.sampling.ranking import ranked
 from engine.session.node_records import memory
 from engine.session.prefill import PrefillRun, PromptPath, PromptRecord
 from engine.session.state import SessionState
@@ -163,15 +163,15 @@ class Session(SessionState):
             yield from run.chunks(stopped)
             begun = time.perf_counter()
             row = self._forward(run.tokens[-1].id)
+            run.count("token", 1, (time.perf_counter() - begun) * 1000)
+            self._set_node(run.tokens[-1].node, row)
         except (Cancelled, GeneratorExit):
             raise
         except BaseException:
             self._prefill_run = None
-            self.kv.clear()  # the state of the caches is unknown
+            self.kv.clear()  # the state of the caches is unknown, or beyond the current node
             raise
-        run.count("token", 1, (time.perf_counter() - begun) * 1000)
         cost = run.prompt.cost
-        self._set_node(run.tokens[-1].node, row)
         yield protocol.Prefilled(
             text=run.prompt.text,
             tokens=tuple(run.tokens),
@@ -297,20 +297,26 @@ class Session(SessionState):
             The cost: tokens that stayed, that were restored from memory, and that were recomputed.
 
         Raises:
-            StepError: There is no such node, or it is the root.
-            Cancelled: `stopped` returned True; the current node is the one before.
+            StepError: There is no such node, it is the root, or nothing can be sampled after it.
+            Cancelled: `stopped` returned True; after both the current node is the one before.
         """
         self.check_node(node)
         begun = time.perf_counter()
         row, depth = self.kept_logits.get(node), self.tree[node].depth
         shared = self.tree[self.tree.common_ancestor(self.node, node)].depth
         self.mover.keep_branch(self.node, shared)
-        cost = self.mover.move(self.node, node, depth if row is not None else depth - 1)
-        recomputed = depth - self.kv.offset
-        if recomputed:
-            row = self._recompute(node, shared, stopped)
-        assert row is not None  # without kept logits the last token was recomputed
-        self._set_node(node, row)
+        try:
+            cost = self.mover.move(self.node, node, depth if row is not None else depth - 1)
+            recomputed = depth - self.kv.offset
+            if recomputed:
+                row = self.run_path(self.runner, node, stopped)
+            assert row is not None  # without kept logits the last token was recomputed
+            self._set_node(node, row)
+        except BaseException:
+            self._rewind(
+                shared
+            )  # the current node stays, and its path has no more than that in common with the other
+            raise
         self.tree.visit(node)
         ms = (time.perf_counter() - begun) * 1000
         note = cost.note or "the logits after it are not kept any more" if recomputed else ""
@@ -361,14 +367,6 @@ class Session(SessionState):
     def _rewind(self, depth: int) -> None:
         """Rewind the cache to at most `depth` tokens."""
         self.kv.rewind(min(depth, self.kv.offset))
-
-    def _recompute(self, node: int, shared: int, stopped: Stopped) -> Row:
-        """Run what the cache lacks of the path to a node."""
-        try:
-            return self.run_path(self.runner, node, stopped)
-        except BaseException:
-            self._rewind(shared)  # the added tokens belong to a path that was not completed
-            raise
 
     def verify(self, stopped: Stopped = never) -> protocol.Verified:
         """Recompute the path from nothing, in separate caches, and compare the logits with those of the live cache.

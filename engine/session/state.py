@@ -328,7 +328,11 @@ class SessionState:
         self.mover.keep_branch(self.node, 0)
         nodes = self.tree.add_prompt(ROOT, ids)
         self.kv.adopt(caches, len(ids), chunks)
-        self._set_node(nodes[-1], row)
+        try:
+            self._set_node(nodes[-1], row)
+        except BaseException:
+            self.kv.clear()  # the current node stays, which is of another prompt
+            raise
         self.tree.visit(nodes[-1])
         return nodes
 

@@ -152,7 +152,7 @@ class MainScreen(KeyedScreen[None]):
         self.in_sight_since = 0.0
         """The time at which the screen over this one was left last; the toolkit's seconds."""
         self.take_in: Callable[[], None] = lambda: None
-        """Brings what the engine handed out to the screen."""
+        """Brings what the engine handed out to the screen, unless the last frame was too dear."""
         self.narrator: Narrator | None = None
         """Whoever tells something beside the panels."""
 
@@ -245,7 +245,7 @@ class MainScreen(KeyedScreen[None]):
 
     def _on_timer_update(self) -> None:
         """Paint; a new layout, as that under a dialog, with what the engine answered meanwhile: else that is painted
-        again a frame later."""
+        again a frame later, as it is where the last frame was too dear."""
         if self._layout_required and self.is_current:
             self.take_in()
         super()._on_timer_update()

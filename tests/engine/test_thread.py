@@ -353,13 +353,14 @@ from engine.libraries import import_mlx_lm
 import_mlx_lm()
 from engine import protocol
 from engine.settings import LoadSettings
+from engine.worker import CAPABILITIES
 from tests.engine.unthreaded import Unthreaded
 engine = Unthreaded()
 engine.do(protocol.Load(LoadSettings()))
 assert any(isinstance(each, protocol.Prefilled) for each in engine.do(protocol.Prefill("Once upon", chat=False)))
 print(len(engine.do(protocol.TakeStep())) > 1)
-late = ("decoding", "inspection", "lockstep", "measuring", "training", "ranks")
-print(sorted({"regex", "llguidance", "transformers", *(f"engine.{each}.handlers" for each in late)} & set(sys.modules)))
+late = {name.partition(":")[0] for name in CAPABILITIES[1:]}
+print(sorted({"regex", "llguidance", "transformers", *late} & set(sys.modules)))
 """
     done = python(code)
     assert (done.returncode, done.stdout) == (0, "True\n[]\n"), done.stderr

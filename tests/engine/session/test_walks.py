@@ -10,6 +10,7 @@ from collections import deque
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
+from unittest.mock import Mock
 
 import mlx.core as mx
 import numpy as np
@@ -29,14 +30,17 @@ from mlx_lm.models.cache import make_prompt_cache
 
 from engine.beam_settings import BeamSettings
 from engine.cache import live
+from engine.cache.moves import KVStore
 from engine.decoding.beam import search
 from engine.decoding.run import run
-from engine.errors import Cancelled
+from engine.errors import Cancelled, StepError
 from engine.model.load import Loaded
 from engine.protocol import PrefillChunk, Step
 from engine.sampling.ranking import checked_logprobs, rank_of
+from engine.session import state
 from engine.session.prefill import ECHO_BYTES
 from engine.session.session import Session
+from engine.session.state import KeptLogits
 from engine.settings import Settings
 from engine.tree import Chunks, cut_chunks, prompt_chunks
 from inspector.state.timeline import Timeline
@@ -286,6 +290,16 @@ def test_a_walk_over_branches_that_are_saved_piece_by_piece(
     run_walk(walk(zoo.load("llama"), TOLERANCE["float32"]), 4, 20)
 
 
+@pytest.mark.wide(2)
+@pytest.mark.parametrize("kib", [6, 10, 24])
+@pytest.mark.parametrize("name", ["llama", "gemma3", "lfm2"])
+def test_a_walk_over_branches_that_have_to_make_room_for_each_other(
+    zoo: Zoo, monkeypatch: pytest.MonkeyPatch, name: str, kib: int
+) -> None:
+    monkeypatch.setattr(state, "KVStore", lambda budget: KVStore(kib * 1024))
+    run_walk(walk(zoo.load(name), TOLERANCE["float32"]), 6, 40)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_long_walk_shows_what_a_fresh_prefill_gives(zoo: Zoo, kind: str) -> None:
@@ -315,34 +329,94 @@ def test_a_branch_that_is_taken_again_behind_a_longer_prompt_is_that_of_the_prom
     assert np.abs(session.logits - before).max() > 1e-3
 
 
+@pytest.mark.parametrize("dropped", [False, True])
 def test_a_return_does_not_look_at_the_branches_beside_its_way(
-    zoo: Zoo, monkeypatch: pytest.MonkeyPatch
+    zoo: Zoo, monkeypatch: pytest.MonkeyPatch, dropped: bool
 ) -> None:
-    # A fork saves what it writes over, and not all of a branch as short as this one.
-    monkeypatch.setattr(live, "PIECE", 1)
     loaded = zoo.load("llama")
-    session, reference = begun(loaded, [3, 250, 1], steps=12), Reference(loaded)
-    tip, middle = session.node, session.tree.nodes(session.node)[6]
-    looked: list[int] = []
-    plain = session.tree.common_ancestor
 
-    def counted(one: int, other: int) -> int:
-        looked[-1] += 1
-        return plain(one, other)
+    def looked(forks: int) -> int:
+        """Common ancestors that a return asks for, after so many forks."""
+        session, reference = begun(loaded, [3, 250, 1], steps=12), Reference(loaded)
+        tip, middle = session.node, session.tree.nodes(session.node)[6]
+        for token in range(40, 40 + forks):
+            session.move(middle)
+            session.choose(token)
+            session.step()
+        if dropped:
+            session.kept_logits = KeptLogits(session.kept_logits.budget)
+        with monkeypatch.context() as patch:
+            asked = Mock(side_effect=session.tree.common_ancestor)
+            patch.setattr(session.tree, "common_ancestor", asked)
+            assert session.move(tip).recomputed == dropped
+        assert len(session.mover.store.segments()) >= forks
+        assert_follows(session, reference)
+        return asked.call_count
 
-    monkeypatch.setattr(session.tree, "common_ancestor", counted)
-    for token in range(40, 80):
-        looked.append(0)
+    assert looked(5) == looked(40)
+
+
+@pytest.mark.parametrize("kept", [1, 9, 25])
+def test_branches_that_the_budget_can_not_hold_together_are_each_their_own(zoo: Zoo, kept: int) -> None:
+    """What a return writes over is kept, and what is restored meanwhile may have to make room for it."""
+    loaded = zoo.load("llama", kept_kv_mib=1)
+    session, reference = begun(loaded, [3, 250, 1]), Reference(loaded)
+    session.mover.store.budget = kept * (session.kv.bytes_per_token() or 0)
+    middle, tips = session.node, []
+    for token in (40, 60):
         session.move(middle)
         session.choose(token)
-        session.step()
-        looked.append(0)
-        assert session.move(tip).recomputed == 0
-    assert len({*looked[3::2]}) == 1
-    assert len(session.mover.store.segments()) > 30
-    after = session.choose(5).node
-    ids, chunks = session.tree.tokens(after), session.tree.chunks(after)
-    assert np.abs(session.logits - reference.logits(tuple(ids), chunks)).max() <= 1e-4
+        for more in range(12):
+            session.choose(token + more)
+        tips.append(session.node)
+    for tip in (*tips, *tips):
+        assert session.move(tip).node == tip
+        assert_follows(session, reference)
+        session.move(tip)
+
+
+@pytest.mark.parametrize("of", ["the cache", "the sampler"])
+def test_the_current_node_goes_on_as_before_when_a_move_fails(
+    zoo: Zoo, monkeypatch: pytest.MonkeyPatch, of: str
+) -> None:
+    loaded = zoo.load("llama")
+    session, reference = begun(loaded, [3, 250, 1], steps=8), Reference(loaded)
+    tip, middle = session.node, session.tree.nodes(session.node)[5]
+    session.move(middle)
+    for token in range(40, 46):
+        session.choose(token)
+    here = session.node
+    failing = (live.KV, "set_offset") if of == "the cache" else (session.node_reader, "sample")
+    with monkeypatch.context() as patch:
+        patch.setattr(*failing, Mock(side_effect=StepError("No.", "Not here.")))
+        with pytest.raises(StepError):
+            session.move(tip)
+    assert session.node == here
+    assert_follows(session, reference)
+    session.move(tip)
+    assert_follows(session, reference)
+
+
+def test_a_prompt_after_which_nothing_can_be_sampled_leaves_no_cache(
+    zoo: Zoo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = zoo.load("llama")
+    session, reference = begun(loaded, [3, 250, 1], steps=2), Reference(loaded)
+    with monkeypatch.context() as patch:
+        patch.setattr(session.node_reader, "sample", Mock(side_effect=StepError("No.", "Not here.")))
+        with pytest.raises(StepError):
+            list(session.prefill("", [3, 250, 9, 9]))
+    with pytest.raises(StepError, match="There is no prefill to continue"):
+        list(session.go_on_prefill())
+    list(session.prefill("", [3, 250, 9, 9]))
+    assert_follows(session, reference)
+
+
+def assert_follows(session: Session, reference: Reference) -> None:
+    """Take a token, and compare the logits after it with the reference's; they need all of the path's KV."""
+    session.choose(5)
+    ids, chunks = session.tree.tokens(session.node), session.tree.chunks(session.node)
+    assert np.abs(session.logits - reference.logits(tuple(ids), chunks)).max() <= TOLERANCE["float32"]
 
 
 def test_a_return_restores_what_reaches_furthest_and_not_what_was_kept_at_earlier_returns(
@@ -367,8 +441,7 @@ def test_a_return_restores_what_reaches_furthest_and_not_what_was_kept_at_earlie
         tip = session.choose(token).node
     assert len(session.mover.store.segments()) >= 20
     assert set(restored) == {1}
-    ids, chunks = session.tree.tokens(tip), session.tree.chunks(tip)
-    assert np.abs(session.logits - reference.logits(tuple(ids), chunks)).max() <= 1e-4
+    assert_follows(session, reference)
 
 
 # ---- long ones ---------------------------------------------------------------------------------
