@@ -172,7 +172,7 @@ class EngineContext:
         self.second: Callable[[int | None, Stopped], Session] = no_second
         """The session's path up to a node in the second model; without a node for what is asked of the model itself."""
         self.capabilities: list[Capability] = []
-        """Those that were made, in the order in which the worker makes them."""
+        """The capabilities that the worker has made so far."""
         self._steps = 0
         """That were emitted, for the garbage collector."""
         self._rows = LogitsRecorder()

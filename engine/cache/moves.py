@@ -341,9 +341,8 @@ class Mover:
         if not fits or (whole and not self._can_shorten(segment, reach)):
             return False
         end = segment.end if whole else reach
-        self.store.touch(
-            segment
-        )  # before others are saved that it is written over: the oldest make room for them
+        # Before the branches are saved that it is written over: the oldest segments make room for them.
+        self.store.touch(segment)
         self._bytes += kv.restore(segment.snapshots, at, end)
         kv.set_offset(end, chunks=segment.chunks, layout=segment.layout)
         return end == reach or self._undo(segment.node, reach)

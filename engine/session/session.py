@@ -313,9 +313,7 @@ class Session(SessionState):
             assert row is not None  # without kept logits the last token was recomputed
             self._set_node(node, row)
         except BaseException:
-            self._rewind(
-                shared
-            )  # the current node stays, and its path has no more than that in common with the other
+            self._rewind(shared)  # the current node stays: what lies behind that is of another path
             raise
         self.tree.visit(node)
         ms = (time.perf_counter() - begun) * 1000
