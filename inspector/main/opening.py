@@ -136,6 +136,6 @@ class OpeningPanel(Static, can_focus=True):
     def show(self, timeline: Timeline, setup: Setup) -> None:
         """Show how far things are."""
         told = opening(timeline, setup)
-        if not looks_same(self._told, told):  # each update has all panels laid out again
+        if not looks_same(self._told, told):
             self._told = told
-            self.update(told)
+            self.update(told, layout=False)  # the text has no part in the panel's size

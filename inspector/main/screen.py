@@ -14,7 +14,7 @@ from textual.binding import BindingsMap
 from textual.content import Content
 from textual.geometry import Region, Size
 from textual.message import Message
-from textual.screen import Screen
+from textual.screen import UPDATE_PERIOD, Screen
 from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import Static
@@ -145,6 +145,8 @@ class MainScreen(KeyedScreen[None]):
         """Ids of the panels that are on screen in the frame."""
         self._single = False
         """True if it shows one panel at a time."""
+        self._updated = 0.0
+        """The time at which what is to be painted was looked at last; the toolkit's seconds."""
         self._shown_at = 0.0
         """The time at which everything was shown last; the toolkit's seconds."""
         self._silent: frozenset[str] = frozenset()
@@ -243,9 +245,18 @@ class MainScreen(KeyedScreen[None]):
 
     # ---- showing ----------------------------------------------------------------------------
 
+    async def _on_idle(self, event: events.Idle) -> None:
+        """Paint at once where the last paint is a frame ago and all widgets have taken in what they were told: the
+        toolkit's clock lets pass up to a frame more, 17 ms at the start."""
+        asked = self._layout_required or self._scroll_required or self._repaint_required or self._dirty_widgets
+        if asked and self._placed is not None and Message().time - self._updated > UPDATE_PERIOD:
+            if not any(each.message_queue_size for each in self.walk_children(Widget)):
+                self._on_timer_update()
+
     def _on_timer_update(self) -> None:
         """Paint; a new layout, as that under a dialog, with what the engine answered meanwhile: else that is painted
         again a frame later, as it is where the last frame was too dear."""
+        self._updated = Message().time
         if self._layout_required and self.is_current:
             self.take_in()
         super()._on_timer_update()

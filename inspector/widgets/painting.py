@@ -233,14 +233,16 @@ class RememberingStylesheet(Stylesheet):
 
     def __init__(self, *, variables: dict[str, str] | None = None) -> None:
         super().__init__(variables=variables)
-        self._every: list[RuleSet] | None = None
+        self._every: list[RuleSet] = []
         """All rules that what follows was made of."""
+        self._order: dict[int, int] = {}
+        """The place of each among them, by its `id`: to hash a rule is a call."""
         self._ids: frozenset[str] = frozenset()
         """The ids that any selector asks for."""
         self._candidates: dict[frozenset[str], tuple[list[RuleSet], tuple[str, ...]]] = {}
         """Rules that may hold, and the pseudo classes they ask for, by the names that selectors know a widget by."""
-        self._found: dict[Hashable, _OfPath] = {}
-        """The values that the rules give, by the path of a widget."""
+        self._found: dict[tuple[frozenset[str], Hashable], _OfPath] = {}
+        """The values that the rules give, by those names and the path of a widget."""
         self._given: WeakKeyDictionary[DOMNode, tuple[RulesMap, int]] = WeakKeyDictionary()
         """The values that a widget got last, and the count of changes to its style that it had then."""
         self._changed: set[DOMNode] | None = None
@@ -265,15 +267,12 @@ class RememberingStylesheet(Stylesheet):
         self._next = None
         if (rules := self.rules) is not self._every:
             self._forget()
+        by_name = self.rules_map  # made of all rules: the toolkit asks for it below, when there are few
         names = frozenset(node._selector_names)
         if names not in self._candidates:
-            held, may_hold, asked = set[RuleSet](), list[RuleSet](), set[str]()
-            for name in self.rules_map.keys() & names:
-                held.update(self.rules_map[name])
-            for rule in rules:
-                if rule in held:
-                    may_hold.append(rule)
-                    asked |= rule.pseudo_classes
+            held = {self._order[id(rule)] for name in names for rule in by_name.get(name, ())}
+            may_hold = [rules[place] for place in sorted(held)]
+            asked = set[str]().union(*(rule.pseudo_classes for rule in may_hold))
             self._candidates[names] = may_hold, tuple(sorted(asked))
         self._next, pseudo_classes = self._candidates[names]
         path: list[Hashable] = []  # all that selectors see of it and of those that it is in
@@ -281,7 +280,7 @@ class RememberingStylesheet(Stylesheet):
             own = within._id if within._id in self._ids else None
             pseudo = tuple(filter(within.has_pseudo_class, pseudo_classes))
             path.append((type(within), own, frozenset(within._classes), pseudo))
-        whole = tuple(path)
+        whole = names, tuple(path)
         if (found := self._found.get(whole)) is None:
             if len(self._found) > MOST:
                 self._found.clear()
@@ -294,14 +293,20 @@ class RememberingStylesheet(Stylesheet):
         self._given.clear()
 
     def _forget(self) -> None:
-        """The rules have changed."""
-        self._every, ids = self.rules, set()
-        for rule in self._every:
-            for selectors in rule.selector_set:
-                for each in selectors.selectors:
-                    if each.type is SelectorType.ID:
-                        ids.add(each.name)
-        self._ids, self._candidates, self._found = frozenset(ids), {}, {}
+        """The rules have changed: forget what the new ones concern, or all where some have gone. A class of widgets
+        brings its own with its first widget: a dozen times until the first paint, when most are of no concern."""
+        rules, known = self.rules, self._order
+        new = [rule for rule in rules if id(rule) not in known]
+        if len(known) + len(new) > len(rules):
+            self._ids, self._candidates, self._found, new = frozenset(), {}, {}, rules
+        concerned = {name for rule in new for name in rule.selector_names}
+        self._candidates = {
+            names: held for names, held in self._candidates.items() if concerned.isdisjoint(names)
+        }
+        self._found = {key: found for key, found in self._found.items() if key[0] in self._candidates}
+        parts = (part for rule in new for selectors in rule.selector_set for part in selectors.selectors)
+        self._ids |= {part.name for part in parts if part.type is SelectorType.ID}
+        self._every, self._order = rules, {id(rule): place for place, rule in enumerate(rules)}
 
     def update_nodes(self, nodes: Iterable[DOMNode], animate: bool = False) -> None:
         """Style some widgets, each after the one that it is in."""

@@ -45,19 +45,16 @@ def parse_once() -> None:
 def match_once() -> None:
     """Have every application find what rules give which widgets where another one found it, by the same rules: an
     eighth of what an application costs."""
-    forget, known = RememberingStylesheet._forget, dict[tuple[int, ...], tuple[Any, Any, Any]]()
+    forget, known = RememberingStylesheet._forget, dict[tuple[int, ...], tuple[Any, ...]]()
 
     def remember(sheet: RememberingStylesheet) -> None:
         rules = sheet.rules
         key = tuple(map(id, rules))  # of what `parse_once` keeps
         if key not in known:
             forget(sheet)
-            known[key] = sheet._ids, sheet._candidates, sheet._found
+            known[key] = sheet._order, sheet._ids, sheet._candidates, sheet._found
         sheet._every = rules
-        sheet._ids, sheet._candidates, sheet._found = known[key]
-        assert (
-            sheet.rules_map
-        )  # made now, of all rules: later it would be of the few that one widget may have
+        sheet._order, sheet._ids, sheet._candidates, sheet._found = known[key]
 
     RememberingStylesheet._forget = remember  # type: ignore[method-assign]
 
