@@ -248,10 +248,12 @@ class MainScreen(KeyedScreen[None]):
     async def _on_idle(self, event: events.Idle) -> None:
         """Paint at once where the last paint is a frame ago and all widgets have taken in what they were told: the
         toolkit's clock lets pass up to a frame more, 17 ms at the start."""
-        asked = self._layout_required or self._scroll_required or self._repaint_required or self._dirty_widgets
-        if asked and self._placed is not None and Message().time - self._updated > UPDATE_PERIOD:
-            if not any(each.message_queue_size for each in self.walk_children(Widget)):
-                self._on_timer_update()
+        asked = (
+            self._layout_required or self._scroll_required or self._repaint_required or self._dirty_widgets
+        )
+        due = self._placed is not None and Message().time - self._updated > UPDATE_PERIOD
+        if asked and due and not any(each.message_queue_size for each in self.walk_children(Widget)):
+            self._on_timer_update()
 
     def _on_timer_update(self) -> None:
         """Paint; a new layout, as that under a dialog, with what the engine answered meanwhile: else that is painted

@@ -332,10 +332,15 @@ Page = Callable[[Canvas, int, int], list[Row]]
 """Rows on a canvas, for its width in cells and its height in lines."""
 
 
-class PageView(Canvas, can_focus=True):
+class PanelCanvas(Canvas):
+    """A canvas in the frame of a panel."""
+
+    DEFAULT_CSS = panel_css("PanelCanvas")
+
+
+class PageView(PanelCanvas, can_focus=True):
     """Shows one page."""
 
-    DEFAULT_CSS = panel_css("PageView")
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up", "move(-1)", "Up", show=False),
         Binding("down", "move(1)", "Down", show=False),

@@ -37,9 +37,8 @@ from inspector.state.lockstep import LockstepSoFar
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Phase
 from inspector.widgets.actions import Action
-from inspector.widgets.canvas import Canvas, PageView, Row, centred, colourful, is_dark
+from inspector.widgets.canvas import Canvas, PageView, PanelCanvas, Row, centred, colourful, is_dark
 from inspector.widgets.charts import bar
-from inspector.widgets.inks import panel_css
 from inspector.widgets.token_lines import Wrap, WrappedLine, heat_style, link_of
 
 Answer = TypeVar("Answer", bound=Record)
@@ -147,10 +146,8 @@ def not_recorded(on: Canvas) -> Notice:
 # ---- the text up to a token ---------------------------------------------------------------------
 
 
-class TokenHeat(Canvas):
+class TokenHeat(PanelCanvas):
     """Tokens with their shares as heat, and as numbers in a row under the text where there is room."""
-
-    DEFAULT_CSS = panel_css("TokenHeat")
 
     class Clicked(Message):
         """A token was clicked.

@@ -22,9 +22,8 @@ from inspector.display import SPACE, pad, token_label, truncate, visible
 from inspector.main.tool import CandidateChosen
 from inspector.state.lookahead import LookAheadLines, wanted
 from inspector.state.timeline import Phase, Timeline
-from inspector.widgets.canvas import Canvas, Row, centred, why_empty
+from inspector.widgets.canvas import PanelCanvas, Row, centred, why_empty
 from inspector.widgets.charts import bar, places
-from inspector.widgets.inks import panel_css
 
 END = "‹end›"
 """Marks where the text would end."""
@@ -288,10 +287,9 @@ _BY_HAND = {"chosen": ", chosen by hand", "inserted": ", inserted", "intervened"
 """Why the token there is not the one that the sampler picked."""
 
 
-class CandidatesPanel(Canvas, can_focus=True):
+class CandidatesPanel(PanelCanvas, can_focus=True):
     """The candidates of the selected slot, best first, and the draw among them."""
 
-    DEFAULT_CSS = panel_css("CandidatesPanel")
     NAME = "Next token"
 
     highlighted: int = 0

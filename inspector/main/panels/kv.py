@@ -21,9 +21,8 @@ from inspector.scales import FREE, amount, count, milliseconds, percent, size
 from inspector.state.branches import Branch
 from inspector.state.measured import Measured
 from inspector.state.timeline import Timeline
-from inspector.widgets.canvas import FACT_NAME, Canvas, Row, centred, fact_rows, side_by_side, why_empty
+from inspector.widgets.canvas import FACT_NAME, PanelCanvas, Row, centred, fact_rows, side_by_side, why_empty
 from inspector.widgets.charts import OPENS, area, axis, bar, held_values, sample
-from inspector.widgets.inks import panel_css
 
 Fact = tuple[str, str]
 BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
@@ -226,10 +225,9 @@ _WIDEST = 4
 """Columns that a token takes at most in a large chart."""
 
 
-class KVPanel(Canvas, can_focus=True):
+class KVPanel(PanelCanvas, can_focus=True):
     """The KV cache at the selected token, read off the cache objects."""
 
-    DEFAULT_CSS = panel_css("KVPanel")
     NAME = "KV cache"
 
     def draw(self, width: int, height: int) -> list[Row]:

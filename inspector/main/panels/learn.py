@@ -13,8 +13,7 @@ from inspector.display import truncate
 from inspector.main.tabs import KEY, NAME, SENTENCE, question_rows
 from inspector.state.timeline import Timeline
 from inspector.widgets.actions import Action, Hint, pressing
-from inspector.widgets.canvas import Canvas, Row
-from inspector.widgets.inks import panel_css
+from inspector.widgets.canvas import PanelCanvas, Row
 
 DIVIDERS = ("left_narrower", "left_wider", "divider_up", "divider_down")
 SECTIONS: Mapping[str, Sequence[tuple[tuple[str, ...], str, str]]] = {
@@ -55,7 +54,7 @@ class Table(Protocol):
         """All of them."""
 
 
-class LearnPanel(Canvas, can_focus=True):
+class LearnPanel(PanelCanvas, can_focus=True):
     """The first answer of the last tab: a row for each action where there is room, or else a line or two for a heading.
 
     Args:
@@ -63,8 +62,6 @@ class LearnPanel(Canvas, can_focus=True):
         id: Of the widget.
         classes: Of the widget.
     """
-
-    DEFAULT_CSS = panel_css("LearnPanel")
 
     def __init__(self, table: Table, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)

@@ -19,9 +19,8 @@ from inspector.main.panels.steps import MOST, StepMs, step_shown
 from inspector.recordings.recorder import RECENT
 from inspector.scales import COLD, count, milliseconds, size
 from inspector.state.timeline import Timeline
-from inspector.widgets.canvas import Canvas, Row, centred, fact_rows, side_by_side, why_empty
+from inspector.widgets.canvas import PanelCanvas, Row, centred, fact_rows, side_by_side, why_empty
 from inspector.widgets.charts import area, axis, shares, window
-from inspector.widgets.inks import panel_css
 
 TIMES = 2.0
 """Of the median: a step that takes longer is an outlier."""
@@ -212,10 +211,9 @@ GAP = 2
 """Cells behind a number."""
 
 
-class TimingPanel(Canvas, can_focus=True):
+class TimingPanel(PanelCanvas, can_focus=True):
     """TTFT, TPOT, throughput, and the split of the selected step."""
 
-    DEFAULT_CSS = panel_css("TimingPanel")
     NAME = "Time"
 
     def __init__(self, *, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:

@@ -45,11 +45,10 @@ from inspector.state.batch import (
 )
 from inspector.tools.batch.control import BATCH_SCREEN, BatchControl
 from inspector.widgets.actions import ActionTable, dialog_table, note
-from inspector.widgets.canvas import Canvas, Row, centred, fact_rows
+from inspector.widgets.canvas import PanelCanvas, Row, centred, fact_rows
 from inspector.widgets.charts import bar
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.fields import TypedTextArea
-from inspector.widgets.inks import panel_css
 
 # ---- the lanes ----------------------------------------------------------------------------------
 
@@ -73,10 +72,8 @@ NARROW = 56
 """Cells below which the words of these are short."""
 
 
-class LaneList(Canvas):
+class LaneList(PanelCanvas):
     """All lanes; the highlighted one stays in sight."""
-
-    DEFAULT_CSS = panel_css("LaneList")
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -210,10 +207,8 @@ FIGURES = 21
 """Cells of a candidate's probabilities, and of its mark."""
 
 
-class LaneDetail(Canvas):
+class LaneDetail(PanelCanvas):
     """One lane: what its next token is drawn from, what it holds, and how it compares with its prompt alone."""
-
-    DEFAULT_CSS = panel_css("LaneDetail")
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -273,10 +268,8 @@ class LaneDetail(Canvas):
         ]
 
 
-class BatchFigures(Canvas):
+class BatchFigures(PanelCanvas):
     """The totals of all lanes: row-steps, time, and all at once against one after another."""
-
-    DEFAULT_CSS = panel_css("BatchFigures")
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)

@@ -19,9 +19,8 @@ from engine.frozen import frozen
 from inspector.display import SPACE, pad, truncate, visible
 from inspector.state.beams import BeamHistory, BeamNode
 from inspector.tools.beams.entries import BeamEntry, Piece, excerpt, number, passing, pieces, state_phrase
-from inspector.widgets.canvas import Canvas, Row, centred
+from inspector.widgets.canvas import PanelCanvas, Row, centred
 from inspector.widgets.charts import bar
-from inspector.widgets.inks import panel_css
 
 # ---- the list -----------------------------------------------------------------------------------
 
@@ -48,10 +47,8 @@ _MEDIUM = _Columns(3, 9, 0, 0, 0, 24)
 _NARROW = _Columns(3, 8, 0, 0, 0, 10)
 
 
-class BeamTable(Canvas):
+class BeamTable(PanelCanvas):
     """The list of beams and hypotheses after a step, with a cursor."""
-
-    DEFAULT_CSS = panel_css("BeamTable")
 
     class BeamClicked(Message):
         """A beam was clicked."""
@@ -180,10 +177,8 @@ def likelihood(entry: BeamEntry, best: float) -> float:
 # ---- the text of one beam -----------------------------------------------------------------------
 
 
-class BeamTextPanel(Canvas):
+class BeamTextPanel(PanelCanvas):
     """The text of the highlighted beam; where it differs from the others it is bold."""
-
-    DEFAULT_CSS = panel_css("BeamTextPanel")
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -243,10 +238,8 @@ ENDED, FELL, UNFINISHED = "■", "✗", "‹…›"
 """An end-of-sequence token, a beam that fell out, a token that finishes no character."""
 
 
-class BeamTree(Canvas):
+class BeamTree(PanelCanvas):
     """The last steps of the search as a tree that grows to the right: a column a step, a row for each beam's end."""
-
-    DEFAULT_CSS = panel_css("BeamTree")
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)

@@ -31,7 +31,7 @@ from inspector.tools.compare.comparison import (
     lines,
     summary,
 )
-from inspector.widgets.canvas import Canvas, Row, centred, colourful, is_dark, strip_of
+from inspector.widgets.canvas import PanelCanvas, Row, centred, colourful, is_dark, strip_of
 from inspector.widgets.charts import HEIGHTS, area, sample
 from inspector.widgets.inks import Inked, panel_css
 from inspector.widgets.token_lines import heat_style
@@ -447,10 +447,8 @@ def _worth(top: float, above: int, bottom: float, below: int) -> float:
     return max(top / above if above else 0.0, bottom / below if below else 0.0)
 
 
-class GapChart(Canvas):
+class GapChart(PanelCanvas):
     """The gap between two cumulative logprobs, a column or more a step: up where left is ahead."""
-
-    DEFAULT_CSS = panel_css("GapChart")
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -572,10 +570,9 @@ FIGURES = (
 )
 
 
-class TotalsPanel(Canvas):
+class TotalsPanel(PanelCanvas):
     """The figures of both branches after the parting, and their differences."""
 
-    DEFAULT_CSS = panel_css("TotalsPanel")
     comparison: Comparison | None = None
 
     def put(self, comparison: Comparison) -> None:

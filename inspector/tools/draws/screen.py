@@ -19,8 +19,7 @@ from inspector.state.batch import Batches
 from inspector.tools.draws.control import DRAWS_SCREEN, DrawControl
 from inspector.tools.draws.evidence import frequency_lines, tree_lines, verdict
 from inspector.widgets.actions import ActionTable
-from inspector.widgets.canvas import Canvas, Row, centred, wrapped
-from inspector.widgets.inks import panel_css
+from inspector.widgets.canvas import PanelCanvas, Row, centred, wrapped
 
 ABOUT = (
     "The sampler states a probability for each token. How often is the token really drawn?",
@@ -34,10 +33,8 @@ LEAST = 10
 """Rows up to which the panel has that of its heading, too."""
 
 
-class LinesPanel(Canvas):
+class LinesPanel(PanelCanvas):
     """Printable lines, the last ones wrapped."""
-
-    DEFAULT_CSS = panel_css("LinesPanel")
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)

@@ -20,9 +20,8 @@ from inspector.state.grammar import sentences, share, warning
 from inspector.state.timeline import Timeline
 from inspector.tools.grammar import GRAMMAR_KEYS, GrammarChosen, GrammarPlace
 from inspector.widgets.actions import Action, Needs
-from inspector.widgets.canvas import Canvas, Row, centred, why_empty, wrapped
+from inspector.widgets.canvas import PanelCanvas, Row, centred, why_empty, wrapped
 from inspector.widgets.charts import bar
-from inspector.widgets.inks import panel_css
 
 
 class GrammarActions(ToolActions):
@@ -95,10 +94,8 @@ class GrammarActions(ToolActions):
 _WORDS, _COUNT, _SHARE, _BAR = 22, 8, 11, 24
 
 
-class GrammarPanel(Canvas, can_focus=True):
+class GrammarPanel(PanelCanvas, can_focus=True):
     """The grammar where the person looks."""
-
-    DEFAULT_CSS = panel_css("GrammarPanel")
 
     def __init__(self, *, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(name=name, id=id, classes=classes)

@@ -41,9 +41,8 @@ from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
 from inspector.tools.lockstep.control import LOCKSTEP_SCREEN, LockstepControl
 from inspector.widgets.actions import ActionTable
-from inspector.widgets.canvas import Canvas, Row, centred, colourful, is_dark
+from inspector.widgets.canvas import Canvas, PanelCanvas, Row, centred, colourful, is_dark
 from inspector.widgets.charts import bar
-from inspector.widgets.inks import panel_css
 from inspector.widgets.token_lines import TextPiece, Wrap, heat_style, link_of, swatches
 
 # ---- the text, coloured by how far the two are apart --------------------------------------------
@@ -96,10 +95,8 @@ BY_BYTES = 1
 """The only one that models with different tokens have."""
 
 
-class LockstepText(Canvas):
+class LockstepText(PanelCanvas):
     """The path, each token in the colour of a measure, its number under it."""
-
-    DEFAULT_CSS = panel_css("LockstepText")
 
     class SlotClicked(Message):
         """A token was clicked.
@@ -279,10 +276,8 @@ NARROW = 24
 WORD = re.compile(r"\s*\S+|\s+")
 
 
-class LockstepSide(Canvas):
+class LockstepSide(PanelCanvas):
     """One model's candidates at the cursor, or its own way from there."""
-
-    DEFAULT_CSS = panel_css("LockstepSide")
 
     def __init__(self, second: bool, id: str | None = None) -> None:
         super().__init__(id=id)

@@ -37,11 +37,10 @@ from inspector.state.merges import (
 )
 from inspector.tools.merges.control import MERGES_SCREEN, NAME_KEYS, VIEWS, MergesControl, View
 from inspector.widgets.actions import ActionTable
-from inspector.widgets.canvas import Canvas, Row, centred, wrapped
+from inspector.widgets.canvas import PanelCanvas, Row, centred, wrapped
 from inspector.widgets.charts import bar
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.fields import SafeInput
-from inspector.widgets.inks import panel_css
 
 TITLES: dict[View, str] = {
     "ladder": "Tokenizer", "beside": "Two tokenizers", "trained": "A tokenizer of your own",
@@ -54,14 +53,14 @@ ROOMY = 12
 """Rows from which on there is room for what a view means."""
 
 
-class MergesPanel(Canvas):
+class MergesPanel(PanelCanvas):
     """Draws one of the views.
 
     Args:
         control: What is looked at.
     """
 
-    DEFAULT_CSS = panel_css("MergesPanel") + "MergesPanel { height: 1fr; }"
+    DEFAULT_CSS = "MergesPanel { height: 1fr; }"
 
     def __init__(self, control: MergesControl) -> None:
         super().__init__(id="merges-panel")

@@ -23,8 +23,7 @@ from inspector.main.tool import PanelSpec, Tool, ToolActions
 from inspector.plugins import DRAW_SECONDS, PLUGIN, Drawing, PanelPlugin, Plugin, Shown
 from inspector.state.timeline import Timeline
 from inspector.widgets.actions import Action
-from inspector.widgets.canvas import Canvas, Row, centred
-from inspector.widgets.inks import panel_css
+from inspector.widgets.canvas import PanelCanvas, Row, centred
 
 NO_STYLE = Style()
 
@@ -61,15 +60,13 @@ def _ink(style: Style | None) -> Style:
     return Style(**{name: getattr(style, name) for name in names})
 
 
-class PluginPanel(Canvas, can_focus=True):
+class PluginPanel(PanelCanvas, can_focus=True):
     """Shows what the function of a plug-in drew last.
 
     Args:
         name: Of the plug-in.
         plugin: Whose panel.
     """
-
-    DEFAULT_CSS = panel_css("PluginPanel")
 
     class Drawn(Message):
         """There is something else to show."""

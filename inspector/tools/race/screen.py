@@ -22,9 +22,8 @@ from inspector.scales import milliseconds, ms, size
 from inspector.tools.race.control import RACE_SCREEN, RaceControl
 from inspector.tools.race.report import progress
 from inspector.widgets.actions import ActionTable
-from inspector.widgets.canvas import Canvas, Row, centred, fact_rows
+from inspector.widgets.canvas import PanelCanvas, Row, centred, fact_rows
 from inspector.widgets.charts import area, axis, bar, binned, round_top
-from inspector.widgets.inks import panel_css
 
 Read = Callable[[Sequence[RaceStep], bool], list[float]]
 RECENT = 7
@@ -103,15 +102,13 @@ def _growth(steps: Sequence[RaceStep]) -> str:
 # ---- the lanes and what they come to ------------------------------------------------------------
 
 
-class RaceLane(Canvas):
+class RaceLane(PanelCanvas):
     """One lane.
 
     Args:
         cached: Whether it is the one with the cache.
         id: Of the widget.
     """
-
-    DEFAULT_CSS = panel_css("RaceLane")
 
     def __init__(self, cached: bool, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -175,10 +172,8 @@ class RaceLane(Canvas):
         return [Segment(axis(str(self.first), str(self.last), width, "tokens"), self.ink("faint"))]
 
 
-class RaceTotals(Canvas):
+class RaceTotals(PanelCanvas):
     """Both sums as bars, the factor, whether the tokens are the same, and the text."""
-
-    DEFAULT_CSS = panel_css("RaceTotals")
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)

@@ -24,9 +24,8 @@ from inspector.state.lockstep import LockstepSoFar
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Phase, Timeline
 from inspector.tools.sampler.strip import SettingsStrip, strip_row
-from inspector.widgets.canvas import Canvas, Row, centred, why_empty, wrapped
+from inspector.widgets.canvas import PanelCanvas, Row, centred, why_empty, wrapped
 from inspector.widgets.charts import places, ruler
-from inspector.widgets.inks import panel_css
 
 LOGIT, MODEL, FINAL, NOW = _NO_STAGE = "logit", "model", "final", "now"
 """Columns that are no stage; the last one is shown while other settings are tried."""
@@ -435,10 +434,9 @@ def _place(position: int, items: Sequence[Item]) -> str:
 # ---- the panel ----------------------------------------------------------------------------------
 
 
-class SamplerPanel(Canvas, can_focus=True):
+class SamplerPanel(PanelCanvas, can_focus=True):
     """One row a candidate, one column a stage, and the draw on top."""
 
-    DEFAULT_CSS = panel_css("SamplerPanel")
     CONCEALED_BY = ("picked", "probabilities")
     NAME = "Why this token"
 

@@ -27,8 +27,7 @@ from inspector.tools.segments.evidence import (
     time_of,
 )
 from inspector.widgets.actions import ActionTable
-from inspector.widgets.canvas import Canvas, Row, centred, wrapped
-from inspector.widgets.inks import panel_css
+from inspector.widgets.canvas import PanelCanvas, Row, centred, wrapped
 
 NAME = 11
 """Cells of the longest name."""
@@ -41,10 +40,10 @@ def _numbers(tokens: str, time: str, bits: str, width: int) -> str:
     return f"{tokens:>8}" + (f"{time:>9}{bits:>6}" if width >= NARROW else "") + "  "
 
 
-class SegmentList(Canvas):
+class SegmentList(PanelCanvas):
     """A line for each segment, the one that is looked at in sight, and below them sums by kind."""
 
-    DEFAULT_CSS = panel_css("SegmentList") + "SegmentList { height: 1fr; }"
+    DEFAULT_CSS = "SegmentList { height: 1fr; }"
 
     def draw(self, width: int, height: int) -> list[Row]:
         timeline = self.timeline

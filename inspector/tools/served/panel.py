@@ -12,8 +12,7 @@ from engine.frozen import frozen
 from inspector.display import pad, token_label, truncate
 from inspector.keys import key_for
 from inspector.state.timeline import Timeline
-from inspector.widgets.canvas import Canvas, Row, centred, fact_rows
-from inspector.widgets.inks import panel_css
+from inspector.widgets.canvas import PanelCanvas, Row, centred, fact_rows
 
 if TYPE_CHECKING:  # the first screen needs none of it
     from inspector.served.replies import ServedReply
@@ -39,10 +38,9 @@ class ServedView:
     result: Rescored | None
 
 
-class ServedPanel(Canvas, can_focus=True):
+class ServedPanel(PanelCanvas, can_focus=True):
     """A server's reply, beside what is computed here."""
 
-    DEFAULT_CSS = panel_css("ServedPanel")
     NAME = "Recorded reply"
 
     def __init__(self) -> None:

@@ -32,9 +32,8 @@ from inspector.state.speculation import FATE_SIGNS, Speculation, figures, proof,
 from inspector.state.timeline import Timeline
 from inspector.tools.speculation.control import SPECULATION_SCREEN, SpeculationControl
 from inspector.widgets.actions import ActionTable
-from inspector.widgets.canvas import FACT_NAME, Canvas, Row, centred, fact_rows, wrapped
+from inspector.widgets.canvas import FACT_NAME, PanelCanvas, Row, centred, fact_rows, wrapped
 from inspector.widgets.charts import bar, shares
-from inspector.widgets.inks import panel_css
 
 _INKS = {"drafted": "faint", "accepted": "good", "refused": "bad", "unseen": "faint"}
 _WIDE = 76
@@ -62,10 +61,8 @@ class _Line:
     words: str
 
 
-class RoundPicture(Canvas):
+class RoundPicture(PanelCanvas):
     """The latest round, token by token."""
-
-    DEFAULT_CSS = panel_css("RoundPicture")
 
     def put(self, timeline: Timeline, idle: str) -> None:
         """Show the latest round of a timeline, or what to do where there is none."""
@@ -199,10 +196,9 @@ def _label_cells(width: int) -> int:
 # ---- all rounds ---------------------------------------------------------------------------------
 
 
-class SpeculationTotalsView(Canvas):
+class SpeculationTotalsView(PanelCanvas):
     """The totals of the rounds, whether they paid, and the acceptance by other rules."""
 
-    DEFAULT_CSS = panel_css("SpeculationTotalsView")
     _state: Speculation | None = None
 
     def put(self, state: Speculation) -> None:
