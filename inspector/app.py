@@ -37,7 +37,7 @@ from inspector.keys import key_for
 from inspector.lessons.catalogue import listed
 from inspector.main.ahead import Garbage, ImportsAhead, packages_of
 from inspector.main.clipboard import copy_on_mac
-from inspector.main.key_table import key_table
+from inspector.main.key_table import KeyTable, key_table
 from inspector.main.notices import TOLD, notice
 from inspector.main.remembered import Remembered
 from inspector.main.screen import MainScreen
@@ -144,8 +144,8 @@ class InspectorApp(App[int]):
         with_plugins: bool = False,
     ) -> None:
         super().__init__()
-        self._own_keys = self._read_keys(tools)
-        self.stylesheet = RememberingStylesheet(variables=self.get_css_variables())
+        self._own_keys, self._table = self._read_keys(tools)
+        self.stylesheet = RememberingStylesheet(variables=self.theme_variables)
         self._remembered = Remembered(begins)
         self._remembered.begin(self, theme, "TEXTUAL_THEME" in os.environ)
         self.ended_by: int | None = None
@@ -173,7 +173,7 @@ class InspectorApp(App[int]):
         self.playback = Playback(self.controller, self.recorder, self._live_engine, self.inbox.emit, self)
         if engine is not None:
             self.controller.connection = _connection(engine, self)
-        self._tools, self._notes = tools, notes
+        self._notes = notes
         self.closed_in_time = True
         """False when the engine was still at work two seconds after it was asked to end."""
         self._engine_runs = False
@@ -188,15 +188,17 @@ class InspectorApp(App[int]):
         self._filters.append(ControlFilter())  # the last one: no control character reaches the terminal
 
     @staticmethod
-    def _read_keys(tools: Sequence[Tool]) -> OwnKeys:
-        """Have the person's own keys hold, before anything is bound to a key or names one."""
-        places = list(key_table(tools).places())
+    def _read_keys(tools: Sequence[Tool]) -> tuple[OwnKeys, KeyTable]:
+        """Have the person's own keys hold, before anything is bound to a key or names one; with all keys."""
+        keys.use({})
+        table = key_table(tools)
+        places = list(table.places())
         own = own_keys.read(places, without=PLUGIN)  # those of plug-ins are read with them
         keys.use(
             own.keys,
             {id: usual for _, actions in places for id, usual in actions.items() if id not in keys.KEYS},
         )
-        return own
+        return own, key_table(tools) if own.keys else table
 
     def _live_engine(self) -> Backend:
         if not self._engine_runs:
@@ -228,7 +230,7 @@ class InspectorApp(App[int]):
 
     def get_default_screen(self) -> Screen[None]:
         """The main screen, from the first paint on."""
-        self.main = MainScreen(self.controller, self._tools, self.playback, self._remembered)
+        self.main = MainScreen(self.controller, self._table, self.playback, self._remembered)
         self.inbox.show, self.main.take_in = self.main.show_changes, self.inbox.tick
         return self.main
 

@@ -5,6 +5,7 @@ Everything heavy is imported where it is needed, so that `--help` is instant. Wh
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 import traceback
@@ -14,33 +15,39 @@ from engine.errors import EngineError
 from inspector.cli.exit import INTERRUPTED, bad_input, fault, flush
 from inspector.cli.flags import Parser, Subcommand, parsed
 from inspector.cli.screen import SCREEN
-from inspector.cli.subcommands.bits import BITS
-from inspector.cli.subcommands.completion import COMPLETION, complete
-from inspector.cli.subcommands.doctor import DOCTOR
-from inspector.cli.subcommands.generate import BATCH, BEAM, GENERATE
-from inspector.cli.subcommands.inside import INSIDE
-from inspector.cli.subcommands.keys import KEYS
-from inspector.cli.subcommands.lessons import LEARN, LESSON, NOTES
-from inspector.cli.subcommands.measure import BENCH, PROFILE, RACE
-from inspector.cli.subcommands.models import MODELS
-from inspector.cli.subcommands.open import OPEN
-from inspector.cli.subcommands.plugins import PLUGINS
-from inspector.cli.subcommands.prefix import PREFIX
-from inspector.cli.subcommands.record import RECORD
-from inspector.cli.subcommands.recordings import EXPORT, REPLAY, SESSIONS
-from inspector.cli.subcommands.serve import ENGINE, SERVE
-from inspector.cli.subcommands.texts import DIFF, SCORE, TOKENS
-from inspector.cli.subcommands.train import TRAIN
 
-SUBCOMMANDS: Mapping[str, Subcommand] = {
-    each.name: each
-    for each in (
-        GENERATE, BATCH, BENCH, RACE, PROFILE, BEAM, INSIDE, SCORE, DIFF, BITS, TOKENS, TRAIN, RECORD, OPEN,
-        PREFIX, ENGINE, REPLAY, SERVE, LEARN, LESSON, NOTES, MODELS, SESSIONS, KEYS, PLUGINS, EXPORT,
-        DOCTOR, COMPLETION,
-    )
-}  # fmt: skip
-"""By name, in the order of the help."""
+SUBCOMMANDS: Mapping[str, str] = {
+    "generate": "generate",
+    "batch": "generate",
+    "bench": "measure",
+    "race": "measure",
+    "profile": "measure",
+    "beam": "generate",
+    "inside": "inside",
+    "score": "texts",
+    "diff": "texts",
+    "bits": "bits",
+    "tokens": "texts",
+    "train": "train",
+    "record": "record",
+    "open": "open",
+    "prefix": "prefix",
+    "engine": "serve",
+    "replay": "recordings",
+    "serve": "serve",
+    "learn": "lessons",
+    "lesson": "lessons",
+    "notes": "lessons",
+    "models": "models",
+    "sessions": "recordings",
+    "keys": "keys",
+    "plugins": "plugins",
+    "export": "recordings",
+    "doctor": "doctor",
+    "completion": "completion",
+}
+"""By name, in the order of the help, its module in `inspector.cli.subcommands`, where it is the value of that name in
+capitals. It is imported once it is asked for: the screen needs none."""
 TAB = (
     "",
     "For tab completion put this line into ~/.bashrc (zsh and fish: inspector completion --help):",
@@ -82,12 +89,16 @@ def _guarded(argv: Sequence[str]) -> int:
 
 def _run(argv: Sequence[str]) -> int:
     if "_ARGCOMPLETE" in os.environ:
+        from inspector.cli.subcommands.completion import complete
+
         complete(*_parsers().values())
-    if argv and (subcommand := SUBCOMMANDS.get(argv[0])) is not None:
+    if argv and argv[0] in SUBCOMMANDS:
+        subcommand = find(argv[0])
         return subcommand.run(parsed(subcommand.parser(), argv[1:], _parsers))
     parser = SCREEN.parser()
-    lines = [f"  {name:<12}{listed.purpose}" for name, listed in SUBCOMMANDS.items()]
-    parser.epilog = "\n".join(["Subcommands; each has a --help of its own:", *lines, *TAB])
+    if not {"-h", "--help"}.isdisjoint(argv):
+        lines = [f"  {name:<12}{find(name).purpose}" for name in SUBCOMMANDS]
+        parser.epilog = "\n".join(["Subcommands; each has a --help of its own:", *lines, *TAB])
     if argv and argv[0][:1] not in ("", "-"):
         from inspector.cli.suggestions import answer
 
@@ -95,7 +106,14 @@ def _run(argv: Sequence[str]) -> int:
     return SCREEN.run(parsed(parser, argv, _parsers))
 
 
+def find(name: str) -> Subcommand:
+    """The subcommand of a name."""
+    module = importlib.import_module(f"inspector.cli.subcommands.{SUBCOMMANDS[name]}")
+    found: Subcommand = getattr(module, name.upper())
+    return found
+
+
 def _parsers() -> dict[str, Parser]:
     """The parsers of all commands, by what is typed."""
-    made = [SCREEN.parser(), *(subcommand.parser() for subcommand in SUBCOMMANDS.values())]
+    made = [SCREEN.parser(), *(find(name).parser() for name in SUBCOMMANDS)]
     return {parser.prog: parser for parser in made}

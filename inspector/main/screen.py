@@ -31,7 +31,6 @@ from inspector.main.key_table import (
     PANELS,
     KeyTable,
     available,
-    key_table,
     keys_markdown,
     lacking,
     panels_of,
@@ -80,7 +79,7 @@ class MainScreen(KeyedScreen[None]):
 
     Args:
         controller: The session on the screen.
-        tools: What a person can open beyond the panels of every session.
+        table: All its keys, with the tools that have them.
         playback: Recordings in the place of the engine; None for an application without files.
         remembered: How the screen begins, and where it is kept how it is left; None for neither.
     """
@@ -90,15 +89,15 @@ class MainScreen(KeyedScreen[None]):
     def __init__(
         self,
         controller: Controller,
-        tools: Sequence[Tool],
+        table: KeyTable,
         playback: Playback | None = None,
         remembered: Remembered | None = None,
     ) -> None:
         super().__init__()
         self._compositor = PartCompositor()
         self.controller = controller
-        self.table = key_table(tools)
-        self.arrangement = Arrangement((*PANELS, *panels_of(tools)))
+        self.table = table
+        self.arrangement = Arrangement((*PANELS, *panels_of(table.tools)))
         self.actions: dict[str, ToolActions] = {}
         """State and actions of each tool, by its id."""
         self._panel_layout = PanelLayout(self, self.arrangement)

@@ -213,9 +213,6 @@ class ActionTable:
     screen: bool = False
     """True if it is that of a tool's own screen."""
 
-    def __post_init__(self) -> None:
-        refuse_doubles(f"in “{self.title}”", ((action.id, action) for action in self.actions))
-
 
 def refuse_doubles(where: str, actions: Iterable[tuple[str, Action]]) -> None:
     """Refuse a key that two actions of one place would have, or an id: the second would displace the first.

@@ -20,6 +20,7 @@ from inspector.widgets.actions import (
     key_event,
     line,
     note,
+    refuse_doubles,
     section,
 )
 
@@ -112,16 +113,15 @@ def test_arrows_enter_and_escape_keep_their_meaning_beside_an_own_key() -> None:
      (action("race.leave", "@race m z"), "race and race.leave both claim the key z"),
      (Action("no.such", run=lambda own: None), "no.such has no key")],
 )  # fmt: skip
-def test_a_key_or_an_id_that_is_taken_is_refused_when_the_table_is_built(
-    second: Action, message: str
-) -> None:
+def test_a_key_or_an_id_that_is_taken_is_refused(second: Action, message: str) -> None:
     first = Action("race", run=lambda own: None) if "race" in second.id else action("a", "n m")
     with pytest.raises(ValueError, match=message):
-        ActionTable("Here", (first, second))
+        refuse_doubles("in “Here”", ((each.id, each) for each in (first, second)))
 
 
 def test_notes_claim_nothing() -> None:
-    ActionTable("Here", (action("a", "up"), note("up", "Scroll."), note("up", "Again.")))
+    actions = (action("a", "up"), note("up", "Scroll."), note("up", "Again."))
+    refuse_doubles("in “Here”", ((each.id, each) for each in actions))
 
 
 # ---- the line of keys -------------------------------------------------------------------------
