@@ -207,12 +207,14 @@ class MainScreen(KeyedScreen[None]):
         }
 
     def _begin_classes(self) -> None:
-        """Set the classes that the first layout would bring, each of which has the styles of all widgets computed."""
+        """Set the classes that the first layout would bring, each of which has the styles of all widgets computed: here
+        there are none yet."""
         size, app = self.app.size, self.app
         across = self._get_breakpoint_classes(size.width, app.HORIZONTAL_BREAKPOINTS or [])
         down = self._get_breakpoint_classes(size.height, app.VERTICAL_BREAKPOINTS or [])
         self.add_class(*across, *down, update=False)
         self._panel_layout.begin()
+        app.stylesheet.apply(self)
 
     def on_mount(self) -> None:
         """Arrange the panels before the first layout: each class that changes after it costs another one."""
@@ -704,8 +706,10 @@ class MainScreen(KeyedScreen[None]):
     def on_screen_resume(self, event: events.ScreenResume) -> None:
         """Show what changed under the screen that was left; when the program begins, there was none.
 
-        That screen may have moved the cursor.
+        That screen may have moved the cursor. At the beginning the toolkit would style all widgets a second time.
         """
+        if self._placed is None:
+            event.refresh_styles = False
         if self.in_sight_since == math.inf:
             self.in_sight_since = event.time
             self._stale = self._stale or self._shown_at < event.time

@@ -190,11 +190,6 @@ class Overlay(KeyedScreen[Result]):
             super()._compositor_refresh()
             self.painted = self.painted or not self._repaint_required
 
-    def _screen_resized(self, size: Size) -> None:
-        """Lay out for another size: after the first layout the toolkit sends the size that was laid out for."""
-        if size != self._compositor.size:
-            super()._screen_resized(size)
-
     def from_thread(self, callback: Callable[..., object], *args: object) -> None:
         """Have the screen's thread call something, unless this is left by then; called in another thread."""
         self.app.call_from_thread(lambda: None if self.left else callback(*args))

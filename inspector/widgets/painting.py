@@ -122,6 +122,11 @@ class LaidOutOnce(Screen[Result]):
             for each in self.walk_children(Widget, with_self=True):
                 each._layout_required = False
 
+    def _screen_resized(self, size: Size) -> None:
+        """Lay out for another size: after the first layout the toolkit sends the size that was laid out for."""
+        if size != self._compositor.size:
+            super()._screen_resized(size)
+
     def _on_timer_update(self) -> None:
         """Paint, with what changed on the screens below: the toolkit would paint this one again for each of those."""
         if self.is_active:

@@ -283,6 +283,14 @@ async def test_all_have_the_values_that_the_toolkit_gives(rig: Rig, keys: list[s
     assert styles(rig) == await styled_by_the_toolkit(rig)
 
 
+@pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12), (30, 8)])
+async def test_at_the_start_each_has_its_values_from_when_it_is_mounted(
+    rig: Rig, size: tuple[int, int]
+) -> None:
+    assert rig.app.size == size
+    assert styles(rig) == await styled_by_the_toolkit(rig)
+
+
 async def test_a_panel_that_keeps_its_values_is_not_told_of_another_style(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
