@@ -7,16 +7,24 @@ from __future__ import annotations
 
 import gc
 import sys
+from threading import Timer
 
 _INTERRUPTED = 130
 _COLLECT_AFTER = (10_000, 10, 10)
 """Objects more than at the last time after which garbage is looked for: at Python's own pace, 700, that took a tenth of
 the start and a seventh of opening dialogs."""
+_BEGUN = 2.0
+"""Seconds in which a program has begun."""
 
 
 def collect_rarely() -> None:
-    """Look for garbage in cycles less often than Python does by itself."""
+    """Look for garbage in cycles less often than Python does by itself, and not while the program begins: what it
+    imports stays, and looking through that took 20 ms until the first distribution."""
     gc.set_threshold(*_COLLECT_AFTER)
+    gc.disable()
+    begun = Timer(_BEGUN, gc.enable)
+    begun.daemon = True
+    begun.start()
 
 
 def main() -> int:

@@ -137,12 +137,12 @@ def run_screen(args: argparse.Namespace) -> int:
             f"Leave --against out; {key_for('lockstep')} compares the model with itself in fewer bits.",
         )
     steer = _steering(args)
-    make = application()
+    from inspector.app import InspectorApp
     from inspector.recordings import sessions
     from inspector.tools.registry import TOOLS, with_against, with_steering
 
     tools = TOOLS if against is None else with_against(against)
-    app = make(
+    app = InspectorApp(
         load=request.load,
         settings=request.settings,
         prompt=request.prompt,
@@ -196,11 +196,12 @@ def open_request(args: argparse.Namespace, load: LoadSettings, opened: OpenedReq
         EngineError: There is no terminal, or the engine can't be reached.
     """
     check_terminal(instead="Without one, compare its reply with --check.")
+    from inspector.app import InspectorApp
     from inspector.recordings import sessions
     from inspector.tools.registry import with_request
 
     request = opened.request
-    app = application()(
+    app = InspectorApp(
         load=load,
         settings=request.settings,
         prompt=request.prompt,
@@ -228,6 +229,7 @@ def open_reply(args: argparse.Namespace, entries: Sequence[Entry]) -> int:
     """
     check_terminal(instead="Without one, write it with -o TRACE.")
     from engine.trace import save_as
+    from inspector.app import InspectorApp
     from inspector.session.playback import Opening, checked
     from inspector.tools.registry import TOOLS
     from inspector.version import program
@@ -235,20 +237,9 @@ def open_reply(args: argparse.Namespace, entries: Sequence[Entry]) -> int:
     with tempfile.TemporaryDirectory(prefix="inspector-") as folder:
         path = Path(folder) / "reply.jsonl"
         save_as(path, entries, program())
-        app = application()(LoadSettings(), Settings(), trace=Opening(checked(path)), theme=args.theme or "",
+        app = InspectorApp(LoadSettings(), Settings(), trace=Opening(checked(path)), theme=args.theme or "",
                             tools=TOOLS, with_plugins=not args.no_plugins)  # fmt: skip
         return run_app(app)
-
-
-def application() -> type[InspectorApp]:
-    """The class of the application. What importing it makes stays: to look for garbage meanwhile takes 10 ms."""
-    gc.disable()
-    try:
-        from inspector.app import InspectorApp
-    finally:
-        gc.freeze()
-        gc.enable()
-    return InspectorApp
 
 
 def _begins(args: argparse.Namespace) -> bool:
