@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from engine import protocol
 from engine.context import Capability, Handler, collect_all, set_aside
+from engine.errors import LoadError
 from engine.model.load import load
 from engine.protocol import Command
 from engine.session import conversation
@@ -49,8 +50,13 @@ class SessionCommands(Capability):
         if self._loaded_any:
             collect_all()
         self._loaded_any = True
-        spread = context.spread(command.settings)
         shared = context.shared(command.settings)
+        if shared is not None and shared.divided:
+            raise LoadError(
+                "Another session of this program has this model over ranks, which compute for one session.",
+                "Close that session first, or open this one in a program of its own.",
+            )
+        spread = context.spread(command.settings)
         loaded = shared or load(command.settings, context.emit, task.cancel, spread=spread)
         opened = open_session(loaded, context.settings)  # before either is set: on a failure neither is
         context.loaded, context.opened, context.asked = loaded, opened, command.settings

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable
-from dataclasses import FrozenInstanceError, fields
+from dataclasses import FrozenInstanceError, fields, replace
 from threading import Thread
 from typing import get_type_hints
 
@@ -229,6 +229,17 @@ def test_two_capabilities_can_not_handle_one_command(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(engine.worker, "CAPABILITIES", engine.worker.CAPABILITIES * 2)
     with pytest.raises(AssertionError, match="two handlers for "):
         assert Worker(lambda _: None).handled
+
+
+def test_a_model_over_ranks_serves_one_session() -> None:
+    engine, settings = Unthreaded(), LoadSettings(ranks=2)
+    of_another = replace(load(LoadSettings()), divided=True)
+    engine.context.shared = {settings: of_another}.get
+    failure, _ = engine.do(protocol.Load(settings))
+    assert isinstance(failure, protocol.Failure)
+    assert failure.expected
+    assert "Another session of this program has this model over ranks" in failure.message
+    assert engine.context.loaded is None
 
 
 def test_a_model_for_ranks_is_divided_though_no_command_for_ranks_came_before(
