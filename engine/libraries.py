@@ -164,12 +164,13 @@ PRIVATE = (
     PrivateName(
         "textual.screen.Screen._refresh_layout", "a screen is laid out once for all that asked", "8.2.8"
     ),
-    PrivateName("textual.screen.Screen._screen_resized", "an overlay is laid out once for its size", "8.2.8"),
+    PrivateName("textual.screen.Screen._screen_resized", "a screen is laid out once for its size", "8.2.8"),
     PrivateName(
         "textual.widget.Widget._clear_arrangement_cache",
         "a layout has what was asked for just before",
         "8.2.8",
     ),
+    PrivateName("textual.widget.Widget._scroll_required", "whether a screen is to be painted", "8.2.8"),
     PrivateName("textual.widget.Widget._layout_required", "whether a widget asks for a layout", "8.2.8"),
     PrivateName(
         "textual.widget.Widget._layout_updates", "a layout has what was asked for just before", "8.2.8"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +23,7 @@ from mlx_lm.tuner.utils import linear_to_lora_layers
 from engine import pocket, protocol
 from engine.errors import Cancelled, EngineError, LoadError, SettingsError
 from engine.model import synthetic
-from engine.model.load import load, load_tokenizer
+from engine.model.load import load, load_tokenizer, prepare, read_weights
 from engine.protocol import NO_OPTIONS, Loading, conversation
 from engine.settings import LoadSettings
 from tests import broken_models
@@ -85,16 +86,29 @@ def test_a_flag_that_a_model_ignores_is_said(zoo: Zoo, name: str, options: dict[
         assert loaded.settings.kv_bits is None or "max-kv" in note
 
 
-def test_progress_is_told_and_a_cancel_stops_it(zoo: Zoo) -> None:
+def test_progress_is_told_and_a_cancel_stops_it(zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[Loading] = []
+    monkeypatch.setattr("engine.model.load.READ_AT_ONCE", 20_000)
     load(LoadSettings(model=str(zoo.path("llama"))), told.append)
     weights = [each for each in told if each.stage == "weights"]
-    assert [each.done for each in weights] == list(range(weights[0].total + 1))
+    done = [each.done for each in weights]
+    assert done == sorted({*done})
+    assert (done[0], done[-1]) == (0, weights[0].total)
+    assert 4 < len(done) < weights[0].total
     assert told[-1].stage == "tokenizer"
     cancel = Event()
     cancel.set()
     with pytest.raises(Cancelled):
         load(LoadSettings(), cancel=cancel)
+
+
+def test_weights_that_end_while_they_are_read_are_refused(zoo: Zoo, tmp_path: Path) -> None:
+    path = copied(zoo, tmp_path)
+    prepared = prepare(LoadSettings(model=str(path)))
+    weights = path / "model.safetensors"
+    os.truncate(weights, weights.stat().st_size // 2)
+    with pytest.raises(LoadError, match=r"The weights are damaged at or before .*weight \(.*Download them"):
+        read_weights(prepared.model, lambda record: None, Event())
 
 
 def state_of(model: Any) -> list[mx.array]:
