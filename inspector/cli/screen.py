@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import importlib
 import os
 import shlex
 import shutil
@@ -13,6 +14,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from engine import confinement
@@ -47,6 +49,8 @@ PURPOSE = "Step through a language model's generation, token by token."
 
 FIRST_PRESET = "plain"
 """What the screen begins with; `--temp 0` is greedy decoding."""
+PALETTE = ("CommandListItem", "CommandPalette", "DiscoveryHit", "Hit", "Hits", "Provider", "SimpleProvider")
+"""What Textual's application and its themes import of its command palette."""
 _BEGINS = f"Without a sampling flag the preset is {FIRST_PRESET}; --temp 0 is greedy decoding."
 
 
@@ -137,12 +141,12 @@ def run_screen(args: argparse.Namespace) -> int:
             f"Leave --against out; {key_for('lockstep')} compares the model with itself in fewer bits.",
         )
     steer = _steering(args)
-    from inspector.app import InspectorApp
+    make = application()
     from inspector.recordings import sessions
     from inspector.tools.registry import TOOLS, with_against, with_steering
 
     tools = TOOLS if against is None else with_against(against)
-    app = InspectorApp(
+    app = make(
         load=request.load,
         settings=request.settings,
         prompt=request.prompt,
@@ -196,12 +200,12 @@ def open_request(args: argparse.Namespace, load: LoadSettings, opened: OpenedReq
         EngineError: There is no terminal, or the engine can't be reached.
     """
     check_terminal(instead="Without one, compare its reply with --check.")
-    from inspector.app import InspectorApp
+    make = application()
     from inspector.recordings import sessions
     from inspector.tools.registry import with_request
 
     request = opened.request
-    app = InspectorApp(
+    app = make(
         load=load,
         settings=request.settings,
         prompt=request.prompt,
@@ -228,8 +232,8 @@ def open_reply(args: argparse.Namespace, entries: Sequence[Entry]) -> int:
         EngineError: There is no terminal, or the recording can't be written.
     """
     check_terminal(instead="Without one, write it with -o TRACE.")
+    make = application()
     from engine.trace import save_as
-    from inspector.app import InspectorApp
     from inspector.session.playback import Opening, checked
     from inspector.tools.registry import TOOLS
     from inspector.version import program
@@ -237,9 +241,27 @@ def open_reply(args: argparse.Namespace, entries: Sequence[Entry]) -> int:
     with tempfile.TemporaryDirectory(prefix="inspector-") as folder:
         path = Path(folder) / "reply.jsonl"
         save_as(path, entries, program())
-        app = InspectorApp(LoadSettings(), Settings(), trace=Opening(checked(path)), theme=args.theme or "",
+        app = make(LoadSettings(), Settings(), trace=Opening(checked(path)), theme=args.theme or "",
                             tools=TOOLS, with_plugins=not args.no_plugins)  # fmt: skip
         return run_app(app)
+
+
+def application() -> type[InspectorApp]:
+    """The class of the application. Textual is imported without its command palette, in whose place is the finder: with
+    the widgets that it needs the palette takes 15 ms of the start."""
+    if "textual.app" not in sys.modules:
+        palette = ModuleType("textual.command")
+        vars(palette).update({name: type(name, (), {}) for name in PALETTE})
+        sys.modules[palette.__name__] = palette
+        try:
+            importlib.import_module("textual.app")
+        except ImportError:
+            pass  # another Textual, which needs more of it, is imported whole
+        finally:
+            del sys.modules[palette.__name__]
+    from inspector.app import InspectorApp
+
+    return InspectorApp
 
 
 def _begins(args: argparse.Namespace) -> bool:
