@@ -405,10 +405,11 @@ def read_weights(model: Any, emit: Emit, cancel: Event) -> str:
     parameters = arrays_of(model)
     warning = warning_of(sum(array.nbytes for _, array in parameters))
     emit(Loading("weights", 0, len(parameters), "", warning))
-    group: list[mx.array] = []
+    group, size = list[mx.array](), 0
     for done, (name, array) in enumerate(parameters, start=1):
         group.append(array)
-        if sum(each.nbytes for each in group) < READ_AT_ONCE and done < len(parameters):
+        size += array.nbytes
+        if size < READ_AT_ONCE and done < len(parameters):
             continue
         if cancel.is_set():
             raise Cancelled
@@ -419,7 +420,7 @@ def read_weights(model: Any, emit: Emit, cancel: Event) -> str:
                 f"The weights are damaged at or before {name} ({error}).", "Download them again."
             ) from error
         emit(Loading("weights", done, len(parameters), name, warning))
-        group = []
+        group, size = [], 0
     return warning
 
 
