@@ -143,8 +143,11 @@ class Worker:
         return self._context.loaded is not None
 
     def holds(self, settings: LoadSettings) -> Loaded | None:
-        """The session's model, if it was loaded with these settings."""
-        return self._context.loaded if self._context.asked == settings else None
+        """The session's model, if it was loaded with these settings; one over ranks, of which a process has one set,
+        also for others over ranks."""
+        loaded = self._context.loaded
+        over_ranks = loaded is not None and loaded.divided and settings.divided
+        return loaded if over_ranks or self._context.asked == settings else None
 
     def leave(self, last: bool) -> None:
         """Let everything of the session go. What refers to each other is taken apart: the collector looks at nothing

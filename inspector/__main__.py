@@ -24,7 +24,10 @@ def collect_rarely() -> None:
     gc.disable()
     begun = Timer(_BEGUN, gc.enable)
     begun.daemon = True
-    begun.start()
+    try:
+        begun.start()
+    except RuntimeError:  # no thread can be started: what needs one says so
+        gc.enable()
 
 
 def main() -> int:
@@ -33,8 +36,8 @@ def main() -> int:
     Returns:
         The exit status.
     """
-    collect_rarely()
     try:
+        collect_rarely()
         from inspector.cli.main import main as run  # takes a while, and Ctrl-C may come meanwhile
 
         code = run()

@@ -145,7 +145,7 @@ class InspectorApp(App[int]):
     ) -> None:
         super().__init__()
         self._own_keys, self._table = self._read_keys(tools)
-        self.stylesheet = RememberingStylesheet(variables=self.theme_variables)
+        self.stylesheet = RememberingStylesheet(variables=self.theme_variables)  # found for the toolkit's own
         self._remembered = Remembered(begins)
         self._remembered.begin(self, theme, "TEXTUAL_THEME" in os.environ)
         self.ended_by: int | None = None

@@ -196,7 +196,7 @@ def load(
     Args:
         settings: The model, and the settings of its cache.
         emit: Receives the progress.
-        cancel: Stops the loading at its next file or tensor.
+        cancel: Stops the loading at its next file or group of tensors.
         quantization: Quantize plain weights, as mlx_lm.convert would have before they were written.
         spread: Divides the model among several processes; None where this one has all of it.
 
@@ -214,15 +214,16 @@ def load(
     path, model, whole = prepared.path, prepared.model, prepared.whole
     make_kv: MakeKV = KV
     warning = ""
-    with ThreadPoolExecutor(1, "fingerprint") as beside:  # 30 ms for a small model, another core's
-        digest = beside.submit(fingerprint, path, settings.adapter_path)
-        if spread is None:
-            warning = read_weights(model, emit, cancel)
-        else:
-            make_kv = spread.divide(prepared, settings, emit, cancel)
-        emit(Loading("tokenizer", 0, 0, path.name))
-        tokens = _tokens(path, prepared.config, settings, whole.rows)
-        probe = _probe(path, model, settings, make_kv)
+    beside = ThreadPoolExecutor(1, "fingerprint")  # 30 ms for a small model, another core's
+    digest = beside.submit(fingerprint, path, settings.adapter_path)
+    beside.shutdown(wait=False)
+    if spread is None:
+        warning = read_weights(model, emit, cancel)
+    else:
+        make_kv = spread.divide(prepared, settings, emit, cancel)
+    emit(Loading("tokenizer", 0, 0, path.name))
+    tokens = _tokens(path, prepared.config, settings, whole.rows)
+    probe = _probe(path, model, settings, make_kv)
     ms = (time.perf_counter() - started) * 1000
     facts = facts_of(whole, prepared.config, path, tokens, probe, ms)
     facts = replace(

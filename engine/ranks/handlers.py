@@ -194,7 +194,7 @@ class RanksCommands(Capability):
 
     def forget(self, model: bool) -> None:
         """With the model, drop the parts of it that other ranks have."""
-        if model:
+        if model and self._spread is not None:  # else another session may have them
             self._spread = None
             RING.unload()
 

@@ -53,7 +53,7 @@ class SessionCommands(Capability):
         shared = context.shared(command.settings)
         if shared is not None and shared.divided:
             raise LoadError(
-                "Another session of this program has this model over ranks, which compute for one session.",
+                "Another session of this program has a model over ranks, and they compute for one session.",
                 "Close that session first, or open this one in a program of its own.",
             )
         spread = context.spread(command.settings)

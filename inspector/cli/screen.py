@@ -249,16 +249,18 @@ def open_reply(args: argparse.Namespace, entries: Sequence[Entry]) -> int:
 def application() -> type[InspectorApp]:
     """The class of the application. Textual is imported without its command palette, in whose place is the finder: with
     the widgets that it needs the palette takes 15 ms of the start."""
-    if "textual.app" not in sys.modules:
-        palette = ModuleType("textual.command")
+    if {"textual.app", "textual.command"}.isdisjoint(sys.modules):
+        palette, before = ModuleType("textual.command"), set(sys.modules)
         vars(palette).update({name: type(name, (), {}) for name in PALETTE})
         sys.modules[palette.__name__] = palette
         try:
             importlib.import_module("textual.app")
-        except ImportError:
-            pass  # another Textual, which needs more of it, is imported whole
+        except Exception:  # another Textual, which needs more of it: it is imported whole
+            for name in sys.modules.keys() - before:
+                if name.partition(".")[0] == "textual":
+                    del sys.modules[name]
         finally:
-            del sys.modules[palette.__name__]
+            sys.modules.pop(palette.__name__, None)
     from inspector.app import InspectorApp
 
     return InspectorApp

@@ -247,12 +247,12 @@ class MainScreen(KeyedScreen[None]):
     # ---- showing ----------------------------------------------------------------------------
 
     async def _on_idle(self, event: events.Idle) -> None:
-        """Paint at once where the last paint is a frame ago and all widgets have taken in what they were told: the
-        toolkit's clock lets pass up to a frame more, 17 ms at the start."""
+        """Paint at once where a frame has gone by since what is to be painted was looked at last, and nothing waits
+        for a widget: the toolkit's clock lets pass up to a frame more, 17 ms at the start."""
         asked = (
             self._layout_required or self._scroll_required or self._repaint_required or self._dirty_widgets
         )
-        due = self._placed is not None and Message().time - self._updated > UPDATE_PERIOD
+        due = self.is_current and self._placed is not None and Message().time - self._updated > UPDATE_PERIOD
         if asked and due and not any(each.message_queue_size for each in self.walk_children(Widget)):
             self._on_timer_update()
 

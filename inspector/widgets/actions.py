@@ -189,8 +189,7 @@ def both(
 class ActionTable:
     """The actions of one owner, or those that hold there for a while, before the others.
 
-    Raises:
-        ValueError: Two of them claim one key, or one id.
+    No two of them claim one key, or one id: a test has `refuse_doubles` look through all tables.
     """
 
     title: str

@@ -232,13 +232,15 @@ def test_two_capabilities_can_not_handle_one_command(monkeypatch: pytest.MonkeyP
 
 
 def test_a_model_over_ranks_serves_one_session() -> None:
-    engine, settings = Unthreaded(), LoadSettings(ranks=2)
-    of_another = replace(load(LoadSettings()), divided=True)
-    engine.context.shared = {settings: of_another}.get
+    other, engine, settings = Unthreaded(), Unthreaded(), LoadSettings(ranks=2)
+    other.context.loaded = replace(load(LoadSettings()), divided=True)
+    other.context.asked = LoadSettings(ranks=2, kv_bits=8)
+    engine.context.shared = other.worker.holds
+    assert engine.context.shared(LoadSettings()) is None
     failure, _ = engine.do(protocol.Load(settings))
     assert isinstance(failure, protocol.Failure)
     assert failure.expected
-    assert "Another session of this program has this model over ranks" in failure.message
+    assert "Another session of this program has a model over ranks" in failure.message
     assert engine.context.loaded is None
 
 

@@ -176,6 +176,10 @@ class Later:
     daemon = False
 
 
+def _no_thread() -> None:
+    raise RuntimeError("can't start new thread")
+
+
 def test_garbage_is_looked_for_once_the_program_has_begun(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(__main__, "Timer", Later)
     before = gc.get_threshold()
@@ -183,6 +187,9 @@ def test_garbage_is_looked_for_once_the_program_has_begun(monkeypatch: pytest.Mo
         __main__.collect_rarely()
         assert not gc.isenabled()
         Later.due()
+        assert gc.isenabled()
+        monkeypatch.setattr(Later, "start", lambda timer: _no_thread())
+        __main__.collect_rarely()
         assert gc.isenabled()
     finally:
         gc.set_threshold(*before)
