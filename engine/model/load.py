@@ -43,7 +43,7 @@ from engine.protocol import Loading, ModelFacts, RanksLoaded
 from engine.settings import LoadSettings, check_load
 
 READ_AT_ONCE = 16 << 20
-"""Bytes of weights that are read together at least: one by one, the small ones took three times as long."""
+"""Bytes of weights that are read together at least: after each group the engine waits for MLX and tells the screen."""
 _ON_A_MAC = "It needs an Apple GPU: run it on a Mac, or use another model."
 _LIMITS = {
     "only supports float32": "Load it with --dtype float32.",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import importlib
 import os
 import shlex
 import shutil
@@ -50,7 +49,7 @@ PURPOSE = "Step through a language model's generation, token by token."
 FIRST_PRESET = "plain"
 """What the screen begins with; `--temp 0` is greedy decoding."""
 PALETTE = ("CommandListItem", "CommandPalette", "DiscoveryHit", "Hit", "Hits", "Provider", "SimpleProvider")
-"""What Textual's application and its themes import of its command palette."""
+"""The names that Textual's application and its themes import from the module of its command palette."""
 _BEGINS = f"Without a sampling flag the preset is {FIRST_PRESET}; --temp 0 is greedy decoding."
 
 
@@ -249,18 +248,12 @@ def open_reply(args: argparse.Namespace, entries: Sequence[Entry]) -> int:
 def application() -> type[InspectorApp]:
     """The class of the application. Textual is imported without its command palette, in whose place is the finder: with
     the widgets that it needs the palette takes 15 ms of the start."""
+    from engine.libraries import import_with
+
     if {"textual.app", "textual.command"}.isdisjoint(sys.modules):
-        palette, before = ModuleType("textual.command"), set(sys.modules)
+        palette = ModuleType("textual.command")
         vars(palette).update({name: type(name, (), {}) for name in PALETTE})
-        sys.modules[palette.__name__] = palette
-        try:
-            importlib.import_module("textual.app")
-        except Exception:  # another Textual, which needs more of it: it is imported whole
-            for name in sys.modules.keys() - before:
-                if name.partition(".")[0] == "textual":
-                    del sys.modules[name]
-        finally:
-            sys.modules.pop(palette.__name__, None)
+        import_with({palette.__name__: palette}, "textual.app")
     from inspector.app import InspectorApp
 
     return InspectorApp
@@ -394,7 +387,7 @@ def run_app(app: InspectorApp) -> int:
     for number in taken:
         signal.signal(number, lambda received, _: app.end_by(received))
     confinement.begin()  # from here on it is a person's keys that name files
-    gc.freeze()  # what was imported stays: looking it through for garbage took 25 ms, just before the first paint
+    gc.freeze()  # what was imported stays: to look it through for garbage takes 25 ms
     gc.callbacks.append(app.garbage)
     try:
         app.run()

@@ -96,7 +96,7 @@ def test_what_holds_for_a_while_is_about_actions_of_the_main_screen():
 
 
 def test_no_two_actions_of_a_table_have_one_key_or_id():
-    """Said here and not where a table is made: to look through the sixty of a program takes it 4 ms at each start."""
+    """Said here and not where a table is made: to look through the seventy that there are took 4 ms of each start."""
     tables = [*TABLE.tables, *(table for each in opened(Overlay) for table in vars(each).values())]
     tables = [each for each in tables if isinstance(each, ActionTable)]
     assert len(tables) > 60
