@@ -19,7 +19,6 @@ from inspector.cli.screen import SCREEN
 SUBCOMMANDS: Mapping[str, str] = {
     "generate": "generate",
     "batch": "generate",
-    "bench": "measure",
     "race": "measure",
     "profile": "measure",
     "beam": "generate",

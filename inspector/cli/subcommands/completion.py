@@ -97,18 +97,11 @@ def _presets() -> Iterable[str]:
     return Presets().names
 
 
-def _sweeps() -> Iterable[str]:
-    from engine.sweep_settings import SWEEPS
-
-    return SWEEPS
-
-
 VALUES: Mapping[str, Callable[[], Iterable[str]]] = {
     "trace": _sessions,
     "traces": _sessions,
     "resume": _sessions,
     "preset": _presets,
-    "sweeps": _sweeps,
     "model": lambda: ("pocket",),
 }
 """By the name of an argument: the values that are known beforehand, beside those of settings."""

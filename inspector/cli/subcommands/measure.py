@@ -1,4 +1,4 @@
-"""`inspector bench`, `race` and `profile`: what is measured, as tables, charts or JSON."""
+"""`inspector race` and `profile`: what is measured, as tables, charts or JSON."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import os
 import sys
 from argparse import Namespace
 
-from engine.settings import BY_NAME, FIELDS, Settings
-from inspector.cli.arguments import CliRequest, given, known, load_settings, request_from
+from engine.settings import BY_NAME, FIELDS
+from inspector.cli.arguments import request_from
 from inspector.cli.exit import output
 from inspector.cli.flags import (
     Parser,
@@ -17,56 +17,8 @@ from inspector.cli.flags import (
     add_prompt,
     add_setting,
     command_parser,
-    flag_errors,
     whole,
 )
-
-
-def bench_parser() -> Parser:
-    """The parser of `inspector bench`."""
-    from engine.sweep_settings import SWEEPS, SweepSettings
-
-    made = command_parser(
-        "bench",
-        "Measure a model: time to the first token over prompt length (ttft), time per token over context length "
-        "(tpot), "
-        "throughput and KV bytes over batch size (batch), the cost of inspection, and the speed with another BLAS or "
-        "dtype (blas). Figures go to standard output, progress to standard error.",
-    )
-    group, default = made.add_argument_group("sweeps"), SweepSettings()
-    names = f"some of {', '.join(SWEEPS)}, with spaces or commas between them (default: all but blas)"
-    group.add_argument("--sweeps", metavar="NAME", nargs="+", help=names)
-    for name, help_text in {
-        "rounds": f"measurements of every point, beside a first one that is not counted (default: {default.rounds})",
-        "steps": f"tokens to decode for each measurement (default: {default.steps})",
-        "longest": f"tokens of the longest prompt and context (default: {default.longest})",
-        "largest_batch": f"most sequences at once (default: {default.largest_batch})",
-    }.items():
-        group.add_argument(f"--{name.replace('_', '-')}", type=whole, metavar="N", help=help_text)
-    add_load(made.add_argument_group("model and cache"))
-    add_jsonl(made, "tables", "one JSON object with every single measurement")
-    return made
-
-
-def run_bench(args: Namespace) -> int:
-    """Run `inspector bench`."""
-    from engine.protocol import Sweep
-    from engine.sweep_settings import SweepSettings, check_sweeps
-    from inspector.cli.driver import run
-    from inspector.cli.writers.measured import BenchText
-
-    values = given(args)
-    if "sweeps" in values:
-        values["sweeps"] = tuple(name for part in values["sweeps"] for name in part.split(",") if name)
-    with flag_errors():
-        sweep = Sweep(check_sweeps(SweepSettings(**known(SweepSettings, values))))
-    request = CliRequest(load_settings(args), Settings(), prompt="", chat=False)
-    writer = BenchText(output(), sys.stderr, request, as_json=args.jsonl)
-    return run(args, request, writer, [sweep])
-
-
-BENCH = Subcommand("bench", bench_parser, run_bench, "measure a model: tables of speed and memory")
-
 
 # ---- inspector race --------------------------------------------------------------------------
 

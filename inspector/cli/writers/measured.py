@@ -1,25 +1,21 @@
-"""Measurements as tables or as JSON: sweeps, a profile, a race."""
+"""Measurements as tables or as JSON: a profile, a race."""
 
 from __future__ import annotations
 
-import json
 import shutil
 import textwrap
 from collections.abc import Sequence
 from typing import TextIO
 
 from engine import protocol
-from engine.protocol import KVCompared, Profiled, RaceEnded, RaceOpened, RaceStep, RooflineMeasured, Swept
+from engine.protocol import KVCompared, Profiled, RaceEnded, RaceOpened, RaceStep, RooflineMeasured
 from inspector.cli.arguments import CliRequest
 from inspector.cli.driver import Summary, Writer
 from inspector.cli.writers.generation import JsonLines, PlainText, figures
 from inspector.display import visible
-from inspector.scales import time_left
-from inspector.state.record_json import Json, pick, record_json
+from inspector.state.record_json import pick, record_json
 from inspector.tools.costs.tables import kv_table, profile_table, roofline_table
 from inspector.tools.race.report import progress, report
-from inspector.tools.sweeps.tables import BAR, tables
-from inspector.widgets.charts import bar
 
 
 def profile_writer(request: CliRequest, out: TextIO, err: TextIO | None) -> Writer:
@@ -30,62 +26,6 @@ def profile_writer(request: CliRequest, out: TextIO, err: TextIO | None) -> Writ
 def race_writer(request: CliRequest, out: TextIO, err: TextIO | None) -> Writer:
     """The writer that a request for a race asks for."""
     return RaceLines(out, request) if request.jsonl else RaceTable(out, err, request)
-
-
-# ---- sweeps -----------------------------------------------------------------------------------
-
-
-class BenchText(PlainText):
-    """Shows how far the measuring is, and writes what came of it.
-
-    Args:
-        out: Receives the figures.
-        err: Receives the progress, where it is a terminal.
-        request: Which model.
-        as_json: One object instead of tables.
-    """
-
-    def __init__(self, out: TextIO, err: TextIO | None, request: CliRequest, *, as_json: bool) -> None:
-        super().__init__(out, err, request)
-        self._json = as_json
-        self._swept: Swept | None = None
-
-    def take(self, record: protocol.Record, text: str) -> None:
-        """Take in one record."""
-        match record:
-            case protocol.Measuring():
-                filled = bar(record.done / record.total, BAR).replace(" ", "·")
-                self._show(
-                    f"{filled} {record.done}/{record.total} {record.detail}{time_left(record.left_ms)}"
-                )
-            case Swept(last=True):
-                self._swept = record
-            case _:
-                super().take(record, text)
-
-    def end(self, summary: Summary) -> None:
-        """Write the figures; nothing where the measuring was broken off."""
-        self._show("")
-        if self._swept is None:
-            self._say("cancelled: nothing was measured to the end\n")
-            return
-        self._out.write(json.dumps(as_object(self._swept)) + "\n" if self._json else tables(self._swept))
-        self._out.flush()
-        self._say("".join(f"note        {visible(note)}\n" for note in (*self._notes, *self._swept.notes)))
-
-
-def as_object(swept: Swept) -> Json:
-    """All that was measured, every single value and the medians, as JSON can hold it."""
-    points = [
-        {
-            **pick(point, "sweep", "at"),
-            "figures": [pick(figure, "name", "unit", "median", "values") for figure in point.figures],
-        }
-        for point in swept.points
-    ]
-    return record_json(
-        swept, how={"how": dict(swept.how)}, points={"points": points}, last={}
-    )  # it always is
 
 
 # ---- a profile --------------------------------------------------------------------------------

@@ -60,11 +60,6 @@ REFUSED = {
         "--to 513": "exceeds the model's context window of 512. Race to 512 tokens or fewer.",
         "--no-kv-cache --kv-bits 8": "--no-kv-cache: there is no KV cache for --kv-bits to change.",
     },
-    "bench": {
-        "--sweeps speed": "--sweeps: there is no sweep 'speed'. Choose from ttft",
-        "--rounds 0": "--rounds: must be from 1 to 1,000",
-        "--kv-bits 7": "--kv-bits",
-    },
     "profile": {
         "--repeats x": "--repeats: must be a whole number",
         "--repeats 0": "must be a whole number from 1 up, not 0",

@@ -85,7 +85,6 @@ SLOW = {
     "inspector batch -n 200": "200",
     "inspector batch -p A -p B": "tok/s together",
     "inspector beam -p TEXT": "greedy",
-    "inspector bench": "prompt",
     "inspector bits MODEL --text FILE": "KL",
     "inspector bits MODEL --text FILE --bits 3 --high-bits 6": "KL",
     "inspector doctor": "ok",

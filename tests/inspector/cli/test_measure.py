@@ -1,8 +1,6 @@
-"""`inspector race`, `bench` and `profile`: what they write, from records by hand and as a person runs them."""
+"""`inspector race` and `profile`: what they write, from records by hand and as a person runs them."""
 
 from __future__ import annotations
-
-import json
 
 import pytest
 
@@ -13,10 +11,9 @@ from inspector.cli.arguments import request_from
 from inspector.cli.driver import Outcome
 from inspector.cli.flags import parsed
 from inspector.cli.subcommands.measure import race_parser
-from inspector.cli.writers.measured import as_object, race_writer
+from inspector.cli.writers.measured import race_writer
 from tests.inspector.cli.scripted import Complaint, Events, ScriptedRun
 from tests.inspector.tools.race.test_report import OPENED, steps
-from tests.inspector.tools.sweeps.test_tables import SWEPT
 
 
 class RaceRun(ScriptedRun):
@@ -116,29 +113,6 @@ def test_the_bundled_model_races(capsys: pytest.CaptureFixture[str]) -> None:
     assert "token ids       all 12 equal" in printed.out
     assert "model       pocket: llama, 8 layers" in printed.err
     assert "\x1b" not in printed.out
-
-
-# ---- inspector bench -------------------------------------------------------------------------
-
-
-def test_json_holds_every_measurement() -> None:
-    found = json.loads(json.dumps(as_object(SWEPT)))
-    assert found["points"][0]["figures"][0] == {
-        "name": "TTFT", "unit": "ms", "median": 11.0, "values": [10.0, 12.0, 11.0],
-    }  # fmt: skip
-    assert found["machine"]["cores"] == 2
-    assert found["how"]["ttft"] == "as told"
-
-
-@pytest.mark.slow
-def test_bench_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    flags = ["--sweeps", "tpot,inspection", "--rounds", "1", "--steps", "2", "--longest", "32", "--json"]
-    assert cli.main(["bench", *flags]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert not {"id", "request"} & found.keys(), "the program's own number of a command"
-    assert [(point["sweep"], point["at"]) for point in found["points"]] == [
-        ("tpot", 16), ("tpot", 32), ("inspection", 2),
-    ]  # fmt: skip
 
 
 # ---- inspector profile -----------------------------------------------------------------------

@@ -32,7 +32,6 @@ FLAGS = [
     ("replay --sped 2", "inspector replay has no flag --sped. Did you mean --speed?"),
     ("export --format md", "inspector export has no flag --format. Did you mean --to?"),
     ("sessions --jsnol", "inspector sessions has no flag --jsnol. Did you mean --jsonl?"),
-    ("bench --sweep x", "inspector bench has no flag --sweep. Did you mean --sweeps?"),
     ("profile --repeat 1", "inspector profile has no flag --repeat. Did you mean --repeats?"),
     ("generate --num-beams 4", "inspector generate has no flag --num-beams. --width is a flag of inspector beam, "),
     ("sessions --tmep 1", "inspector sessions has no flag --tmep. --temp is a flag of inspector, "),
@@ -52,7 +51,6 @@ WORDS = [
     (["genrate", "-p", "hi", "--jsonl"], "'genrate' is not a subcommand of inspector. Did you mean inspector "
                                          "generate?"),
     (["Beam"], "'Beam' is not a subcommand of inspector. Did you mean inspector beam?"),
-    (["benchmark"], "'benchmark' is not a subcommand of inspector. Did you mean inspector bench?"),
     (["help"], "'help' is not a subcommand of inspector. Did you mean inspector --help?"),
     (["my talk.jsonl.gz"], "subcommand of inspector. Did you mean inspector replay 'my talk.jsonl.gz'?"),
     (["Once upon a time"], "not a subcommand of inspector. A prompt is given with -p: inspector -p 'Once upon a time'"),
@@ -66,7 +64,7 @@ WORDS = [
     (["generate", "-p", "Once", "upon", "a"], "generate takes no 'upon'. Put a prompt of several words in quotes."),
     (["generate", "-p", "x", "--", "y"], "inspector generate takes no 'y'."),
     (["some/model"], "not a subcommand of inspector. A model is given with --model: inspector --model some/model"),
-    (["bench", "pocket"], "bench takes no 'pocket'. A model is given with --model: inspector bench --model pocket"),
+    (["race", "pocket"], "race takes no 'pocket'. A model is given with --model: inspector race --model pocket"),
     (["--model", "pocket", "generate"], "takes no 'generate'. Put generate first: inspector generate ..."),
     (["replay", "a", "b"], "inspector replay takes no 'b'. See `inspector replay --help`."),
     ([""], "inspector takes no ''. See `inspector --help`."),
@@ -101,7 +99,7 @@ def test_both_spellings_of_json_are_everywhere_where_one_is() -> None:
         for name, made in _parsers().items()
         if {"--json", "--jsonl"} & made._option_string_actions.keys()
     ]
-    assert {"inspector bench", "inspector diff", "inspector generate", "inspector models"} <= set(having)
+    assert {"inspector diff", "inspector generate", "inspector models"} <= set(having)
     for name in having:
         actions = _parsers()[name]._option_string_actions
         assert actions["--json"] is actions["--jsonl"], name
