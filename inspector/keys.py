@@ -48,7 +48,7 @@ _BY_TAB: Mapping[str, Mapping[str, str]] = {
     },
     "14": {"previous_branch": "[", "next_branch": "]"},
     "5": {
-        "kv": "k", "timing": "t", "segments": "g", "race": "z", "profile": "P", "compare_kv": "Q", "sweep": "y",
+        "kv": "k", "timing": "t", "segments": "g", "race": "z", "profile": "P", "compare_kv": "Q",
         "speculation": "S", "ranks": "R", "verify": "v", "connection": "e",
     },
     "6": {
@@ -121,10 +121,6 @@ _BY_PLACE: Mapping[str, Mapping[str, str]] = {
         "leave": "escape @merges q",
     },
     "segments": {"above": "up", "below": "down", "fold": "enter", "wrong": "w", "leave": "escape @segments q"},
-    "sweeps": {
-        "go": "space r enter", "ttft": "a", "tpot": "d", "batch": "b", "inspection": "i", "blas": "l",
-        "shorter": "left", "longer": "right", "leave": "escape @sweep q",
-    },
     "compare": {
         "up": "up", "down": "down", "page_up": "pageup", "page_down": "pagedown", "parting": "home", "end": "end",
         "next_meeting": "n", "meeting_before": "N", "other_side": "o", "left": "left", "right": "right",

@@ -27,7 +27,6 @@ class MeasuringCommands(Capability):
             protocol.CaptureMetal: self._capture,
             protocol.MeasureRoofline: self._roofline,
             protocol.CompareKV: self._compare_kv,
-            protocol.Sweep: self._sweep,
             protocol.ReadMachine: self._machine,
             protocol.MeasureLayerBits: self._layer_bits,
         }
@@ -68,13 +67,8 @@ class MeasuringCommands(Capability):
             )
         )
 
-    def _sweep(self, command: protocol.Sweep, task: Task) -> None:
-        from engine.measuring.sweeps import sweep  # wanted rarely, and start-up shouldn't pay for it
-
-        self._context.emit_all(sweep(self._context.model, command.settings, task.cancel.is_set))
-
     def _machine(self, command: protocol.ReadMachine, task: Task) -> None:
-        from engine.measuring.machine import read_machine  # as above
+        from engine.measuring.machine import read_machine  # wanted rarely, and start-up shouldn't pay for it
 
         self._context.emit(read_machine(self._context.model.facts))
 

@@ -1,22 +1,12 @@
-"""Commands and records of measurements: race, profile, roofline, KV bits, sweeps."""
+"""Commands and records of measurements: race, profile, roofline, KV bits."""
 
 from __future__ import annotations
 
-import statistics
 from typing import ClassVar, Literal
 
 from engine.frozen import frozen
 from engine.protocol.base import Command, Record
 from engine.protocol.floats import Endless
-from engine.sweep_settings import SweepName, SweepSettings
-
-
-@frozen
-class Sweep(Command):
-    """Measure the model's speed and memory point by point; answered by `Measuring` records and one `Swept`."""
-
-    over_ranks: ClassVar[bool] = False
-    settings: SweepSettings
 
 
 @frozen
@@ -306,33 +296,6 @@ class KVCompared(Record):
 
 
 @frozen
-class Figure:
-    """One quantity, measured some times over."""
-
-    name: str
-    unit: Literal["ms", "tokens/s", "bytes", "times"]
-    values: tuple[Endless, ...]
-    """In the order of measurement, without the warm-up."""
-
-    @property
-    def median(self) -> float:
-        """The middle value."""
-        return statistics.median(self.values)
-
-
-@frozen
-class SweepPoint:
-    """The figures at one place of a sweep."""
-
-    sweep: SweepName
-    at: int
-    """Prompt tokens, tokens in the context, sequences of the batch, steps, or the number of a way."""
-    figures: tuple[Figure, ...]
-    label: str = ""
-    """Says what is at this place where a number doesn't."""
-
-
-@frozen
 class Machine:
     """The machine and the versions with which figures were measured."""
 
@@ -376,27 +339,6 @@ class MachineRead(Record):
     """Of an evaluation with next to nothing to compute: what each waiting for the device costs."""
     late_token: bool
     """True where a forward reads the token that the host writes after the build of its graph, as runs on a GPU do."""
-
-
-@frozen
-class Swept(Record):
-    """The requested sweeps; emitted after each point of the rounds that count, with all results so far."""
-
-    machine: Machine
-    model: str
-    family: str
-    parameters: int
-    dtype: str
-    quantization: str | None
-    rounds: int
-    points: tuple[SweepPoint, ...]
-    how: tuple[tuple[SweepName, str], ...]
-    """How the figures of each sweep were measured."""
-    notes: tuple[str, ...]
-    """Sweeps that could not be measured, and why; and what bounds a prefill, where that is MLX's own build."""
-    ms: float
-    last: bool = True
-    """False while more is measured: then some points are missing, and figures have fewer values than rounds."""
 
 
 # ---- bits of layers -----------------------------------------------------------------------------

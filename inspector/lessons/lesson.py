@@ -65,7 +65,7 @@ HIDDEN: Mapping[str, frozenset[str]] = {**PANELS, **PARTS}
 SCREENS = (
     "attention", "attribution", "batch", "beams", "breakpoints", "compare", "compare_kv", "experts", "facts", "find",
     "gradients", "interventions", "lens", "lockstep", "look_ahead", "merges", "modules", "own_text", "patching",
-    "positions", "profile", "prompt", "race", "sampling", "scores", "speculation", "steering", "sweep", "training",
+    "positions", "profile", "prompt", "race", "sampling", "scores", "speculation", "steering", "training",
     "why",
 )  # fmt: skip
 """Keys, by id, that open something to look at. A lesson's file presses no others: some delete, write or end."""

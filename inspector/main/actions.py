@@ -432,7 +432,8 @@ SCREEN_TOOL = Tool("screen", "Screen", ScreenActions, owners=(HELP_KEYS,), actio
     _panel("steps", "Steps", "Show the steps: a row for each token that was generated.", "steps",
            "list of tokens, logprobs, log"),
     _panel("kv", "KV cache", "Show the KV cache as it grows.", "KV", "memory, cache size, bytes of the cache"),
-    _panel("timing", "Time", "Show where the time went.", "time", "timings, tokens per second, milliseconds"),
+    _panel("timing", "Time", "Show where the time went.", "time", "timings, tokens per second, milliseconds, "
+           "time to first token, time per token, ttft, tpot"),
     _panel("learn", "Start here", "Show the lessons, and what you can save and set.", "start",
            "getting started, menu, overview"),
     *both(("next_view", "view_before"), ("Next view", "Previous view"),

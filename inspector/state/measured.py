@@ -19,8 +19,6 @@ from engine.protocol import (
     RanksMeasured,
     Record,
     RooflineMeasured,
-    Sweep,
-    Swept,
 )
 from inspector.state.capability import CapabilityState, ReplayStop, measurable
 
@@ -63,31 +61,28 @@ class Measured(CapabilityState):
     """The last measurement of each kind."""
 
     TAKES = (
-        RaceOpened, RaceStep, RaceEnded, Profiled, RooflineMeasured, KVCompared, Swept, RanksLoaded, RanksMeasured,
+        RaceOpened, RaceStep, RaceEnded, Profiled, RooflineMeasured, KVCompared, RanksLoaded, RanksMeasured,
         ModelFacts, PromptOpened,
     )  # fmt: skip
-    FAILS = Measure, Sweep
+    FAILS = (Measure,)
     STOPS: ClassVar = {
         RaceOpened: ReplayStop.BEGINS,
         RaceStep: ReplayStop.FIRST,
         Profiled: ReplayStop.EACH,
         RooflineMeasured: ReplayStop.EACH,
         KVCompared: ReplayStop.FIRST_AND_LAST,
-        Swept: ReplayStop.FIRST_AND_LAST,
     }
     SHOWN_BY: ClassVar = {
         RaceStep: "A race is here: {race} shows it",
         Profiled: "A step was taken apart here: {profile} shows it",
         RooflineMeasured: "The roofline was measured here: {profile} shows it",
         KVCompared: "Quantized KV was compared here: {compare_kv} shows it",
-        Swept: "Sweeps were measured here: {sweep} shows them",
     }
 
     race: RaceSoFar | None = None
     profiled: Profiled | None = None
     roofline: RooflineMeasured | None = None
     compared: KVCompared | None = None
-    swept: Swept | None = None
     loaded: RanksLoaded | None = None
     """How the model is divided over ranks; None where one process computes it."""
     rank_count: int = 1
@@ -112,8 +107,6 @@ class Measured(CapabilityState):
                 self.roofline = record
             case KVCompared():
                 self.compared = record
-            case Swept():
-                self.swept = record
             case RanksLoaded():
                 self.loaded, self.rank_count, self.ranks = record, len(record.ranks), None
             case RanksMeasured():
@@ -141,10 +134,6 @@ class Measured(CapabilityState):
                 )
             case RanksLoaded(ranks=ranks) | RanksMeasured(ranks=ranks):
                 above = (len(ranks),)
-            case Swept(points=points):
-                above = tuple(
-                    min((len(each.values) for each in point.figures), default=0) for point in points
-                )
             case RaceOpened() | RaceEnded():
                 pass
             case _:

@@ -38,7 +38,6 @@ from inspector.tools.segments.tool import SEGMENTS
 from inspector.tools.served.tool import SERVED, served
 from inspector.tools.speculation.tool import SPECULATION
 from inspector.tools.steering.tool import STEERING, steered
-from inspector.tools.sweeps.tool import SWEEP
 from inspector.tools.tour.tool import TOUR
 from inspector.tools.training.tool import TRAINING
 from inspector.tools.tree.tool import TREE
@@ -68,7 +67,6 @@ TOOLS: tuple[Tool, ...] = (
     DRAWS,
     COSTS,
     RANKS,
-    SWEEP,
     ATTENTION,
     SCORES,
     LENS,

@@ -50,7 +50,7 @@ THINGS: tuple[tuple[str, str, str], ...] = (
     ("?", "question_mark", "help"), ("N", "4 N", "name and note"), ("E", "6 E", "export"),
     ("^s", "6 ctrl+s", "save as"), ("^o", "6 ctrl+o", "recent sessions"), ("^p", "ctrl+p", "finder"),
     ("l", "1 l", "look ahead"), ("f", "f", "enlarge"), ("c", "4 c", "compare"), ("B", "4 B", "beams"),
-    ("z", "5 z", "race"), ("P", "5 P", "costs"), ("Q", "5 Q", "quantized KV"), ("y", "5 y", "sweeps"),
+    ("z", "5 z", "race"), ("P", "5 P", "costs"), ("Q", "5 Q", "quantized KV"),
     ("A", "3 A", "attention"), ("I", "3 I", "lens"), ("2", "2", "tab Why"), ("3", "3", "tab Inside"),
     ("4", "4", "tab What if"), ("5", "5", "tab Cost"), ("6", "6", "tab Learn"),
 )  # fmt: skip

@@ -2,8 +2,8 @@
 
     python -m tests.benchmarks.matrices [--count ROUNDS]
 
-The first is `inspector bench --sweeps blas`. Of the second a step and a prefill are timed by the processor,
-of all threads.
+The first takes the median of single steps with all readings, a prompt's prefill, and a look-ahead, whose forwards run
+five rows. Of the second a step and a prefill are timed by the processor, of all threads.
 """
 
 from __future__ import annotations
@@ -11,15 +11,22 @@ from __future__ import annotations
 import statistics
 import time
 
+from engine.decoding.lookahead import look_ahead
 from engine.measuring import bench
-from engine.measuring.sweeps import PROMPT, Matrices
+from engine.model import blas
 from engine.model.load import Loaded, load
-from engine.settings import LoadSettings
-from engine.task import never
+from engine.session.session import Session
+from engine.settings import LoadSettings, Settings
 from tests.benchmarks.vocabularies import Asked, Figures, by_command
 from tests.engine.sessions import begun
 
+PROMPT = 256
+CANDIDATES, TOKENS = 5, 8
+"""Of the look-ahead: its forwards run five rows at once."""
 STEPS = 50
+"""Single steps, whose median is a figure."""
+
+
 KINDS = {"packed": "file", "unpacked": "dequantized"}
 
 
@@ -29,19 +36,51 @@ def ids_of(loaded: Loaded) -> list[int]:
     return (text * (PROMPT // len(text) + 1))[:PROMPT]
 
 
+def ways_of(loaded: Loaded) -> dict[str, tuple[str, str]]:
+    """By name, the dtype and the BLAS of each way to multiply the model's matrices.
+
+    Raises:
+        ValueError: There is no BLAS but MLX's own.
+    """
+    fast = blas.install()
+    if not fast.fast:
+        raise ValueError("there is no fast BLAS here")
+    held = loaded.facts.stored or loaded.facts.dtype
+    return {
+        f"{held}, bundled BLAS": ("file", "bundled"),
+        "float32, bundled BLAS": ("float32", "bundled"),
+        f"float32, {fast.name}": ("float32", "auto"),
+    }
+
+
+def measured(loaded: Loaded) -> dict[str, float]:
+    """The figures of one way, which is installed."""
+    session = Session(loaded, Settings(max_tokens=10**9))
+    *_, prefilled = session.prefill("", ids_of(loaded), echo=False)
+    steps = [session.step() for _ in range(STEPS)]
+    ids = [candidate.id for candidate in steps[-1].choice.candidates[:CANDIDATES]]
+    *_, ahead = look_ahead(session, steps[-1].parent, ids, TOKENS)
+    return {
+        "a step": statistics.median(step.ms.total for step in steps),
+        f"prefill of {PROMPT}": prefilled.prompt_tps,  # type: ignore[union-attr]
+        f"look-ahead {CANDIDATES} x {TOKENS}": ahead.ms,
+    }
+
+
 def libraries(rounds: int) -> Figures:
     """Each way to multiply the bundled model's matrices, in turns; the first round isn't counted."""
-    loaded = load(LoadSettings())
-    ways = Matrices(loaded, ids_of(loaded), STEPS, never)
-    names, found = ways.names(), dict[tuple[int, str], list[float]]()
+    ways, found = ways_of(load(LoadSettings())), dict[tuple[int, str], list[float]]()
+    models = {dtype: load(LoadSettings(dtype=dtype)) for dtype, _ in ways.values()}
     for turn in range(rounds + 1):
-        for place in range(len(names)):
-            for (what, _), value in ways.measure(place).items():
+        for place, (dtype, library) in enumerate(ways.values()):
+            blas.install(library)
+            for what, value in measured(models[dtype]).items():
                 found.setdefault((place, what), []).extend([value] * bool(turn))
+    blas.install()
     figures: Figures = {}
     for (place, what), values in found.items():
         figures[f"way {place} {what}"] = middle = statistics.median(values)
-        print(f"{names[place]:32} {what:20} {middle:8.1f}")
+        print(f"{[*ways][place]:32} {what:20} {middle:8.1f}")
     return figures
 
 

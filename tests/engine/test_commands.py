@@ -21,7 +21,6 @@ from engine.model.load import load
 from engine.protocol import COMMANDS, Cancel, Command, Intervention, Record
 from engine.settings import LoadSettings, Settings
 from engine.speculation_settings import SpeculationSettings
-from engine.sweep_settings import SweepSettings
 from engine.task import Task
 from engine.training_settings import TrainingSettings
 from engine.worker import Worker
@@ -75,7 +74,6 @@ SAMPLES: tuple[Command, ...] = (
     protocol.RemoveLane(0),
     protocol.CompareBatch(),
     protocol.DrawMany(40),
-    protocol.Sweep(SweepSettings()),
     protocol.Race(),
     protocol.Profile(),
     protocol.MeasureRoofline(),

@@ -39,7 +39,6 @@ from engine.session.state import CUT_NOTE, KeptLogits
 from engine.session.uncached import open_session
 from engine.settings import LoadSettings, Settings
 from engine.speculation_settings import SpeculationSettings
-from engine.sweep_settings import SweepSettings
 from engine.task import Task, never
 from engine.training_settings import TrainingSettings
 from engine.tree import Chunks
@@ -343,7 +342,6 @@ MAKERS: dict[str, Callable[[Walk], Command]] = {
     "SearchBeams": lambda walk: protocol.SearchBeams(BeamSettings(width=2, max_tokens=3), steps=2),
     "StartBatch": lambda walk: protocol.StartBatch((LanePrompt(walk.text(3)), LanePrompt("Once")), steps=2),
     "Step": lambda walk: protocol.TakeStep(),
-    "Sweep": lambda walk: protocol.Sweep(SweepSettings(("inspection",), rounds=1, steps=1, longest=32)),
     "SweepHeads": lambda walk: protocol.SweepHeads(walk.node),
     "SweepStrengths": lambda walk: protocol.SweepStrengths(
         walk.node, steer(walk), 0, walk.random.choice(("token", "context")), strengths=(1.0,)

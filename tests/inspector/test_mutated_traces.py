@@ -19,7 +19,6 @@ from engine.beam_settings import BeamSettings
 from engine.errors import EngineError, TraceError
 from engine.protocol import Deleted, Marked, Step, Undeleted
 from engine.settings import LoadSettings, Settings
-from engine.sweep_settings import SweepSettings
 from engine.trace import Entry, worth_keeping
 from engine.trace.encode import Encoder
 from engine.trace.lines import sealed, unsealed
@@ -36,7 +35,7 @@ Path_ = tuple[Any, ...]
 KEYS = (
     "4", "down", "enter", "left", "x", "u", "2", "tab", "w", "@compare", "down", "escape", "@beams", "left", "v", "v",
     "escape", "@look_ahead", "@find", "escape", "@race", "backspace", "space", "escape", "@profile", "right", "right",
-    "right", "escape", "@sweep", "escape", "@export", "escape", "@save_as", "escape", "@facts", "escape", "@name",
+    "right", "escape", "@export", "escape", "@save_as", "escape", "@facts", "escape", "@name",
     "escape", "home", "@why", "right", "@next_branch", "enter", "backspace", "space", "r", "end", "@jump", "escape",
     "f", "1", "tab", "tab", "3", "tab", "tab", "tab", "tab", "tab", "5", "tab", "tab", "tab", "tab", "tab", "6",
     "@go_live",
@@ -46,7 +45,7 @@ KEYS = (
 
 @cache
 def lived() -> list[Entry]:
-    """Steps, a fork, typed text, re-rolls, two beam searches that are gone to, marks, deletions, look-ahead, sweeps."""
+    """Steps, a fork, typed text, re-rolls, two beam searches that are gone to, marks, deletions, look-ahead, costs."""
     made, settings = Unthreaded(), Settings(temp=0.9, top_p=0.95, seed=7, candidates=6)
     made.records += [LoadSettings()]
     made.do(protocol.Load(LoadSettings()))
@@ -72,7 +71,6 @@ def lived() -> list[Entry]:
     made.do(protocol.Race(16, 20))
     made.do(protocol.Profile(1))
     made.do(protocol.CompareKV())
-    made.do(protocol.Sweep(SweepSettings(rounds=1, steps=1, longest=16, largest_batch=2)))
     made.do(protocol.MoveTo(steps[-1].node))
     made.do(protocol.Verify())
     return [Entry(record, number / 10) for number, record in enumerate(filter(worth_keeping, made.records))]

@@ -267,12 +267,7 @@ class TimingPanel(PanelCanvas, can_focus=True):
         muted, tpot = self.ink("muted"), self._ms.tpot()
         slow = slow_of(timeline, self._ms, tpot.p50) if tpot and tpot.p50 > 0 else NONE_SLOW
         more = fact_rows(
-            [
-                (
-                    "",
-                    f"{key_for('profile')} takes one step apart · {key_for('sweep')} measures lengths and batches",
-                )
-            ],
+            [("", f"{key_for('profile')} takes one step apart")],
             width,
             muted,
             muted,

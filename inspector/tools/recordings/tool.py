@@ -127,9 +127,9 @@ RECORDINGS = Tool(
                    "slower"),
             Action("take_back", help="Go back a step."),
             *_in_replay("Go to another recorded branch.", "choose", "previous_branch", "next_branch"),
-            *_in_replay("Show the race, costs, quantized KV, sweeps, beams or speculation recorded up to here. There "
+            *_in_replay("Show the race, costs, quantized KV, beams or speculation recorded up to here. There "
                    "`{step}`, `{run}`, `{take_back}`, `{faster}` and `{slower}` move the recording, too.",
-                   "race", "profile", "compare_kv", "sweep", "beams", "speculation"),
+                   "race", "profile", "compare_kv", "beams", "speculation"),
             Action("find",
                    help="Search the recorded candidates, or the whole vocabulary if logits were recorded."),
             Action("sampling", help="Try other settings, if logits were recorded."),

@@ -18,7 +18,7 @@ REFUSED = {
     "AddLanes", "RemoveLane", "CompareBatch", "DrawMany", "RepeatReply", "MeasureLayerBits", "LoadDraft",
     "TakeRound", "RunRounds",
     "VerifySpeculation", "OpenLockstep", "CloseLockstep", "DiffText", "ReadLockstep", "FollowSecond",
-    "ExplainSecond", "PartWays", "Sweep", "Profile",
+    "ExplainSecond", "PartWays", "Profile",
     "MeasureRoofline", "CompareKV", "ReadMachine", "CaptureMetal", "MakeDirection", "SweepStrengths",
 }  # fmt: skip
 """They look into the arrays of one process, or make caches of their own of it."""

@@ -31,7 +31,7 @@ QUERIES: tuple[tuple[str, str], ...] = (
     # other models, and what it costs
     ("two models", "lockstep"), ("compare models", "lockstep"), ("lora", "lockstep"), ("quantization", "compare_kv"),
     ("kv cache", "kv"), ("memory", "kv"), ("latency", "profile"), ("profiler", "profile"),
-    ("benchmark", "sweep"), ("speculative decoding", "speculation"), ("tensor parallel", "ranks"),
+    ("time to first token", "timing"), ("speculative decoding", "speculation"), ("tensor parallel", "ranks"),
     # the session
     ("open model", "open"), ("load model", "open"), ("system prompt", "prompt"), ("chat", "reply"),
     ("undo", "undo"), ("diff", "compare"), ("bookmark", "bookmark"), ("add note", "name"), ("save", "save_as"),

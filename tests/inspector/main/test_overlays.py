@@ -31,7 +31,7 @@ from tests.inspector.rig import Rig, run
 
 OVERLAYS = [
     "prompt", "open", "facts", "jump", "sampling", "own_text", "find", "breakpoints", "name", "export", "save_as",
-    "sessions", "help", "finder", "profile", "compare_kv", "sweep", "race", "beams", "compare", "tour", "modules",
+    "sessions", "help", "finder", "profile", "compare_kv", "race", "beams", "compare", "tour", "modules",
 ]  # fmt: skip
 """Actions of the main screen that open a screen or a dialog."""
 BURSTS = [
@@ -69,7 +69,7 @@ def late() -> Iterator[Record]:
     yield TokensFound(0, "", (), 0, 0.0)
     yield Tokenized("x", ())
     yield Recalled((0,), ())
-    for command in (protocol.FindTokens, protocol.Tokenize, protocol.Profile, protocol.Sweep, protocol.Race):
+    for command in (protocol.FindTokens, protocol.Tokenize, protocol.Profile, protocol.Race):
         kind = command.kind
         yield Measuring(kind, 1, 2, "detail")
         yield Failure(kind, "It failed.", "Try again.")

@@ -48,7 +48,7 @@ TASKS: tuple[tuple[str, str, str], ...] = (
     ("run many prompts together", "4 Z", "view batch"),
     ("would fewer bits in the cache hurt", "5 Q", "view compare_kv"),
     ("speculative decoding", ":speculative", "view speculation"),
-    ("latency over the context length", "5 y", "view sweep"),
+    ("how long until the first token", ":ttft", "view timing"),
     ("open another model", "3 o", "dialog ModelDialog"),
     ("how many parameters has it", "3 i", "dialog FactsDialog"),
     ("stop where the model is unsure", "1 b", "dialog BreakpointsDialog"),

@@ -12,7 +12,6 @@ from engine.protocol import KVCompared, RaceEnded, RaceOpened, Record
 from inspector.state.measured import Measured
 from tests.inspector.tools.costs.test_screen import OWN, PROFILED, QUARTER, ROOFLINE
 from tests.inspector.tools.race.test_screen import HOW, steps
-from tests.inspector.tools.sweeps.test_screen import SWEPT
 
 COMPARED = KVCompared(1, 11, (OWN, QUARTER), "x", True)
 
@@ -51,7 +50,7 @@ def test_steps_without_a_race_and_out_of_their_order_are_left_out():
 
 
 def test_what_an_engine_told_is_sound():
-    kept = (PROFILED, ROOFLINE, COMPARED, SWEPT, RaceOpened(5, 16, 64, 9, HOW), *steps(16, 18))
+    kept = (PROFILED, ROOFLINE, COMPARED, RaceOpened(5, 16, 64, 9, HOW), *steps(16, 18))
     assert all(map(Measured.sound, kept))
     assert Measured.sound(replace(COMPARED, costs=(replace(QUARTER, largest_change=math.nan),)))
 
@@ -66,15 +65,6 @@ def test_what_an_engine_told_is_sound():
         (ROOFLINE, {"decode": replace(ROOFLINE.decode, flops=0)}),
         (ROOFLINE, {"decode": replace(ROOFLINE.decode, ms=math.inf)}),
         (COMPARED, {"costs": (replace(OWN, used_bytes=-1),)}),
-        (SWEPT, {"points": (replace(SWEPT.points[0], figures=()),)}),
-        (
-            SWEPT,
-            {
-                "points": (
-                    replace(SWEPT.points[0], figures=(replace(SWEPT.points[0].figures[0], values=()),)),
-                )
-            },
-        ),
         (steps(16, 17)[0], {"cached_ms": 0.0}),
         (steps(16, 17)[0], {"uncached_ms": 1e300}),
     ],

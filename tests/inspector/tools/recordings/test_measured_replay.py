@@ -18,7 +18,6 @@ from inspector.tools.beams.screen import BeamScreen
 from inspector.tools.costs.screen import ProfileScreen
 from inspector.tools.draws.screen import DrawsScreen
 from inspector.tools.race.screen import RaceScreen
-from inspector.tools.sweeps.screen import SweepScreen
 from tests.inspector.fake_beams import search
 from tests.inspector.fakes import Session
 from tests.inspector.rig import Rig
@@ -26,7 +25,6 @@ from tests.inspector.told_batch import BEGINNING, COMPARED, DRAWN, REST, draws
 from tests.inspector.tools.costs.test_screen import OWN, PROFILED, QUARTER, ROOFLINE
 from tests.inspector.tools.race.test_screen import HOW, steps
 from tests.inspector.tools.recordings.test_replay_screen import replayed
-from tests.inspector.tools.sweeps.test_screen import SWEPT
 
 Told = list[Record]
 KV_COMPARED = [KVCompared(8, 11, (OWN,), "x", False), KVCompared(8, 11, (OWN, QUARTER), "x", True)]
@@ -139,8 +137,8 @@ async def test_a_race_plays_on_its_own_screen(replay: Rig, path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", [[[PROFILED, ROOFLINE], KV_COMPARED, [SWEPT]]], indirect=True)
-async def test_a_step_taken_apart_and_sweeps_are_shown_and_start_nothing(replay: Rig, path: Path) -> None:
+@pytest.mark.parametrize("path", [[[PROFILED, ROOFLINE], KV_COMPARED]], indirect=True)
+async def test_a_step_taken_apart_is_shown_and_starts_nothing(replay: Rig, path: Path) -> None:
     await replay.do("profile")
     assert isinstance(replay.app.screen, ProfileScreen)
     assert "Recorded after 11 tokens. A profile needs a live model: esc, then G" in replay.screen_text()
@@ -153,15 +151,6 @@ async def test_a_step_taken_apart_and_sweeps_are_shown_and_start_nothing(replay:
     assert "Not recorded up to here" in replay.screen_text()
     await replay.press("escape", "Q")
     assert replay.status == with_keys(REFUSED)
-    await replay.press("y")
-    assert replay.status == with_keys(REFUSED)
-    await settle(replay, *["space"] * 6)
-    await replay.press("y")
-    assert isinstance(replay.app.screen, SweepScreen)
-    assert "Sweeps · recorded · pocket" in replay.screen_text()
-    assert "TTFT" in replay.screen_text()
-    await replay.press("a", "enter")
-    assert replay.app.screen.said == "A sweep needs a live model: esc, then G"
     assert replay.engine.sent == []
 
 

@@ -139,7 +139,7 @@ async def test_a_key_that_needs_a_model_says_so(replay: Rig) -> None:
     await replay.through(
         (
             "prompt", "sampling", "own_text", "breakpoints", "skip", "reroll", "verify", "look_ahead", "take_ahead",
-            "beams", "race", "profile", "compare_kv", "sweep", "recall",
+            "beams", "race", "profile", "compare_kv", "recall",
         ),
         refused,
     )  # fmt: skip
@@ -171,7 +171,7 @@ async def test_a_key_before_a_recording_is_open_does_nothing(rig: Rig, path) -> 
     sent = list(rig.engine.sent)
     rig.app.playback.open(Opening(path))
     keys = ("space", "r", "enter", "backspace", "plus", "p", "s", "G")
-    actions = ("open", "reroll", "beams", "race", "profile", "sweep", "look_ahead", "save_as")
+    actions = ("open", "reroll", "beams", "race", "profile", "look_ahead", "save_as")
     for way in (*keys, *actions):
         rig.app.main.host.answer()
         await (rig.press(way) if way in keys else rig.do(way))

@@ -1,1 +1,0 @@
-"""Speed and memory over length and batch size."""
