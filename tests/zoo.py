@@ -9,9 +9,9 @@ from typing import Any
 
 import mlx.core as mx
 
-from engine.model import synthetic
 from engine.model.load import Loaded, load
 from engine.settings import LoadSettings
+from tests import synthetic
 
 BASE: dict[str, Any] = {
     "hidden_size": 64,

@@ -1,1 +1,1 @@
-"""What things cost: benchmarks, the race, the fenced profile and the roofline, without changing a session."""
+"""What things cost: the race, the fenced profile and the roofline, without changing a session."""

@@ -18,11 +18,11 @@ from mlx_lm.generate import batch_generate
 from engine.context import set_aside
 from engine.decoding.batched.batch import Batched, BatchRun, Lane
 from engine.decoding.batched.rows import PaddedRows
-from engine.measuring.bench import PROMPT
 from engine.model.load import Loaded, load
 from engine.protocol import LaneOpened
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
+from tests.benchmarks.run import PROMPT
 from tests.benchmarks.vocabularies import MODELS, Asked, Figures, by_command
 
 TOKENS, LANES = 64, (8, 32)

@@ -15,11 +15,11 @@ from itertools import count, islice
 from unittest.mock import patch
 
 from engine.decoding.run import run
-from engine.measuring.bench import GREEDY, PROMPT, SAMPLED
 from engine.model.forward import PipelinedForward
 from engine.model.load import Loaded, load
 from engine.settings import LoadSettings, Settings
 from engine.task import never
+from tests.benchmarks.run import GREEDY, PROMPT, SAMPLED
 from tests.benchmarks.vocabularies import Asked, Figures, by_command
 from tests.engine.sessions import begun
 

@@ -197,7 +197,7 @@ def main(steps: str = "100000", name: str = "ring", directory: str = "") -> None
     from engine.libraries import import_mlx_lm
 
     import_mlx_lm()
-    from engine.model import synthetic
+    from tests import synthetic
 
     config, load = MODELS[name]
     with tempfile.TemporaryDirectory() as aside:

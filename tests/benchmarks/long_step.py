@@ -18,16 +18,16 @@ from pathlib import Path
 
 from engine.context import collect_and_freeze
 from engine.libraries import import_mlx_lm
-from engine.measuring.bench import endless_run
 from engine.protocol import Grown, Restore
 from engine.settings import LoadSettings, Settings
+from tests.benchmarks.run import endless_run
 from tests.zoo import CONFIGS
 
 import_mlx_lm()
-from engine.model import synthetic  # noqa: E402
 from engine.model.load import Loaded, load  # noqa: E402
 from engine.session.restore import restore  # noqa: E402
 from engine.session.session import Session  # noqa: E402
+from tests import synthetic  # noqa: E402
 
 SHORT, EACH, BAR = 100, 10, 0.95
 RING = LoadSettings(max_kv_size=64, prefill_step_size=1024)

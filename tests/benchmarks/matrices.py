@@ -12,11 +12,11 @@ import statistics
 import time
 
 from engine.decoding.lookahead import look_ahead
-from engine.measuring import bench
 from engine.model import blas
 from engine.model.load import Loaded, load
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
+from tests.benchmarks import run
 from tests.benchmarks.vocabularies import Asked, Figures, by_command
 from tests.engine.sessions import begun
 
@@ -32,7 +32,7 @@ KINDS = {"packed": "file", "unpacked": "dequantized"}
 
 def ids_of(loaded: Loaded) -> list[int]:
     """Tokens of a prompt."""
-    text = loaded.tokens.encode(bench.PROMPT + " ")
+    text = loaded.tokens.encode(run.PROMPT + " ")
     return (text * (PROMPT // len(text) + 1))[:PROMPT]
 
 

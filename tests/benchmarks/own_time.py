@@ -11,9 +11,9 @@ from __future__ import annotations
 import statistics
 import time
 
-from engine.measuring.bench import PROMPT, endless_run
 from engine.model.load import Loaded, load
 from engine.settings import LoadSettings, Settings
+from tests.benchmarks.run import PROMPT, endless_run
 from tests.benchmarks.vocabularies import MODELS, Asked, Figures, by_command
 from tests.engine.sessions import begun
 

@@ -27,11 +27,11 @@ import mlx.core as mx
 from mlx_lm.generate import generate_step
 from mlx_lm.models.cache import make_prompt_cache, trim_prompt_cache
 
-from engine.measuring import bench
 from engine.model import blas
 from engine.model.load import Loaded, load
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
+from tests.benchmarks import run
 from tests.benchmarks.vocabularies import MODELS, Asked, Figures, by_command
 
 try:
@@ -186,7 +186,7 @@ class Ours:
         blas.install(self._loaded.settings.blas)
         session = self._session(ids[:PROMPT])
         prefill = self._ms / 1e3
-        taken = bench.endless_run(session)
+        taken = run.endless_run(session)
         next(taken)
         begun = time.perf_counter()
         list(islice(taken, steps))
@@ -255,7 +255,7 @@ def measure(name: str, model: str, rounds: int) -> Figures:
     """Measure one model and print."""
     figures: Figures = {}
     made = peers(model)
-    text = load(LoadSettings(model=model)).tokens.encode(bench.PROMPT + " ")
+    text = load(LoadSettings(model=model)).tokens.encode(run.PROMPT + " ")
     ids = (text * (CONTEXT // len(text) + 1))[:CONTEXT]
     found = measured(made, ids, STEPS, rounds)
     print(f"{name:56}" + "".join(f"{each:>22}" for each in NAMES))

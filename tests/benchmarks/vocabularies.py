@@ -22,9 +22,8 @@ from typing import Any
 import mlx.core as mx
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from engine.measuring import bench
-from engine.model import synthetic
 from engine.token_texts import alphabet
+from tests import synthetic
 
 SIZES = {"4k": 4_096, "152k": 152_000, "256k": 256_000}
 VOCABULARIES = tuple(SIZES)
@@ -50,10 +49,12 @@ MADE: Mapping[str, tuple[Mapping[str, Any], dict[str, Any]]] = {
     **{f"{name}-h512": (_layers(size, 512), {}) for name, size in SIZES.items()},
     "600m": (synthetic.QWEN3_600M, {"dtype": mx.bfloat16}),
     "600m-4bit": (synthetic.QWEN3_600M, {"dtype": mx.bfloat16, "quantize": 4, "group_size": 64}),
-    **{f"bench-{name}": (shape, {"dtype": mx.bfloat16}) for name, shape in bench.MADE.items()},
+    "bench-100m": (synthetic.LLAMA_100M, {"dtype": mx.bfloat16}),
+    "bench-152k": (synthetic.wide(152_000), {"dtype": mx.bfloat16}),
+    "bench-256k": (synthetic.wide(256_000), {"dtype": mx.bfloat16}),
     "bench-100m-float32": (synthetic.LLAMA_100M, {}),
 }
-"""Shapes of what is made, and how they are written: those of `engine.measuring.bench`, too."""
+"""Shapes of what is made, and how they are written."""
 
 
 def write(directory: Path, name: str) -> None:

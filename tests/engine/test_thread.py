@@ -337,7 +337,7 @@ def test_the_contracts_name_the_same_face() -> None:
 
 def test_the_engine_imports_no_screen() -> None:
     code = (
-        "import sys, engine.measuring.bench\n"
+        "import sys\n"
         "from engine.worker import Worker\n"
         "assert Worker(lambda _: None).handled\n"
         "print([m for m in sys.modules if m.split('.')[0] in ('inspector', 'textual')])"

@@ -27,7 +27,6 @@ from textual.pilot import Pilot
 from engine.context import collect_all
 from engine.grammar_settings import Grammar
 from engine.memory import resident
-from engine.model.synthetic import write
 from engine.protocol import Cancel, Command, Ended, Failure, Loading, OpenLockstep, Record
 from engine.remote.client import RemoteEngine
 from engine.remote.link import ProcessLink
@@ -46,6 +45,7 @@ from tests.fuzz.sandbox import inside
 from tests.inspector.fakes import HOSTILE, STORY, Session
 from tests.inspector.painting import Terminal
 from tests.inspector.screen_numbers import ScreenNumbers, Told, place, same_text
+from tests.synthetic import write
 from tests.zoo import CONFIGS
 
 PROGRAM = "fuzz"

@@ -20,12 +20,12 @@ from mlx_lm.models.cache import ChunkedKVCache, KVCache, QuantizedKVCache, Rotat
 import engine
 from engine.cache.kind import Kind, Snapshot, pick_rows
 from engine.cache.kinds import GENERAL, KINDS, Columns, kind_named, kind_of
-from engine.model import synthetic
 from engine.model.forward import BatchedRows, Runner, SequentialRows, rows_of
 from engine.model.load import Loaded, load
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
 from engine.tree import prompt_chunks
+from tests import synthetic
 from tests.engine.session.test_walks import run_walk, walk
 from tests.engine.sessions import begun, go_back
 from tests.zoo import BASE, CONFIGS, Zoo

@@ -12,7 +12,6 @@ import pytest
 
 from engine import protocol
 from engine.lockstep.handlers import LockstepCommands
-from engine.model import synthetic
 from engine.model.forward import Runner
 from engine.protocol import (
     AttentionRead,
@@ -30,6 +29,7 @@ from engine.protocol import (
     TriangleRead,
 )
 from engine.settings import LoadSettings, Settings
+from tests import synthetic
 from tests.engine.lockstep.rig import Two, coarse_tokenizer
 from tests.engine.lockstep.test_paths import PROMPT, node, opened
 from tests.zoo import CONFIGS, Zoo

@@ -10,9 +10,9 @@ import pytest
 from engine import protocol
 from engine.lockstep.handlers import LockstepCommands, compared
 from engine.lockstep.paths import PathReader
-from engine.model import synthetic
 from engine.protocol import LockstepRead, LockstepSpan, WaysParted
 from engine.settings import LoadSettings, Settings
+from tests import synthetic
 from tests.engine.lockstep.rig import Two, coarse_tokenizer
 from tests.zoo import CONFIGS, Zoo
 

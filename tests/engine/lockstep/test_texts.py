@@ -82,7 +82,7 @@ def test_readings_are_those_of_plain_forwards() -> None:
 
 
 def test_two_tokenizers_add_up_to_each_models_own_score(zoo: Zoo, tmp_path: Path) -> None:
-    from engine.model import synthetic
+    from tests import synthetic
 
     other = LoadSettings(model=str(coarse_tokenizer(synthetic.write(tmp_path / "coarse", CONFIGS["llama"]))))
     two = Two()

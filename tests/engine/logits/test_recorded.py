@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from engine import protocol
 from engine.logits.recorded import RecordedLogits
-from engine.model import synthetic
 from engine.protocol import Command, LogitsRow, ModelVocabulary
 from engine.settings import ORDERS, LoadSettings, Settings
+from tests import synthetic
 from tests.engine.logits.recording import Recording, answer, story, taken
 from tests.zoo import CONFIGS
 

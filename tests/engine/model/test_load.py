@@ -22,11 +22,10 @@ from mlx_lm.tuner.utils import linear_to_lora_layers
 
 from engine import pocket, protocol
 from engine.errors import Cancelled, EngineError, LoadError, SettingsError
-from engine.model import synthetic
 from engine.model.load import load, load_tokenizer, prepare, read_weights
 from engine.protocol import NO_OPTIONS, Loading, conversation
 from engine.settings import LoadSettings
-from tests import broken_models
+from tests import broken_models, synthetic
 from tests.engine.sessions import begun
 from tests.engine.unthreaded import Unthreaded
 from tests.zoo import CONFIGS, Zoo

@@ -20,13 +20,13 @@ from engine.decoding.beam import search
 from engine.decoding.lookahead import look_ahead
 from engine.decoding.run import run
 from engine.errors import EngineError
-from engine.model import synthetic
 from engine.model.load import load
 from engine.ranks.handlers import RanksSpread
 from engine.ranks.ring import RING
 from engine.session.session import Session
 from engine.session.uncached import open_session
 from engine.settings import LoadSettings, Settings
+from tests import synthetic
 from tests.engine.sessions import go_back
 from tests.families import FAMILIES
 

@@ -12,7 +12,6 @@ import pytest
 from transformers import AutoTokenizer
 
 from engine.errors import PromptError
-from engine.model import synthetic
 from engine.model.load import Loaded, load
 from engine.protocol import AddTurn, ChatOptions, Message, Prefill, Prefilled, PromptOpened, TurnDiffers
 from engine.session import conversation
@@ -20,6 +19,7 @@ from engine.session.conversation import ANSWER, OTHER_CUT, add_turn, prompt
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
 from engine.task import never
+from tests import synthetic
 from tests.zoo import Zoo
 
 CHATML = (

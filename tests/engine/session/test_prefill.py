@@ -13,7 +13,6 @@ import pytest
 
 from engine.decoding.run import run
 from engine.errors import Cancelled, PromptError, StepError
-from engine.model import synthetic
 from engine.model.forward import ChunkSizer, FirstUses
 from engine.model.load import Loaded, load
 from engine.protocol import PrefillChunk, Prefilled, PromptOpened, PromptReadings, PromptToken, Step
@@ -22,6 +21,7 @@ from engine.session.uncached import open_session
 from engine.session.unread import PIECE_BYTES, UnreadRows
 from engine.settings import LoadSettings, Settings
 from engine.timing import tpot, warm
+from tests import synthetic
 from tests.engine.sessions import begun
 from tests.zoo import CONFIGS, Zoo
 

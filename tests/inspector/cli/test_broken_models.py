@@ -16,11 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from engine.model import synthetic
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.cli import main as cli
-from tests import broken_models
+from tests import broken_models, synthetic
 from tests.broken_models.places import CLOSED
 from tests.inspector.tools.sampler.test_what_if_real import until
 from tests.system import bytes_of

@@ -13,12 +13,12 @@ from engine.frozen import frozen
 from engine.inspection.inside.attention import read_attention
 from engine.inspection.inside.lens import read_lens
 from engine.inspection.inside.taps import AttentionRun, Taps
-from engine.model import synthetic
 from engine.model.load import Loaded, load
 from engine.model.tokens import plain_tokenizer
 from engine.protocol import AttentionLayer, AttentionRead, Check, LensRead
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
+from tests import synthetic
 from tests.engine.sessions import begun
 from tests.families import FAMILIES
 

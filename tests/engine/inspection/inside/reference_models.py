@@ -8,10 +8,10 @@ from pathlib import Path
 import mlx.core as mx
 import numpy as np
 
-from engine.model import synthetic
 from engine.model.load import Loaded, load
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
+from tests import synthetic
 from tests.families import FAMILIES, Config
 
 TINY: dict[str, Config] = {

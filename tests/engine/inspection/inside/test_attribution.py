@@ -18,11 +18,11 @@ from engine.errors import Cancelled, EngineError, PromptError, StepError
 from engine.inspection.inside import attribution, split
 from engine.inspection.inside.attribution import attribute
 from engine.inspection.inside.capture import FLOAT32, LESS, QUANTIZED
-from engine.model import synthetic
 from engine.model.load import load
 from engine.protocol import AttributionRead, Contribution
 from engine.session.session import Session
 from engine.settings import LoadSettings
+from tests import synthetic
 from tests.engine.sessions import begun
 from tests.engine.unthreaded import Unthreaded
 from tests.zoo import BASE, CONFIGS, Zoo

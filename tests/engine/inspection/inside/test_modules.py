@@ -15,12 +15,12 @@ from engine.inspection.inside.attention import read_attention
 from engine.inspection.inside.experts import read_experts
 from engine.inspection.inside.modules import read_modules
 from engine.inspection.inside.wiring import Ran, joined, mlp_facts
-from engine.model import synthetic
 from engine.model.layers import calls, patched
 from engine.model.load import load
 from engine.protocol import NEITHER, ExpertsRead, HeadFacts, ModelModules, ModulePart
 from engine.session.session import Session
 from engine.settings import LoadSettings
+from tests import synthetic
 from tests.emulations import bfloat16
 from tests.engine.inspection.inside.looking import loaded, opened
 from tests.engine.inspection.inside.test_families import METAL

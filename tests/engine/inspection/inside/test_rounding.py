@@ -14,11 +14,11 @@ import pytest
 from engine import protocol
 from engine.inspection.inside import split
 from engine.inspection.inside.capture import bounds
-from engine.model import synthetic
 from engine.model.forward import COARSE, precision, product_error
 from engine.protocol import Command, Record
 from engine.settings import LoadSettings, Settings
 from engine.task import Task
+from tests import synthetic
 from tests.emulations import in_another_order, multiplying, tf32
 from tests.engine.unthreaded import Unthreaded
 from tests.system import python
