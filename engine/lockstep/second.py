@@ -116,23 +116,14 @@ def open_second(first: Loaded, command: OpenLockstep, emit: Emit, cancel: Event)
     return second
 
 
-def check_bits(bits: int, group_size: int) -> None:
-    """Refuse what weights can't be quantized to.
-
-    Raises:
-        LoadError: MLX has no such bits or groups.
-    """
-    if bits not in BITS or group_size not in GROUP_SIZES:
-        raise LoadError(
-            f"A model can't be quantized to {bits} bits in groups of {group_size}.",
-            f"Bits are {', '.join(map(str, BITS))}, group sizes {', '.join(map(str, GROUP_SIZES))}.",
-        )
-
-
 def _check(first: Loaded, command: OpenLockstep) -> None:
     if command.bits is None:
         return
-    check_bits(command.bits, command.group_size)
+    if command.bits not in BITS or command.group_size not in GROUP_SIZES:
+        raise LoadError(
+            f"A model can't be quantized to {command.bits} bits in groups of {command.group_size}.",
+            f"Bits are {', '.join(map(str, BITS))}, group sizes {', '.join(map(str, GROUP_SIZES))}.",
+        )
     same = command.against.model == first.settings.model
     if same and (how := first.facts.quantized):
         raise LoadError(

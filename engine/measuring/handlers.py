@@ -28,7 +28,6 @@ class MeasuringCommands(Capability):
             protocol.MeasureRoofline: self._roofline,
             protocol.CompareKV: self._compare_kv,
             protocol.ReadMachine: self._machine,
-            protocol.MeasureLayerBits: self._layer_bits,
         }
 
     @property
@@ -71,8 +70,3 @@ class MeasuringCommands(Capability):
         from engine.measuring.machine import read_machine  # wanted rarely, and start-up shouldn't pay for it
 
         self._context.emit(read_machine(self._context.model.facts))
-
-    def _layer_bits(self, command: protocol.MeasureLayerBits, task: Task) -> None:
-        from engine.measuring.layer_bits import layer_bits  # as above
-
-        self._context.emit_all(layer_bits(self._context.model, command, task.cancel.is_set))

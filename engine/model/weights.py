@@ -169,31 +169,17 @@ def quantize(model: Any, bits: int, group_size: int) -> None:
     Raises:
         LoadError: None of its layers can be quantized so.
     """
-    plan = quantization_plan(model, group_size)
-    nn.quantize(model, group_size, bits, class_predicate=lambda path, module: plan.get(path, False))
+    chosen = getattr(model, "quant_predicate", None) or (lambda path, module: True)
+
+    def predicate(path: str, module: Any) -> Any:
+        divides = hasattr(module, "to_quantized") and module.weight.shape[-1] % group_size == 0
+        return divides and chosen(path, module)
+
+    nn.quantize(model, group_size, bits, class_predicate=predicate)
     if quantization_of(model) is None:
         raise LoadError(
             f"No layer of this model can be divided into groups of {group_size}.", "Use smaller groups."
         )
-
-
-def quantization_plan(model: Any, group_size: int) -> dict[str, Any]:
-    """What mlx_lm.convert does to each layer that can be quantized: all the same, unless the family says otherwise.
-
-    Args:
-        model: Of plain weights.
-        group_size: Weights that share a scale.
-
-    Returns:
-        By path: True, False, or a layer's own parameters, as `mlx.nn.quantize` takes them.
-    """
-    chosen = getattr(model, "quant_predicate", None) or (lambda path, module: True)
-    leaves = cast(list[tuple[str, Any]], tree_flatten(model.leaf_modules(), is_leaf=nn.Module.is_module))
-    return {
-        path: chosen(path, module) if module.weight.shape[-1] % group_size == 0 else False
-        for path, module in leaves
-        if hasattr(module, "to_quantized")
-    }
 
 
 def _dequantize(model: Any) -> tuple[str, ...]:

@@ -100,5 +100,3 @@ class Measuring(Record):
     total: int
     detail: str
     """The next thing to be measured, in a few words."""
-    left_ms: float | None = None
-    """Estimated time to the end, by how long the same things took before; None where that isn't known."""

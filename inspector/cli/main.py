@@ -25,7 +25,6 @@ SUBCOMMANDS: Mapping[str, str] = {
     "inside": "inside",
     "score": "texts",
     "diff": "texts",
-    "bits": "bits",
     "tokens": "texts",
     "train": "train",
     "record": "record",

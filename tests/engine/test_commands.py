@@ -81,7 +81,6 @@ SAMPLES: tuple[Command, ...] = (
     protocol.CompareKV(),
     protocol.ReadMachine(),
     protocol.CaptureMetal("x.gputrace"),
-    protocol.MeasureLayerBits(("Once",)),
     protocol.Attribute(1, (2, 3)),
     protocol.ReadGradients(1),
     protocol.ReadScore(1, 0, 0),

@@ -307,7 +307,6 @@ MAKERS: dict[str, Callable[[Walk], Command]] = {
     "LoadDraft": lambda walk: protocol.LoadDraft(speculation(walk)),
     "LookAhead": lambda walk: protocol.LookAhead(walk.node, (walk.token, walk.token), tokens=2),
     "MakeDirection": lambda walk: protocol.MakeDirection(0, (walk.text(3),), (walk.text(4),)),
-    "MeasureLayerBits": lambda walk: protocol.MeasureLayerBits((walk.text(9),), group_size=32, shares=(0.5,)),
     "MeasureRanks": lambda walk: protocol.MeasureRanks(),
     "MeasureRoofline": lambda walk: protocol.MeasureRoofline(),
     "MoveTo": lambda walk: protocol.MoveTo(walk.node),

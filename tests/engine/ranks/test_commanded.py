@@ -15,7 +15,7 @@ REFUSED = {
     "ReadGradients",
     "ReadScore",
     "Intervene", "SweepHeads", "PatchActivations", "PatchPairs", "HoldInterventions", "StartBatch", "AdvanceBatch",
-    "AddLanes", "RemoveLane", "CompareBatch", "DrawMany", "RepeatReply", "MeasureLayerBits", "LoadDraft",
+    "AddLanes", "RemoveLane", "CompareBatch", "DrawMany", "RepeatReply", "LoadDraft",
     "TakeRound", "RunRounds",
     "VerifySpeculation", "OpenLockstep", "CloseLockstep", "DiffText", "ReadLockstep", "FollowSecond",
     "ExplainSecond", "PartWays", "Profile",

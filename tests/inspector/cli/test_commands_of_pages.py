@@ -85,8 +85,6 @@ SLOW = {
     "inspector batch -n 200": "200",
     "inspector batch -p A -p B": "tok/s together",
     "inspector beam -p TEXT": "greedy",
-    "inspector bits MODEL --text FILE": "KL",
-    "inspector bits MODEL --text FILE --bits 3 --high-bits 6": "KL",
     "inspector doctor": "ok",
     "inspector export --site DIR FILE...": "index.html",
     "inspector export my-lesson.trace.zst --to html": ".html",
@@ -348,9 +346,9 @@ PYTHON = [
     )
     for path in PAGES
     for block in BLOCK.finditer(path.read_text(encoding="utf-8"))
-    if block[1] == "python" and "Plugin" not in block[2] and "plan.json" not in block[2]
+    if block[1] == "python" and "Plugin" not in block[2]
 ]
-"""That of a plug-in is a file of its own (tests/inspector/test_plugins.py), that of a plan has a command before it."""
+"""That of a plug-in is a file of its own (tests/inspector/test_plugins.py)."""
 
 
 @pytest.mark.wide(4)
@@ -358,15 +356,3 @@ PYTHON = [
 def test_an_example_in_python_runs(example: str, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     exec(compile(example, "example", "exec"), {})
     assert capsys.readouterr().out.strip()
-
-
-@pytest.mark.slow
-def test_mlx_lm_converts_by_the_plan_as_the_page_says(
-    place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = prepare("inspector bits MODEL --text FILE --bits 3 --high-bits 6 -o plan.json", place)
-    run(words, capsys)
-    page = (ROOT / "inspector/help/comparing.md").read_text(encoding="utf-8")
-    [example] = [block[2] for block in BLOCK.finditer(page) if "plan.json" in block[2]]
-    exec(compile(example, "example", "exec"), {})
-    assert "finished " in run(["generate", "--model", "OUT", "-p", "TEXT", "--max-tokens", "4"], capsys)
