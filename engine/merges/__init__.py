@@ -1,1 +1,1 @@
-"""Tokenizers taken apart, merge by merge, and trained in a moment: from tokenizer.json alone, without a model."""
+"""Tokenizers taken apart, merge by merge: from tokenizer.json alone, without a model."""

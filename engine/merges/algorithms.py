@@ -119,9 +119,8 @@ class BytePairs:
         self.merges = len(self._pairs)
         self._found: dict[tuple[int, int], tuple[int, int]] = {}
         """Rank and token by the pair; of a pair that is listed twice those of the last, as in the library."""
-        self.results = [self._ids[left + right[len(self._prefix) :]] for left, right in self._pairs]
-        """The token that each merge makes, by its rank."""
-        for rank, ((left, right), new) in enumerate(zip(self._pairs, self.results, strict=True)):
+        for rank, (left, right) in enumerate(self._pairs):
+            new = self._ids[left + right[len(self._prefix) :]]
             self._found[self._ids[left], self._ids[right]] = rank, new
 
     def make(self, word: str) -> Ladder:

@@ -1,1 +1,1 @@
-"""A tokenizer taken apart: the ladder of a word, two tokenizers over one text, one trained on a text of one's own."""
+"""A tokenizer taken apart: the ladder of a word, and two tokenizers over one text."""

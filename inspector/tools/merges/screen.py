@@ -1,8 +1,8 @@
-"""The screen of a tokenizer taken apart: a word's ladder, two tokenizers over the text, one that is trained now."""
+"""The screen of a tokenizer taken apart: a word's ladder, and two tokenizers over the text."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from typing import ClassVar
 
@@ -35,20 +35,15 @@ from inspector.state.merges import (
     unknown,
     word_label,
 )
-from inspector.tools.merges.control import MERGES_SCREEN, NAME_KEYS, VIEWS, MergesControl, View
+from inspector.tools.merges.control import MERGES_SCREEN, NAME_KEYS, MergesControl, View
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import PanelCanvas, Row, centred, wrapped
-from inspector.widgets.charts import bar
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.fields import SafeInput
 
-TITLES: dict[View, str] = {
-    "ladder": "Tokenizer", "beside": "Two tokenizers", "trained": "A tokenizer of your own",
-}  # fmt: skip
+TITLES: dict[View, str] = {"ladder": "Tokenizer", "beside": "Two tokenizers"}
 RANK = 9
 """Cells of the first column."""
-SMALL = 512
-"""Tokens of a vocabulary below which a longer text is worth naming."""
 ROOMY = 12
 """Rows from which on there is room for what a view means."""
 
@@ -65,13 +60,10 @@ class MergesPanel(PanelCanvas):
     def __init__(self, control: MergesControl) -> None:
         super().__init__(id="merges-panel")
         self.control = control
-        self.view: View = VIEWS[0]
+        self.view: View = "ladder"
 
     def draw(self, width: int, height: int) -> list[Row]:
-        views: dict[View, Callable[[int, int], list[Row]]] = {
-            "ladder": self._ladder, "beside": self._beside, "trained": self._trained,
-        }  # fmt: skip
-        return views[self.view](width, height)
+        return (self._ladder if self.view == "ladder" else self._beside)(width, height)
 
     def _note(self, *lines: str) -> list[Row]:
         width, height = self.size
@@ -207,49 +199,6 @@ class MergesPanel(PanelCanvas):
                      [Segment(truncate(under, width), self.ink("warn"))], []]  # fmt: skip
         return rows
 
-    # ---- one of one's own -------------------------------------------------------------------
-
-    def _trained(self, width: int, height: int) -> list[Row]:
-        control, size = self.control, self.control.size
-        if control.fault:
-            return self._note(visible(control.fault))
-        if control.trained is None or size is None:
-            return self._note("Training")
-        sizes, characters = control.trained.sizes, len(control.trained.text)
-        place = sizes.index(size)
-        track = max(8, min(width - 24, 4 * len(sizes)))
-        knob = round(place / max(1, len(sizes) - 1) * (track - 1))
-        slider: Row = [
-            Segment(f"{sizes[0].vocabulary:,} ", self.ink("muted")),
-            Segment("─" * knob, self.ink("muted")), Segment("●", self.ink("accent")),
-            Segment("─" * (track - 1 - knob), self.ink("muted")),
-            Segment(f" {sizes[-1].vocabulary:,}", self.ink("muted")),
-        ]  # fmt: skip
-        each = f"{characters / size.tokens:.2f} characters a token"
-        said = f"Vocabulary {size.vocabulary:,}: {size.tokens:,} tokens, {each}"
-        rows: list[Row] = [slider, [Segment(truncate(said, width), self.ink("strong"))], []]
-        chart = self._sizes(width, max(0, min(len(sizes), height - 10)), place)
-        rows += [*chart, []] if chart else []
-        pieces = [piece for word in control.shown_words for piece in control.trained.pieces(word, size)]
-        lines = _flowed(labels(pieces), width, limit=max(0, height - len(rows)) + control.top)
-        control.top = max(0, min(control.top, len(lines) - 1))
-        return [*rows, *([Segment(line, self.rich_style)] for line in lines[control.top :])]
-
-    def _sizes(self, width: int, room: int, place: int) -> list[Row]:
-        """A bar for each size of the vocabulary, as many as there is room for around the one that is looked at."""
-        assert self.control.trained is not None
-        sizes = self.control.trained.sizes
-        if room < 3:
-            return []
-        top = max(0, min(place - room // 2, len(sizes) - room))
-        rows: list[Row] = []
-        for at, each in enumerate(sizes[top : top + room], top):
-            figures = f"{'›' if at == place else ' '}{each.vocabulary:>6,} {each.tokens:>9,}  "
-            ink = self.ink("row") if at == place else self.rich_style
-            drawn = bar(each.tokens / max(1, sizes[0].tokens), max(1, min(50, width - len(figures))))
-            rows.append([Segment(figures, ink), Segment(drawn, self.data(0.6))])
-        return rows
-
 
 ABOUT = {
     "bpe": "Of all neighbouring pairs the one with the lowest rank is merged; then again, until no pair is in the "
@@ -266,20 +215,6 @@ LEAST = 2
 
 def _counted(pieces: int) -> str:
     return f"{pieces:,} piece" + "s" * (pieces != 1)
-
-
-def _flowed(names: Sequence[str], width: int, limit: int) -> list[str]:
-    """Pieces with borders between them, in lines of so many cells; so many lines at most."""
-    lines, line, used = [], "", 0
-    for name in names:
-        name = truncate(name, max(1, width - 1)) + BORDER
-        if used + cell_len(name) > width:
-            lines.append(line)
-            line, used = "", 0
-            if len(lines) >= limit:
-                return lines
-        line, used = line + name, used + cell_len(name)
-    return [*lines, line] if line else lines
 
 
 class MergesScreen(ToolScreen[None]):
@@ -318,44 +253,24 @@ class MergesScreen(ToolScreen[None]):
 
     def _subtitle(self) -> str:
         control = self.control
-        match self.view:
-            case "ladder":
-                place = control.place
-                found = control.ladder(place) if place is not None else None
-                if not isinstance(found, TakenApart) or not found.words:
-                    return ""
-                word = found.words[0]
-                label = truncate(word_label(word), max(8, self.area.width // 3))
-                return f"{label} · {count(len(word.ids))} token{'s' * (len(word.ids) != 1)} · {NAMES[found.algorithm]}"
-            case "beside":
-                return truncate_middle(visible(control.other), max(8, self.area.width // 2))
-            case _:
-                text = visible(control.source) if control.source else "the session's text"
-                words = truncate_middle(text, max(8, self.area.width // 3))
-                characters = len(control.trained.text) if control.trained is not None else 0
-                return f"{words} · {count(characters)} characters" if characters else words
+        if self.view == "beside":
+            return truncate_middle(visible(control.other), max(8, self.area.width // 2))
+        place = control.place
+        found = control.ladder(place) if place is not None else None
+        if not isinstance(found, TakenApart) or not found.words:
+            return ""
+        word = found.words[0]
+        label = truncate(word_label(word), max(8, self.area.width // 3))
+        return (
+            f"{label} · {count(len(word.ids))} token{'s' * (len(word.ids) != 1)} · {NAMES[found.algorithm]}"
+        )
 
     def situation(self) -> str:
         """A line on what is shown, and the keys for it."""
         turn = key_for("merges.turn")
-        match self.view:
-            case "ladder":
-                return f"↑ ↓ go through the merges, ← → from word to word; {turn} for two tokenizers"
-            case "beside":
-                return f"{key_for('merges.open')} names another, ↑ ↓ scroll; {turn} trains one of your own"
-            case _:
-                if self._short:
-                    other = key_for("merges.open")
-                    return f"In a short text there is soon nothing left to merge: {other} names a longer one"
-                return (
-                    f"← → change the vocabulary, {key_for('merges.open')} names a text; {turn} for the ladder"
-                )
-
-    @property
-    def _short(self) -> bool:
-        """True if the session's text gives a small vocabulary alone."""
-        trained = self.control.trained
-        return trained is not None and not self.control.source and trained.sizes[-1].vocabulary < SMALL
+        if self.view == "ladder":
+            return f"↑ ↓ go through the merges, ← → from word to word; {turn} for two tokenizers"
+        return f"{key_for('merges.open')} names another, ↑ ↓ scroll; {turn} for the ladder"
 
     # ---- keys -------------------------------------------------------------------------------
 
@@ -367,79 +282,61 @@ class MergesScreen(ToolScreen[None]):
     @property
     def sides(self) -> str:
         """The effect of left and right, in a word."""
-        return {"ladder": "word", "beside": "", "trained": "size"}[self.view]
+        return "word" if self.view == "ladder" else ""
 
     @property
     def opens(self) -> str:
         """What can be named."""
-        return {"ladder": "", "beside": "tokenizer", "trained": "text"}[self.view]
+        return "tokenizer" if self.view == "beside" else ""
 
     def climb(self, by: int) -> None:
-        """Look at the rung before, or at the next one; scroll in the other views."""
+        """Look at the rung before, or at the next one; scroll the two tokenizers."""
         if self.view == "ladder":
             self.control.climb(by)
         else:
             self.control.top = max(0, self.control.top + by)
 
     def go(self, by: int) -> None:
-        """Look at the word before, or at the next one; at another size of the vocabulary."""
-        if self.view == "trained":
-            self.control.resize(by)
-        else:
-            self.control.go(by)
+        """Look at the word before, or at the next one."""
+        self.control.go(by)
 
     def turn(self) -> None:
         """Show the next view."""
-        self.panel.view = VIEWS[(VIEWS.index(self.view) + 1) % len(VIEWS)]
+        self.panel.view = "beside" if self.view == "ladder" else "ladder"
         self.control.top = 0
-        if self.view == "trained" and not (self.control.source and self.control.trained):
-            self._train()
-
-    def _train(self) -> None:
-        self.control.train(self.changed)
 
     def open(self) -> None:
-        """Name the second tokenizer, or the text to train on."""
-        if self.view == "trained":
-            remark = "A UTF-8 text; empty for the session's text."
-            self.host.open(NameDialog(self.control.source, remark), self._named)
-            return
+        """Name the second tokenizer."""
         self.panel.view = "beside"
-        remark = "pocket, a model's directory, a hub id, or a tokenizer.json."
-        self.host.open(NameDialog(self.control.other, remark), self._named)
+        self.host.open(NameDialog(self.control.other), self._named)
 
     def _named(self, name: str | None) -> None:
         if name is None:
             return
         self.control.top = 0
-        if self.view == "trained":
-            self.control.source = name
-            self._train()
-        else:
-            self.control.other = name
+        self.control.other = name
         self.changed()
 
 
 class NameDialog(Dialog[str]):
-    """Asks for a name.
+    """Asks for a tokenizer's name.
 
     Args:
         name: The initial value of the field.
-        remark: What may be named; printable.
     """
 
     ACTIONS: ClassVar[ActionTable] = NAME_KEYS
-    KEPT: ClassVar[tuple[str, ...]] = ("given", "remark")
+    KEPT: ClassVar[tuple[str, ...]] = ("given",)
     HEADING: ClassVar[str] = "Which one"
     APPLY: ClassVar[str] = "Take it"
 
-    def __init__(self, name: str, remark: str) -> None:
+    def __init__(self, name: str) -> None:
         super().__init__()
-        self.given, self.remark = name, remark
+        self.given = name
 
     def body(self) -> Iterable[Widget]:
         yield SafeInput("", id="merges-name")
-        yield Remark(id="merges-remark")
+        yield Remark("pocket, a model's directory, a hub id, or a tokenizer.json.")
 
     def begin(self) -> None:
         """Begin in the field, at its end."""
@@ -448,7 +345,6 @@ class NameDialog(Dialog[str]):
         field.value = self.given
         field.cursor_position = len(self.given)
         self.set_focus(field)
-        self.query_one("#merges-remark", Remark).say(self.remark)
 
     def apply(self) -> None:
         """Take what was typed."""

@@ -35,11 +35,10 @@ MERGES = Tool(
     screen=True,
     actions=(
         Action("merges", "Merges",
-            "Show how a word became its tokens, merge by merge; compare two tokenizers over the text; or train one on "
-            "a text of your own.",
+            "Show how a word became its tokens, merge by merge, or compare two tokenizers over the text.",
             MergesActions.open, Needs.DISTRIBUTION, looks=True,
             synonyms="merges, merge ladder, byte pair encoding, bpe, unigram, wordpiece, sentencepiece, subwords, "
-            "train a tokenizer, compare tokenizers, vocabulary size", view="pieces"),
+            "compare tokenizers", view="pieces"),
     ),
     owners=(MERGES_SCREEN,),
     exports=_exports,

@@ -1,1 +1,1 @@
-"""Tokenizers taken apart and trained: against the library, and against plain references."""
+"""Tokenizers taken apart: against the library, and against plain references."""

@@ -1,4 +1,4 @@
-"""A tokenizer taken apart on the screen: ladders, two tokenizers, one that is trained, in a replay, with an export."""
+"""A tokenizer taken apart on the screen: ladders, two tokenizers, in a replay, with an export."""
 
 from __future__ import annotations
 
@@ -113,9 +113,7 @@ class Blocked:
         if name.partition(".")[0] in ("mlx", "mlx_lm", "transformers", "numpy"):
             raise ImportError(name + " is blocked")
 sys.meta_path.insert(0, Blocked())
-from engine.merges.trained import TrainedTokenizer
 from inspector.cli.main import main
-assert TrainedTokenizer("the cat").sizes
 sys.exit(main(["tokens", "-p", "unhappiness", "--merges"]))
 """
 
@@ -145,33 +143,6 @@ async def test_a_refusal_is_told_with_what_to_do(rig: Rig) -> None:
     await rig.push([Failure("TakeApart", "It is [b]code[/b].", "Give a file."), Ended("TakeApart")])
     assert "It is [b]code[/b]. Give a file." in rig.said()
     assert not rig.app._notifications, "once is enough"
-
-
-@pytest.mark.wide(1)
-@pytest.mark.parametrize("size", SIZES)
-async def test_one_of_ones_own_is_trained_and_its_size_is_turned(
-    rig: Rig, size: tuple[int, int], tmp_path: Path
-) -> None:
-    screen = await opened(rig)
-    await rig.press("v", "v")
-    await rig.until(lambda: "Vocabulary" in rig.said())
-    assert "the session's text" in rig.answer_text()
-    text = tmp_path / "own.txt"
-    text.write_text("the cat sat on the mat with the hat. " * 50)
-    await rig.press("n", *str(text), "enter")
-    await rig.until(lambda: "1,850 characters" in rig.answer_text())
-    last = screen.control.trained.sizes[-1]  # type: ignore[union-attr]
-    assert f"Vocabulary {last.vocabulary}: {last.tokens:,} tokens" in rig.said()
-    assert "the│␣cat│␣sat│" in rig.answer_text()
-    await rig.press(*["left"] * 9)
-    assert "Vocabulary 256: 1,850 tokens, 1.00 characters a token" in rig.said()
-    assert "t│h│e│␣│c│a│t│" in rig.answer_text()
-    await rig.press("right")
-    assert "Vocabulary 272" in rig.said()
-    await rig.press("n", *["backspace"] * len(str(text)), *"/nowhere/at/all", "enter")
-    await rig.until(lambda: "There is no text" in rig.said())
-    await rig.press("v")
-    assert "rank" in rig.said() or "Taking" in rig.said()
 
 
 async def test_what_was_looked_at_leaves_with_an_export(rig: Rig) -> None:
