@@ -76,9 +76,6 @@ PRIVATE = (
         "8.2.8",
     ),
     PrivateName("textual._compositor.Compositor._dirty_regions", "what is painted next", "8.2.8"),
-    PrivateName(
-        "textual._compositor.Compositor._get_renders", "the lines of each widget that are painted", "8.2.8"
-    ),
     PrivateName("textual._types.CallbackType", "the type of what a message calls", "8.2.8"),
     PrivateName(
         "textual._xterm_parser.XTermParser",

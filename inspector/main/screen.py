@@ -63,7 +63,6 @@ from inspector.widgets.actions import Action, Hint, KeyedScreen, KeyLine, hints_
 from inspector.widgets.canvas import Canvas
 from inspector.widgets.inks import Inked
 from inspector.widgets.overlay import Overlay
-from inspector.widgets.painting import PartCompositor
 
 Result = TypeVar("Result")
 Panel = TypeVar("Panel", bound=Widget)
@@ -94,7 +93,6 @@ class MainScreen(KeyedScreen[None]):
         remembered: Remembered | None = None,
     ) -> None:
         super().__init__()
-        self._compositor = PartCompositor()
         self.controller = controller
         self.table = table
         self.arrangement = Arrangement((*PANELS, *panels_of(table.tools)))
