@@ -11,7 +11,7 @@ import ast
 import importlib
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cache
 from inspect import isfunction
 from itertools import filterfalse
@@ -395,32 +395,19 @@ def import_mlx_lm() -> None:
     """Import `mlx_lm`, without transformers if neither has been imported yet."""
     absent = not {"mlx_lm", "transformers", "huggingface_hub"} & sys.modules.keys()
     if absent and "MLXLM_USE_MODELSCOPE" not in os.environ:
-        import_with(_modules(), "mlx_lm.utils")
-    else:
-        importlib.import_module("mlx_lm.utils")
-
-
-def import_with(placeholders: Mapping[str, ModuleType], name: str) -> None:
-    """Import a module with placeholders for what it imports, or with the real ones where those aren't enough.
-
-    Args:
-        placeholders: By name the modules in whose place they are; none of those, nor the module, is imported yet.
-        name: Of the module.
-    """
-    before = set(sys.modules)
-    sys.modules.update(placeholders)
-    try:
-        importlib.import_module(name)
-        return
-    except (ImportError, AttributeError, TypeError):  # another version, which needs more of them
-        for each in sys.modules.keys() - before:
-            if each.partition(".")[0] == name.partition(".")[0]:
-                del sys.modules[each]
-    finally:
-        for each, module in placeholders.items():
-            if sys.modules.get(each) is module:
-                del sys.modules[each]
-    importlib.import_module(name)
+        placeholders = _modules()
+        sys.modules.update(placeholders)
+        try:
+            importlib.import_module("mlx_lm.utils")
+            return
+        except (ImportError, AttributeError, TypeError):  # another mlx_lm, which needs more of them
+            for name in [name for name in sys.modules if name.partition(".")[0] == "mlx_lm"]:
+                del sys.modules[name]
+        finally:
+            for name, module in placeholders.items():
+                if sys.modules.get(name) is module:
+                    del sys.modules[name]
+    importlib.import_module("mlx_lm.utils")
 
 
 def _modules() -> dict[str, ModuleType]:

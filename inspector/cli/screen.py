@@ -13,7 +13,6 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from engine import confinement
@@ -48,8 +47,6 @@ PURPOSE = "Step through a language model's generation, token by token."
 
 FIRST_PRESET = "plain"
 """What the screen begins with; `--temp 0` is greedy decoding."""
-PALETTE = ("CommandListItem", "CommandPalette", "DiscoveryHit", "Hit", "Hits", "Provider", "SimpleProvider")
-"""The names that Textual's application and its themes import from the module of its command palette."""
 _BEGINS = f"Without a sampling flag the preset is {FIRST_PRESET}; --temp 0 is greedy decoding."
 
 
@@ -140,12 +137,12 @@ def run_screen(args: argparse.Namespace) -> int:
             f"Leave --against out; {key_for('lockstep')} compares the model with itself in fewer bits.",
         )
     steer = _steering(args)
-    make = application()
+    from inspector.app import InspectorApp
     from inspector.recordings import sessions
     from inspector.tools.registry import TOOLS, with_against, with_steering
 
     tools = TOOLS if against is None else with_against(against)
-    app = make(
+    app = InspectorApp(
         load=request.load,
         settings=request.settings,
         prompt=request.prompt,
@@ -199,12 +196,12 @@ def open_request(args: argparse.Namespace, load: LoadSettings, opened: OpenedReq
         EngineError: There is no terminal, or the engine can't be reached.
     """
     check_terminal(instead="Without one, compare its reply with --check.")
-    make = application()
+    from inspector.app import InspectorApp
     from inspector.recordings import sessions
     from inspector.tools.registry import with_request
 
     request = opened.request
-    app = make(
+    app = InspectorApp(
         load=load,
         settings=request.settings,
         prompt=request.prompt,
@@ -231,8 +228,8 @@ def open_reply(args: argparse.Namespace, entries: Sequence[Entry]) -> int:
         EngineError: There is no terminal, or the recording can't be written.
     """
     check_terminal(instead="Without one, write it with -o TRACE.")
-    make = application()
     from engine.trace import save_as
+    from inspector.app import InspectorApp
     from inspector.session.playback import Opening, checked
     from inspector.tools.registry import TOOLS
     from inspector.version import program
@@ -240,23 +237,9 @@ def open_reply(args: argparse.Namespace, entries: Sequence[Entry]) -> int:
     with tempfile.TemporaryDirectory(prefix="inspector-") as folder:
         path = Path(folder) / "reply.jsonl"
         save_as(path, entries, program())
-        app = make(LoadSettings(), Settings(), trace=Opening(checked(path)), theme=args.theme or "",
+        app = InspectorApp(LoadSettings(), Settings(), trace=Opening(checked(path)), theme=args.theme or "",
                             tools=TOOLS, with_plugins=not args.no_plugins)  # fmt: skip
         return run_app(app)
-
-
-def application() -> type[InspectorApp]:
-    """The class of the application. Textual is imported without its command palette, in whose place is the finder: with
-    the widgets that it needs the palette takes 15 ms of the start."""
-    from engine.libraries import import_with
-
-    if {"textual.app", "textual.command"}.isdisjoint(sys.modules):
-        palette = ModuleType("textual.command")
-        vars(palette).update({name: type(name, (), {}) for name in PALETTE})
-        import_with({palette.__name__: palette}, "textual.app")
-    from inspector.app import InspectorApp
-
-    return InspectorApp
 
 
 def _begins(args: argparse.Namespace) -> bool:

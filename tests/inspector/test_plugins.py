@@ -181,7 +181,7 @@ def test_the_screen_looks_for_them_unless_told_not_to(
         def __init__(self, *args: object, with_plugins: bool, **rest: object) -> None:
             given.append(with_plugins)
 
-    monkeypatch.setattr(screen, "application", lambda: App)
+    monkeypatch.setattr("inspector.app.InspectorApp", App)
     monkeypatch.setattr(screen, "check_terminal", lambda *args, **rest: None)
     monkeypatch.setattr(screen, "run_app", lambda app: 0)
     assert main([*command, *flags]) == 0

@@ -194,18 +194,3 @@ def test_garbage_is_looked_for_once_the_program_has_begun(monkeypatch: pytest.Mo
     finally:
         gc.set_threshold(*before)
         gc.enable()
-
-
-WITHOUT_PALETTE = """
-import sys
-from inspector.cli.screen import application
-application()
-assert "textual.widgets._select" not in sys.modules
-import textual.command, textual.system_commands
-assert textual.command.CommandPalette.__module__ == "textual.command"
-"""
-
-
-def test_the_toolkit_s_palette_is_not_imported_for_the_first_screen_and_there_for_whoever_wants_it() -> None:
-    ran = subprocess.run([sys.executable, "-c", WITHOUT_PALETTE], capture_output=True, text=True, timeout=60)
-    assert (ran.returncode, ran.stderr) == (0, "")

@@ -88,13 +88,14 @@ def run_learn(args: Namespace) -> int:
             _plain(listed, args.recorded, beat)
         return OK
     screen.check_terminal(instead="Without one, use inspector learn --plain.")
+    from inspector.app import InspectorApp
     from inspector.session.playback import Opening, checked
     from inspector.tools.registry import with_lesson
 
     tools = with_lesson(listed, args.present, beat, place)
     recorded = args.recorded or not _has_mlx()
     trace = Opening(checked(listed.trace), play=True) if recorded else None
-    app = screen.application()(
+    app = InspectorApp(
         LoadSettings(model=listed.lesson.model), listed.lesson.settings if trace is None else Settings(),
         trace=trace, tools=tools, theme=args.theme or "",
     )  # fmt: skip

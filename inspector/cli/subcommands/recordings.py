@@ -96,13 +96,14 @@ def run_replay(args: Namespace) -> int:
     path, shipped = named(args.trace)
     path = checked(path)
     screen.check_terminal(instead="Without one, use inspector export.")
+    from inspector.app import InspectorApp
     from inspector.lessons.catalogue import listed
     from inspector.tools.registry import TOOLS, with_lesson
 
     opening = Opening(path, play=args.play or shipped, speed=args.speed)
     save = None if args.no_save else sessions.folder()
     tools = with_lesson(listed(LESSON)) if args.trace is None else TOOLS
-    app = screen.application()(
+    app = InspectorApp(
         LoadSettings(),
         Settings(),
         save=save,
@@ -124,12 +125,13 @@ def _follow(args: Namespace) -> int:
         raise EngineError("--follow shows what comes, so it can't --play from the start.", hint)
     path = checked(sessions.find_growing(args.trace or ""))
     screen.check_terminal(instead="Without one, use inspector export.")
+    from inspector.app import InspectorApp
     from inspector.config.preferences import SavedPreferences
     from inspector.tools.registry import FOLLOWING
 
     look = SavedPreferences().read().values
     opening, theme = Opening(path, follow=True, speed=args.speed), args.theme or look.theme
-    app = screen.application()(
+    app = InspectorApp(
         LoadSettings(), Settings(), trace=opening, theme=theme, begins=look, tools=FOLLOWING,
         with_plugins=not args.no_plugins,
     )  # fmt: skip
