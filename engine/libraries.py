@@ -167,7 +167,6 @@ PRIVATE = (
         "a layout has what was asked for just before",
         "8.2.8",
     ),
-    PrivateName("textual.widget.Widget._scroll_required", "whether a screen is to be painted", "8.2.8"),
     PrivateName("textual.widget.Widget._layout_required", "whether a widget asks for a layout", "8.2.8"),
     PrivateName(
         "textual.widget.Widget._layout_updates", "a layout has what was asked for just before", "8.2.8"

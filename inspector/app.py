@@ -231,7 +231,7 @@ class InspectorApp(App[int]):
     def get_default_screen(self) -> Screen[None]:
         """The main screen, from the first paint on."""
         self.main = MainScreen(self.controller, self._table, self.playback, self._remembered)
-        self.inbox.show, self.main.take_in = self.main.show_changes, self.inbox.tick
+        self.inbox.show = self.main.show_changes
         return self.main
 
     def get_css_variables(self) -> dict[str, str]:

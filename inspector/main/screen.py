@@ -14,7 +14,7 @@ from textual.binding import BindingsMap
 from textual.content import Content
 from textual.geometry import Region, Size
 from textual.message import Message
-from textual.screen import UPDATE_PERIOD, Screen
+from textual.screen import Screen
 from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import Static
@@ -142,16 +142,12 @@ class MainScreen(KeyedScreen[None]):
         """Ids of the panels that are on screen in the frame."""
         self._single = False
         """True if it shows one panel at a time."""
-        self._updated = 0.0
-        """The time at which what is to be painted was looked at last; the toolkit's seconds."""
         self._shown_at = 0.0
         """The time at which everything was shown last; the toolkit's seconds."""
         self._silent: frozenset[str] = frozenset()
         """Ids of the actions that aren't offered while somebody narrates."""
         self.in_sight_since = 0.0
         """The time at which the screen over this one was left last; the toolkit's seconds."""
-        self.take_in: Callable[[], None] = lambda: None
-        """Brings what the engine handed out to the screen, unless the last frame was too dear."""
         self.narrator: Narrator | None = None
         """Whoever tells something beside the panels."""
 
@@ -243,24 +239,6 @@ class MainScreen(KeyedScreen[None]):
         return Preferences("", self._text.metric, pace, arrangement.alone, hidden, sizes, self._text.own_view)
 
     # ---- showing ----------------------------------------------------------------------------
-
-    async def _on_idle(self, event: events.Idle) -> None:
-        """Paint at once where a frame has gone by since what is to be painted was looked at last, and nothing waits
-        for a widget: the toolkit's clock lets pass up to a frame more, 17 ms at the start."""
-        asked = (
-            self._layout_required or self._scroll_required or self._repaint_required or self._dirty_widgets
-        )
-        due = self.is_current and self._placed is not None and Message().time - self._updated > UPDATE_PERIOD
-        if asked and due and not any(each.message_queue_size for each in self.walk_children(Widget)):
-            self._on_timer_update()
-
-    def _on_timer_update(self) -> None:
-        """Paint; a new layout, as that under a dialog, with what the engine answered meanwhile: else that is painted
-        again a frame later, as it is where the last frame was too dear."""
-        self._updated = Message().time
-        if self._layout_required and self.is_current:
-            self.take_in()
-        super()._on_timer_update()
 
     def _compositor_refresh(self) -> None:
         """Paint what changed. The toolkit's own: steps record how long it took, since it holds them up.

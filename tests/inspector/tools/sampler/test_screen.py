@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -290,32 +289,6 @@ async def test_the_form_is_asked_for_before_it_is_made(rig: Rig, monkeypatch: py
     monkeypatch.setattr(SamplingDialog, "__init__", made)
     await rig.press("s")
     assert asked == [[Explain, WhatIf]]
-
-
-async def test_a_new_layout_takes_in_what_was_answered(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    await rig.ready()
-    taken: list[bool] = []
-    monkeypatch.setattr(rig.app.main, "take_in", lambda: taken.append(rig.app.main._layout_required))
-    rig.app.main.refresh()
-    await rig.pilot.pause()
-    assert not taken  # a paint alone waits for the inbox's own pace
-    await rig.press("s")
-    assert taken
-    assert all(taken)
-
-
-async def test_a_new_layout_takes_in_nothing_while_the_last_frame_is_paid_for(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await rig.ready()
-    inbox, main = rig.app.inbox, rig.app.main
-    drained: list[bool] = []
-    monkeypatch.setattr(inbox, "drain", lambda: drained.append(True))
-    for due in (math.inf, 0.0):
-        inbox._due = due
-        drained.clear()
-        main.take_in()
-        assert drained == [True] * (not due)
 
 
 async def test_settings_are_tried_as_they_are_typed(rig: Rig) -> None:
