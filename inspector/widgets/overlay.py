@@ -13,9 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Any, ClassVar, TypeVar
 
-from rich.console import RenderableType
 from textual import events
 from textual._types import CallbackType as Callback
 from textual.app import App
@@ -24,12 +23,10 @@ from textual.css.query import NoMatches
 from textual.geometry import Size
 from textual.message import Message
 from textual.messages import Prune
-from textual.renderables.background_screen import BackgroundScreen
 from textual.timer import Timer
 
 from inspector.keys import names_of
 from inspector.widgets.actions import Action, ActionTable, Hint, KeyedScreen, Offered, hints_of
-from inspector.widgets.painting import Below
 
 Result = TypeVar("Result")
 STYLES = str(Path(__file__).absolute().parents[1] / "overlays.tcss")
@@ -63,8 +60,6 @@ class Overlay(KeyedScreen[Result]):
     """The theme that its widgets were styled in."""
     _held: tuple[Result | None] | None = None
     """The result of a dismissal that waits until what lies over this one has gone."""
-    _below: Below | None = None
-    """The screen below, where it is seen."""
 
     def __init__(self, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(name, id, classes)
@@ -110,7 +105,7 @@ class Overlay(KeyedScreen[Result]):
         for name in self.KEPT:
             setattr(self, name, getattr(made, name))
         self._begun, self._dismissed, self._held, self._since = False, False, None, Message().time
-        self._settled, self.painted, self.takes_keys, self._below = False, False, False, None
+        self._settled, self.painted, self.takes_keys = False, False, False
         if self._compositor.size != self.app.size:
             self.update_classes(self._size_classes(self.app.size), animate=False)
         if self.is_mounted:  # before the toolkit, which focuses the first field where none is, pushes it
@@ -174,15 +169,6 @@ class Overlay(KeyedScreen[Result]):
         """The widgets know their sizes: paint."""
         self._settled = True
         self.refresh()
-
-    def render(self) -> RenderableType:
-        """The ground of the screen: its colour, or the screen below."""
-        ground = super().render()
-        if not isinstance(ground, BackgroundScreen):
-            return ground
-        if self._below is None or (self._below.screen, self._below.colour) != (ground.screen, ground.color):
-            self._below = Below(ground.screen, ground.color)
-        return cast(RenderableType, self._below)  # a visual is as good, but for its type
 
     def _compositor_refresh(self) -> None:
         """Paint, once there is something whole to paint."""

@@ -6,11 +6,8 @@ from collections.abc import Hashable, Iterable
 from typing import Any, ClassVar, TypeVar
 from weakref import WeakKeyDictionary
 
-from rich.segment import Segment
-from rich.style import Style
 from textual import events
 from textual._compositor import CompositorMap
-from textual.color import Color
 from textual.css.model import RuleSet, SelectorType
 from textual.css.styles import RulesMap
 from textual.css.stylesheet import Stylesheet
@@ -19,60 +16,11 @@ from textual.geometry import Size
 from textual.message import Message
 from textual.messages import Layout, Update
 from textual.screen import Screen
-from textual.strip import Strip
-from textual.style import Style as VisualStyle
-from textual.visual import RenderOptions, Visual
 from textual.widget import Widget
 
 MOST = 4096
 """Paths that are remembered: all dialogs and screens have some hundreds of them."""
 Result = TypeVar("Result")
-
-
-# ---- the screen below a dialog ------------------------------------------------------------------
-
-
-class Below(Visual):
-    """Draws what the toolkit's `BackgroundScreen` draws. That one dims the style of each piece anew.
-
-    Args:
-        screen: The screen below.
-        colour: What it is dimmed with.
-    """
-
-    def __init__(self, screen: Screen[object], colour: Color) -> None:
-        self.screen, self.colour = screen, colour
-        self._drawn_with = (0, Style.null())
-        self._dimmed: dict[Style, Style] = {}
-
-    def get_optimal_width(self, rules: RulesMap, container_width: int) -> int:
-        """The screen's."""
-        return container_width
-
-    def get_height(self, rules: RulesMap, width: int) -> int:
-        """The screen's."""
-        return self.screen.size.height
-
-    def render_strips(
-        self, width: int, height: int | None, style: VisualStyle, options: RenderOptions
-    ) -> list[Strip]:
-        """Draw all lines: the regions that the toolkit calls changed are too few to keep the others."""
-        if self._drawn_with != (width, style.rich_style):
-            self._drawn_with, self._dimmed = (width, style.rich_style), {}
-        dimmed, strips = self._dimmed, []
-        for whole in self.screen._compositor.render_strips()[:height]:
-            line, segments = whole.crop(0, width), []
-            for text, seen, _ in line:
-                plain = Style.null() if seen is None else seen.clear_meta_and_links()
-                if plain not in dimmed:
-                    tinted = [plain.color, plain.bgcolor]
-                    for place, colour in enumerate(tinted):
-                        if colour is not None and self.colour.a:
-                            tinted[place] = (Color.from_rich_color(colour) + self.colour).rich_color
-                    dimmed[plain] = self._drawn_with[1] + (plain + Style.from_color(*tinted))
-                segments.append(Segment(text, dimmed[plain]))
-            strips.append(Strip(segments, line.cell_length))
-        return strips
 
 
 # ---- layouts ------------------------------------------------------------------------------------

@@ -15,10 +15,7 @@ from textual.css.stylesheet import Stylesheet
 from textual.dom import DOMNode
 from textual.events import MouseDown
 from textual.geometry import Region
-from textual.renderables.background_screen import BackgroundScreen
 from textual.screen import Screen
-from textual.strip import Strip
-from textual.visual import RenderOptions, RichVisual, Visual
 from textual.widget import Widget
 from textual.widgets import Static
 
@@ -35,56 +32,6 @@ def painted() -> Iterator[None]:
     """Painted as in a terminal."""
     with painting():
         yield
-
-
-def lines(overlay: Overlay[object], visual: Visual) -> list[Strip]:
-    """A ground, drawn."""
-    options = RenderOptions(overlay._get_style, overlay.styles)
-    return visual.render_strips(*overlay.size, overlay.visual_style, options)
-
-
-def same(overlay: Overlay[object]) -> bool:
-    """Whether the ground as it was painted last is the toolkit's."""
-    below = overlay._below
-    assert below is not None
-    toolkits = RichVisual(overlay, BackgroundScreen(below.screen, below.colour))
-    ours = [overlay.render_line(y) for y in range(overlay.size.height)]
-    return [strip.simplify() for strip in ours] == [strip.simplify() for strip in lines(overlay, toolkits)]
-
-
-@pytest.mark.usefixtures("painted")
-@pytest.mark.wide(1)
-@pytest.mark.parametrize("key", ["a", "b", "s", "ctrl+p"])
-@pytest.mark.parametrize("theme", ["textual-dark", "textual-light"])
-async def test_it_is_the_toolkits_also_after_changes(rig: Rig, key: str, theme: str) -> None:
-    rig.app.theme = theme
-    await rig.ready()
-    await rig.press(key)
-    overlay = rig.app.screen
-    assert isinstance(overlay, Overlay)
-    await rig.until(lambda: overlay._settled)
-    assert same(overlay)
-    rig.app.main.status.say("something else", rig.timeline.phase)
-    rig.app.main.show()
-    await rig.until(lambda: "something else" in rig.screen_text())
-    assert same(overlay)
-    await rig.push(rig.session.steps(2))
-    assert same(overlay)
-    rig.app.theme = "textual-light" if theme == "textual-dark" else "textual-dark"
-    await rig.pilot.pause()
-    await rig.pilot.pause()
-    assert same(overlay)
-
-
-@pytest.mark.usefixtures("painted")
-async def test_a_dialog_over_a_dialog_shows_both(rig: Rig) -> None:
-    await rig.ready()
-    await rig.press("p", "ctrl+o")
-    overlay = rig.app.screen
-    assert isinstance(overlay, Overlay)
-    await rig.until(lambda: overlay._settled)
-    assert same(overlay)
-    assert "Prefill" in rig.screen_text()
 
 
 @pytest.fixture(autouse=True)
