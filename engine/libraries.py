@@ -79,7 +79,7 @@ PRIVATE = (
     PrivateName("textual._types.CallbackType", "the type of what a message calls", "8.2.8"),
     PrivateName(
         "textual._xterm_parser.XTermParser",
-        "what a terminal sends, as keys: pasted texts are read before it",
+        "what a terminal sends, as keys: bytes that are no text are dropped",
         "8.2.8",
     ),
     PrivateName(

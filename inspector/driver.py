@@ -8,14 +8,14 @@ import re
 import selectors
 import termios
 from codecs import getincrementaldecoder
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from operator import itemgetter
 from typing import Any, TextIO, cast
 
 from rich.cells import cell_len
 from rich.segment import Segment
-from textual import constants, events
+from textual import constants
 from textual._xterm_parser import XTermParser
 from textual.app import App
 from textual.color import Color
@@ -33,10 +33,6 @@ on two busy cores none came in two parts."""
 _REMOTE_ESCAPE_SECONDS = constants.ESCAPE_DELAY
 """Over a network the rest may come in a packet of its own: the toolkit's wait, or what ESCDELAY says."""
 _MOST_BYTES = 4096
-_PASTE, _PASTED = "\x1b[200~", "\x1b[201~"
-"""What a terminal sends before and after a text that was pasted."""
-MOST_PASTED = 2**21
-"""Characters of a pasted text that are kept; no field takes as many."""
 
 
 def escape_seconds(environment: Mapping[str, str]) -> float:
@@ -49,47 +45,6 @@ def escape_seconds(environment: Mapping[str, str]) -> float:
     """
     remote = "SSH_CONNECTION" in environment and not ({"TMUX", "STY"} & environment.keys())
     return _REMOTE_ESCAPE_SECONDS if remote or "ESCDELAY" in environment else ESCAPE_SECONDS
-
-
-class PasteReader:
-    """Takes pasted texts out of what a terminal sends.
-
-    The toolkit's parser reads them, too, but one character at a time: some 3 s for 5 MB, and other keys wait as long.
-    """
-
-    def __init__(self) -> None:
-        self._parts: list[str] | None = None
-        """The reply to the text that is being pasted; None between two of them."""
-        self._kept = 0
-        self._tail = ""
-
-    def read(self, text: str) -> Iterator[str | events.Paste]:
-        """Yield what was typed as it came, and each pasted text once it is whole.
-
-        Args:
-            text: What the terminal sent next. Where it ends inside the mark that begins a paste, the paste is left to
-                the toolkit's parser.
-        """
-        while text:
-            if self._parts is None:
-                typed, mark, text = text.partition(_PASTE)
-                if typed:
-                    yield typed
-                if mark:
-                    self._parts, self._kept, self._tail = [], 0, ""
-            elif _PASTED in (joined := self._tail + text):
-                pasted, _, text = joined.partition(_PASTED)
-                yield events.Paste("".join([*self._parts, pasted]).replace("\x00", ""))
-                self._parts = None
-            else:
-                cut = len(joined) - len(_PASTED)  # the mark may be cut in two
-                self._keep(joined[: max(0, cut)])
-                self._tail, text = joined[max(0, cut) :], ""
-
-    def _keep(self, text: str) -> None:
-        if self._parts is not None and self._kept < MOST_PASTED:
-            self._parts.append(text)
-            self._kept += len(text)
 
 
 class TerminalGone(Message):
@@ -204,7 +159,7 @@ class TerminalDriver(LinuxDriver):
         selector = selectors.SelectSelector()
         selector.register(self.fileno, selectors.EVENT_READ)
         decode = getincrementaldecoder("utf-8")("ignore").decode
-        pastes, parser = PasteReader(), XTermParser(self._debug)
+        parser = XTermParser(self._debug)
         cast(Any, constants).ESCAPE_DELAY = escape = escape_seconds(os.environ)
         wait = _LOOK_SECONDS
         with selector:
@@ -213,8 +168,8 @@ class TerminalDriver(LinuxDriver):
                     if not (data := self._read()):
                         self._lost()
                         return
-                    for part in pastes.read(decode(data)):
-                        for message in parser.feed(part) if isinstance(part, str) else (part,):
+                    if text := decode(data):  # to the parser an empty one is the end
+                        for message in parser.feed(text):
                             self.process_message(message)
                     wait = escape  # only when nothing more is there may an escape have been the key
                     continue

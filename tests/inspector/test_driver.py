@@ -7,45 +7,15 @@ import io
 import os
 import threading
 from collections.abc import Iterator
-from itertools import pairwise
 from queue import Queue
 from typing import Any
 
 import pytest
 from textual import constants
-from textual.events import Key, Paste
+from textual.events import Key
 
 from inspector import driver
-from inspector.driver import MOST_PASTED, PasteReader, TerminalDriver, TerminalOutput, escape_seconds
-
-SENT = "ab\x1b[200~one \x1b[A\x00two\x1b[201~c\x1b[200~\x1b[201~\x1b[Bd"
-READ = ["ab", Paste("one \x1b[Atwo"), "c", Paste(""), "\x1b[Bd"]
-
-
-def together(parts: list[str | Paste]) -> str:
-    """Pasted texts marked, and typed ones joined: the reader may cut those anywhere."""
-    return "".join(f"‹{part.text}›" if isinstance(part, Paste) else part for part in parts)
-
-
-@pytest.mark.parametrize("size", [1000, *range(6, 30)])
-def test_pasted_texts_are_told_from_typed_ones_wherever_they_are_cut(size: int) -> None:
-    reader = PasteReader()
-    begins = SENT.index("\x1b[200~"), SENT.rindex("\x1b[200~")
-    cuts = [0, *range(size, len(SENT), size), len(SENT)]
-    if any(begin < cut < begin + 6 for begin in begins for cut in cuts):
-        pytest.skip("a beginning that is cut in two is left to the toolkit")
-    parts = [part for a, b in pairwise(cuts) for part in reader.read(SENT[a:b])]
-    assert together(parts) == together(READ)
-
-
-def test_of_a_pasted_text_no_more_is_kept_than_any_field_takes() -> None:
-    reader = PasteReader()
-    parts = [part for _ in range(400) for part in reader.read("\x1b[200~"[: 6 * (not _)] + "x" * 2**14)]
-    parts += reader.read("y\x1b[201~q")
-    pasted, typed = parts
-    assert isinstance(pasted, Paste)
-    assert MOST_PASTED <= len(pasted.text) <= MOST_PASTED + 2**15
-    assert typed == "q"
+from inspector.driver import TerminalDriver, TerminalOutput, escape_seconds
 
 
 class Closed(io.StringIO):
@@ -122,6 +92,13 @@ def test_a_sequence_that_comes_in_parts_is_one_key(keyboard: Keyboard) -> None:
     for part in (b"\x1b", b"[", b"A", b"b"):
         os.write(keyboard.end, part)
     assert [keyboard.key(), keyboard.key()] == ["up", "b"]
+
+
+@pytest.mark.parametrize("keyboard", [0.001], indirect=True)
+def test_a_byte_that_is_no_text_ends_no_input(keyboard: Keyboard) -> None:
+    os.write(keyboard.end, b"\xff")
+    os.write(keyboard.end, b"a")
+    assert keyboard.key() == "a"
 
 
 def test_only_over_a_network_is_the_rest_of_a_sequence_waited_for_long() -> None:
