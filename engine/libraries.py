@@ -105,26 +105,7 @@ PRIVATE = (
     PrivateName(
         "textual.css.styles.RenderStyles._updates", "changes of a style since it was computed", "8.2.8"
     ),
-    PrivateName("textual.driver.Driver._loop", "signals are handed to the event loop", "8.2.8"),
     PrivateName("textual.driver.Driver._debug", "a driver is made as Textual makes it", "8.2.8"),
-    PrivateName(
-        "textual.drivers.linux_driver.LinuxDriver._disable_line_wrap", "as Textual starts a terminal", "8.2.8"
-    ),
-    PrivateName(
-        "textual.drivers.linux_driver.LinuxDriver._enable_bracketed_paste",
-        "as Textual starts a terminal",
-        "8.2.8",
-    ),
-    PrivateName(
-        "textual.drivers.linux_driver.LinuxDriver._enable_mouse_support",
-        "as Textual starts a terminal",
-        "8.2.8",
-    ),
-    PrivateName(
-        "textual.drivers.linux_driver.LinuxDriver._must_signal_resume",
-        "a program that was stopped goes on",
-        "8.2.8",
-    ),
     PrivateName(
         "textual.drivers.linux_driver.LinuxDriver._writer_thread",
         "writes to the terminal until it has gone",

@@ -1,4 +1,4 @@
-"""The toolkit's driver of a terminal, which here lives with any byte, with signals, and with the terminal's end."""
+"""The toolkit's driver of a terminal, which here lives with any byte and with the terminal's end."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import errno
 import os
 import re
 import selectors
-import termios
 from codecs import getincrementaldecoder
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -90,13 +89,11 @@ class TerminalOutput:
 
 
 class TerminalDriver(LinuxDriver):
-    """Drops bytes that are no UTF-8, notices when the terminal has gone, and reads keys in one thread alone."""
+    """Drops bytes that are no UTF-8, and notices when the terminal has gone."""
 
     def __init__(self, app: App[Any], **options: Any) -> None:
         super().__init__(app, **options)
         self._file = cast(Any, TerminalOutput(cast(TextIO, self._file), self._lost))
-        self._attributes: list[Any] | None = None
-        """The terminal's settings while the screen is shown."""
 
     def _lost(self) -> None:
         with suppress(RuntimeError):  # the program has ended, too
@@ -112,44 +109,11 @@ class TerminalDriver(LinuxDriver):
             if self._writer_thread is not None and self._writer_thread.ident is not None:
                 self.stop_application_mode()
             raise
-        try:
-            self._attributes = termios.tcgetattr(self.fileno)
-        except termios.error:
-            self._attributes = None
-
-    def stop_application_mode(self) -> None:
-        """Give the terminal back."""
-        self._attributes = None
-        super().stop_application_mode()
 
     def close(self) -> None:
         """End the writing thread, where it was begun."""
         if self._writer_thread is not None and self._writer_thread.ident is not None:
             super().close()
-
-    # ---- continued after a stop -------------------------------------------------------------
-
-    def _sigcont_application(self, *_: object) -> None:
-        """Show the screen again. The toolkit would begin a second thread that reads keys beside the first."""
-        if self._must_signal_resume:
-            super()._sigcont_application()
-            return
-        with suppress(RuntimeError):  # the loop has ended
-            self._loop.call_soon_threadsafe(self._take_again)
-
-    def _take_again(self) -> None:
-        """Set the terminal as it was before the process was stopped, and draw everything: a shell may have used it."""
-        if self._attributes is None:
-            return  # the screen is not shown yet, or no more
-        try:
-            termios.tcsetattr(self.fileno, termios.TCSANOW, self._attributes)
-        except termios.error:
-            return  # the terminal has gone
-        self.write("\x1b[?1049h\x1b[?25l\x1b[?1004h")
-        self._enable_mouse_support()
-        self._enable_bracketed_paste()
-        self._disable_line_wrap()
-        self._app.refresh(layout=True)
 
     # ---- keys -------------------------------------------------------------------------------
 

@@ -104,33 +104,6 @@ def test_a_terminal_that_is_closed_ends_the_program(opened, ignored: str) -> Non
     assert terminal.process.wait(120) == -signal.SIGHUP
 
 
-def test_a_process_that_is_continued_loses_no_key(opened) -> None:
-    terminal = opened()
-    terminal.until("DECODE")
-    for step in range(1, 9):
-        terminal.process.send_signal(signal.SIGCONT)
-        terminal.seen = b""
-        terminal.until("\x1b[?1049h")  # it draws everything again
-        terminal.press(b" ")
-        terminal.until(f"step {step}")
-    terminal.press(b"q")
-    assert terminal.leave() == 0
-    assert restored(terminal)
-
-
-@pytest.mark.slow
-def test_a_process_that_is_continued_while_it_ends_leaves_the_terminal_restored(opened) -> None:
-    terminal = opened()
-    terminal.until("DECODE")
-    terminal.process.send_signal(signal.SIGTERM)
-    while terminal.process.poll() is None:
-        terminal.process.send_signal(signal.SIGCONT)
-        terminal.read(0.005)
-    assert terminal.leave() == -signal.SIGTERM
-    assert restored(terminal)
-    assert "Traceback" not in plain(terminal)
-
-
 @pytest.mark.wide(1)
 @pytest.mark.parametrize("name", ["engine", "textual-output", "textual-input"])
 def test_no_thread_to_be_had_is_told_in_one_line(opened, name: str) -> None:
