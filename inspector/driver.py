@@ -7,7 +7,7 @@ import os
 import re
 import selectors
 from codecs import getincrementaldecoder
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from operator import itemgetter
 from typing import Any, TextIO, cast
@@ -26,24 +26,7 @@ _GONE = frozenset({errno.EIO, errno.ENXIO, errno.EBADF, errno.EPIPE})
 """What writing to a terminal that was closed answers."""
 _LOOK_SECONDS = 0.1
 """Between two looks whether the program ends: the toolkit's own."""
-ESCAPE_SECONDS = 0.02
-"""Until an escape was the key, and no sequence follows it: the toolkit waits 0.1 s. Of 4,250 sequences that tmux wrote
-on two busy cores none came in two parts."""
-_REMOTE_ESCAPE_SECONDS = constants.ESCAPE_DELAY
-"""Over a network the rest may come in a packet of its own: the toolkit's wait, or what ESCDELAY says."""
 _MOST_BYTES = 4096
-
-
-def escape_seconds(environment: Mapping[str, str]) -> float:
-    """Seconds to wait for the rest of a sequence that an escape may begin.
-
-    In tmux or screen it is they that read the network, and they write what they read whole.
-
-    Args:
-        environment: Of the process. ESCDELAY, in milliseconds, decides where it is set.
-    """
-    remote = "SSH_CONNECTION" in environment and not ({"TMUX", "STY"} & environment.keys())
-    return _REMOTE_ESCAPE_SECONDS if remote or "ESCDELAY" in environment else ESCAPE_SECONDS
 
 
 class TerminalGone(Message):
@@ -124,7 +107,6 @@ class TerminalDriver(LinuxDriver):
         selector.register(self.fileno, selectors.EVENT_READ)
         decode = getincrementaldecoder("utf-8")("ignore").decode
         parser = XTermParser(self._debug)
-        cast(Any, constants).ESCAPE_DELAY = escape = escape_seconds(os.environ)
         wait = _LOOK_SECONDS
         with selector:
             while not self.exit_event.is_set():
@@ -135,7 +117,8 @@ class TerminalDriver(LinuxDriver):
                     if text := decode(data):  # to the parser an empty one is the end
                         for message in parser.feed(text):
                             self.process_message(message)
-                    wait = escape  # only when nothing more is there may an escape have been the key
+                    # only when nothing more is there may an escape have been the key
+                    wait = constants.ESCAPE_DELAY
                     continue
                 wait = _LOOK_SECONDS
                 for message in parser.tick():

@@ -14,8 +14,7 @@ import pytest
 from textual import constants
 from textual.events import Key
 
-from inspector import driver
-from inspector.driver import TerminalDriver, TerminalOutput, escape_seconds
+from inspector.driver import TerminalDriver, TerminalOutput
 
 
 class Closed(io.StringIO):
@@ -71,8 +70,7 @@ class Keyboard:
 
 @pytest.fixture
 def keyboard(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Keyboard]:
-    monkeypatch.setattr(driver, "escape_seconds", lambda _: request.param)
-    monkeypatch.setattr(constants, "ESCAPE_DELAY", 60)  # what the toolkit would wait
+    monkeypatch.setattr(constants, "ESCAPE_DELAY", request.param)
     keyboard = Keyboard()
     yield keyboard
     keyboard.close()
@@ -99,10 +97,3 @@ def test_a_byte_that_is_no_text_ends_no_input(keyboard: Keyboard) -> None:
     os.write(keyboard.end, b"\xff")
     os.write(keyboard.end, b"a")
     assert keyboard.key() == "a"
-
-
-def test_only_over_a_network_is_the_rest_of_a_sequence_waited_for_long() -> None:
-    far = {"SSH_CONNECTION": "10.0.0.1 50000 10.0.0.2 22"}
-    assert escape_seconds({}) == escape_seconds(far | {"TMUX": "/tmp/tmux"}) == driver.ESCAPE_SECONDS
-    assert escape_seconds(far) == 0.1 > driver.ESCAPE_SECONDS
-    assert escape_seconds({"ESCDELAY": "100"}) == 0.1

@@ -194,3 +194,19 @@ def test_garbage_is_looked_for_once_the_program_has_begun(monkeypatch: pytest.Mo
     finally:
         gc.set_threshold(*before)
         gc.enable()
+
+
+@pytest.mark.parametrize(
+    ("environment", "delay"),
+    [
+        ({}, "20"),
+        ({"SSH_CONNECTION": "10.0.0.1 50000 10.0.0.2 22"}, None),
+        ({"SSH_CONNECTION": "10.0.0.1 50000 10.0.0.2 22", "TMUX": "/tmp/tmux"}, "20"),
+        ({"ESCDELAY": "100"}, "100"),
+    ],
+)
+def test_only_over_a_network_is_the_rest_of_a_sequence_waited_for_long(
+    environment: dict[str, str], delay: str | None
+) -> None:
+    __main__.shorten_escape(environment)
+    assert environment.get("ESCDELAY") == delay
