@@ -89,7 +89,6 @@ PRIVATE = (
     ),
     PrivateName("textual.app.App._batch_count", "whether paints reach the terminal", "8.2.8"),
     PrivateName("textual.app.App._exit", "whether the program is being left", "8.2.8"),
-    PrivateName("textual.app.App._filters", "how dim colours are made readable", "8.2.8"),
     PrivateName(
         "textual.app.App._handle_exception",
         "an error of the screen is shown in a few lines, and where its trace is",

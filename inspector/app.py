@@ -16,7 +16,7 @@ from textual import constants, events, on
 from textual.app import App
 from textual.driver import Driver
 from textual.errors import NoWidget
-from textual.filter import DimFilter
+from textual.filter import DimFilter, LineFilter
 from textual.screen import Screen
 
 from engine import confinement
@@ -61,8 +61,9 @@ if TYPE_CHECKING:
 
 FRAME = 1 / 30
 """Seconds between two looks at what the engine handed out."""
-DIM = 0.7
-"""How much of its colour dim text keeps: with the toolkit's half it can't be read."""
+DIM = DimFilter(0.7)
+"""Dim text keeps so much of its colour: with the toolkit's half it can't be read."""
+CONTROLS = ControlFilter()
 NOTES_SECONDS = 12.0
 """How long the notes on the flags stay: a model loads meanwhile, and there may be several."""
 MOST_PROBLEMS = 8
@@ -182,10 +183,6 @@ class InspectorApp(App[int]):
         self.garbage = Garbage()
         """Freezes what stays, where whoever runs the application has the collector call it."""
         self.keys = KeysInOrder(self, self._hand_on)
-        for each in self._filters:
-            if isinstance(each, DimFilter):
-                each.dim_factor = DIM
-        self._filters.append(ControlFilter())  # the last one: no control character reaches the terminal
 
     @staticmethod
     def _read_keys(tools: Sequence[Tool]) -> tuple[OwnKeys, KeyTable]:
@@ -227,6 +224,11 @@ class InspectorApp(App[int]):
             raise EngineError(
                 f"TEXTUAL_DRIVER is {constants.DRIVER!r}, which is not a terminal driver.", "Unset it."
             ) from error
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        """Textual's, with dim text that can be read; the last one keeps control characters from the terminal."""
+        filters = (DIM if isinstance(each, DimFilter) else each for each in super().get_line_filters())
+        return [*filters, CONTROLS]
 
     def get_default_screen(self) -> Screen[None]:
         """The main screen, from the first paint on."""
