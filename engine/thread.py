@@ -184,12 +184,11 @@ class EngineThread:
     def _serve(self) -> None:
         import mlx.core  # noqa: F401  # fails by itself, where only MLX is the matter
 
-        from engine.libraries import check_private, import_mlx_lm
+        from engine.libraries import import_mlx_lm
 
         import_mlx_lm()  # before any module of ours does
         from engine.worker import Worker
 
-        check_private()
         inbox, workers = self._inbox, dict[int, Worker]()
 
         def loaded(settings: LoadSettings) -> Loaded | None:
@@ -262,8 +261,4 @@ def _cause(error: Exception) -> tuple[str, str]:
             f"mlx_lm needs to be allowed {OPEN_FILES:,} open files, and the hard limit here is {hard:,}.",
             f"Raise it where it was set: ulimit -Hn {OPEN_FILES}. {WITHOUT_MLX}",
         )
-    from engine.libraries import unsupported
-
-    if (other := unsupported(error)) is not None:
-        return other[0], f"{other[1]} {WITHOUT_MLX}"
     return f"MLX can't be started: {error}.", f"On Linux install mlx[cpu]; then try again. {WITHOUT_MLX}"

@@ -182,11 +182,7 @@ def _changed(model: Any, interventions: Sequence[Intervention]) -> Compute:
 
 
 def unexpected(command: Command, error: BaseException) -> protocol.Failure:
-    """The failure of a command through another version of a library, or through a bug, with its traceback."""
-    from engine.libraries import unsupported
-
-    if (other := unsupported(error)) is not None:
-        return protocol.Failure(command.kind, *other)
+    """The failure of a command through a bug, with its traceback."""
     return protocol.Failure(
         command.kind,
         f"{command.kind} failed: {type(error).__name__}: {first_line(error, nothing='no message')}.",

@@ -446,13 +446,8 @@ class InspectorApp(App[int]):
 
     def _handle_exception(self, error: Exception) -> None:
         """Leave since something failed; with one line where it is no fault of the program."""
-        from engine.libraries import unsupported
-
-        other = unsupported(error)
         if isinstance(error, RuntimeError) and "can't start new thread" in str(error):
             self.exit(2, return_code=2, message=Text(NO_THREAD))
-        elif other is not None:
-            self.exit(2, return_code=2, message=Text(visible(" ".join(other))))
         else:
             super()._handle_exception(error)
 

@@ -23,7 +23,7 @@ from engine.cache.live import KV
 from engine.errors import Cancelled, LoadError, RankError, first_line
 from engine.files import typed
 from engine.frozen import frozen
-from engine.libraries import fill_in, unsupported
+from engine.libraries import fill_in
 from engine.model import blas, directory, source
 from engine.model.facts import CacheProbe, Whole, facts_of, fingerprint, first_of, probe_cache, whole_of
 from engine.model.forward import FirstUses, MakeKV, Runner, tf32_note
@@ -70,8 +70,6 @@ def explain(error: Exception, path: Path) -> LoadError:
         )
     if isinstance(error, RuntimeError) and ("safetensors" in text or "read" in text.lower()):
         return LoadError(f"The weights in {path} are damaged or cut short ({text}).", "Download them again.")
-    if (other := unsupported(error)) is not None:
-        return LoadError(*other)
     if isinstance(error, TypeError | KeyError | AttributeError):
         return LoadError(
             f"{path}/config.json lacks something its model type needs, or has it in another form ({text}).",
@@ -91,8 +89,6 @@ def cannot_run(error: Exception, path: Path, dtype: str) -> LoadError:
         dtype: The setting.
     """
     why = first_line(error)
-    if (other := unsupported(error)) is not None:
-        return LoadError(*other)
     if isinstance(error, RuntimeError):
         hint = next((hint for part, hint in _LIMITS.items() if part in why), "Use another model or machine.")
         backend = "CPU" if mx.default_device() == mx.Device(mx.cpu) else "GPU"
@@ -106,9 +102,7 @@ def cannot_run(error: Exception, path: Path, dtype: str) -> LoadError:
 
 
 def bad_tokenizer(path: Path, error: Exception) -> LoadError:
-    """That a tokenizer's files say something else than it needs, or that the library is another one."""
-    if (other := unsupported(error)) is not None:
-        return LoadError(*other)
+    """That a tokenizer's files say something else than it needs."""
     return LoadError(
         f"The tokenizer in {path} can't be read ({first_line(error)}).", "Download its files again."
     )

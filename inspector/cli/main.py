@@ -77,10 +77,6 @@ def _guarded(argv: Sequence[str]) -> int:
     except BrokenPipeError:
         return 0
     except Exception as error:
-        from engine.libraries import unsupported
-
-        if (other := unsupported(error)) is not None:
-            return bad_input(" ".join(other))
         trace = "".join(traceback.format_exception(error))
         return fault(f"{type(error).__name__}: {error}", trace)
 

@@ -22,7 +22,7 @@ from mlx_lm.tuner.utils import linear_to_lora_layers
 
 from engine import pocket, protocol
 from engine.errors import Cancelled, EngineError, LoadError, SettingsError
-from engine.model.load import load, load_tokenizer, prepare, read_weights
+from engine.model.load import cannot_run, load, load_tokenizer, prepare, read_weights
 from engine.protocol import NO_OPTIONS, Loading, conversation
 from engine.settings import LoadSettings
 from tests import broken_models, synthetic
@@ -490,3 +490,20 @@ def test_a_load_leaves_nothing_behind_in_the_state_of_random_numbers(zoo: Zoo, t
         load(settings)
         mx.export_to_dot(str(tmp_path / "graph"), *mx.random.state)
         assert "Split" not in (tmp_path / "graph").read_text(encoding="utf-8")
+
+
+@pytest.mark.skipif(mx.default_device() != mx.Device(mx.cpu), reason="other backends multiply them")
+def test_experts_in_bfloat16_on_the_cpu_blame_the_machine(zoo: Zoo) -> None:
+    folder = zoo.path("mixtral")
+    with pytest.raises(LoadError) as failed:
+        load(LoadSettings(model=str(folder), dtype="bfloat16"))
+    assert (
+        "can't run on the CPU here ([GatherMM::eval] Currently only supports float32)" in failed.value.message
+    )
+    assert failed.value.hint == "Load it with --dtype float32."
+
+
+def test_a_kernel_of_metal_alone_blames_the_machine(tmp_path: Path) -> None:
+    said = cannot_run(RuntimeError("[metal_kernel] No Metal back-end."), tmp_path, "auto")
+    assert "config.json" not in said.message
+    assert said.hint == "It needs an Apple GPU: run it on a Mac, or use another model."
