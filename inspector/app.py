@@ -96,8 +96,6 @@ class InspectorApp(App[int]):
         begins: How the screen begins, and then nothing is remembered; None for how it was left.
         messages: A whole conversation in place of the prompt, which is then its last user's message.
         options: What else the chat template gets.
-        cache_file: A KV cache that mlx_lm.cache_prompt saved, which the prompt follows.
-        cached_text: The prompt that it was made from.
         notes: What to tell the person at the start about the flags: one sentence each.
         speculation: What speculative decoding begins with; None for its defaults.
         with_plugins: Whether what other packages bring is looked for, once there is nothing else to do.
@@ -138,8 +136,6 @@ class InspectorApp(App[int]):
         begins: Preferences | None = None,
         messages: tuple[Message, ...] = (),
         options: ChatOptions = NO_OPTIONS,
-        cache_file: str = "",
-        cached_text: str = "",
         notes: Sequence[str] = (),
         speculation: SpeculationSettings | None = None,
         with_plugins: bool = False,
@@ -162,7 +158,7 @@ class InspectorApp(App[int]):
             self.engine,
             load,
             settings,
-            Prefill(prompt, chat, system, echo, None, messages, options, cache_file, cached_text),
+            Prefill(prompt, chat, system, echo, None, messages, options),
         )
         self.controller.speculation = speculation or self.controller.speculation
         self._trace, self.controller.opening = trace, trace is not None

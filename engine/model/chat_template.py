@@ -60,19 +60,18 @@ class Filling:
         return [*before, {**last, "content": self.last + TAG}] if self.opened else self.conversation
 
 
-def filling(messages: Sequence[Message], options: ChatOptions, opened: bool = False) -> Filling:
+def filling(messages: Sequence[Message], options: ChatOptions) -> Filling:
     """The values that fill a template.
 
     Args:
         messages: The conversation.
         options: What else the template gets.
-        opened: Leave the last message open, to be continued, as the answer's given beginning always is.
 
     Raises:
         PromptError: The options are no JSON of the right kind, or set what can't be set.
     """
     if options.response is not None:
-        messages, opened = (*messages, Message("assistant", options.response)), True
+        messages = (*messages, Message("assistant", options.response))
     config = _parsed("The template's configuration", options.config, dict) or {}
     tools = _parsed("The list of tools", options.tools, list)
     taken = next(
@@ -88,7 +87,7 @@ def filling(messages: Sequence[Message], options: ChatOptions, opened: bool = Fa
         documents=config.pop("documents", None),
         template=config.pop("chat_template", None),
         config=config,
-        opened=opened,
+        opened=options.response is not None,
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import cache, cached_property
 from typing import Any, Literal, Protocol
 
@@ -155,16 +154,9 @@ class Runner:
             _reads_arrays(kind) for kind in {type(module) for _, module in self.model.named_modules()}
         )
 
-    def fresh(self, step_size: int | None = None) -> Runner:
-        """A runner on the model itself with its own empty caches.
-
-        Args:
-            step_size: Tokens a chunk; None for what the settings say.
-        """
-        settings = self._settings
-        if step_size:
-            settings = replace(settings, prefill_step_size=step_size)
-        return Runner(self.model, settings, self.first_uses, self._make_kv)
+    def fresh(self) -> Runner:
+        """A runner on the model itself with its own empty caches."""
+        return Runner(self.model, self._settings, self.first_uses, self._make_kv)
 
     def copy(self) -> Runner:
         """A runner whose caches hold what this one's hold, and can be written independently."""

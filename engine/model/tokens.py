@@ -345,19 +345,18 @@ class Tokens:
         """True if there is a template to fill: the model's, or its tokenizer's default where the options allow it."""
         return self.has_chat_template or (options.default_template and self._default_template is not None)
 
-    def chat(self, messages: Sequence[Message], options: ChatOptions, *, opened: bool = False) -> str:
+    def chat(self, messages: Sequence[Message], options: ChatOptions) -> str:
         """Fill the model's chat template, up to where its answer begins or goes on.
 
         Args:
             messages: The conversation.
             options: What else the template gets.
-            opened: Leave the last message open, in place of beginning an answer.
 
         Raises:
             PromptError: The model has no template and the options bring none, or the template refuses the messages or
                 takes too long.
         """
-        return str(self._filled(self._filling(messages, options, opened))[0])
+        return str(self._filled(self._filling(messages, options))[0])
 
     def chat_text(self, messages: Sequence[Message], options: ChatOptions) -> ChatText:
         """As `chat`, with whose each part of the text is.
@@ -385,9 +384,9 @@ class Tokens:
             self._formats = {source: known}
         return known
 
-    def _filling(self, messages: Sequence[Message], options: ChatOptions, opened: bool = False) -> Filling:
+    def _filling(self, messages: Sequence[Message], options: ChatOptions) -> Filling:
         _check_unicode("".join((*(message.content for message in messages), options.response or "")))
-        given = filling(messages, options, opened)
+        given = filling(messages, options)
         if given.template is None and not self.takes_chat(options):
             raise PromptError("This model has no chat template.", "Use the prompt as raw text.")
         return given

@@ -53,10 +53,6 @@ class Prefill(Command):
     """A whole conversation, in place of `text` and `system`."""
     options: ChatOptions = NO_OPTIONS
     """What else the chat template gets."""
-    cache_file: str = ""
-    """A KV cache that mlx_lm.cache_prompt saved, to go on from; `text` follows what it holds."""
-    cached_text: str = ""
-    """The prompt that mlx_lm.cache_prompt was given for it: the file has no token ids."""
 
 
 @frozen

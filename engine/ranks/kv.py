@@ -112,13 +112,6 @@ class RankedKV(KV):
         else:
             super().clear()
 
-    def adopt(self, caches: list[Any], offset: int, chunks: Chunks) -> None:
-        """Refuse caches from elsewhere, of which the other ranks would have no part."""
-        raise StepError(
-            "A KV cache from a file can't be divided over several processes.",
-            "Give the prompt itself, without --prompt-cache-file.",
-        )
-
     def copied(self) -> Self:
         made = super().copied()
         made._number = self._ranks.name_one()

@@ -22,7 +22,6 @@ from engine.protocol import (
     TurnDiffers,
     conversation,
 )
-from engine.session import saved_prompt
 from engine.session.prefill import PromptRecord
 from engine.session.session import Session
 from engine.task import Stopped
@@ -101,8 +100,6 @@ def prompt(session: Session, command: Prefill, stopped: Stopped) -> Iterator[Pro
         PromptError: As `encoded` and `Session.prefill`.
         Cancelled: `stopped` returned True.
     """
-    if command.cache_file:
-        return saved_prompt.prompt(session, command, stopped)
     made = encoded(session, command)
     return session.prefill(
         made.text,

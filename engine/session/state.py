@@ -33,7 +33,7 @@ from engine.session.prefill import PrefillRun
 from engine.session.unread import Unread
 from engine.settings import Settings, check
 from engine.task import Stopped, never
-from engine.tree import ROOT, Chunks, TokenTree, chunks_go_on, within_chunk
+from engine.tree import ROOT, TokenTree, chunks_go_on, within_chunk
 
 # ---- interventions -----------------------------------------------------------------------------
 # A node names its set by number, 0 for the model itself, and the same token after the same path under another set is
@@ -312,29 +312,6 @@ class SessionState:
         """Sample after a node whose path the cache holds, and make it the current one."""
         node_logits = self.node_reader.sample(node, row, self.settings)
         self.set_position(self.node_reader.position(node_logits, self.settings.candidates))
-
-    def adopt(self, ids: list[int], caches: list[Any], chunks: Chunks, row: Row) -> list[int]:
-        """Go to the end of a prompt that ran in other caches, and go on from these.
-
-        Args:
-            ids: Its token ids, which the caches hold.
-            caches: As many and of the same classes as the live ones.
-            chunks: Which of the tokens ran in chunks.
-            row: The logits after the last.
-
-        Returns:
-            The prompt's nodes.
-        """
-        self.mover.keep_branch(self.node, 0)
-        nodes = self.tree.add_prompt(ROOT, ids)
-        self.kv.adopt(caches, len(ids), chunks)
-        try:
-            self._set_node(nodes[-1], row)
-        except BaseException:
-            self.kv.clear()  # the current node stays, which is of another prompt
-            raise
-        self.tree.visit(nodes[-1])
-        return nodes
 
     def check_room(self, node: int) -> None:
         """Ensure that one more token can go through the model after a node.

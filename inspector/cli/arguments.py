@@ -15,7 +15,7 @@ from engine.errors import PromptError
 from engine.frozen import frozen
 from engine.settings import BY_NAME, FIELDS, LoadSettings, Settings, check, check_load
 from inspector.cli.flags import flag_errors
-from inspector.cli.inputs import cached_from, chat_from, grammar_from, read_file, read_stdin, unescaped
+from inspector.cli.inputs import chat_from, grammar_from, read_file, read_stdin, unescaped
 from inspector.texts import decoded
 
 if TYPE_CHECKING:
@@ -53,10 +53,6 @@ class CliRequest:
     """A whole conversation; the prompt is then its last user's message."""
     options: ChatOptions = field(default_factory=no_options)
     """What else the chat template gets."""
-    cache_file: str = ""
-    """A KV cache that mlx_lm.cache_prompt saved, which the prompt follows."""
-    cached_text: str = ""
-    """The prompt that it was made from."""
 
 
 def request_from(args: argparse.Namespace, default_prompt: bool = False) -> CliRequest:
@@ -72,8 +68,7 @@ def request_from(args: argparse.Namespace, default_prompt: bool = False) -> CliR
     values, load = given(args), load_settings(args)
     with flag_errors():
         settings = check(replace(_settings(values), grammar=grammar_from(args)))
-    conversation, (file, cached) = chat_from(args), cached_from(args)
-    default_prompt = default_prompt and not file
+    conversation = chat_from(args)
     prompt, chat = (
         (conversation.last, True) if conversation.messages else _prompt(args, default_prompt, load.model)
     )
@@ -88,8 +83,6 @@ def request_from(args: argparse.Namespace, default_prompt: bool = False) -> CliR
         notes=(*_notes(values, settings, load), *conversation.notes),
         messages=conversation.messages,
         options=conversation.options,
-        cache_file=file,
-        cached_text=cached,
     )
 
 

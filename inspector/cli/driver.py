@@ -384,8 +384,6 @@ def opening(request: CliRequest) -> Iterator[Command]:
             request.echo,
             messages=request.messages,
             options=request.options,
-            cache_file=request.cache_file,
-            cached_text=request.cached_text,
         )
 
 

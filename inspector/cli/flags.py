@@ -19,7 +19,7 @@ from engine.files import typed
 from engine.frozen import frozen
 from engine.setting_field import Field, grouped
 from engine.settings import BY_NAME, FIELDS, LOAD_FIELDS, LOAD_GROUPS
-from inspector.cli.inputs import add_cache_file, add_chat, add_grammar, unescaped
+from inspector.cli.inputs import add_chat, add_grammar, unescaped
 
 if TYPE_CHECKING:
     from engine.remote.client import RemoteEngine
@@ -83,7 +83,6 @@ def add_generation(parser: Parser) -> None:
     """The groups of a generation: prompt, settings, model."""
     prompt = parser.add_argument_group("prompt")
     add_prompt(prompt)
-    add_cache_file(prompt)
     add_settings(parser.add_argument_group("sampling and stops"))
     load = parser.add_argument_group("model and cache")
     add_load(load)

@@ -10,7 +10,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from engine.errors import EngineError, PromptError, SettingsError
-from engine.files import TEXT_LIMIT, read_at_most, shorter, typed
+from engine.files import TEXT_LIMIT, read_at_most, shorter
 from engine.frozen import frozen
 from engine.grammar_settings import Grammar, check_grammar, choices
 from inspector.served.requests import conversation_of, last_of, parsed_json
@@ -192,49 +192,6 @@ def add_chat(group: argparse._ArgumentGroup) -> None:
     add("--use-default-chat-template", action="store_true", default=None, help="if the model has no chat template, use "
         "that of its tokenizer's class (few have one)")  # fmt: skip
     add("--prefill-response", metavar="TEXT", help=r"begin the answer with this text; \n and \t are escapes")
-
-
-def add_cache_file(group: argparse._ArgumentGroup) -> None:
-    """The flags of a KV cache that mlx_lm.cache_prompt saved."""
-    add = group.add_argument
-    add("--prompt-cache-file", metavar="FILE", help="continue from a KV cache that mlx_lm.cache_prompt saved; the "
-        "prompt comes after it. The file has no token ids, so --cached-prompt is needed too; that text is computed "
-        "once more and compared with the file, which saves no time but finds a wrong cache")  # fmt: skip
-    add("--cached-prompt", metavar="TEXT", help="the prompt that the file was made from, exactly as "
-        "mlx_lm.cache_prompt got it, without escapes")  # fmt: skip
-    add("--cached-prompt-file", metavar="FILE", help="read that prompt from a UTF-8 file, as it is")
-
-
-def cached_from(args: argparse.Namespace) -> tuple[str, str]:
-    """The path of a saved KV cache and the prompt that it was made from; both empty where none is named.
-
-    Raises:
-        PromptError: One is missing, the text can't be read, or another flag excludes it.
-    """
-    text, name = getattr(args, "cached_prompt", None), getattr(args, "cached_prompt_file", None)
-    file = getattr(args, "prompt_cache_file", None)
-    if file is None:
-        if text is not None or name is not None:
-            flag = "--cached-prompt" if text is not None else "--cached-prompt-file"
-            raise PromptError(f"{flag} was given without the file.", "Add --prompt-cache-file FILE.")
-        return "", ""
-    beside = {**INSTEAD, "messages": "--messages", "prefill_response": "--prefill-response"}
-    for each in ("messages", "system_prompt", "prefill_response"):
-        if getattr(args, each) is not None:
-            why = "the cached text is the beginning of the only message"
-            message = f"--prompt-cache-file and {beside[each]} don't go together: {why}."
-            raise PromptError(message, "Leave one out.")
-    if text is None and name is None:
-        missing = "--prompt-cache-file needs the prompt that the file was made from: it has no token ids."
-        raise PromptError(missing, "Add --cached-prompt TEXT, as it was given to mlx_lm.cache_prompt.")
-    if text is not None and name is not None:
-        which = "--cached-prompt and --cached-prompt-file were both given."
-        raise PromptError(which, "Leave one of them out.")
-    if name is not None:
-        text = decoded(read_file(name, "prompt file"), name)
-    if not text:
-        raise PromptError("The cached prompt is empty.", "Give the text that mlx_lm.cache_prompt was given.")
-    return str(typed(file)), text
 
 
 def chat_from(args: argparse.Namespace) -> Chat:

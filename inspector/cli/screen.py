@@ -151,8 +151,6 @@ def run_screen(args: argparse.Namespace) -> int:
         echo=request.echo,
         messages=request.messages,
         options=request.options,
-        cache_file=request.cache_file,
-        cached_text=request.cached_text,
         engine=engine,
         breakpoints=breakpoints(args),
         save=None if args.no_save else sessions.folder(),
@@ -343,8 +341,7 @@ def _load_given(args: argparse.Namespace) -> dict[str, Any]:
     """
     values = given(args)
     prompt = ("prompt", "prompt_file", "system_prompt", "ignore_chat_template", "prompt_logprobs", "messages",
-        "chat_template_config", "use_default_chat_template", "prefill_response", "prompt_cache_file",
-        "cached_prompt", "cached_prompt_file", "preset")  # fmt: skip
+        "chat_template_config", "use_default_chat_template", "prefill_response", "preset")  # fmt: skip
     clash = [name for name in (*prompt, *known(Settings, values)) if name in values]
     if clash:
         raise EngineError(

@@ -105,10 +105,10 @@ def _environment() -> dict[str, str]:
 # ---- what the host gives to visitors: models that they may open, and the files that flags name ---
 
 _MODELS = ("model", "draft_model", "against")
-_FILES = ("adapter_path", "against_adapter", "prompt_cache_file", "blas")
+_FILES = ("adapter_path", "against_adapter", "blas")
 """Flags with a path that is read after the screen has begun, when visitors may read what is theirs alone."""
 _FILES_AT_START = {
-    "prompt_file": "--prompt-file", "messages": "--messages", "cached_prompt_file": "--cached-prompt-file",
+    "prompt_file": "--prompt-file", "messages": "--messages",
     "json_schema": "--json-schema", "grammar_file": "--grammar", "against_chat_template": "--against-chat-template",
 }  # fmt: skip
 """Those with one, or with the text itself, that is read before."""

@@ -30,7 +30,7 @@ from inspector.cli.flags import (
     flag_errors,
     whole,
 )
-from inspector.cli.inputs import add_cache_file, add_grammar, read_file, read_stdin, unescaped
+from inspector.cli.inputs import add_grammar, read_file, read_stdin, unescaped
 from inspector.texts import decoded
 
 if TYPE_CHECKING:
@@ -155,7 +155,6 @@ def beam_parser() -> Parser:
     )
     prompt = made.add_argument_group("prompt")
     add_prompt(prompt)
-    add_cache_file(prompt)
     group, default = made.add_argument_group("beam search"), BeamSettings()
     add = group.add_argument
     add("--width", type=whole, metavar="N", help=f"number of beams, 1 to {WIDEST} (default: {default.width})")

@@ -81,18 +81,6 @@ def test_a_template_that_drops_the_beginning_refuses(wear: Wear) -> None:
         tokens.chat([Message("user", "x")], ChatOptions(response="Sure"))
 
 
-@pytest.mark.wide(1)
-@pytest.mark.parametrize("name", TEMPLATES)
-def test_a_message_left_open_is_what_cache_prompt_reads(wear: Wear, name: str) -> None:
-    wrapper, tokens = wear(TEMPLATES[name])
-    for text in ("A long story. ", "x"):
-        ids = wrapper.apply_chat_template(
-            [{"role": "user", "content": text}], add_generation_prompt=False, continue_final_message=True
-        )
-        ours = tokens.chat([Message("user", text)], NO_OPTIONS, opened=True)
-        assert tokens.encode(ours, bare=True) == list(ids)
-
-
 @pytest.mark.wide(4)
 @pytest.mark.parametrize(
     "config",

@@ -264,7 +264,7 @@ def test_the_readings_are_those_of_whole_rows_bit_for_bit(zoo: Zoo, monkeypatch:
     assert isinstance(opened, PromptOpened)
     read, reader = read_all(session), session.node_reader.row_reader
     assert read == [*reader.echoes([(token, b"") for token in opened.tokens[1:]], pieces, 20)]
-    runner, rows = session.runner.fresh(16), list[np.ndarray]()
+    runner, rows = session.runner.fresh(), list[np.ndarray]()
     while runner.kv.offset < len(ids) - 1:
         chunk = ids[runner.kv.offset : min(runner.kv.offset + 16, len(ids) - 1)]
         rows += list(np.array(runner.forward_chunk(chunk)[0].astype(mx.float32)))

@@ -20,7 +20,7 @@ from engine.errors import PromptError
 from engine.protocol import Message
 from inspector.cli.arguments import request_from
 from inspector.cli.flags import parsed
-from inspector.cli.screen import SCREEN, screen_parser
+from inspector.cli.screen import SCREEN
 from inspector.cli.subcommands.generate import BEAM, GENERATE, generate_parser
 from inspector.cli.subcommands.texts import (
     SCORE,
@@ -271,76 +271,3 @@ def test_a_conversation_in_a_file_has_the_ids_of_its_flags(tmp_path: Path, ours:
     assert ours("--messages", messages, "--prefill-response", "Once") == by_flags
     found = events("tokens", "--messages", messages, "--prefill-response", "Once", "--jsonl")
     assert [event["id"] for event in found if event["event"] == "token"] == by_flags
-
-
-# ---- a saved cache ----------------------------------------------------------------------------
-
-
-def cache_prompt(monkeypatch: pytest.MonkeyPatch, file: Path, *argv: str) -> None:
-    """mlx_lm.cache_prompt, on the bundled model."""
-    words = [
-        "mlx_lm.cache_prompt",
-        "--model",
-        str(pocket.directory()),
-        "--prompt-cache-file",
-        str(file),
-        *argv,
-    ]
-    monkeypatch.setattr(sys, "argv", words)
-    importlib.import_module("mlx_lm.cache_prompt").main()
-
-
-@pytest.mark.wide(1)
-@pytest.mark.parametrize("flags", [(), ("--ignore-chat-template",), ("--chat-template-config", '{"a": 1}')])
-def test_a_cache_is_gone_on_from_with_the_ids_of_mlx_lm_generate(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    ours: Ids,
-    flags: tuple[str, ...],
-) -> None:
-    file, text = tmp_path / "c.safetensors", r"Tell a story.\n "
-    cache_prompt(monkeypatch, file, "--prompt", text)
-    expected = theirs(monkeypatch, "-p", r"Be\nshort.", "--prompt-cache-file", str(file), *flags)
-    given = (
-        "-p",
-        r"Be\nshort.",
-        "--prompt-cache-file",
-        str(file),
-        "--cached-prompt",
-        text,
-        "--dtype",
-        "file",
-        *flags,
-    )
-    assert ours(*given) == expected
-
-
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
-        (("--prompt-cache-file", "c"), "it has no token ids"),
-        (("--cached-prompt", "x"), "--cached-prompt was given without the file"),
-        (("--cached-prompt-file", "x"), "--cached-prompt-file was given without the file"),
-        (("--prompt-cache-file", "c", "--cached-prompt", ""), "The cached prompt is empty"),
-        (
-            ("--prompt-cache-file", "c", "--cached-prompt", "x", "--cached-prompt-file", "y"),
-            "were both given",
-        ),
-        (("--prompt-cache-file", "c", "--cached-prompt-file", "/none"), "There is no prompt file"),
-        (("--prompt-cache-file", "c", "--cached-prompt", "x", "--system-prompt", "y"), "don't go together"),
-        (
-            ("--prompt-cache-file", "c", "--cached-prompt", "x", "--prefill-response", "y"),
-            "don't go together",
-        ),
-    ],
-)
-def test_flags_of_a_cache_that_are_refused(flags: tuple[str, ...], said: str) -> None:
-    with pytest.raises(PromptError, match=said) as error:
-        request("-p", "x", *flags)
-    assert error.value.hint
-
-
-def test_a_cache_needs_a_prompt_to_go_on_with() -> None:
-    argv = ("--prompt-cache-file", "c", "--cached-prompt", "x")
-    with pytest.raises(PromptError, match="No prompt was given"):
-        request_from(parsed(screen_parser(), argv), default_prompt=True)
