@@ -18,7 +18,7 @@ from engine.frozen import frozen
 MOST_BIAS = 1e9
 """The largest logit bias either way: it decides alone, and far above float32 overflows."""
 GRAMMAR = "grammar"
-"""The stage of a grammar, which no program's order names: it is the first where an order doesn't name it."""
+"""The stage of a grammar, which no program's order names: it is the first."""
 StageKind = Literal["logits", "order", "shares", "scale"]
 """What a stage does: `logits` changes logits; `order` filters by the logits' order, `shares` by logprobs; `scale`
 scales."""
@@ -45,7 +45,7 @@ class SamplerStage:
 class Field:
     """The declaration of one setting."""
 
-    kind: Literal["float", "int", "texts", "biases", "order", "word", "text", "flag", "choice"]
+    kind: Literal["float", "int", "texts", "biases", "word", "text", "flag", "choice"]
     """`texts` are several texts, `word` is one of some words, `flag` is on where it is named, `choice` is yes or no."""
     help: str
     """As the flag's help and the form say it."""
@@ -58,7 +58,7 @@ class Field:
     least: float = -math.inf
     """The least value above `low`, which turns the setting off."""
     choices: Mapping[str, Any] = dataclass_field(default_factory=dict)
-    """Values by their names: all that there are of a word and of numbers that have any, programs' orders of stages."""
+    """Values by their names: all that there are of a word, and of numbers that have any."""
     says: str = ""
     """The range in words, where it doesn't follow from the bounds."""
     group: str = ""
@@ -89,7 +89,7 @@ class Field:
     @property
     def bounds(self) -> str:
         """The range in words, for messages."""
-        if self.says or (self.choices and self.kind != "order"):
+        if self.says or self.choices:
             return self.says or f"one of {', '.join(self.choices)}"
         number = "a whole number" if self.kind == "int" else "a number"
         if self.least > self.low:
@@ -109,8 +109,7 @@ class Field:
         """Read a value as typed by a person.
 
         Args:
-            text: What was typed: a number; one text, empty for none; `ID=VALUE, ID=VALUE`; an order's name, or
-                stages separated by commas.
+            text: What was typed: a number; one text, empty for none; `ID=VALUE, ID=VALUE`; a word.
 
         Returns:
             The value, in range.
@@ -131,11 +130,6 @@ class Field:
                 return value[0] if value else ""
             case "biases":
                 return ", ".join([f"{token}={bias:.12g}" for token, bias in value])
-            case "order":
-                for name, order in self.choices.items():
-                    if order == value:
-                        return name
-                return ", ".join(value)
         return str(value)
 
     def check(self, value: Any) -> None:
@@ -158,8 +152,6 @@ class Field:
                 inside = True
             case "biases":
                 inside = not value or _check_biases(self, value)
-            case "order":
-                inside = value in self.choices.values() or _check_order(self, value)
             case _ if self.choices:
                 inside = value in self.choices.values()
             case _:
@@ -236,13 +228,12 @@ def _read_biases(field: Field, text: str) -> tuple[tuple[int, float], ...]:
     return tuple(biases)
 
 
-def _read_order(field: Field, text: str) -> tuple[str, ...]:
-    name = text.strip()
-    return field.choices.get(name) or tuple(part.strip() for part in name.split(",") if part.strip())
-
-
 def _read_texts(_: Field, text: str) -> tuple[str, ...]:
     return (text,) if text else ()
+
+
+def _read_word(_: Field, text: str) -> str:
+    return text.strip()
 
 
 _READERS: Mapping[str, Callable[[Field, str], Any]] = {
@@ -250,7 +241,7 @@ _READERS: Mapping[str, Callable[[Field, str], Any]] = {
     "int": _read_number,
     "texts": _read_texts,
     "biases": _read_biases,
-    "order": _read_order,
+    "word": _read_word,
 }
 """What reads a value as it was typed, of the kinds that a person types into a form."""
 
@@ -265,26 +256,4 @@ def _check_biases(field: Field, value: tuple[tuple[int, float], ...]) -> bool:
                 f"from {-MOST_BIAS:g} to {MOST_BIAS:g}, not {bias}.",
                 "Use -100 to bar a token.",
             )  # fmt: skip
-    return True
-
-
-def _check_order(field: Field, value: tuple[str, ...]) -> bool:
-    """Check an order that no program has a name for."""
-    if not value:
-        raise SettingsError(
-            field.name,
-            f"{field.label} must not be empty.",
-            f"Use {', '.join(field.choices)}, or stages with commas.",
-        )
-    known = dict.fromkeys((GRAMMAR, *(stage for order in field.choices.values() for stage in order)))
-    for name in value:
-        if name not in known:
-            raise SettingsError(
-                field.name,
-                f"{field.label}: there is no stage {name!r}.",
-                f"The stages are {', '.join(known)}.",
-            )
-    if len(set(value)) < len(value):
-        twice = next(name for name in value if value.count(name) > 1)
-        raise SettingsError(field.name, f"{field.label} has {twice} twice.", "Name each stage once.")
     return True

@@ -31,10 +31,9 @@ LEAST_KEPT_MIB, KEPT_ROWS = 64, 400
 row takes 300 ms of a model with 0.6 B parameters, one that computes it anew 480."""
 DTYPES = ("auto", "file", "float32", "bfloat16", "float16", "dequantized")
 _SHAPES = ("logit-bias", "min-tokens", "repetition", "presence", "frequency")
-MLX_LM = (*_SHAPES, "top-p", "min-p", "xtc", "top-k", "temperature")
 _TRANSFORMERS = ("logit-bias", "repetition", "presence", "frequency", "min-tokens")
 ORDERS: Mapping[str, tuple[str, ...]] = {
-    "mlx-lm": MLX_LM,
+    "mlx-lm": (*_SHAPES, "top-p", "min-p", "xtc", "top-k", "temperature"),
     "transformers": (*_TRANSFORMERS, "temperature", "top-k", "top-p", "min-p", "xtc"),
     "llama.cpp": (*_SHAPES, "top-k", "top-p", "min-p", "xtc", "temperature"),
 }
@@ -158,12 +157,12 @@ class Settings:
         label="frequency context",
         group=PENALTIES,
     )
-    sampler_order: tuple[str, ...] = setting(
-        MLX_LM, "mlx-lm, transformers or llama.cpp (each with its rules for ties and XTC), or a list of stages",
-        kind="order", choices=ORDERS, group=ORDER, wide=True,
-        brief=lambda on: f"order {program(on) if on.sampler_order in ORDERS.values() else 'own'}",
+    sampler_order: str = setting(
+        "mlx-lm", "mlx-lm (the default), transformers or llama.cpp, each with its rules for ties and XTC",
+        kind="word", choices=_named(tuple(ORDERS)), group=ORDER, wide=True, metavar="ORDER",
+        brief=lambda on: f"order {on.sampler_order}",
     )  # fmt: skip
-    """The stages in the order in which they run; the draw comes last. `grammar` is the first where it isn't named."""
+    """Of the stages, by its name in `ORDERS`; a grammar comes before them and the draw after them."""
     grammar: Grammar | None = None
     """What the completion must match; None for nothing."""
 
@@ -312,14 +311,14 @@ STAGES: Mapping[str, SamplerStage] = {
     stage.name: stage
     for stage in sorted(
         (field.stage for field in FIELDS if field.stage is not None),
-        key=lambda stage: MLX_LM.index(stage.name),
+        key=lambda stage: ORDERS["mlx-lm"].index(stage.name),
     )
 }
 """The stages that a setting turns on, in mlx_lm's order: all but the grammar's."""
 
 
 def check(settings: Settings, vocabulary: int | None = None) -> Settings:
-    """Return the settings if all are in range and every stage that is turned on has a place in the order.
+    """Return the settings if all are in range.
 
     Args:
         settings: What to check.
@@ -332,13 +331,6 @@ def check(settings: Settings, vocabulary: int | None = None) -> Settings:
         field.check(getattr(settings, field.name))
     if settings.grammar is not None:
         check_grammar(settings.grammar)
-    for name, stage in STAGES.items():
-        if name not in settings.sampler_order and BY_NAME[stage.setting].on(settings):
-            raise SettingsError(
-                "sampler_order",
-                f"sampler order leaves out {name}, which is turned on.",
-                "Add it, or turn it off.",
-            )
     for token, _ in settings.logit_bias:
         if vocabulary is not None and token >= vocabulary:
             raise SettingsError(
@@ -347,11 +339,6 @@ def check(settings: Settings, vocabulary: int | None = None) -> Settings:
                 f"Ids go from 0 to {vocabulary - 1}.",
             )
     return settings
-
-
-def program(settings: Settings) -> str:
-    """The program whose rules for ties and XTC hold: that of the order, mlx-lm for an order that is no program's."""
-    return next((name for name, order in ORDERS.items() if order == settings.sampler_order), "mlx-lm")
 
 
 def changed(settings: Settings, **values: Any) -> Settings:

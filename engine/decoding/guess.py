@@ -15,7 +15,7 @@ import mlx.core as mx
 from engine.model.forward import Guess
 from engine.sampling.pipeline import uniform
 from engine.sampling.stages import TOP_K_TIES, TOP_P_TIES
-from engine.settings import BY_NAME, STAGES, Settings, program
+from engine.settings import BY_NAME, ORDERS, STAGES, Settings
 
 HEAD = 1024
 """The most probable tokens that are drawn from. Selecting and sorting them takes 0.1 ms of 4,096 and 1.3 ms of 152,000
@@ -33,11 +33,7 @@ def pays(settings: Settings) -> bool:
 
 def guess_of(settings: Settings) -> Guess | None:
     """What guesses the sampler's choice on the device; None where a grammar, a penalty, a bias or XTC takes part."""
-    stages = [
-        name
-        for name in settings.sampler_order
-        if name in STAGES and BY_NAME[STAGES[name].setting].on(settings)
-    ]
+    stages = [name for name in ORDERS[settings.sampler_order] if BY_NAME[STAGES[name].setting].on(settings)]
     if settings.temp == 0:
         stages = [name for name in stages if STAGES[name].kind == "logits"]
     if settings.grammar is not None or not _STAGES.keys() >= set(stages):
@@ -97,7 +93,7 @@ class _Head:
 
 def _top_p(head: _Head, settings: Settings) -> None:
     kept = mx.cumsum(head.weights, inclusive=False) < settings.top_p * head.total
-    if TOP_P_TIES[program(settings)] == "all":
+    if TOP_P_TIES[settings.sampler_order] == "all":
         kept = head.values >= mx.where(kept, head.values, math.inf).min()
     head.keep(kept)
 
@@ -109,7 +105,7 @@ def _min_p(head: _Head, settings: Settings) -> None:
 
 def _top_k(head: _Head, settings: Settings) -> None:
     last = min(settings.top_k, head.values.size) - 1
-    ties = TOP_K_TIES[program(settings)] == "all"
+    ties = TOP_K_TIES[settings.sampler_order] == "all"
     head.keep(head.values >= head.values[last] if ties else mx.arange(head.values.size) <= last)
 
 

@@ -100,8 +100,8 @@ class Sampled:
 class StageRun:
     """One run of the stages over a row.
 
-    It keeps two rows of the tokens that are left. Stages that change logits, wherever they are in the order, get the
-    logits: the model's own, as such stages and temperature changed them. Filters by probability and the draw get the
+    It keeps two rows of the tokens that are left. Stages that change logits, which come first in every order, get the
+    logits: the model's own, as such stages changed them. Filters by probability and the draw get the
     logprobs, which mlx_lm takes once, between penalties and filters, and then cuts and scales.
 
     Args:
@@ -206,10 +206,10 @@ class StageRun:
         """
         before, removed = masses.logits.size, 0.0
         left = before if kept is None else kept.size
-        if not left:  # min-tokens behind a filter that left end-of-sequence alone
+        if not left:  # min-tokens, or a grammar, where the model itself bars all others
             raise StepError(
                 f"{name} cut every token that the stages before it had left.",
-                "Put it before the filters in --sampler-order, or loosen them.",
+                f"Loosen {name}, or turn it off.",
             )
         if kept is not None and left < before:
             removed = masses.without(kept)

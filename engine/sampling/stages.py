@@ -4,7 +4,7 @@ Penalties return other logits for the whole vocabulary, -inf for the tokens that
 the stages before them left, and return the places of those that stay: every filter acts on the distribution that is
 left, so that it keeps its meaning in any order.
 
-Rules for ties and for XTC are those of the program whose order runs, and mlx_lm's in any other order:
+Rules for ties and for XTC are those of the program whose order runs:
 
                   mlx_lm.sample_utils               transformers (logits_process)    llama.cpp (llama-sampler.cpp)
     top-p, ties   all that equal the last stay      of equals the highest ids stay   of equals the lowest ids stay
@@ -29,7 +29,7 @@ import numpy.typing as npt
 from engine.frozen import frozen
 from engine.sampling.ranking import Ids, Masses, Row, ranked
 from engine.setting_field import GRAMMAR, StageKind
-from engine.settings import BY_NAME, STAGES, Settings, program
+from engine.settings import BY_NAME, ORDERS, STAGES, Settings
 
 Ties = Literal["all", "lowest", "highest"]
 """Which of the tokens that are tied at a filter's edge stay: all, or as many as it needs, by id."""
@@ -310,7 +310,7 @@ TOP_K_TIES: dict[str, Ties] = {"mlx-lm": "lowest", "transformers": "all", "llama
 
 
 def _top_p(settings: Settings, _: Context) -> StageFunction:
-    return partial(top_p, share=settings.top_p, ties=TOP_P_TIES[program(settings)])
+    return partial(top_p, share=settings.top_p, ties=TOP_P_TIES[settings.sampler_order])
 
 
 def _min_p(settings: Settings, _: Context) -> StageFunction:
@@ -320,13 +320,13 @@ def _min_p(settings: Settings, _: Context) -> StageFunction:
 def _xtc(settings: Settings, context: Context) -> StageFunction | None:
     if context.chance > settings.xtc_probability:
         return None
-    if program(settings) == "llama.cpp":
+    if settings.sampler_order == "llama.cpp":
         return partial(xtc_llama_cpp, threshold=settings.xtc_threshold)
     return partial(xtc, threshold=settings.xtc_threshold)
 
 
 def _top_k(settings: Settings, _: Context) -> StageFunction:
-    return partial(top_k, k=settings.top_k, ties=TOP_K_TIES[program(settings)])
+    return partial(top_k, k=settings.top_k, ties=TOP_K_TIES[settings.sampler_order])
 
 
 def _temperature(settings: Settings, _: Context) -> StageFunction:
@@ -358,7 +358,7 @@ def pipeline(settings: Settings, context: Context) -> tuple[Stage, ...]:
         if name == GRAMMAR and context.allowed is None:
             continue
         if (run := make(settings, context)) is not None:
-            spares = name == "xtc" and program(settings) != "llama.cpp"
+            spares = name == "xtc" and settings.sampler_order != "llama.cpp"
             stages.append(Stage(name, run, kind, context.spared if spares else ()))
     return tuple(stages)
 
@@ -366,9 +366,8 @@ def pipeline(settings: Settings, context: Context) -> tuple[Stage, ...]:
 @lru_cache(16)
 def _turned_on(settings: Settings) -> tuple[tuple[str, StageKind, Maker], ...]:
     """The stages that settings turn on; a grammar is the context's."""
-    order = settings.sampler_order
     found: list[tuple[str, StageKind, Maker]] = []
-    for name in order if GRAMMAR in order else (GRAMMAR, *order):
+    for name in (GRAMMAR, *ORDERS[settings.sampler_order]):
         kind: StageKind = STAGES[name].kind if name != GRAMMAR else "logits"
         on = name == GRAMMAR or BY_NAME[STAGES[name].setting].on(settings)
         if on and (kind == "logits" or settings.temp):

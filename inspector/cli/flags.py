@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 EXIT_STATUS = "Exit status: 0 done, 1 a fault of the program, 2 bad input, 130 interrupted."
 STEER = "FILE[:STRENGTH[@LAYER]]"
 """What the help calls a direction, and how it is added."""
-METAVARS = {"float": "X", "int": "N", "texts": "TEXT", "biases": "ID=VALUE", "order": "ORDER"}
+METAVARS = {"float": "X", "int": "N", "texts": "TEXT", "biases": "ID=VALUE"}
 """What the help calls the value of a flag, by the kind of its setting."""
 OPEN_ANYWAY = (
     "allow an address on another machine: nothing on the way is encrypted, not even the access token"

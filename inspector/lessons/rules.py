@@ -11,7 +11,7 @@ from itertools import combinations
 from rich.cells import cell_len
 
 from engine.errors import SettingsError
-from engine.settings import BY_NAME, Settings, check
+from engine.settings import BY_NAME
 from inspector.lessons.actions import MOST_STEPS, LessonAction, settings_given
 from inspector.lessons.errors import Faults, LessonError
 from inspector.lessons.expressions import Expression, Template
@@ -331,14 +331,7 @@ def _check_settings(lesson: Lesson, faults: Faults) -> None:
     for beat in lesson.beats:
         for action in (*beat.begin, *beat.act):
             if action.name == "set":
-                settings = faults.of(lambda action=action, on=settings: _set(action, on), settings)  # type: ignore[misc]
+                settings = replace(settings, **settings_given(action.given))  # type: ignore[arg-type]
             elif action.name == "run" and settings.max_tokens > MOST_STEPS:
                 message = f"This run may take {settings.max_tokens:,} tokens."
                 faults.add(action.line, message, f"Set max_tokens to {MOST_STEPS:,} at most.", "run")
-
-
-def _set(action: LessonAction, settings: Settings) -> Settings:
-    try:
-        return check(replace(settings, **settings_given(action.given)))  # type: ignore[arg-type]
-    except SettingsError as error:
-        raise LessonError(action.line, error.message, error.hint, "setting") from error

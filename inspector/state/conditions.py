@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from engine.frozen import frozen
 from engine.protocol import Intervention, Step
-from engine.settings import BY_NAME, FIELDS, MLX_LM, LoadSettings, Settings
+from engine.settings import BY_NAME, FIELDS, LoadSettings, Settings
 from inspector.display import visible
 from inspector.state.inside import interventions_words
 from inspector.state.session_tree import Item, SessionTree
@@ -106,11 +106,9 @@ def grammar(settings: Settings | None) -> TextCondition | None:
 
 def order(settings: Settings | None) -> TextCondition | None:
     """The order of the sampler's stages, where tokens are drawn and it is not mlx-lm's."""
-    if settings is None or not settings.temp or settings.sampler_order == MLX_LM:
+    if settings is None or not settings.temp or settings.sampler_order == BY_NAME["sampler_order"].default:
         return None
-    return TextCondition(
-        "sampler", f"order {visible(BY_NAME['sampler_order'].format(settings.sampler_order))}"
-    )
+    return TextCondition("sampler", f"order {settings.sampler_order}")
 
 
 def requested(settings: Settings, load: LoadSettings) -> list[TextCondition]:

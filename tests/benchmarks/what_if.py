@@ -14,7 +14,7 @@ from dataclasses import replace
 from engine.logits.questions import explain
 from engine.model.load import load
 from engine.session.session import Session
-from engine.settings import ORDERS, LoadSettings, Settings
+from engine.settings import LoadSettings, Settings
 from tests.benchmarks.vocabularies import VOCABULARIES, Asked, Figures, by_command
 from tests.engine.sessions import begun
 
@@ -30,7 +30,7 @@ TRIED = {
     ),
     "all stages, llama.cpp's order": Settings(
         temp=0.8, top_p=0.95, min_p=0.02, top_k=50, xtc_probability=1.0, repetition_penalty=1.1,
-        sampler_order=ORDERS["llama.cpp"],
+        sampler_order="llama.cpp",
     ),
 }  # fmt: skip
 

@@ -25,7 +25,6 @@ from engine.settings import (
     LEAST_TEMP,
     LOAD_FIELDS,
     LOAD_GROUPS,
-    MLX_LM,
     ORDERS,
     STAGES,
     LoadSettings,
@@ -95,7 +94,7 @@ def test_the_default_of_each_setting_is_in_range_and_off(field: Field) -> None:
         logit_bias=st.sampled_from([((0, MOST_BIAS),), ((0, -MOST_BIAS),)]),
         top_p=st.sampled_from([1e-300, 0.9]),
         min_p=st.sampled_from([5e-324, 1.0]),
-        sampler_order=st.permutations(MLX_LM).map(tuple),
+        sampler_order=st.sampled_from(list(ORDERS)),
     ),
     st.sampled_from([0.0, 30.0, 1e4]),
 )

@@ -23,7 +23,7 @@ from textual.widget import Widget
 from engine import protocol
 from engine.logits.packing import unpack_row
 from engine.protocol import Configure, Distribution, KVReading, LockstepSpan, PromptToken, Record, Step
-from engine.settings import FIELDS, Settings
+from engine.settings import FIELDS, ORDERS, Settings
 from inspector import scales
 from inspector.app import InspectorApp
 from inspector.display import token_label
@@ -243,7 +243,7 @@ def drawn_from(row: Row, settings: Settings, ids: Sequence[int]) -> Row | None:
         return None
     reference = Reference(row, settings, tuple(ids))
     turned_on = {each.stage.name for each in FIELDS if each.stage is not None and each.on(settings)}
-    for stage in settings.sampler_order:
+    for stage in ORDERS[settings.sampler_order]:
         of_greedy = stage in ("logit-bias", "repetition", "presence", "frequency")
         runs = stage in turned_on and (settings.temp or of_greedy)
         if runs and not reference.follow(stage):

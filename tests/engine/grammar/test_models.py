@@ -212,13 +212,9 @@ def test_beams_of_few_texts_are_these_texts(loaded: Loaded) -> None:
     assert {line.reason for line in end.ranking} == {"eos"}
 
 
-def test_the_stage_runs_where_the_order_names_it(loaded: Loaded) -> None:
-    session = begun(loaded, temp=0.8, sampler_order=(*Settings().sampler_order, "grammar"))
-    assert [each.name for each in session.next.stages] == ["temperature", "grammar"]
-    first = begun(loaded, temp=0.8, seed=5)
-    assert [each.name for each in first.next.stages] == ["grammar", "temperature"]
-    with pytest.raises(StepError, match="grammar cut every token that the stages before it had left"):
-        begun(loaded, temp=0.8, top_k=5, sampler_order=(*Settings().sampler_order, "grammar"))
+def test_the_stage_is_the_first(loaded: Loaded) -> None:
+    session = begun(loaded, temp=0.8, seed=5)
+    assert [each.name for each in session.next.stages] == ["grammar", "temperature"]
 
 
 def test_a_text_that_is_certain_is_sure_and_a_grammar_that_fights_the_model_stops_a_run(

@@ -55,7 +55,7 @@ SETTINGS = st.builds(
     presence_context_size=st.integers(1, 50),
     frequency_penalty=switched(0.0, 0.7),
     frequency_context_size=st.integers(1, 50),
-    sampler_order=st.sampled_from(list(ORDERS.values())) | st.permutations(ORDERS["mlx-lm"]).map(tuple),
+    sampler_order=st.sampled_from(list(ORDERS)),
 )
 QUERIES = ["", "a", " t", "The", "#5", "#100000", "0x c3", "0x a9", "é", "↵", "nothing has this in it"]
 

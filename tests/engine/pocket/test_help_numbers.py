@@ -21,7 +21,7 @@ from engine.measuring.roofline import attention_operations
 from engine.model.load import Loaded, load
 from engine.protocol import Prefilled
 from engine.session.session import Session
-from engine.settings import ORDERS, LoadSettings, Settings
+from engine.settings import LoadSettings, Settings
 
 HELP = Path(__file__).parents[3] / "inspector" / "help"
 NUMBER = r"(−?\d(?:[\d,.]*\d)?)"
@@ -195,7 +195,7 @@ def test_the_order_of_top_p_and_temperature(pocket: Loaded) -> None:
     first = stated("parts/differences", r"top-p first \(mlx-lm, llama.cpp\) \| # \| # bits")
     other = stated("parts/differences", r"temperature first \(transformers, textbooks\) \| # \| # bits")
     for order, told in (("mlx-lm", first), ("llama.cpp", first), ("transformers", other)):
-        settings = Settings(temp=float(temp), top_p=float(top_p), sampler_order=ORDERS[order])
+        settings = Settings(temp=float(temp), top_p=float(top_p), sampler_order=order)
         _, end = prefilled(pocket, prompt, settings)
         kept = min(stage.kept for stage in end.next.stages)
         assert [kept, end.next.sampler_entropy_bits] == pytest.approx(told, rel=0.01), order

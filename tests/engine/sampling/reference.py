@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from engine.settings import ORDERS, Settings
+from engine.settings import Settings
 
 Wide = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
@@ -52,8 +52,7 @@ class Reference:
         self.drawn_slack = 0.0
         """How much further its logprobs may be: like mlx_lm's, they are taken before a filter cuts."""
         self._settings, self._path, self._barred, self._spared = settings, path, barred, spared
-        orders = {order: name for name, order in ORDERS.items()}
-        self._program = orders.get(settings.sampler_order, "mlx-lm")
+        self._program = settings.sampler_order
 
     @property
     def kept(self) -> Mask:

@@ -17,7 +17,7 @@ from mlx_lm import sample_utils
 from engine.sampling.pipeline import invert, sample, uniform
 from engine.sampling.ranking import Ids, Masses, Row, checked_logprobs, ranked
 from engine.sampling.stages import Context, bias, min_p, pipeline, top_k, top_p, xtc
-from engine.settings import MLX_LM, ORDERS, Settings
+from engine.settings import ORDERS, Settings
 
 mx.disable_compile()
 
@@ -341,7 +341,7 @@ def test_the_transformers_order_is_what_its_definitions_give(
     seed: int, settings: Settings, size: int
 ) -> None:
     row = (np.random.default_rng(seed).standard_normal(size) * 3).astype(np.float32)
-    settings = replace(settings, sampler_order=ORDERS["transformers"])
+    settings = replace(settings, sampler_order="transformers")
     mine = sample(Masses(row), settings, 0.5).probs
     assert np.abs(mine - float64_transformers(row, settings)).max() < 2e-6
 
@@ -350,22 +350,20 @@ def test_the_order_changes_what_is_kept() -> None:
     row = np.log(np.array([0.4, 0.2, 0.15, 0.1, 0.08, 0.07], np.float32))
     options = {"temp": 1.0, "top_p": 0.7, "top_k": 3}
     mlx_order = sample(Masses(row), Settings(**options), 0.0)  # type: ignore[arg-type]
-    other = sample(Masses(row), Settings(**options, sampler_order=ORDERS["llama.cpp"]), 0.0)  # type: ignore[arg-type]
+    other = sample(Masses(row), Settings(**options, sampler_order="llama.cpp"), 0.0)  # type: ignore[arg-type]
     assert [(each.name, each.kept) for each in mlx_order.readings] == [("top-p", 3), ("top-k", 3)]
     assert [(each.name, each.kept) for each in other.readings] == [("top-k", 3), ("top-p", 2)]
 
 
-@given(logits(), st.permutations(["top-p", "min-p", "xtc", "top-k", "temperature"]), SETTINGS)
+@given(logits(), st.sampled_from(["mlx-lm", "transformers"]), SETTINGS)
 @budget(max_examples=60, deadline=None)
-def test_random_orders_equal_mlx_lms_functions_in_that_order(
-    row: Row, order: list[str], settings: Settings
-) -> None:
-    settings = replace(settings, sampler_order=(*MLX_LM[:5], *order), xtc_probability=1.0)
+def test_an_order_equals_mlx_lms_functions_in_that_order(row: Row, order: str, settings: Settings) -> None:
+    settings = replace(settings, sampler_order=order, xtc_probability=1.0)
     logprobs = checked_logprobs(row)
     assume(len(set(logprobs.tolist())) == row.size or not partitions(settings))
     mine = sample(Masses(row), settings, 0.5, Context(chance=0.0))
     chain = mx.array(logprobs)[None]
-    for name in order:
+    for name in ORDERS[order]:
         chain = chain - mx.logsumexp(chain, axis=-1, keepdims=True)
         match name:
             case "top-p" if settings.top_p < 1:

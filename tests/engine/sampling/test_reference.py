@@ -13,7 +13,7 @@ from engine.errors import StepError
 from engine.sampling.pipeline import Sampled, StageRun, sample
 from engine.sampling.ranking import Masses, Row
 from engine.sampling.stages import Context, Stage
-from engine.settings import MLX_LM, ORDERS, Settings
+from engine.settings import ORDERS, Settings
 from tests.engine.sampling.reference import Reference
 
 
@@ -54,9 +54,7 @@ SETTINGS = st.builds(
     presence_penalty=st.sampled_from([0.0, -1.0, 0.4, 5.0]),
     frequency_penalty=st.sampled_from([0.0, 0.2, -0.7]),
     frequency_context_size=st.sampled_from([3, 20]),
-    sampler_order=st.one_of(
-        st.permutations(MLX_LM).map(tuple), st.sampled_from(list(ORDERS.values())), st.permutations(MLX_LM).map(tuple)
-    ),
+    sampler_order=st.sampled_from(list(ORDERS)),
 )  # fmt: skip
 CONTEXTS = st.builds(
     Context,
@@ -123,16 +121,16 @@ def test_any_order_gives_what_its_definitions_give_at_length(
     check(row, settings, context)
 
 
-def test_barring_all_that_a_filter_left_is_an_error_of_the_settings() -> None:
-    settings = Settings(temp=1.0, top_k=1, min_tokens=1, sampler_order=("top-k", *MLX_LM[:8], "temperature"))
-    row = np.array([0, 5, 1], np.float32)
-    with pytest.raises(StepError, match=r"min-tokens cut every token .* Put it before the filters"):
+def test_barring_all_that_the_model_left_is_an_error_of_the_settings() -> None:
+    settings = Settings(temp=1.0, min_tokens=1)
+    row = np.array([-np.inf, 5, -np.inf], np.float32)
+    with pytest.raises(StepError, match=r"min-tokens cut every token .* Loosen min-tokens"):
         sample(Masses(row), settings, 0.5, Context(barred=(1,)))
 
 
 def program(name: str, **options: float) -> Settings:
     """Settings under the order of a program."""
-    return Settings(sampler_order=ORDERS[name], **{"temp": 1.0, **options})  # type: ignore[arg-type]
+    return Settings(sampler_order=name, **{"temp": 1.0, **options})  # type: ignore[arg-type]
 
 
 TIED = np.array([1, 1, 2, 1, 1, 0, -np.inf, 1], np.float32)
@@ -187,14 +185,3 @@ def test_top_p_over_150_000_tokens_keeps_no_token_too_few(name: str, scale: floa
         mask = reference._top_p()
         sampled, _ = run_both(row, settings, Context())
         assert (sampled.probs > 0).sum() == mask.sum()
-
-
-def test_penalties_behind_a_filter_or_temperature_act_on_logits() -> None:
-    row = np.array([2.0, 1.0, -1.0], np.float32)
-    order = (
-        "logit-bias", "min-tokens", "temperature", "top-k", "repetition", "presence", "frequency", *MLX_LM[5:8],
-    )  # fmt: skip
-    settings = Settings(temp=0.5, top_k=2, repetition_penalty=2.0, sampler_order=order)
-    probs = sample(Masses(row), settings, 0.5, Context(path=(0, 2))).probs
-    # logits 4, 2, -2 after temperature; the last is cut; the first, seen before and above 0, is halved
-    assert probs == pytest.approx([0.5, 0.5, 0.0], abs=1e-6)

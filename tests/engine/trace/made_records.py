@@ -62,7 +62,7 @@ def _setting(field: Any) -> st.SearchStrategy[Any]:
             return st.lists(st.text(min_size=1, max_size=5), max_size=2).map(tuple)
         case "biases":
             return st.lists(st.tuples(st.integers(0, 9999), st.floats(-100, 100)), max_size=2).map(tuple)
-    return st.just(Settings().sampler_order)
+    return st.sampled_from(list(field.choices.values()))
 
 
 @cache

@@ -159,7 +159,7 @@ def test_an_incomplete_end_is_torn_off_and_the_file_gone_on_with(path: Path, cut
     os.truncate(path, path.stat().st_size - cut)
     entries, reader, journal = Journal.resume(path, PROGRAM)
     assert [entry.value for entry in entries] == values[: len(entries)]
-    assert len(values) - len(entries) in (1, 2, 3)
+    assert len(values) - len(entries) in (1, 2, 3, 4)
     assert reader.torn > 0 or cut > 40
     journal.write(values[0])
     journal.close()

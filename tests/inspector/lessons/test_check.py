@@ -106,7 +106,6 @@ STATIC = (
     Fault("setting", "temp = 1.0, seed = 1", "temp = 1000"),
     Fault("action", "temp=1.5", "temp=-2"),
     Fault("setting", "{next.draw:.3}", "{whatif(warmth=2).picked}"),
-    Fault("setting", "set temp=1.5", "set presence_penalty=1 sampler_order=temperature"),
     Fault("action", 'act = "step"', 'act = "jump"'),
     Fault("action", 'act = "step"', 'act = "step many"'),
     Fault("show", 'show = "candidates"', 'show = "engine"'),

@@ -155,23 +155,6 @@ async def test_a_wrong_value_is_told_at_its_field_and_cannot_be_applied(rig: Rig
         assert not rig.app.screen.query_one("#apply", Button).disabled
 
 
-async def test_settings_that_do_not_go_together_are_told_at_the_field_to_mend(rig: Rig) -> None:
-    await rig.ready()
-    await rig.press("s")
-    order = rig.app.screen.query_one("#field-sampler_order", SafeInput)
-    order.value = "top-k, temperature"
-    rig.app.screen.query_one("#field-top_p", SafeInput).value = "0.9"
-    await rig.pilot.pause()
-    assert remark(rig, "remark-sampler_order")[1]
-    assert "top-p" in remark(rig, "remark-sampler_order")[0]
-    await rig.press("ctrl+s")
-    assert rig.engine.sent == []
-    order.value = "top-p, temperature"
-    await rig.pilot.pause()
-    await rig.press("ctrl+s")
-    assert rig.engine.sent[0].settings.sampler_order == ("top-p", "temperature")
-
-
 async def test_a_bias_for_a_token_outside_the_vocabulary_is_refused(rig: Rig) -> None:
     await rig.ready()
     await rig.press("s")

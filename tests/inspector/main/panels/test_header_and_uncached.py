@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from engine.protocol import KVReading
-from engine.settings import BY_NAME, ORDERS, STAGES, Settings, check
+from engine.settings import BY_NAME, STAGES, Settings, check
 from inspector.main.panels.header import HeaderLine, settings_words
 from inspector.main.panels.kv import KVPanel
 from tests.inspector.fakes import session
@@ -99,7 +99,7 @@ async def test_what_stays_of_the_header_follows_model_settings_and_theme() -> No
 ALL = Settings(
     temp=0.8, top_p=0.9, min_p=0.05, min_tokens_to_keep=2, top_k=40, seed=7, xtc_probability=0.5,
     repetition_penalty=1.05, repetition_context_size=64, presence_penalty=0.3, frequency_penalty=0.2,
-    logit_bias=((1, 2.0), (2, -1.0)), min_tokens=5, stop=("END",), sampler_order=ORDERS["llama.cpp"],
+    logit_bias=((1, 2.0), (2, -1.0)), min_tokens=5, stop=("END",), sampler_order="llama.cpp",
 )  # fmt: skip
 """All that shapes a choice, turned on."""
 

@@ -10,7 +10,7 @@ import pytest
 
 from engine.grammar_settings import Grammar
 from engine.protocol import GrammarReading, Intervention, InterventionsHeld, PromptOpened, PromptToken, Step
-from engine.settings import ORDERS, Settings
+from engine.settings import Settings
 from engine.trace import Entry, save_as
 from inspector.cli.picture import picture
 from inspector.recordings import sessions
@@ -74,7 +74,7 @@ def no_cache(case: Case) -> None:
 
 
 def order(case: Case) -> None:
-    case.change(replace(FIRST, sampler_order=ORDERS["transformers"]))
+    case.change(replace(FIRST, sampler_order="transformers"))
     case.steps()
 
 
