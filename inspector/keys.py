@@ -53,7 +53,7 @@ _BY_TAB: Mapping[str, Mapping[str, str]] = {
     },
     "6": {
         "learn": "g", "training": "l",
-        "lessons": "S", "all_lessons": "V", "tour": "W", "present": "K", "export": "E", "copy": "C",
+        "lessons": "S", "all_lessons": "V", "present": "K", "export": "E", "copy": "C",
         "save_as": "ctrl+s", "sessions": "ctrl+o", "requests": "R", "alone": "0", "hide": "H",
         "left_narrower": "shift+left", "left_wider": "shift+right", "divider_up": "shift+up",
         "divider_down": "shift+down", "usual_room": "\\",
@@ -75,7 +75,6 @@ _BY_PLACE: Mapping[str, Mapping[str, str]] = {
     "breakpoints": {"clear": "ctrl+d"},
     "grammar": {"take_off": "ctrl+d"},
     "connection": {"try_now": "t", "give_up": "x"},
-    "tour": {"next": "space enter", "right": "right", "back": "left backspace"},
     "help": {
         "filter": "/", "next_page": "right tab", "page_before": "left shift+tab", "pages": "backspace",
         "close": "@help q",

@@ -32,7 +32,7 @@ FIRST = (
     "step", "run", "look_ahead", "draws", "find", "why", "sampling", "modules", "attention", "lens", "attribution",
     "scores", "interventions", "patching", "tree", "compare", "beams", "lockstep", "batch", "profile", "race",
     "compare_kv", "speculation", "grammar", "prompt", "open", "sessions", "save_as", "export", "lessons",
-    "tour", "help",
+    "help",
 )  # fmt: skip
 """Actions that are offered before anything was typed: what comes, why, inside, what if, what it costs, the session."""
 MOVES = frozenset(

@@ -85,7 +85,6 @@ def _empty(setup: Setup) -> list[Content]:
 def _offers() -> Content:
     """Advice to a stranger on things to look at meanwhile."""
     offers = (
-        ("tour", "a tour of the tabs"),
         ("lessons", "lessons: predict, do it, and see"),
         ("help", "keys and concepts"),
         ("sessions", "recent sessions"),

@@ -38,7 +38,6 @@ from inspector.tools.segments.tool import SEGMENTS
 from inspector.tools.served.tool import SERVED, served
 from inspector.tools.speculation.tool import SPECULATION
 from inspector.tools.steering.tool import STEERING, steered
-from inspector.tools.tour.tool import TOUR
 from inspector.tools.training.tool import TRAINING
 from inspector.tools.tree.tool import TREE
 from inspector.tools.turns.tool import TURNS
@@ -85,7 +84,6 @@ TOOLS: tuple[Tool, ...] = (
     EXPORT,
     RECORDINGS,
     CONNECTION,
-    TOUR,
     LESSONS,
     TRAINING,
 )

@@ -21,7 +21,6 @@ SECTIONS: Mapping[str, Sequence[tuple[tuple[str, ...], str, str]]] = {
         (("lessons",), "Lessons", "predict, do it, and see"),
         (("all_lessons",), "All lessons", "the list, and courses"),
         (("training",), "Training", "watch a model learn"),
-        (("tour",), "Tour", "a stop at each tab"),
         (("present",), "Present", "to a class, in large type"),
     ),
     "Save and share": (

@@ -31,7 +31,7 @@ from tests.inspector.rig import Rig, run
 
 OVERLAYS = [
     "prompt", "open", "facts", "jump", "sampling", "own_text", "find", "breakpoints", "name", "export", "save_as",
-    "sessions", "help", "finder", "profile", "compare_kv", "race", "beams", "compare", "tour", "modules",
+    "sessions", "help", "finder", "profile", "compare_kv", "race", "beams", "compare", "modules",
 ]  # fmt: skip
 """Actions of the main screen that open a screen or a dialog."""
 BURSTS = [

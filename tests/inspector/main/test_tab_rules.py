@@ -180,11 +180,11 @@ def test_sentences_name_the_tab_of_a_key_from_elsewhere() -> None:
 def test_what_stands_on_the_screen_names_keys_as_the_open_tab_has_them() -> None:
     async def test(rig: Rig) -> None:
         await rig.ready(steps=0)
-        assert "6 W for a tour" in rig.screen_text()
+        assert "6 S for lessons" in rig.screen_text()
         await rig.press("6")
-        assert ", W for a tour" in rig.screen_text()
+        assert ", S for lessons" in rig.screen_text()
         await rig.press("1")
-        assert "6 W for a tour" in rig.screen_text()
+        assert "6 S for lessons" in rig.screen_text()
 
     run(test)
 

@@ -33,7 +33,7 @@ TASKS: tuple[tuple[str, str, str], ...] = (
     ("see what the cache is good for", "5 z", "view race"),
     ("find out what is slow in a step", "5 P", "view profile"),
     ("learn what temperature does", "6 S", "dialog LessonsDialog"),
-    ("be shown around", "6 W", "dialog TourDialog"),
+    ("be shown around", "6", "view learn"),
     ("save what was found for a colleague", "6 E", "dialog ExportDialog"),
     ("give another prompt", "p", "dialog PromptDialog"),
     ("change top-p", "s", "dialog SamplingDialog"),
