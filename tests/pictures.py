@@ -41,7 +41,6 @@ from inspector.main.tool import Tool
 from inspector.served.opening import OpenedRequest, ServedFile, exchanges_of, opened_request
 from inspector.session.playback import Opening
 from inspector.tools.export.documents import alone
-from inspector.tools.lessons.notes import NotesApp, follow, presenting
 from inspector.tools.registry import TOOLS, with_lesson, with_request
 from tests.film import film
 from tests.templates import source
@@ -87,8 +86,6 @@ class Picture:
     request: int = 0
     """Number of one that was recorded of a server; 0 for none."""
     presents: bool = False
-    notes: bool = False
-    """Of the notes in a second terminal that follow it."""
     messages: tuple[Message, ...] = ()
     """A conversation, in the place of the prompt."""
     options: ChatOptions = NO_OPTIONS
@@ -165,7 +162,6 @@ PICTURES: Mapping[str, Picture] = {
     "lesson": Picture((Seen("Which token does it fall on?"),), lesson=DRAW),
     "lesson-revealed": Picture(REVEALED, lesson=DRAW),
     "presenter": Picture(PRESENTED, lesson=DRAW, presents=True, size=(60, 24)),
-    "notes": Picture(PRESENTED, lesson=DRAW, presents=True, notes=True),
     "sampler": Picture(RARE_STEP, settings=RARE, size=(100, 40)),
     "sampler-80x24": Picture(RARE_STEP, settings=RARE, size=(80, 24)),
     "what-if": Picture((*RARE_STEP, "s", *typed("0.6")), settings=RARE, size=(100, 40)),
@@ -336,16 +332,7 @@ async def take(picture: Picture) -> str:
         await sitting.walk(picture.walk)
         if sitting.frames:
             return film(sitting.frames)
-        return alone(await _notes() if picture.notes else sitting.drawn())
-
-
-async def _notes() -> str:
-    """The notes in a second terminal that follow what this process presents."""
-    app = NotesApp(lambda: follow(presenting()))
-    async with app.run_test(size=(80, 24)) as pilot:
-        sitting = Sitting(app, pilot)
-        await sitting.walk((Seen("Next: "),))
-        return sitting.drawn()
+        return alone(sitting.drawn())
 
 
 def draw(name: str) -> None:

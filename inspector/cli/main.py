@@ -35,7 +35,6 @@ SUBCOMMANDS: Mapping[str, str] = {
     "serve": "serve",
     "learn": "lessons",
     "lesson": "lessons",
-    "notes": "lessons",
     "models": "models",
     "sessions": "recordings",
     "keys": "keys",

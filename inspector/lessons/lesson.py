@@ -193,7 +193,7 @@ class Beat:
     minutes: float = 0.0
     """The presenter's time for it; 0 for a share of the lesson's."""
     notes: tuple[str, ...] = ()
-    """For the presenter alone."""
+    """For the presenter: before a class they are under the card once the answer is shown."""
 
     def slot(self, timeline: Timeline) -> int | None:
         """Where the token that is looked at stands in the text; None for the one to come, or where there is none."""

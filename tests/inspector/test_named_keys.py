@@ -24,8 +24,6 @@ ELSEWHERE = {
     ("demo/record.py", "w"): "lockstep's own key",
     ("demo/record.py", "P"): "the first model, as lockstep calls it",
     ("tools/lookahead/tool.py", "2"): "the number of a panel, which follows from the order of the panels",
-    ("tools/lessons/notes.py", "q"): "a key of the notes' own program",
-    ("tools/lessons/notes.py", "v"): "a key of the notes' own program",
     ("tools/lockstep/screen.py", "Q"): "the second model",
     ("tools/lockstep/control.py", "P"): "the first model",
     ("tools/sampler/panel.py", "P"): "the first model",

@@ -66,7 +66,7 @@ def test_a_walk_leads_to_what_it_shows() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(PICTURES.keys() - {"notes"}))
+@pytest.mark.parametrize("name", sorted(PICTURES))
 def test_no_picture_is_older_than_the_program(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """All rows but two are those that the program draws today, and four where times decide what is told; the roofline
     says how busy the machine is."""

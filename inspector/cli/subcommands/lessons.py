@@ -1,4 +1,4 @@
-"""`inspector learn`, `lesson` and `notes`: lessons and courses begun, what authors need, the notes of a presenter."""
+"""`inspector learn` and `lesson`: lessons and courses begun, and what authors need."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def learn_parser() -> Parser:
     add("--recorded", action="store_true", help="play the lesson from its recording, without a model")
     add("--plain", action="store_true", help="hold the lesson as a dialogue of lines on standard input and output, for "
         "screen readers; where its model can't be loaded, from its recording")  # fmt: skip
-    add("--present", action="store_true", help="present to a class: one panel, 60 columns wide; run `inspector notes` "
-        "in a second terminal for the speaker's notes")  # fmt: skip
+    add("--present", action="store_true", help="present to a class: one panel, 60 columns wide, with the "
+        "speaker's notes under each answer")  # fmt: skip
     add("--from", dest="beat", metavar="N", type=whole, help="begin with beat N (default: where you left the lesson; "
         "with --present, the first beat)")  # fmt: skip
     add_theme(made)
@@ -468,32 +468,3 @@ VERBS = {"new": _new, "check": _check, "record": _record, "run": _learn}
 LESSON = Subcommand(
     "lesson", lesson_parser, run_lesson, "write a lesson of your own: new, check, record, run"
 )
-
-
-# ---- inspector notes -------------------------------------------------------------------------
-
-
-def notes_parser() -> Parser:
-    """The parser of `inspector notes`."""
-    return command_parser(
-        "notes",
-        "Show the speaker's notes of the lesson that is being presented on this machine, with the time, the votes "
-        "and the next beat.",
-        EXIT_STATUS,
-    )
-
-
-def run_notes(args: Namespace) -> int:
-    """Run `inspector notes`.
-
-    Raises:
-        EngineError: There is no terminal.
-    """
-    screen.check_terminal()
-    from inspector.tools.lessons.notes import NotesApp, follow, presenting
-
-    return NotesApp(lambda: follow(presenting())).run() or 0
-
-
-PURPOSE = "show the speaker's notes of a presented lesson, in a second terminal"
-NOTES = Subcommand("notes", notes_parser, run_notes, PURPOSE)

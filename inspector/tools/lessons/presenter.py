@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -13,8 +12,6 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from textual.content import Content
 
-from engine import confinement
-from engine.errors import EngineError
 from inspector.display import visible
 from inspector.keys import key_for
 from inspector.lessons.lesson import LessonPhase
@@ -26,7 +23,6 @@ from inspector.widgets.actions import Action, ActionTable, Hint, hints_of
 if TYPE_CHECKING:
     from inspector.lessons.courses import CoursePlace
     from inspector.lessons.play import LessonPlay
-    from inspector.tools.lessons.notes import NotesPage, NotesServer
 
 COLUMNS = 60
 """Of the panel that is shown: on a projector the terminal's font may then be twice as large."""
@@ -35,20 +31,13 @@ HIDES = (frozenset[str](), frozenset({"probabilities"}), frozenset({"candidates"
 HIDDEN = ("Everything is shown", "Probabilities are hidden", "Candidates are hidden")
 BAR = 20
 _ON = {LessonPhase.ASKING: "on", LessonPhase.ACTING: "do it", LessonPhase.REVEALED: "next"}
-END = Action(
-    "present",
-    "End",
-    "End it. `inspector notes` in a second terminal shows the notes.",
-    hint="end",
-    worth=2,
-    place=7,
-)
+END = Action("present", "End", "End it.", hint="end", worth=2, place=7)
 """Its key holds in every tab then: the line of tabs isn't shown."""
 PRESENTING_KEYS = ActionTable(
     "While presenting",
     (
-        Action("presenting.on", "On", "Continue: end the votes, do the step, show the next beat.", worth=9, place=1,
-               hint=lambda play: _ON.get(play.phase, "") if play is not None else ""),
+        Action("presenting.on", "On", "Continue: scroll a long card, end the votes, do the step, show the next beat.",
+               worth=9, place=1, hint=lambda play: _ON.get(play.phase, "") if play is not None else ""),
         Action("presenting.back", "Previous beat", "Go to the previous beat."),
         Action("presenting.votes", "Votes", "Type how many of the class chose each option.", worth=6, place=2,
                hint=lambda play: "votes" if play is not None and play.options else ""),
@@ -87,9 +76,8 @@ class Presenting:
         self._began = self._beat_began = time.monotonic()
         self._beat = -1
         self._play: LessonPlay | None = None
-        """The lesson that was told last."""
+        """The lesson whose time and votes these are."""
         self._enlarged = False
-        self._server: NotesServer | None = None
 
     def toggle(self) -> None:
         """Begin to present, or end it."""
@@ -97,31 +85,12 @@ class Presenting:
         if self.on:
             self.on = self._blank = False
             arrangement.enlarged = self._enlarged
-            self._close_notes()
         else:
             self.on, self._blank, self._hiding = True, False, 0
             self._began = self._beat_began = time.monotonic()
             self._enlarged, arrangement.enlarged = arrangement.enlarged, True
-            self._open_notes()
         self._host.answer()
         self._changed()
-
-    def _open_notes(self) -> None:
-        if confinement.confined():  # a visitor has no second terminal of this machine
-            return
-        from inspector.tools.lessons.notes import NotesServer
-
-        try:
-            self._server = NotesServer()
-            atexit.register(self._close_notes)
-        except EngineError as error:
-            self._host.announce(visible(str(error)), "No notes", "warning")
-
-    def _close_notes(self) -> None:
-        server, self._server = self._server, None
-        if server is not None:
-            server.close()
-            atexit.unregister(self._close_notes)
 
     # ---- keys -------------------------------------------------------------------------------
 
@@ -143,7 +112,11 @@ class Presenting:
         }
 
     def _on(self, play: LessonPlay) -> None:
-        """The next thing, whichever it is: the class has predicted, it is done, the next beat."""
+        """The next thing, whichever it is: the rest of the card, the class has predicted, it is done, the next beat."""
+        card = self._host.card
+        if card is not None and card.scroll_offset.y < card.max_scroll_y:
+            card.page(1)
+            return
         match play.phase:
             case LessonPhase.ASKING:
                 play.skip_question()
@@ -182,14 +155,27 @@ class Presenting:
         jump: Callable[[int | None], None] = lambda beat: play.begin(beat) if beat is not None else None  # noqa: E731
         self._host.open(BeatsDialog(titles, play.beat_number), jump)
 
+    def follow(self, play: LessonPlay | None) -> None:
+        """Count the time of a beat from where it begins, and time and votes of a lesson from its own beginning."""
+        if play is None:
+            return
+        if play is not self._play:
+            self._play, self._beat, self._votes = play, -1, {}
+            self._began = time.monotonic()
+        if play.beat_number != self._beat:
+            self._beat, self._beat_began = play.beat_number, time.monotonic()
+
     # ---- showing ----------------------------------------------------------------------------
 
-    def narration(self, play: LessonPlay | None, own: Narration | None) -> Narration:
+    def narration(
+        self, play: LessonPlay | None, own: Narration | None, course: CoursePlace | None = None
+    ) -> Narration:
         """The card before a class.
 
         Args:
             play: The lesson under way, None for a session without one.
             own: Its card for a single learner.
+            course: Its place in a course; None for a lesson alone.
         """
         if play is None or own is None:
             body = Content(
@@ -205,7 +191,7 @@ class Presenting:
                 room=COLUMNS,
                 blank=self._blank,
             )
-        lines = [own.body, *self._votes_lines(play)]
+        lines = [own.body, *self._votes_lines(play), *self._notes(play, course)]
         if play.phase is LessonPhase.REVEALED and play.card.number is not None:
             lines.insert(0, Content("\n").join(map(Content, block_digits(play.card.number.written()))))
         return replace(
@@ -235,7 +221,8 @@ class Presenting:
 
     def _time(self, play: LessonPlay) -> Content:
         """Time of the beat and of the lesson; orange when late."""
-        beat, whole = self._seconds
+        now = time.monotonic()
+        beat, whole = now - self._beat_began, now - self._began
         due = minutes_of(play) * 60
         end = play.lesson.minutes * 60
         return (
@@ -244,61 +231,19 @@ class Presenting:
             + Content.styled(f"{clock(whole)}/{clock(end)}", "bold $warning" if whole > end else "")
         )
 
-    @property
-    def _seconds(self) -> tuple[float, float]:
-        """Since the beat began, and since the lesson did."""
-        now = time.monotonic()
-        return now - self._beat_began, now - self._began
-
     def _hints(self, play: LessonPlay | None) -> tuple[Hint, ...]:
         return tuple(hints_of([[(play, each) for each in PRESENTING_KEYS.actions]]))
 
-    # ---- notes ------------------------------------------------------------------------------
-
-    def tell(self, play: LessonPlay | None, course: CoursePlace | None = None) -> None:
-        """Tell the second terminal what is on show.
-
-        Args:
-            play: The lesson; None for a session without one.
-            course: Its place in a course: what the teacher says comes before its first beat.
-        """
-        if play is None:
-            return
-        if play is not self._play:  # times and votes are of one lesson
-            self._play, self._beat, self._votes = play, -1, {}
-            self._began = time.monotonic()
-        if play.beat_number != self._beat:
-            self._beat, self._beat_began = play.beat_number, time.monotonic()
-        if self._server is not None:
-            self._server.publish(self._page(play, course))
-
-    def _page(self, play: LessonPlay, course: CoursePlace | None) -> NotesPage:
-        from inspector.tools.lessons.notes import NotesPage
-
-        beat, card = play.beat, play.card
-        following = [*play.lesson.beats, None][play.beat_number + 1]
+    def _notes(self, play: LessonPlay, course: CoursePlace | None) -> list[Content]:
+        """What the teacher says: of the course before its lesson and after it, and of the beat once its answer is
+        shown, as it may tell that."""
         part = course.course.parts[course.place] if course is not None else None
-        after = course.following if course is not None else None
-        ends = after.listed.lesson.title if after is not None else "the end" if part is not None else ""
-        beat_seconds, lesson_seconds = self._seconds
-        return NotesPage(
-            lesson=play.lesson.title,
-            beat=play.beat_number + 1,
-            beats=len(play.lesson.beats),
-            title=beat.title,
-            phase=play.phase.value,
-            notes=(*(part.say if part is not None and not play.beat_number else ()), *beat.notes),
-            question=card.question,
-            options=tuple(each.text for each in play.options),
-            answer=play.options[card.right].text if card.right is not None else "",
-            votes=self._votes.get(play.beat_number, ()),
-            next_title=following.title if following is not None else ends,
-            next_notes=following.notes if following is not None else part.discuss if part is not None else (),
-            beat_seconds=beat_seconds,
-            lesson_seconds=lesson_seconds,
-            beat_minutes=minutes_of(play),
-            lesson_minutes=play.lesson.minutes,
-        )
+        if play.phase is LessonPhase.ENDED:
+            notes = part.discuss if part is not None else ()
+        else:
+            notes = part.say if part is not None and not play.beat_number else ()
+            notes += play.beat.notes if play.phase is LessonPhase.REVEALED else ()
+        return [Content(), *(Content.styled(visible(each), "$ink-muted") for each in notes)] if notes else []
 
 
 def minutes_of(play: LessonPlay) -> float:

@@ -209,8 +209,8 @@ class LessonActions(ToolActions):
         self._changed()
 
     def _changed(self) -> None:
-        """Have the card shown again, here and in the second terminal."""
-        self.presenting.tell(self.play, self.course)
+        """Have the card shown again."""
+        self.presenting.follow(self.play)
         self.host.narrate(self if self.play is not None or self.presenting.on else None)
 
     def _go_to(self, panel: str, phase: LessonPhase) -> None:
@@ -262,7 +262,7 @@ class LessonActions(ToolActions):
     def narration(self) -> Narration | None:
         """The card now."""
         shown = card(self.play, self._hint, self.exploring, self.course) if self.play is not None else None
-        shown = self.presenting.narration(self.play, shown) if self.presenting.on else shown
+        shown = self.presenting.narration(self.play, shown, self.course) if self.presenting.on else shown
         help = (*[PRESENTING_KEYS] * self.presenting.on, *[LESSON_KEYS] * (self.play is not None))
         return replace(shown, keys=frozenset(self._keys()), help=help) if shown is not None else None
 
@@ -671,7 +671,7 @@ def lessons(
             Action("all_lessons", "All lessons", "Show all lessons and courses, with what you did; begin another one.",
             LessonActions.list, synonyms="lessons, list of lessons, exercises, courses, curriculum, progress"),
             Action("present", "Present",
-            "Present to a class: one panel of 60 columns, large numbers, votes; notes in a second terminal.",
+            "Present to a class: one panel of 60 columns, large numbers, votes, and your notes.",
             LessonActions.present,
             synonyms="class, teacher, projector, slides, audience, presentation"),
         ),

@@ -117,7 +117,6 @@ SCREENS = {
     "inspector learn my-lesson.md": "1/2",
     "inspector learn my-lesson.md --recorded": "1/2",
     "inspector lesson run my-lesson.md": "1/2",
-    "inspector notes": "Which token did it fall on",
     "inspector open FILE 12 --model MODEL": "DECODE",
     "inspector replay": "RECORDED",
     "inspector replay --follow": "RECORDED",
@@ -299,10 +298,9 @@ def screen(words: Sequence[str]) -> Iterator[Terminal]:
 @contextmanager
 def session(command: str) -> Iterator[None]:
     """One that runs in another terminal meanwhile, or was left before, where a command asks for that."""
-    if "--follow" in command or "--watch" in command or "notes" in command:
-        words = ["learn", "3", "--present"] if "notes" in command else []
-        with screen(words) as other:
-            other.until("DECODE|The draw")
+    if "--follow" in command or "--watch" in command:
+        with screen([]) as other:
+            other.until("DECODE")
             yield
         return
     if "--resume" in command:

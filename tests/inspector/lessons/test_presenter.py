@@ -1,58 +1,22 @@
-"""Before a class: votes, timers, what is hidden, and the notes in a second terminal."""
+"""Before a class: votes, timers, what is hidden, and the speaker's notes."""
 
 from __future__ import annotations
 
-import shutil
-import stat
-import threading
-from collections.abc import Iterator
-from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
-
 import pytest
 from rich.cells import cell_len
-from textual.widgets import Static
 
-from engine import confinement
-from engine.confinement import Confinement
-from engine.errors import EngineError
 from inspector.keys import key_for
 from inspector.lessons.catalogue import find, shipped
 from inspector.lessons.lesson import LessonPhase
 from inspector.main.dialogs.help import HelpDialog, KeysPage
 from inspector.main.narration import NarrationCard
-from inspector.tools.lessons import notes
 from inspector.tools.lessons.dialogs import VotesDialog, read_votes
-from inspector.tools.lessons.notes import (
-    NotesApp,
-    NotesPage,
-    NotesServer,
-    body_text,
-    follow,
-    head_line,
-    page,
-    presenting,
-)
-from inspector.tools.lessons.presenter import COLUMNS, Presenting, block_digits
+from inspector.tools.lessons.presenter import COLUMNS, block_digits
 from inspector.tools.positions.screen import PositionsScreen
 from tests.inspector.lessons.playing import WAITING, LearnerKeys
 from tests.inspector.rig import Rig
-from tests.system import short_directory
 
 LESSON = next(each for each in shipped() if each.lesson.id == "the-draw")
-PAGE = NotesPage(
-    "The draw", 1, 2, "A number picks", "asking", ("Ask.",), "Which?", ("girl", "boy"), "boy", (12, 5)
-)
-
-
-@pytest.fixture(autouse=True)
-def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A directory for sockets of each test's own, with a short path: that of a socket may have 100 characters."""
-    folder = short_directory()
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
-    yield folder
-    shutil.rmtree(folder)
 
 
 @pytest.mark.parametrize(
@@ -74,64 +38,9 @@ def test_large_numbers_have_three_lines() -> None:
     assert block_digits("17") == ["╶╮ ╶─┐", " │   │", "╶┴╴  ╵"]
 
 
-def test_notes_are_the_owners_alone_and_leave_nothing_behind(runtime: Path) -> None:
-    server = NotesServer()
-    path = presenting()
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-    server.publish(PAGE)
-    followed = follow(path)
-    assert next(followed) == PAGE  # whoever comes late sees what is on show
-    server.publish(NotesPage("The draw", 2, 2, "Hotter", "asking"))
-    assert next(followed).title == "Hotter"
-    server.close()
-    assert list(followed) == []
-    assert not path.exists()
-    with pytest.raises(EngineError, match="No lesson is being presented"):
-        presenting()
-
-
-def test_a_visitor_who_presents_has_no_second_terminal_here(
-    runtime: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(confinement, "_now", Confinement(str(runtime)))
-    said: list[str] = []
-    host = SimpleNamespace(
-        arrangement=SimpleNamespace(enlarged=False),
-        answer=lambda: None,
-        announce=lambda *words: said.extend(words),
-    )
-    own = Presenting(cast("Any", host), lambda: None)
-    own.toggle()
-    assert own.on
-    assert not said
-    assert not list(runtime.rglob("*.sock"))
-
-
-def test_a_socket_that_nobody_listens_at_is_passed_over(runtime: Path) -> None:
-    notes.folder().mkdir(parents=True)
-    (notes.folder() / "notes-1.sock").touch()
-    with pytest.raises(EngineError, match="No lesson is being presented"):
-        presenting()
-
-
-@pytest.mark.parametrize("line", [b"", b"{}", b"[]", b"null", b'{"version": 9}', b"\xff", b"[" * 5000])
-def test_what_is_no_page_is_refused(line: bytes) -> None:
-    with pytest.raises(EngineError, match="can't be read"):
-        page(line)
-
-
-def test_the_notes_say_what_comes_next_and_who_is_late() -> None:
-    shown = body_text(PAGE).plain
-    assert "Ask." in shown
-    assert "✓ 2 boy  5" in shown
-    assert "$warning" in str(head_line(NotesPage("L", 1, 2, "T", "asking", lesson_minutes=5), 400.0).spans)
-
-
-async def test_a_class_is_taken_through_a_lesson(learner: LearnerKeys, runtime: Path) -> None:
-    """By the presenter's keys alone; the second terminal has the notes of each beat."""
+async def test_a_class_is_taken_through_a_lesson(learner: LearnerKeys) -> None:
+    """By the presenter's keys alone; each beat's notes are under its card from the reveal on."""
     await learner.press_for("present")
-    followed = follow(presenting())
     card = learner.app.main.query_one(NarrationCard)
     assert card.size.width <= 60
     await learner.press("v")
@@ -141,23 +50,41 @@ async def test_a_class_is_taken_through_a_lesson(learner: LearnerKeys, runtime: 
     await learner.press("full_stop")
     await learner.until(lambda: "12 girl" not in learner.text())
     await learner.press("full_stop")
-    for _ in LESSON.lesson.beats:
+    for beat in LESSON.lesson.beats:
         number = learner.play.beat_number
         while learner.play.phase is not LessonPhase.REVEALED:
+            assert beat.notes[0] not in learner.told
             await learner.press("pagedown")
             await learner.phase(*WAITING)
+        assert learner.told.endswith("\n\n" + "\n".join(beat.notes))
         await learner.press("pagedown")
         await learner.until(lambda number=number: learner._left(number))  # type: ignore[misc]
-    pages = [next(followed)]
-    while pages[-1].phase != "ended":
-        pages.append(next(followed))
-    assert pages[-1].beats == len(LESSON.lesson.beats)
+    assert learner.play.phase is LessonPhase.ENDED
     await learner.press("K")
     assert not learner.actions.presenting.on
 
 
+@pytest.mark.lesson(size=(60, 17))
+async def test_the_notes_of_a_card_without_room_for_them_are_read_with_the_key_that_continues(
+    learner: LearnerKeys,
+) -> None:
+    await learner.press_for("present")
+    while learner.play.phase is not LessonPhase.REVEALED:
+        await learner.press("pagedown")
+        await learner.phase(*WAITING)
+    await learner.until(lambda: learner.app.main.query_one(NarrationCard).overflows)
+    pages = 0
+    while "machine." not in learner.text():
+        await learner.press("pagedown")
+        pages += 1
+    assert 1 <= pages <= 2
+    assert learner.play.beat_number == 0
+    await learner.press("pagedown")
+    await learner.until(lambda: learner.play.beat_number == 1)
+
+
 async def test_the_panel_that_matters_is_presented_and_the_key_that_ends_it_holds_in_every_tab(
-    learner: LearnerKeys, runtime: Path
+    learner: LearnerKeys,
 ) -> None:
     main = learner.app.main
     await learner.phase(LessonPhase.ASKING)
@@ -177,7 +104,7 @@ async def test_the_panel_that_matters_is_presented_and_the_key_that_ends_it_hold
 @pytest.mark.slow
 @pytest.mark.lesson(listed=find("looking-back"), present=True)
 async def test_a_tools_own_screen_keeps_the_columns_and_the_header_s_row(
-    learner: LearnerKeys, runtime: Path
+    learner: LearnerKeys,
 ) -> None:
     await learner.press("pagedown")
     await learner.phase(LessonPhase.ACTING)
@@ -190,7 +117,7 @@ async def test_a_tools_own_screen_keeps_the_columns_and_the_header_s_row(
     assert max(map(cell_len, rest)) <= COLUMNS
 
 
-async def test_hiding_goes_round(learner: LearnerKeys, runtime: Path) -> None:
+async def test_hiding_goes_round(learner: LearnerKeys) -> None:
     await learner.press_for("present")
     await learner.press("pagedown")
     await learner.phase(LessonPhase.ACTING)
@@ -230,7 +157,7 @@ async def test_a_blank_screen_shows_no_answer_of_a_tool_either(rig: Rig) -> None
         assert ("─" in rig.screen_text()) == frames
 
 
-async def test_the_help_begins_with_what_is_on_show(learner: LearnerKeys, runtime: Path) -> None:
+async def test_the_help_begins_with_what_is_on_show(learner: LearnerKeys) -> None:
     """In a lesson with its keys, before a class with the presenter's; elsewhere with those of the screen."""
 
     async def first(*keys: str) -> list[str]:
@@ -252,22 +179,3 @@ async def test_the_help_begins_with_what_is_on_show(learner: LearnerKeys, runtim
 
 
 HEADINGS = ("In every tab", "1 Next", "In a lesson", "While presenting")
-
-
-async def test_the_second_terminal_shows_the_page_and_says_when_it_ends() -> None:
-    ended = threading.Event()
-
-    def pages() -> Iterator[NotesPage]:
-        yield PAGE
-        ended.wait(60)
-
-    app = NotesApp(pages)
-
-    async def until(words: str) -> None:
-        while words not in str(app.query_one("#notes-body", Static).content):
-            await pilot.pause(0.01)
-
-    async with app.run_test(size=(60, 20)) as pilot:
-        await until("A number picks")
-        ended.set()
-        await until("has ended")
