@@ -15,13 +15,11 @@ from dataclasses import dataclass, field
 from engine.frozen import slotted
 from inspector.lessons.catalogue import LessonProgress
 from inspector.lessons.errors import LessonError
-from inspector.lessons.journal import SeenBeat, now
 from inspector.lessons.lesson import Beat, Lesson, LessonPhase, Option
 from inspector.lessons.quantities import Scope, Unanswered
 from inspector.lessons.stages import LessonStage
 from inspector.lessons.values import Value
 from inspector.session.controller import Controller
-from inspector.version import program
 
 
 @slotted
@@ -60,8 +58,6 @@ class LessonPlay:
     """By beat: the option that the learner chose, from 0."""
     right: dict[int, bool] = field(default_factory=dict)
     """By beat: whether that was the answer."""
-    seen: list[SeenBeat] = field(default_factory=list)
-    """Beats that were revealed and aren't kept yet."""
     problem: LessonError | None = None
     """Why the lesson can't go on."""
 
@@ -206,31 +202,6 @@ class LessonPlay:
         self.card.number = self.beat.number.value(self.scope) if self.beat.number is not None else None
         self.card.why = tuple(each.filled(self.scope) for each in self.beat.why)
         self.phase = LessonPhase.REVEALED
-        self.seen.append(self._seen())
-
-    def _seen(self) -> SeenBeat:
-        """The beat as it was just revealed."""
-        lesson, beat, card, facts = self.lesson, self.beat, self.card, self.controller.timeline.facts
-        return SeenBeat(
-            when=now(),
-            lesson=lesson.id,
-            title=lesson.title,
-            beats=len(lesson.beats),
-            beat=self.beat_number + 1,
-            heading=beat.title,
-            question=card.question,
-            predicted=self.options[self.guess].text if self.guess is not None else "",
-            answer=self.options[card.right].text if card.right is not None else "",
-            value=card.answer.written() if card.answer is not None else "",
-            right=self.right.get(self.beat_number),
-            did=tuple(map(str, beat.act)),
-            why=card.why,
-            model=facts.name if facts is not None else "",
-            dtype=facts.dtype if facts is not None else "",
-            fingerprint=facts.fingerprint if facts is not None else "",
-            recorded=self.stage.recorded,
-            program=program(),
-        )
 
     def _guarded(self, what: Callable[[], None]) -> None:
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 from engine.frozen import frozen
 from engine.protocol import (
@@ -36,7 +36,6 @@ _UNSEEN = BeatReached | Ended | LogitsRow | ModelVocabulary
 class LessonStage(Protocol):
     """Brings the session to where a beat begins, and does what the learner would do."""
 
-    recorded: ClassVar[bool]
     failure: Failure | None
     """Why something that was done for the lesson was not done."""
 
@@ -85,8 +84,6 @@ class LiveStage:
         lesson: The lesson.
         controller: The session; its model is the lesson's.
     """
-
-    recorded: ClassVar[bool] = False
 
     def __init__(self, lesson: Lesson, controller: Controller) -> None:
         self._lesson, self._controller = lesson, controller
@@ -247,8 +244,6 @@ class RecordedStage:
         lesson: The lesson.
         player: Has the recording on show; it is told once a frame to go on, by others.
     """
-
-    recorded: ClassVar[bool] = True
 
     def __init__(self, lesson: Lesson, player: Player) -> None:
         self._lesson, self._player = lesson, player

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine.errors import EngineError
-from engine.files import free, replacing, typed
+from engine.files import replacing, typed
 from engine.settings import LoadSettings, Settings
 from inspector.cli import screen
 from inspector.cli.exit import BAD_INPUT, OK, note, output
@@ -38,7 +38,7 @@ def learn_parser() -> Parser:
         "learn",
         "Learn how a language model generates text, in lessons inside the program: predict, try it, and see. Without a "
         "LESSON they are listed.",
-        f"A course of your own, and the report: inspector/help/learning.md. {EXIT_STATUS}",
+        f"A course of your own: inspector/help/learning.md. {EXIT_STATUS}",
     )
     add = made.add_argument
     add("lesson", metavar="LESSON", nargs="?", help="number or name of a lesson, or a file of your own; with --course "
@@ -50,9 +50,6 @@ def learn_parser() -> Parser:
         action="store_true",
         help="print the course's page for the teacher: times and talking points",
     )
-    add("--report", nargs="?", const=STDOUT, metavar="FILE", help="write what you did, predicted and saw, in all "
-        "lessons, in LESSON or in the course: .md, .html or .jsonl; without FILE print it")  # fmt: skip
-    add("--force", action="store_true", help="replace the report if it exists")
     add("--recorded", action="store_true", help="play the lesson from its recording, without a model")
     add("--plain", action="store_true", help="hold the lesson as a dialogue of lines on standard input and output, for "
         "screen readers; where its model can't be loaded, from its recording")  # fmt: skip
@@ -72,8 +69,6 @@ def run_learn(args: Namespace) -> int:
     """
     from inspector.lessons.catalogue import find
 
-    if args.report is not None:
-        return _report(args)
     if args.plan:
         return _plan(args)
     if args.lesson is None and args.course is None:
@@ -134,9 +129,7 @@ def _place(args: Namespace) -> CoursePlace:
         return CoursePlace(course, course.find(args.lesson))
     progress = Progress().read()
     if not args.present and course.done(progress) == len(course.parts):
-        note(
-            f"All lessons of {course.title} are done; the course begins again. --report writes what you did."
-        )
+        note(f"All lessons of {course.title} are done; the course begins again.")
     return CoursePlace(course, 0 if args.present else course.next(progress))
 
 
@@ -151,29 +144,6 @@ def _plan(args: Namespace) -> int:
     return OK
 
 
-def _report(args: Namespace) -> int:
-    """Write what was done, predicted and seen."""
-    from inspector.display import visible
-    from inspector.lessons.catalogue import find
-    from inspector.lessons.courses import find_course
-    from inspector.tools.export.report import LessonReport, document, seen
-
-    course = find_course(args.course) if args.course is not None else None
-    lesson = None
-    if args.lesson is not None:
-        lesson = course.parts[course.find(args.lesson)].listed if course is not None else find(args.lesson)
-    report = LessonReport(seen(), course, lesson.lesson if lesson is not None else None)
-    if args.report == STDOUT:
-        output().write(document(report, "md"))
-        return OK
-    path = free(typed(args.report), args.force)
-    text = document(report, path.suffix.lstrip(".").lower())
-    with replacing(path, args.force) as file:
-        file.write(text.encode())
-    note(f"{visible(str(path))}: {report.summary}")
-    return OK
-
-
 def _plain_course(place: CoursePlace, recorded: bool, beat: int | None) -> None:
     """Hold the lessons of a course as dialogues, one after another, until whoever answers leaves."""
     from inspector.display import visible
@@ -184,7 +154,7 @@ def _plain_course(place: CoursePlace, recorded: bool, beat: int | None) -> None:
         if not _plain(following.listed, recorded, beat):
             return
         following, beat = following.following, None
-    output().write("The course is at its end. --report writes what you did, predicted and saw.\n")
+    output().write("The course is at its end.\n")
 
 
 def _beat(listed: Listed, number: int | None) -> int | None:
@@ -204,7 +174,6 @@ def _plain(listed: Listed, recorded: bool, beat: int | None) -> bool:
     """
     from inspector.lessons.catalogue import LessonProgress, Progress
     from inspector.lessons.dialogue import LessonDialogue
-    from inspector.lessons.journal import LessonJournal
 
     out = output()
     if sys.stdin is None:
@@ -225,11 +194,9 @@ def _plain(listed: Listed, recorded: bool, beat: int | None) -> bool:
         return answer or None
 
     def keep() -> None:
-        """Keep how far it is and what was seen, as the screen does; a file that can't be written ends nothing."""
+        """Keep how far it is, as the screen does; a file that can't be written ends nothing."""
         try:
             Progress().keep(play.lesson.id, play.progress)
-            LessonJournal().add(play.seen)
-            play.seen.clear()
         except EngineError as error:
             note(f"Progress isn't kept: {error}")
 

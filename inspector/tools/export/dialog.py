@@ -24,9 +24,6 @@ from inspector.widgets.fields import Choice, SafeInput, Ticks
 PICTURE = "svg"
 LESSON = "lesson"
 """The web page of a lesson, where its recording is on show."""
-REPORT = "report"
-"""The report on lessons, where something was seen of any."""
-REPORT_STEM = "lessons-report"
 
 
 @frozen
@@ -55,14 +52,12 @@ class Exportable:
 
 
 def kinds() -> list[Exportable]:
-    """All that can be made, what is of lessons last."""
+    """All that can be made, a lesson's page last."""
     page = "the whole lesson as a page that asks, shows what was recorded, and needs no program"
-    report = "what you did in lessons: predicted, done and seen; a name that ends in .md or .jsonl gets that"
     return [
         *(Exportable(each.name, each.label, each.purpose, each.evidence) for each in formats().values()),
         Exportable(PICTURE, "picture", "the screen as it stands, as SVG"),
         Exportable(LESSON, "lesson's page", page),
-        Exportable(REPORT, "report", report),
     ]
 
 
@@ -73,7 +68,6 @@ class ExportDialog(Dialog[Wanted]):
         name: The kind that is chosen at first.
         stem: The file's name without its end.
         lesson: Whether a lesson's recording is on show.
-        learned: Whether there is something to report on lessons.
         looked: Names of what was looked at.
         without: Those of it that are not ticked.
         nothing: The sentence where nothing was.
@@ -94,7 +88,6 @@ class ExportDialog(Dialog[Wanted]):
         name: str,
         stem: str,
         lesson: bool = False,
-        learned: bool = False,
         looked: Sequence[str] = (),
         without: Collection[str] = (),
         nothing: str = "",
@@ -102,8 +95,7 @@ class ExportDialog(Dialog[Wanted]):
         super().__init__()
         self._looked, self._without, self._nothing = looked, without, nothing
         self._stem = stem
-        absent = {name for name, there in ((LESSON, lesson), (REPORT, learned)) if not there}
-        self._kinds = [each for each in kinds() if each.name not in absent]
+        self._kinds = [each for each in kinds() if lesson or each.name != LESSON]
         self._kind = next((each for each in self._kinds if each.name == name), self._kinds[0])
         """The one that is chosen."""
         self._destination = Destination("Export")
@@ -161,8 +153,7 @@ class ExportDialog(Dialog[Wanted]):
     @property
     def _file_name(self) -> str:
         """The file's name, until a person types another one."""
-        stem = REPORT_STEM if self._kind.name == REPORT else self._stem
-        return f"{stem}.{_end(self._kind.name)}"
+        return f"{self._stem}.{_end(self._kind.name)}"
 
     @property
     def tick_word(self) -> str:
@@ -176,7 +167,7 @@ class ExportDialog(Dialog[Wanted]):
 
 def _end(name: str) -> str:
     """The end of a file's name."""
-    return "html" if name in (LESSON, REPORT) else name
+    return "html" if name == LESSON else name
 
 
 def stem(title: str) -> str:

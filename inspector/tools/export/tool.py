@@ -40,7 +40,6 @@ class ExportActions(ToolActions):
         """Ask what to make, and where to put it."""
         from inspector.tools.export.dialog import ExportDialog, stem
         from inspector.tools.export.recording import Recording, exported, line
-        from inspector.tools.export.report import seen
 
         try:
             shown = line(Recording(self.timeline))
@@ -51,9 +50,7 @@ class ExportActions(ToolActions):
         lesson = self._lesson is not None
         looked = [part.name for part in self._parts if any(exhibits_of([part], of))]
         self.host.open(
-            ExportDialog(
-                self._exported, stem(shown.title), lesson, bool(seen()), looked, self._without, self._nothing
-            ),
+            ExportDialog(self._exported, stem(shown.title), lesson, looked, self._without, self._nothing),
             self._left,
         )
 
@@ -90,7 +87,7 @@ class ExportActions(ToolActions):
             self._answer((visible(str(error)), True))
 
     def _make(self, wanted: Wanted) -> None:
-        from inspector.tools.export.dialog import LESSON, PICTURE, REPORT
+        from inspector.tools.export.dialog import LESSON, PICTURE
         from inspector.tools.export.documents import alone, formats
         from inspector.tools.export.lesson_page import page
         from inspector.tools.export.recording import Recording, line, snapshot
@@ -102,9 +99,6 @@ class ExportActions(ToolActions):
             self.host.screenshot(
                 heading, lambda svg: self._answer(_written(wanted, lambda: alone(svg, made)))
             )
-            return
-        if wanted.name == REPORT:
-            self._report(wanted)
             return
         if wanted.name == LESSON:
             if (path := self._lesson) is None or (listed := of_recording(path)) is None:
@@ -120,15 +114,6 @@ class ExportActions(ToolActions):
         self.host.answer(f"Writing {visible(str(wanted.path))}")
         make = formats()[wanted.name].make
         self.host.in_background(lambda: _written(wanted, lambda: make(recording)), self._answer)
-
-    def _report(self, wanted: Wanted) -> None:
-        """Write what was seen of all lessons."""
-        from inspector.tools.export.report import LessonReport, document, seen
-
-        end = wanted.path.suffix.lstrip(".").lower()
-        self.host.in_background(
-            lambda: _written(wanted, lambda: document(LessonReport(seen()), end)), self._answer
-        )
 
     def _answer(self, written: Written) -> None:
         text, failed = written
@@ -158,7 +143,7 @@ EXPORT = Tool(
             "Export the session: a web page to share, Markdown, CSV, plain text, or a picture of the screen. The "
             "first two include the views that you opened and ticked.",
             ExportActions.open, Needs.DISTRIBUTION,
-            synonyms="share, html page, report, what i learned, markdown, csv, svg, publish, send to a colleague",
+            synonyms="share, html page, report, markdown, csv, svg, publish, send to a colleague",
             view="export…"),
     ),
 )  # fmt: skip

@@ -16,7 +16,6 @@ from engine.settings import Settings, for_model
 from inspector.display import visible
 from inspector.keys import bare_key_for, key_for, names_of
 from inspector.lessons.catalogue import END, LessonProgress, Listed, Progress, all_lessons
-from inspector.lessons.journal import LessonJournal
 from inspector.lessons.lesson import MOST_OPTIONS, LessonPhase
 from inspector.main.finder import Findable
 from inspector.main.narration import Narration
@@ -84,7 +83,7 @@ class LessonActions(ToolActions):
         self._hint = False
         self._before: tuple[Settings, int, Prefill] | None = None
         """Settings, tip and prompt of the session as the lesson found it."""
-        self._progress, self._journal = Progress(), LessonJournal()
+        self._progress = Progress()
         self.presenting = Presenting(host, self._changed)
         self._present = present
 
@@ -185,11 +184,9 @@ class LessonActions(ToolActions):
                 client.request(MoveTo(tip))
 
     def _keep(self, play: LessonPlay) -> None:
-        """Keep how far it is and what was seen; a file that can't be written is no reason to stop teaching."""
+        """Keep how far it is; a file that can't be written is no reason to stop teaching."""
         try:
             self._progress.keep(play.lesson.id, play.progress)
-            self._journal.add(play.seen)
-            play.seen.clear()
         except PathError as error:
             self.host.answer(visible(f"Progress isn't kept: {error}"))
 
@@ -631,15 +628,14 @@ def _ended(play: LessonPlay) -> Iterator[Content]:
 
 
 def _in_course(place: CoursePlace) -> Iterator[Content]:
-    """What comes next in the course, or what came of it."""
+    """What comes next in the course."""
     title, following = visible(place.course.title), place.following
     if following is not None:
         lesson = following.listed.lesson
         next_one = f"next comes {visible(lesson.title)}, {lesson.minutes:g} minutes."
         yield Content(f"{title}, {place.named}; {next_one}")
         return
-    report = f"{key_for('export')} with what: report"
-    yield Content(f"{title} is at its end. What you predicted and saw, in a file: {report}.")
+    yield Content(f"{title} is at its end.")
 
 
 # ---- the tool -----------------------------------------------------------------------------------

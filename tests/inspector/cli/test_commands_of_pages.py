@@ -153,7 +153,6 @@ REST = {
     "inspector export --to ranks": "needs the plug-in of the page: tests/inspector/test_plugins.py installs it",
     "inspector generate --hostfile hosts.json -p Hello": "needs several machines; tests/engine/ranks has processes",
     "inspector learn --course my-course.toml": COURSES,
-    "inspector learn --report FILE": "needs beats that were seen; tests/inspector/lessons/test_journal.py has some",
     "inspector lesson check my-course.toml": COURSES,
     "inspector lesson new|check|record|run FILE": "four commands, each of which stands elsewhere",
     "inspector models --get ID": HUB,

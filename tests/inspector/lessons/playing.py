@@ -17,6 +17,7 @@ from inspector.lessons.catalogue import Listed
 from inspector.lessons.courses import CoursePlace
 from inspector.lessons.lesson import LessonPhase
 from inspector.lessons.play import LessonPlay
+from inspector.lessons.stages import RecordedStage
 from inspector.session.playback import Opening
 from inspector.tools.lessons.tool import LessonActions
 from inspector.tools.race.screen import RaceScreen
@@ -48,6 +49,11 @@ class LearnerKeys:
         """The lesson under way."""
         assert self.actions.play is not None
         return self.actions.play
+
+    @property
+    def recorded(self) -> bool:
+        """True if the lesson plays from its recording."""
+        return isinstance(self.play.stage, RecordedStage)
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait until something is so."""
@@ -84,12 +90,12 @@ class LearnerKeys:
 
     async def do(self, action: LessonAction) -> None:
         """Do what a beat asks for by the keys that it names; by `h`, where a recording has no engine for them."""
-        way = action.verb.action or ("" if self.play.stage.recorded else WAYS.get(action.name, ""))
+        way = action.verb.action or ("" if self.recorded else WAYS.get(action.name, ""))
         if way:
             named = f"Press {key_for(way)}"
             await self.until(lambda: named in self.told)
             await self.press_for(way)
-        elif self.play.stage.recorded or action.name not in ("choose", "race"):
+        elif self.recorded or action.name not in ("choose", "race"):
             await self.until(lambda: f"{key_for('lesson.help')} h" in self.text())  # hint, or have it done
             await self.press(*(["h", "h"] if self.play.beat.hint else ["h"]))
         elif action.name == "choose":

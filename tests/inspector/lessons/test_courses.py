@@ -14,7 +14,6 @@ from inspector.lessons import courses
 from inspector.lessons.catalogue import ORDER as LESSONS
 from inspector.lessons.catalogue import LessonProgress, Progress, new_lesson, shipped
 from inspector.lessons.courses import Course, CoursePlace, draft, find_course, shipped_courses
-from inspector.lessons.journal import LessonJournal
 from inspector.lessons.lesson import LessonPhase
 from inspector.tools.lessons.dialogs import CourseDialog, LessonsDialog, VotesDialog
 from inspector.widgets.lists import SafeOptionList
@@ -218,7 +217,6 @@ def test_it_is_left_and_gone_on_with_where_it_was_left(
     answers("q\n")
     assert main(course) == 0
     assert "How an LLM writes, 3 of 6." in capsys.readouterr().out
-    assert [(each.lesson, each.beat) for each in LessonJournal().read()] == [("one-loop", 6)]
 
 
 # ---- on the screen ------------------------------------------------------------------------------
@@ -269,8 +267,6 @@ async def test_after_a_lesson_the_next_one_begins_with_enter(learner: LearnerKey
     await learner.press("enter")
     await learner.until(lambda: learner.actions.play is None)
     assert learner.actions.course is None
-    beats = [(each.lesson, each.beat) for each in LessonJournal().read()]
-    assert beats == [*(("ending", beat) for beat in (1, 2, 3, 4)), ("how-an-llm-writes-exercises", 4)]
 
 
 @pytest.mark.lesson(listed=ENDING, recorded=True, present=True, course=CoursePlace(WRITING, 3))

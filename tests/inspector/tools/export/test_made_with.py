@@ -16,7 +16,7 @@ from inspector.cli.picture import picture
 from inspector.recordings import sessions
 from inspector.state.conditions import TextCondition, conditions, made_with
 from inspector.tools.copy.tool import copyables
-from inspector.tools.export.dialog import LESSON, PICTURE, REPORT, kinds
+from inspector.tools.export.dialog import LESSON, PICTURE, kinds
 from inspector.tools.export.documents import FORMATS
 from inspector.tools.export.recording import Recording, line, read, snapshot
 from tests.inspector.fakes import Session
@@ -110,7 +110,7 @@ def plainly(document: str) -> str:
 
 @pytest.mark.wide(10)
 @pytest.mark.parametrize("change", CASES, ids=lambda change: change.__name__)
-@pytest.mark.parametrize("name", [each.name for each in kinds() if each.name not in (LESSON, REPORT)])
+@pytest.mark.parametrize("name", [each.name for each in kinds() if each.name != LESSON])
 def test_every_document_names_it(name, change, tmp_path):
     recording = made(change, tmp_path / "a.jsonl")
     condition, words = CASES[change]
