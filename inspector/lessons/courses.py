@@ -60,15 +60,7 @@ class Course:
     @property
     def minutes(self) -> float:
         """Of the whole class."""
-        return self.begins(len(self.parts))
-
-    def begins(self, place: int) -> float:
-        """Minutes of the class before a part.
-
-        Args:
-            place: Of the part, from 0.
-        """
-        return sum(part.minutes for part in self.parts[:place])
+        return sum(part.minutes for part in self.parts)
 
     def done(self, progress: Mapping[str, LessonProgress]) -> int:
         """How many of its lessons a person went through to their ends."""

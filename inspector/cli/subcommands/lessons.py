@@ -45,11 +45,6 @@ def learn_parser() -> Parser:
         "one of its parts")  # fmt: skip
     add("--course", metavar="NAME", help="take a course: lessons in order, from the first that isn't done; NAME.toml "
         "is one of your own")  # fmt: skip
-    add(
-        "--plan",
-        action="store_true",
-        help="print the course's page for the teacher: times and talking points",
-    )
     add("--recorded", action="store_true", help="play the lesson from its recording, without a model")
     add("--plain", action="store_true", help="hold the lesson as a dialogue of lines on standard input and output, for "
         "screen readers; where its model can't be loaded, from its recording")  # fmt: skip
@@ -69,8 +64,6 @@ def run_learn(args: Namespace) -> int:
     """
     from inspector.lessons.catalogue import find
 
-    if args.plan:
-        return _plan(args)
     if args.lesson is None and args.course is None:
         return _list()
     place = _place(args) if args.course is not None else None
@@ -131,17 +124,6 @@ def _place(args: Namespace) -> CoursePlace:
     if not args.present and course.done(progress) == len(course.parts):
         note(f"All lessons of {course.title} are done; the course begins again.")
     return CoursePlace(course, 0 if args.present else course.next(progress))
-
-
-def _plan(args: Namespace) -> int:
-    """Print a course's page for the teacher."""
-    from inspector.lessons.courses import find_course
-    from inspector.tools.export.courses import plan
-
-    if args.course is None:
-        raise EngineError("--plan is of a course.", "Add --course NAME.")
-    output().write(plan(find_course(args.course)))
-    return OK
 
 
 def _plain_course(place: CoursePlace, recorded: bool, beat: int | None) -> None:

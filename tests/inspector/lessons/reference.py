@@ -6,16 +6,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 from engine.settings import FIELDS
 from inspector.lessons.actions import VERBS
-from inspector.lessons.courses import shipped_courses
+from inspector.lessons.courses import Course, CoursePart, shipped_courses
 from inspector.lessons.lesson import PANELS, PARTS, SCREENS
 from inspector.lessons.quantities import FUNCTIONS, Function
 from inspector.lessons.values import FORMS
-from inspector.tools.export.courses import plan
+from inspector.tools.export.documents import escaped, markdown_table
 
 HEADING = "## Reference"
 PAGE, COURSES = Path("inspector/help/lessons.md"), Path("inspector/help/courses.md")
@@ -38,7 +39,42 @@ def current_courses(page: str) -> str:
         page: All of it, as it is.
     """
     own, _, _ = page.partition("\n## ")
-    return own + "".join(f"\n{plan(course)}" for course in shipped_courses())
+    return own + "".join(f"\n{line}" for course in shipped_courses() for line in _course(course))
+
+
+def _course(course: Course) -> Iterator[str]:
+    yield from (f"## {escaped(course.title)}", "")
+    yield escaped(
+        f"{course.minutes:g} minutes, {len(course.parts)} lessons. {course.about} {course.audience}"
+    )
+    yield from ("", "Before the class:", "", *(f"- {escaped(each)}" for each in course.prepare), "")
+    yield from markdown_table(("from", "minutes", "lesson", "of that the lesson itself"), _rows(course))
+    for place, part in enumerate(course.parts):
+        yield from _part(place, part)
+    yield ""
+
+
+def _rows(course: Course) -> Iterator[tuple[str, ...]]:
+    begins = 0.0
+    for part in course.parts:
+        lesson = part.listed.lesson
+        yield _at(begins), f"{part.minutes:g}", lesson.title, f"{lesson.minutes:g}"
+        begins += part.minutes
+    yield _at(course.minutes), "", "end", ""
+
+
+def _at(minutes: float) -> str:
+    """A time of the class: `1:05` for 65 minutes."""
+    return f"{int(minutes) // 60}:{int(minutes) % 60:02}"
+
+
+def _part(place: int, part: CoursePart) -> Iterator[str]:
+    lesson = part.listed.lesson
+    link = Path(os.path.relpath(part.listed.path, COURSES.parent.resolve())).as_posix()
+    yield from ("", f"### {place + 1}. {escaped(lesson.title)}", "")
+    yield f"{escaped(lesson.about)} [The lesson]({link})."
+    yield from ("", *(f"- {escaped(each)}" for each in part.say))
+    yield from ("", "Ask the class:", "", *(f"- {escaped(each)}" for each in part.discuss))
 
 
 def _lines() -> Iterator[str]:

@@ -132,22 +132,6 @@ def test_lessons_of_ones_own_stand_beside_the_course(tmp_path: Path) -> None:
     ]
 
 
-def test_what_a_stranger_s_course_says_stays_text_on_the_teacher_s_page(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "mine.toml"
-    hostile = '"<script>x</script> [a](javascript:b) \\u001b[31m | # h"'
-    path.write_text(GOOD.replace('"Begin."', hostile).replace('"Mine"', hostile))
-    assert main(["learn", "--course", str(path), "--plan"]) == 0
-    plan = capsys.readouterr().out
-    assert "\x1b" not in plan
-    from markdown_it import MarkdownIt
-
-    made = MarkdownIt("js-default").render(plan)
-    assert "<script" not in made
-    assert "href" not in made.replace('href="../lessons/shipped/', "")
-
-
 # ---- where a person goes on ---------------------------------------------------------------------
 
 
