@@ -229,14 +229,9 @@ class InspectionCommands(Capability):
         tokens = load_tokenizer(command.settings, self._context.emit, task.cancel)
         messages = command.messages or conversation(command.text, command.system)
         made = tokens.chat_text(messages, command.options) if command.chat else ChatText(command.text)
-        ids, answer = tokens.encode(made.text, bare=command.chat), list(command.answer_ids)
-        if command.answer and not answer:
-            answer = tokens.encode(command.answer, bare=True)
-        tokens.check(answer)
-        cut_text = pieces(tokens, [*ids, *answer])
-        own = [piece.text for piece in cut_text[: len(ids)]]
-        segments = made.segments(own) if command.chat else NO_SEGMENTS
-        self._context.emit(Tokenized(made.text, cut_text, len(answer), segments))
+        cut_text = pieces(tokens, tokens.encode(made.text, bare=command.chat))
+        segments = made.segments([piece.text for piece in cut_text]) if command.chat else NO_SEGMENTS
+        self._context.emit(Tokenized(made.text, cut_text, segments))
 
     def _take_apart(self, command: protocol.TakeApart, task: Task) -> None:
         settings = command.settings

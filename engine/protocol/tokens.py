@@ -51,10 +51,6 @@ class CutText(Command):
     """A whole conversation, in place of `text` and `system`."""
     options: ChatOptions = NO_OPTIONS
     """What else the chat template gets."""
-    answer: str = ""
-    """What a model generated behind it, marks included, which is cut apart from it."""
-    answer_ids: tuple[int, ...] = ()
-    """The same as it was generated, token by token; then `answer` is not read."""
 
 
 @frozen
@@ -127,10 +123,7 @@ class Tokenized(Record):
 
     lasting: ClassVar[bool] = False
     text: str
-    """Without the answer, where one was given."""
     pieces: tuple[Piece, ...]
-    answer: int = 0
-    """How many of these are of the answer, at the end."""
     segments: PromptSegments = NO_SEGMENTS
     """Whose its tokens are, where a chat template was filled."""
 

@@ -29,7 +29,6 @@ SUBCOMMANDS: Mapping[str, str] = {
     "train": "train",
     "record": "record",
     "open": "open",
-    "prefix": "prefix",
     "engine": "serve",
     "replay": "recordings",
     "serve": "serve",

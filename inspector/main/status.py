@@ -10,7 +10,7 @@ from textual.content import Content
 from textual.widget import Widget
 
 from engine.breakpoints import Breakpoints
-from engine.protocol import Candidate, Choose, Command, Insert, MoveTo, PromptToken, Recall, Step, Verify
+from engine.protocol import Candidate, Choose, Command, Insert, MoveTo, Recall, Step, Verify
 from engine.thread import WITHOUT_MLX
 from inspector.display import quoted, token_label, truncate_words, visible
 from inspector.keys import bare_key_for, key_for
@@ -61,9 +61,7 @@ def situation(
     breakpoints = controller.runs.breakpoints
     if breakpoints.hit is not None and (stopped := breakpoints.stop_sentence(timeline.next)):
         return stopped
-    begins = timeline.items and isinstance(timeline.items[-1], PromptToken)
-    lost = timeline.prompts.lost_words if begins else ""
-    return f"{lost}. {_tip(timeline, candidate)}" if lost else _tip(timeline, candidate)
+    return _tip(timeline, candidate)
 
 
 _UNDER_WAY: Mapping[type[Command], str] = {

@@ -9,9 +9,7 @@ from itertools import accumulate, pairwise
 
 from engine.frozen import slotted
 from engine.protocol import Failure, KVReading, PrefillChunk, Prefilled, PromptOpened, PromptReadings
-from inspector.scales import count, milliseconds
 from inspector.state.branches import ROOT
-from inspector.state.prefixes import Broken, broken_by
 from inspector.state.session_tree import Item
 
 _PACE = 20
@@ -30,8 +28,6 @@ class PromptRead:
     """None until it is read to its end."""
     readings_ms: float = 0.0
     """What its prompt logprobs took so far, in the prefill and after it."""
-    broken: Broken | None = None
-    """What it lost of the KV cache that was there before it, and why; None where it lost nothing."""
 
 
 @slotted
@@ -70,16 +66,6 @@ class Prompts:
         return sum(tokens for tokens, _ in warm) / ms * 1000 if ms else 0.0
 
     @property
-    def lost_words(self) -> str:
-        """The tokens of the KV cache that the last prompt lost, with cause and cost; empty for nothing."""
-        read = self.current
-        if read is None or (broken := read.broken) is None or (end := read.prefilled) is None:
-            return ""
-        ran = len(end.tokens) - end.kept - end.restored
-        ms = end.ttft_ms * min(broken.lost, broken.anew) / max(1, ran)
-        return f"{count(broken.lost)} of {count(broken.before)} cached lost: {broken.cause}, about {milliseconds(ms)}"
-
-    @property
     def left_ms(self) -> float | None:
         """Time until the prefill ends at the pace of its last chunks; None where it is short, or nothing tells it."""
         latest = self.chunks[-_PACE - 1 :]
@@ -101,16 +87,15 @@ class Prompts:
 
     # ---- records as they come ---------------------------------------------------------------
 
-    def open(self, record: PromptOpened, end: int, path: Sequence[Item]) -> None:
+    def open(self, record: PromptOpened, end: int) -> None:
         """Take in that a prompt is being read.
 
         Args:
             record: The prompt.
             end: Its last node.
-            path: The tokens that were on show before.
         """
         self.by_end.pop(end, None)
-        self.by_end[end] = PromptRead(record, broken=broken_by(self.opened, path, record))
+        self.by_end[end] = PromptRead(record)
         self.reading, self.failure = True, None
 
     def take_chunk(self, record: PrefillChunk, path: Sequence[Item]) -> None:

@@ -414,7 +414,7 @@ class Timeline:
         for item in record.tokens:
             self.tree.add(self.tree.known(item), end)
             end = item.node
-        self.prompts.open(record, end, self.items)
+        self.prompts.open(record, end)
         self._slot = None
         self._rebuild(end)
 

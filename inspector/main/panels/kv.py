@@ -463,10 +463,9 @@ class KVPanel(PanelCanvas, can_focus=True):
         if cell_len(name + text) > width:
             text = f"{kept} · {came}"
         row = [Segment(name, self.ink("warn" if ran and paid is moved else "good")), Segment(text)]
-        why = paid.note if paid is moved else timeline.prompts.lost_words or paid.note
-        if not why:
+        if not paid.note:
             return [row]
-        note = Segment(visible(why), self.ink("muted"))
+        note = Segment(visible(paid.note), self.ink("muted"))
         together = Segment.get_line_length(row) + 3 + note.cell_length <= width
         return [[*row, Segment(" · "), note]] if together else [row, [Segment("       "), note]]
 

@@ -13,7 +13,6 @@ from textual.widgets import Button, Static, TextArea
 from engine.protocol import TurnDiffers
 from inspector.display import truncate, visible
 from inspector.scales import count, milliseconds
-from inspector.state.prefixes import SENTENCES, template_parting
 from inspector.state.timeline import Timeline
 from inspector.tools.turns import TURN_KEYS, Typed
 from inspector.widgets.actions import ActionTable
@@ -79,7 +78,7 @@ class TurnDialog(Dialog[Typed]):
 
 
 class DiffersDialog(Dialog[Literal["path", "template"]]):
-    """Shows where the template's text parts from the path, and why, and asks which of both to continue with.
+    """Shows where the template's text parts from the path, and asks which of both to continue with.
 
     Args:
         differs: Both texts.
@@ -108,16 +107,11 @@ class DiffersDialog(Dialog[Literal["path", "template"]]):
         )
 
     def _lost(self) -> str:
-        """What of the KV cache the template's text can't use, and why: a server that fills it loses as much."""
-        prompts, path = self.timeline.prompts, self.timeline.items
-        if prompts.opened is None:
-            return ""
-        found = template_parting(prompts.opened, path, self.differs)
-        cost = (
-            f" ({milliseconds(found.lost / prompts.tps * 1000)} at this prompt's pace)" if prompts.tps else ""
-        )
-        why = f": {SENTENCES[found.cause]}" if found.cause else ""
-        return f"Of {count(len(path))} tokens in the KV cache a server would lose {count(found.lost)}{cost}{why}."
+        """What of the KV cache the template's text can't use: a server that fills it loses as much."""
+        tps, held = self.timeline.prompts.tps, len(self.timeline.items)
+        lost = held - self.differs.kept
+        cost = f" ({milliseconds(lost / tps * 1000)} at this prompt's pace)" if tps else ""
+        return f"Of {count(held)} tokens in the KV cache a server would lose {count(lost)}{cost}."
 
     def on_mount(self) -> None:
         """Begin in the choice."""

@@ -74,7 +74,6 @@ QUICK = {
     "inspector open FILE --no-model": "",
     "inspector open reply.json": "",
     "inspector plugins": "How to write one",
-    "inspector prefix A B": "token",
     "inspector score FILE": "perplexity",
     "inspector sessions": "No session is saved",
     "inspector tokens -p TEXT": "4 tokens",
@@ -209,11 +208,6 @@ def prepare(command: str, here: Path) -> list[str]:
     if words[0:1] == ["open"]:
         shutil.copy(SERVED, here / "FILE")
         (here / "reply.json").write_text(json.dumps(whole_reply()))
-    elif words[0:1] == ["prefix"]:
-        for name, last in (("A", "Hi"), ("B", "Hello")):
-            (here / name).unlink()
-            asked = [{"role": "user", "content": "Tell me a story."}, {"role": "user", "content": last}]
-            (here / name).write_text(json.dumps({"messages": asked}))
     elif words[0:1] in (["replay"], ["export"]):
         for name in ("FILE", "NAME"):
             shutil.copy(ROOT / "inspector/demo/demonstration.trace.zst", here / name)

@@ -80,7 +80,7 @@ async def test_where_the_template_differs_the_person_decides(rig: Rig) -> None:
     assert rig.status == "Nothing was sent. 4 R still has your message"
 
 
-async def test_the_dialog_says_what_a_server_would_lose_and_why(rig: Rig) -> None:
+async def test_the_dialog_says_what_a_server_would_lose(rig: Rig) -> None:
     await chatting(rig)
     path = "".join(item.text for item in rig.timeline.items)
     kept = len(PROMPT)
@@ -91,26 +91,6 @@ async def test_the_dialog_says_what_a_server_would_lose_and_why(rig: Rig) -> Non
     text = " ".join(rig.screen_text().split())
     held = len(rig.timeline.items)
     assert f"Of {held} tokens in the KV cache a server would lose {held - kept}" in text
-    assert "one of them has the thinking that the other leaves out" in text
-
-
-async def test_what_a_prompt_lost_of_the_cache_is_told_until_the_next_step(rig: Rig) -> None:
-    await chatting(rig)
-    held = len(rig.timeline.items)
-    records = rig.session.open()
-    opened = next(each for each in records if isinstance(each, PromptOpened))
-    read = next(each for each in records if isinstance(each, protocol.Prefilled))
-    last = replace(opened.tokens[-1], id=90, raw=b" dog", text=" dog", node=900)
-    tokens, kept = (*opened.tokens[:-1], last), len(opened.tokens) - 1
-    messages = (*MESSAGES, Message("assistant", "Yes."), Message("user", "Why?"))
-    again = replace(opened, chat=True, messages=messages, tokens=tokens, new_tree=False, held=kept)
-    ended = replace(read, tokens=tokens, kept=kept, ttft_ms=20.0, next=replace(read.next, node=900))
-    await rig.push([again, ended])
-    words = f"{held - kept} of {held} cached lost: other text, about 20.0 ms"
-    assert rig.status.startswith(f"{words}. Space or ⏎ takes")
-    assert words in rig.screen_text()
-    await rig.push([replace(each, parent=900) for each in rig.session.steps(1)])
-    assert words not in rig.status
 
 
 async def test_without_a_conversation_or_an_answer_it_says_why(rig: Rig) -> None:
