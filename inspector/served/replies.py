@@ -383,7 +383,7 @@ def repaired(reply: ServedReply) -> tuple[ServedToken, ...]:
     Returns:
         As many tokens; those that are unknown have no id and no logprob. Empty where the text can't be spelled so.
     """
-    text = reply.text.encode()
+    text = reply.text.encode("utf-8", "replace")
     ways: list[dict[int, _Spelling]] = [{0: (0, 0.0, 0, None)}]
     if len(reply.tokens) > _MOST_REPAIRED:
         return ()

@@ -132,9 +132,10 @@ class ReplyRecording:
             parts = [f"{each.role}: {each.content}\n" for each in request.messages]
         else:
             parts = [request.prompt]
+        raws = [part.encode("utf-8", "replace") for part in parts]
         tokens = tuple(
-            PromptToken(place + 1, place, self._made_up(part.encode()), part, part.encode(), False)
-            for place, part in enumerate(parts)
+            PromptToken(place + 1, place, self._made_up(raw), part, raw, False)
+            for place, (part, raw) in enumerate(zip(parts, raws, strict=True))
         )
         messages = request.messages if request is not None else ()
         return PromptOpened("".join(parts), bool(messages), tokens, False, messages=messages)
