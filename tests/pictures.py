@@ -103,7 +103,7 @@ def typed(text: str) -> tuple[str, ...]:
     return tuple("space" if character == " " else character for character in text)
 
 
-SERVED = Path(__file__).parent / "inspector" / "served" / "served.jsonl"
+SERVED = Path(__file__).parent / "inspector" / "served" / "served.har"
 AS_SERVED = LoadSettings(dtype="file", blas="bundled")
 """As mlx_lm.server computes."""
 NAMED = "Once upon a time, there was a little boy named Max and a girl named Sue. One day, Max went to the park with"

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import zlib
 from collections.abc import Iterator
 from typing import Any
 
-from inspector.served.exchange import event_text
+from inspector.served.exchange import event_text, json_of
 from inspector.served.secrets import Secrets
 
 MOST = 8 * 2**20
@@ -83,18 +82,6 @@ class Body:
         parts = [f"recorded are the first {MOST:,} of {self.size:,} bytes"] * self.full
         parts += ["keys were masked in it"] * bool(secrets)
         return "; ".join(parts)
-
-
-def json_of(text: str) -> Any:
-    """The JSON value of a text.
-
-    Raises:
-        ValueError: It is none, or too deep to be worked with.
-    """
-    try:
-        return json.loads(text)
-    except RecursionError:
-        raise ValueError("too deep") from None
 
 
 class Events:

@@ -15,7 +15,9 @@ The times of a reply count from the end of its request. `cut` is true where the 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -164,6 +166,31 @@ def _reply(value: Mapping[str, Any]) -> Reply:
         headers=_headers(value.get("headers")),
         note=str(value.get("note", "")),
     )
+
+
+def json_of(text: str) -> Any:
+    """The JSON value of a text.
+
+    Raises:
+        ValueError: It is none, or too deep to be worked with.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("too deep") from None
+
+
+def json_lines(text: str) -> Iterator[Any]:
+    """The values of the lines of a text that are JSON."""
+    for line in text.split("\n"):
+        with suppress(ValueError):
+            yield json_of(line)
+
+
+def events_of(text: str) -> tuple[tuple[float, Any], ...]:
+    """The events of a stream, each a JSON value or a text; empty where the text is none."""
+    datas = (each.strip() for each in re.findall(r"(?:^|[\r\n])data:([^\r\n]*)", text))
+    return tuple((0.0, next(json_lines(data), data)) for data in datas)
 
 
 def _headers(value: Any) -> Headers:

@@ -55,7 +55,7 @@ def asked(exchange: Exchange) -> tuple[str, str]:
 def outcome(exchange: Exchange) -> str:
     """The outcome of a request, in two words."""
     if exchange.reply is None:
-        return "no reply"
+        return "unreadable" if exchange.note else "no reply"
     reply = read_reply(exchange.reply)
     if reply.error:
         return reply.error.partition(" ")[0]

@@ -1,9 +1,9 @@
-"""Files of requests and replies: a recording, a request's body, a reply alone, or both in one object."""
+"""Files of requests and replies: a recording, a HAR file, a request's body, a reply alone, or both in one object."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +11,16 @@ from engine.errors import PromptError
 from engine.files import MIB, open_regular, shorter, typed
 from engine.frozen import frozen
 from inspector import places
-from inspector.served.exchange import Exchange, Reply, read_exchanges
+from inspector.served.exchange import Exchange, Reply, events_of, json_lines, read_exchanges
+from inspector.served.har import NOT_WHOLE, begins_as_har, har_exchanges, is_har
 from inspector.served.replies import ServedReply, read_reply
-from inspector.served.requests import ServedRequest, served_request
+from inspector.served.requests import ServedRequest, asks_for_text, parsed_json, served_request
 
 MOST_BYTES = 256 * MIB
 """Of a recording that are read. A recorder begins another file long before."""
 _REPLY = ("choices", "content", "generated_text", "meta_info", "response", "message", "error")
 """Fields of which a reply has one, in any of the forms that `inspector.served.replies` knows."""
-KINDS = "Give a recording of `inspector record`, the body of a request, or a reply with logprobs."
+KINDS = "Give a recording of `inspector record`, a HAR file, the body of a request, or a reply with logprobs."
 
 
 @frozen
@@ -49,6 +50,8 @@ def opened_request(file: ServedFile, exchange: Exchange) -> OpenedRequest:
     """
     reply = read_reply(exchange.reply) if exchange.reply is not None else None
     request = served_request(exchange.body, f"Request {exchange.number}", reply is None or reply.by_mlx_lm)
+    if exchange.note:
+        request = replace(request, notes=(*request.notes, exchange.note))
     return OpenedRequest(file, exchange, request, reply)
 
 
@@ -79,9 +82,9 @@ def exchanges_of(name: str) -> list[Exchange]:
         EngineError: It can't be read, or has neither.
     """
     content = _content(name)
-    found = [each for each in read_exchanges(content.splitlines()) if for_text(each)]
+    found = [each for each in read_exchanges(content.splitlines()) if asks_for_text(each.body)]
     if not found:
-        found = list(_alone(content))
+        found = list(_alone(shorter(name), content.decode("utf-8-sig", "replace")))
     if not found:
         raise PromptError(f"{shorter(name)} has no request for text and no reply.", KINDS)
     return found
@@ -101,39 +104,25 @@ def _content(name: str) -> bytes:
     return content
 
 
-def for_text(exchange: Exchange) -> bool:
-    """Tell whether an exchange asks a model for text; others ask for the list of models and the like."""
-    return isinstance(exchange.body, dict) and ("messages" in exchange.body or "prompt" in exchange.body)
-
-
-def _alone(content: bytes) -> Iterator[Exchange]:
-    """What a file that is no recording has: one JSON value, a line each, or the events of a stream."""
-    text = content.decode("utf-8", "replace")
-    if events := _events(text):
+def _alone(name: str, text: str) -> Iterator[Exchange]:
+    """What a file that is no recording has: a HAR file, one JSON value, a line each, or the events of a stream."""
+    if events := events_of(text):
         yield _made(None, Reply(200, 0.0, 0.0, False, None, events), 1)
         return
     try:
-        values = [json.loads(text)]
-    except (ValueError, RecursionError):
-        values = list(_lines(text))
+        whole = parsed_json(name, text)
+    except PromptError as error:
+        if begins_as_har(text):
+            raise PromptError(error.message, NOT_WHOLE) from None
+        values = list(json_lines(text))
+    else:
+        if is_har(whole):
+            yield from har_exchanges(name, whole["log"])
+            return
+        values = [whole]
     for number, value in enumerate(values, 1):
         if isinstance(value, dict) and (made := _pair(value, number)) is not None:
             yield made
-
-
-def _lines(text: str) -> Iterator[Any]:
-    for line in text.splitlines():
-        try:
-            yield json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-
-
-def _events(text: str) -> tuple[tuple[float, Any], ...]:
-    """The events of a stream that was saved as it came; empty where the text is none."""
-    datas = [line[5:].strip() for line in text.splitlines() if line.startswith("data:")]
-    read = [(0.0, data if data == "[DONE]" else next(_lines(data), data)) for data in datas]
-    return tuple(read)
 
 
 def _pair(value: Mapping[str, Any], number: int) -> Exchange | None:

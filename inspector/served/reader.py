@@ -11,9 +11,9 @@ from typing import Any
 import h11
 
 from engine.frozen import frozen, slotted
-from inspector.served.bodies import Body, Events, json_of
+from inspector.served.bodies import Body, Events
 from inspector.served.copies import Copies, Copy
-from inspector.served.exchange import Exchange, Reply, reply_line, request_line
+from inspector.served.exchange import Exchange, Reply, json_of, reply_line, request_line
 from inspector.served.recording import Part, RecordingFiles
 from inspector.served.secrets import Secrets
 

@@ -46,7 +46,9 @@ def recording_of(exchange: Exchange) -> list[Entry]:
         PromptError: There is no reply, the server refused, or it named no tokens.
     """
     if exchange.reply is None:
-        raise PromptError("The request has no reply.", "Open it with a model: --model MODEL.")
+        raise PromptError(
+            exchange.note or "The request has no reply.", "Open it with a model: --model MODEL."
+        )
     reply = read_reply(exchange.reply)
     if reply.error:
         raise PromptError(f"The server refused it: {reply.error}.", "Open it with a model: --model MODEL.")

@@ -146,6 +146,11 @@ class ServedRequest:
         return Prefill(self.prompt, self.chat, echo=echo, messages=self.messages, options=options)
 
 
+def asks_for_text(body: Any) -> bool:
+    """Tell whether a body asks a model for text; others ask for embeddings and the like."""
+    return isinstance(body, dict) and ("messages" in body or "prompt" in body)
+
+
 def served_request(body: Any, source: str, by_mlx_lm: bool = True) -> ServedRequest:
     """Read a request's body.
 
@@ -159,7 +164,7 @@ def served_request(body: Any, source: str, by_mlx_lm: bool = True) -> ServedRequ
     """
     from engine.protocol import ChatOptions
 
-    if not isinstance(body, dict) or not ("messages" in body or "prompt" in body):
+    if not asks_for_text(body):
         raise PromptError(
             f"{source} has neither messages nor a prompt.", "Give the body of a request for text."
         )

@@ -40,8 +40,8 @@ def open_parser() -> Parser:
         "open",
         "Open a request to a server as a session with its conversation, tools, settings and seed. The server's reply "
         "becomes a branch, token by token, beside the tokens that are computed here.",
-        "FILE is a recording of `inspector record`, the body of a request to an API like OpenAI's, or an object "
-        f'{{"request": ..., "response": ...}}. {EXIT_STATUS}',
+        "FILE is a recording of `inspector record`, a HAR file of mitmdump or a browser, the body of a request "
+        f'to an API like OpenAI\'s, or an object {{"request": ..., "response": ...}}. {EXIT_STATUS}',
     )
     made.add_argument("file", metavar="FILE", help="what to open")
     made.add_argument("number", metavar="N", nargs="?", type=whole, help="number of the request in a recording; "

@@ -28,7 +28,7 @@ from tests.inspector.cli.test_examples import BLOCK, EXAMPLES, PAGES, ROOT, shel
 from tests.inspector.test_starts import Terminal
 from tests.system import short_directory
 
-SERVED = ROOT / "tests/inspector/served/served.jsonl"
+SERVED = ROOT / "tests/inspector/served/served.har"
 STANDS_FOR = {
     "inspector batch -n 200": "inspector batch -p TEXT -n 200 --max-tokens 2",
     "inspector completion fish | source": "inspector completion fish",
@@ -225,8 +225,8 @@ def prepare(command: str, here: Path) -> list[str]:
 
 def whole_reply() -> object:
     """The first reply of the recording that was not streamed and has logprobs."""
-    lines = map(json.loads, SERVED.read_text(encoding="utf-8").splitlines())
-    return next(each["body"] for each in lines if each.get("exchange") == 5 and each["event"] == "reply")
+    entries = json.loads(SERVED.read_text(encoding="utf-8"))["log"]["entries"]
+    return json.loads(entries[4]["response"]["content"]["text"])
 
 
 def run(words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> str:

@@ -11,7 +11,7 @@ from inspector.cli.main import main
 from tests.inspector.cli.scripted import Complaint, Events
 from tests.inspector.served.test_replies import CHAT
 
-SERVED = Path(__file__).parents[1] / "served" / "served.jsonl"
+SERVED = Path(__file__).parents[1] / "served" / "served.har"
 
 
 def test_the_requests_of_a_recording_are_listed(events: Events, capsys: pytest.CaptureFixture[str]) -> None:

@@ -34,7 +34,7 @@ from tests.inspector.served.test_replies import (
 from tests.inspector.tools.sampler.test_what_if_real import until
 
 OTHERS = (COMPLETION, VLLM, LLAMA, LLAMA_PROBS, SGLANG, TGI, OLLAMA)
-SERVED = Path(__file__).with_name("served.jsonl")
+SERVED = Path(__file__).with_name("served.har")
 ASK = {"messages": [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Well?"}]}
 
 

@@ -1,6 +1,6 @@
 """Replies of mlx_lm.server computed again: its tokens are found, its texts explained, its names counted.
 
-`served.jsonl` has requests to mlx_lm.server 0.32.2 on the bundled model, which computed in bfloat16 on a processor.
+`served.har` has requests to mlx_lm.server 0.32.2 on the bundled model, which computed in bfloat16 on a processor.
 Elsewhere the same may be rounded otherwise, so that a drawn reply can't always be repeated.
 """
 
@@ -21,7 +21,7 @@ from inspector.served.requests import served_request
 from inspector.served.rescoring import ROUNDING, Rescoring, said_as
 from tests.inspector.fakes import session
 
-SERVED = Path(__file__).with_name("served.jsonl")
+SERVED = Path(__file__).with_name("served.har")
 AS_SERVED = ("--model", "pocket", "--dtype", "file", "--blas", "bundled")
 
 
@@ -54,10 +54,10 @@ class Checked:
         import io
         from contextlib import redirect_stderr, redirect_stdout
 
-        head, *lines = SERVED.read_text("utf-8").splitlines(keepends=True)
-        own = [line for line in lines if line.strip() and json.loads(line)["exchange"] in wanted]
-        path = self._folder / f"{wanted[0]}.jsonl"
-        path.write_text("".join([head, *own]), encoding="utf-8")
+        entries = json.loads(SERVED.read_text("utf-8"))["log"]["entries"]
+        own = [each if n in wanted else entries[0] for n, each in enumerate(entries, 1)]
+        path = self._folder / f"{wanted[0]}.har"
+        path.write_text(json.dumps({"log": {"entries": own}}), encoding="utf-8")
         with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()):
             assert main(["open", str(path), "--check", "--jsonl", *AS_SERVED]) == 0
         self._found |= {each["number"]: each for each in map(json.loads, out.getvalue().splitlines())}

@@ -12,7 +12,7 @@ from inspector.tools.served.dialog import RequestsDialog, RequestsList
 from inspector.widgets.fields import SafeInput
 from tests.inspector.tools.sampler.test_what_if_real import until
 
-SERVED = Path(__file__).parents[2] / "served" / "served.jsonl"
+SERVED = Path(__file__).parents[2] / "served" / "served.har"
 AS_SERVED = LoadSettings(dtype="file", blas="bundled")
 
 
