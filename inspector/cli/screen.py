@@ -406,6 +406,8 @@ def check_terminal(
 ) -> None:
     """Refuse to open a screen where none can be drawn or no key can be read.
 
+    A driver that TEXTUAL_DRIVER names needs no terminal: the one of textual-serve reads and writes pipes.
+
     Args:
         prompt_from_stdin: Whether standard input is to give the prompt.
         instead: What to run where there is no terminal.
@@ -414,14 +416,15 @@ def check_terminal(
         EngineError: With what to run or to change instead.
     """
     others = [name for stream, name in STREAMS.items() if not is_terminal(stream)]
-    if others == [STREAMS["stdin"]] and prompt_from_stdin:
+    named = "TEXTUAL_DRIVER" in os.environ
+    if prompt_from_stdin and STREAMS["stdin"] in others and (named or len(others) == 1):
         raise EngineError(
             "The screen reads its keys from standard input, so the prompt can't come from there.",
             "Use --prompt-file, or inspector generate.",
         )
-    if others:
+    if others and not named:
         raise EngineError(f"The screen needs a terminal, and {others[0]} is not one.", instead)
-    if os.environ.get("TERM") in ("dumb", "unknown"):
+    if not named and os.environ.get("TERM") in ("dumb", "unknown"):
         raise EngineError(f"The screen needs a terminal; TERM is {os.environ['TERM']}.", instead)
     if log := os.environ.get("TEXTUAL_LOG"):
         try:
@@ -431,7 +434,7 @@ def check_terminal(
                 f"TEXTUAL_LOG can't be written: {log}: {error.strerror}.", "Unset it."
             ) from None
     columns, rows = shutil.get_terminal_size()
-    if columns < LEAST_COLUMNS or rows < LEAST_ROWS:
+    if not named and (columns < LEAST_COLUMNS or rows < LEAST_ROWS):
         raise EngineError(
             f"The terminal has {columns} columns and {rows} rows; the screen needs {LEAST_COLUMNS} and {LEAST_ROWS}.",
             "Enlarge it, or use inspector generate.",

@@ -362,6 +362,9 @@ def test_the_prompt_of_a_screen_cannot_come_from_a_pipe(
 ) -> None:
     monkeypatch.setattr(screen, "is_terminal", lambda name: name != "stdin")
     assert "so the prompt can't come from there. Use --prompt-file" in complaint("-p", "-")
+    monkeypatch.setattr(screen, "is_terminal", lambda name: False)
+    monkeypatch.setenv("TEXTUAL_DRIVER", "textual.drivers.web_driver:WebDriver")
+    assert "so the prompt can't come from there. Use --prompt-file" in complaint("-p", "-")
 
 
 # ---- output that goes away --------------------------------------------------------------------
