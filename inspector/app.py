@@ -19,7 +19,6 @@ from textual.errors import NoWidget
 from textual.filter import DimFilter, LineFilter
 from textual.screen import Screen
 
-from engine import confinement
 from engine.breakpoints import Breakpoints
 from engine.errors import EngineError
 from engine.protocol import NO_OPTIONS, ChatOptions, Message, Prefill, Record
@@ -369,9 +368,7 @@ class InspectorApp(App[int]):
     # ---- plug-ins ---------------------------------------------------------------------------
 
     def _look_for_plugins(self) -> None:
-        """Have what other packages bring loaded, beside the screen; a visitor in a browser gets nothing of it."""
-        if confinement.confined():
-            return
+        """Have what other packages bring loaded, beside the screen."""
 
         def load() -> None:
             found = plugins.load_all(listed)

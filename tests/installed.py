@@ -15,7 +15,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.request import urlopen
 
 from tests.inspector.test_starts import Terminal
 
@@ -77,16 +76,6 @@ def opens(command: Sequence[str], words: str) -> None:
         terminal.close()
 
 
-def serves(program: str) -> None:
-    """Open the page of `inspector serve`, and end it."""
-    server = subprocess.Popen([program, "serve"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert server.stdout is not None
-    with urlopen(server.stdout.readline().strip(), timeout=60) as page:
-        assert b"<script" in page.read()
-    server.terminate()
-    server.communicate(timeout=60)
-
-
 def used(program: str) -> None:
     """Use all that a person begins with."""
     for words, shown in COMMANDS.items():
@@ -103,12 +92,7 @@ def in_python(python: str, wheel: Path, place: Path) -> None:
         run([python, "-m", "venv", place / "env"])
         run([place / "env/bin/pip", "install", "-q", wheel])
     print(f"  {mebibytes(place / 'env')} MiB")
-    program = str(place / "env/bin/inspector")
-    used(program)
-    with timed("pip install, for serve"):
-        run([place / "env/bin/pip", "install", "-q", f"{wheel}[serve]"])
-    with timed("serve"):
-        serves(program)
+    used(str(place / "env/bin/inspector"))
 
 
 def by_installers(wheel: Path, place: Path) -> None:

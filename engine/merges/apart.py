@@ -242,7 +242,7 @@ def opened(path: Path, name: str) -> Apart:
     """The tokenizer of a file, without a model.
 
     Args:
-        path: A tokenizer.json; where a person typed it, checked before.
+        path: A tokenizer.json.
         name: For the records.
 
     Raises:
@@ -261,7 +261,7 @@ def on_disk(model: str, name: str) -> Apart:
         name: For the records.
 
     Raises:
-        PathError: Nothing can be there, or not for a visitor.
+        PathError: Nothing can be there.
         LoadError: There is none, or it can't be taken apart.
     """
     path = pocket.directory() if model == "pocket" else typed(model)

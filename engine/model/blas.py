@@ -33,7 +33,6 @@ from pathlib import Path
 import mlx.core as mx
 import numpy as np
 
-from engine import confinement
 from engine.frozen import frozen
 
 FUNCTIONS = ("cblas_sgemm", "cblas_dgemm", "cblas_cgemm")
@@ -87,7 +86,6 @@ def install(choice: str = "auto", threads: int = 1) -> Blas:
         return Blas()
     mx.synchronize()
     _slots.restore()
-    given = choice not in ("auto", "bundled")
     if choice == "auto":
         choice = os.environ.get(VARIABLE, "").strip() or "auto"
     if choice == "bundled":
@@ -95,8 +93,6 @@ def install(choice: str = "auto", threads: int = 1) -> Blas:
     reasons = []
     for path in [os.path.expanduser(choice)] if choice != "auto" else candidates():
         try:
-            if given:
-                confinement.check(path)
             return Blas(_serve(path, threads))
         except (BlasError, ElfError) as error:
             reasons.append(f"{path}: {error}")

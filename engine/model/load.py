@@ -18,7 +18,6 @@ import mlx.core as mx
 import mlx.nn as nn
 from mlx_lm import utils
 
-from engine import confinement
 from engine.cache.live import KV
 from engine.errors import Cancelled, LoadError, RankError, first_line
 from engine.files import typed
@@ -247,8 +246,6 @@ def prepare(
         # On Linux a compiled function calls g++ at run time and loads what it built from a shared temporary
         # folder: seconds at the first step, and no gain after it.
         mx.disable_compile()
-    if settings.trust_remote_code and confinement.confined():
-        raise LoadError("Visitors can't run code that comes with a model.", "Open another one.")
     served = blas.install(settings.blas, settings.blas_threads)
     path = source.resolve(settings.model, emit, cancel or Event())
     model, config = _model(path, settings)

@@ -7,12 +7,12 @@ makes every guess, and mlx_lm only receives a directory that has what it needs.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from threading import Event
 from typing import Any
 
-from engine import confinement, pocket
+from engine import pocket
 from engine.errors import Cancelled, LoadError, first_line
 from engine.files import typed
 from engine.model import directory
@@ -37,8 +37,6 @@ def resolve(spec: str, emit: Emit, cancel: Event, weights: bool = True) -> Path:
         LoadError: There is no such model, or it can't be read here.
         Cancelled: `cancel` was set.
     """
-    if (offered := confinement.models()) is not None:
-        return _offered(spec, offered)
     if spec == "pocket":
         return pocket.directory()
     if not spec.strip():
@@ -50,15 +48,6 @@ def resolve(spec: str, emit: Emit, cancel: Event, weights: bool = True) -> Path:
         path = _download(spec, emit, cancel, weights)
     directory.check(path, weights)
     return path
-
-
-def _offered(spec: str, models: Mapping[str, str]) -> Path:
-    """The directory of a model that a visitor may load, by its name or its path."""
-    path = models.get(spec) or next((each for each in models.values() if each == spec), None)
-    if path is None:
-        names = ", ".join(models)
-        raise LoadError(f"Visitors can't open the model {spec}.", f"Open one of those that o lists: {names}.")
-    return Path(path)
 
 
 def _means_path(spec: str, path: Path) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from engine import confinement, pocket
+from engine import pocket
 from engine.files import read_regular
 from engine.models_on_disk.facts import DiskModel, Source
 from engine.models_on_disk.reading import FILES, read_model
@@ -47,10 +47,6 @@ def all_places(
 def _places(
     directories: Sequence[str], recent: Sequence[str], environ: Mapping[str, str]
 ) -> Iterator[DiskModel]:
-    if (offered := confinement.models()) is not None:
-        for name, path in offered.items():
-            yield DiskModel(name, Path(path), "bundled" if name == "pocket" else "given")
-        return
     if directories:
         for given in directories:
             yield from _below(_typed(given, environ), "given", DEPTH, given=True)

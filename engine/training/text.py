@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from engine import confinement
 from engine.errors import Cancelled, PathError
 from engine.files import MIB, TEXT_LIMIT, message_and_hint, read_regular, shorter, typed
 from engine.frozen import frozen
@@ -123,7 +122,6 @@ def _in_folder(path: Path) -> Iterator[Path]:
 
 def _read(path: Path, most: int) -> str:
     try:
-        confinement.check(path)
         return read_regular(path, max(0, most)).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         message = f"{shorter(path)} is not UTF-8 (at byte {error.start:,})."

@@ -31,7 +31,6 @@ SUBCOMMANDS: Mapping[str, str] = {
     "open": "open",
     "engine": "serve",
     "replay": "recordings",
-    "serve": "serve",
     "learn": "lessons",
     "lesson": "lessons",
     "models": "models",

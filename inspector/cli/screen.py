@@ -15,7 +15,6 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine import confinement
 from engine.breakpoints import CONDITIONS, Breakpoints, Condition
 from engine.errors import EngineError, SettingsError
 from engine.settings import LoadSettings, Settings
@@ -54,13 +53,6 @@ def screen_parser() -> Parser:
     """The parser of `inspector`."""
     made = command_parser("", f"{PURPOSE}\n{_BEGINS}", None)
     made.formatter_class = argparse.RawDescriptionHelpFormatter
-    add_flags(made)
-    made.add_argument("--version", action=Version, nargs=0, help="print the version and exit")
-    return made
-
-
-def add_flags(made: Parser) -> None:
-    """The flags of the screen, its version aside."""
     add_generation(made)
     add_speculation(made)
     add_steer(made)
@@ -92,6 +84,8 @@ def add_flags(made: Parser) -> None:
     session.add_argument("--no-save", action="store_true", help=no_save)
     add_no_plugins(session)
     add_theme(session)
+    made.add_argument("--version", action=Version, nargs=0, help="print the version and exit")
+    return made
 
 
 def add_no_plugins(group: argparse._ActionsContainer) -> None:
@@ -366,7 +360,6 @@ def run_app(app: InspectorApp) -> int:
     taken = {number: handler for number, handler in before.items() if handler is not signal.SIG_IGN}
     for number in taken:
         signal.signal(number, lambda received, _: app.end_by(received))
-    confinement.begin()  # from here on it is a person's keys that name files
     gc.freeze()  # what was imported stays: to look it through for garbage takes 25 ms
     gc.callbacks.append(app.garbage)
     try:

@@ -40,7 +40,7 @@ class Clipboard:
 def copy_on_mac(text: str) -> None:
     """Put a text on the clipboard of the Mac that this process runs on, if its terminal can't be asked to.
 
-    Over ssh, and for a visitor of `inspector serve`, it would be the clipboard of somebody else.
+    Over ssh, and in a browser, it would be the clipboard of somebody else.
 
     Args:
         text: Without half pairs of surrogates.

@@ -13,7 +13,6 @@ from typing import Any, Protocol
 import platformdirs
 from textual.app import App
 
-from engine import confinement
 from engine.protocol import HookPart, named_part
 from inspector.display import visible
 from inspector.keys import TABS, key_for
@@ -212,11 +211,10 @@ class Everything:
 
 
 def beyond_keys(app: App[Any]) -> Iterator[Findable]:
-    """What an application has beyond keys: a picture of the screen, where it may write, and the themes."""
-    if confinement.writes():
-        yield Findable("screenshot", "Screenshot", "Save a picture of the screen as SVG.", SCREEN,
-                       synonyms="picture, image, capture, svg, print screen", stays=True,
-                       run=partial(save_picture, app))  # fmt: skip
+    """What an application has beyond keys: a picture of the screen, and the themes."""
+    yield Findable("screenshot", "Screenshot", "Save a picture of the screen as SVG.", SCREEN,
+                   synonyms="picture, image, capture, svg, print screen", stays=True,
+                   run=partial(save_picture, app))  # fmt: skip
     for name in app.available_themes:
         yield Findable(f"theme {name}", f"Theme {name}", "Show the screen in these colours.", SCREEN,
                        synonyms="colours, color scheme, appearance", stays=True, minor=True,
@@ -237,14 +235,10 @@ def _heading(top: Overlay[Any]) -> str:
 
 
 def save_picture(app: App[Any]) -> None:
-    """Save a picture of the screen as SVG, in the folder for downloads or else in the current one, and say where.
-
-    A visitor's goes to the visitor's own folder.
-    """
+    """Save a picture of the screen as SVG, in the folder for downloads or else in the current one, and say where."""
     downloads = platformdirs.user_downloads_path()
     try:
-        folder = confinement.folder() or str(downloads if downloads.is_dir() else Path.cwd())
-        path = app.save_screenshot(path=folder)
+        path = app.save_screenshot(path=str(downloads if downloads.is_dir() else Path.cwd()))
     except OSError as error:
         text = f"{error.strerror or error}. {key_for('export')} writes a picture where you choose."
         app.notify(visible(text), title="No picture was saved", severity="error", markup=False)

@@ -199,7 +199,7 @@ MODES: Mapping[str, Mode] = {
     "grammar": Mode("space r enter J j 1 2 w s down up backspace", _keys("1 j")),
     "ranks": Mode("space r 5 R enter down backspace 1 l 4 B t", _keys("5 R"), 1000, ("llama",)),
     "far": Mode("space r 5 e enter down backspace 1 l 4 B t 2 w s", (), 1000, ("llama", "pocket")),
-    "watcher": Mode("space r backspace end left right tab 4 t 2 w 3 A"),
+    "following": Mode("space r backspace end left right tab 4 t 2 w 3 A"),
     "large": Mode("3 A I D Y O E 4 X P tab down right left space r a s", _keys("3 A"), models=("large",)),
 }  # fmt: skip
 """The kinds of sessions beyond the plain ones; `begin` of `tests.fuzz.pilot` makes the application of each."""

@@ -57,7 +57,7 @@ LARGE: Mapping[str, Any] = CONFIGS["llama"] | {
 }  # fmt: skip
 """As many layers and heads as the largest models that people run have, and next to no weights."""
 GROWN = 200
-"""Steps that the session of a watcher goes through, again and again from another branch."""
+"""Steps that a session that is followed goes through, again and again from another branch."""
 
 
 @dataclass(frozen=True)
@@ -104,8 +104,8 @@ def begin(scenario: Scenario, settings: Settings, folder: Path, resources: ExitS
             return Begin(LoadSettings(load.model, ranks=2), settings, {}, _elsewhere())
         case "far":
             return Begin(load, settings, {}, _elsewhere())
-        case "watcher":
-            growing = Growing(folder / f"watched-{scenario.number}.jsonl")
+        case "following":
+            growing = Growing(folder / f"followed-{scenario.number}.jsonl")
             resources.callback(growing.close)
             more = {"trace": Opening(growing.path, follow=True), "tools": FOLLOWING}
             return Begin(LoadSettings(), Settings(), more, let=growing.let)
@@ -132,7 +132,7 @@ def _elsewhere() -> RemoteEngine:
 
 
 class Growing:
-    """A session of somebody else, written on while it is watched: steps, hostile tokens, branches.
+    """A session of somebody else, written on while it is followed: steps, hostile tokens, branches.
 
     Args:
         path: Of its file; one that is there is written anew.

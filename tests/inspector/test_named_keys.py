@@ -89,7 +89,7 @@ def literals(path: Path) -> Iterator[tuple[int, str, str]]:
 SOURCES = [
     path
     for path in sorted([*(ROOT / "inspector").rglob("*.py"), *(ROOT / "engine").rglob("*.py")])
-    if path.name != "keys.py" and not {"cli", "authors", "serve"} & set(path.parts)
+    if path.name != "keys.py" and not {"cli", "authors"} & set(path.parts)
 ]
 
 

@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 from rich.text import Text
 
-from engine import confinement
 from engine.errors import EngineError
 from inspector import keys, plugins
 from inspector.cli import screen
@@ -157,15 +156,6 @@ async def test_who_asks_for_none_gets_none(rig: Rig) -> None:
     await rig.ready(2)
     await rig.until(lambda: rig.app._ahead.done)
     assert "plugin.first_choices" not in rig.app.main.table
-    assert "first_choices" not in sys.modules
-
-
-@pytest.mark.usefixtures("sample")
-@pytest.mark.screen(plugins=True)
-async def test_a_visitor_gets_none(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(confinement, "confined", lambda: True)
-    await rig.ready(2)
-    await rig.until(lambda: rig.app._ahead.done)
     assert "first_choices" not in sys.modules
 
 

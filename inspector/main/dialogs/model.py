@@ -16,7 +16,6 @@ from textual import on, work
 from textual.widget import Widget
 from textual.widgets import Input
 
-from engine import confinement
 from engine.errors import PathError
 from engine.files import typed
 from engine.frozen import frozen
@@ -219,12 +218,7 @@ class ModelDialog(PickDialog[LoadSettings]):
         """The hub id of what is to be downloaded before it can be opened; empty where nothing is."""
         if isinstance(chosen, DiskModel):
             return chosen.hub_id if chosen.downloads else ""
-        hub = (
-            self._read
-            and not confinement.confined()
-            and _HUB_ID.fullmatch(chosen)
-            and not os.path.lexists(chosen)
-        )
+        hub = self._read and _HUB_ID.fullmatch(chosen) and not os.path.lexists(chosen)
         return chosen if hub and not os.path.isdir(os.path.dirname(chosen)) else ""
 
     def _download(self, spec: str) -> None:

@@ -19,12 +19,14 @@ from inspector.main.help_pages import PAGES, TOPICS, page
 from inspector.main.key_table import key_table, keys_markdown, screen_markdown
 from inspector.main.tool import Tool
 from inspector.main.tool_screen import ToolScreen
-from inspector.tools.registry import TOOLS
+from inspector.tools.registry import FOLLOWING, TOOLS
 from inspector.widgets.actions import ActionTable, fitting, refuse_doubles
 from inspector.widgets.overlay import Overlay
 from tests.inspector.rig import Rig
 
 ALIASED = {"ctrl+j", "ctrl+m", "ctrl+i", "ctrl+h", "ctrl+p"}
+TAKEN = {"ctrl+w", "ctrl+t", "ctrl+n", *(f"f{number}" for number in range(1, 13))}
+"""Keys that browsers keep for themselves."""
 TABLE = key_table(TOOLS)
 
 
@@ -221,3 +223,13 @@ def state_of(rig: Rig) -> tuple[object, ...]:
         rig.app.main.arrangement.current,
         rig.app.main.tab,
     )
+
+
+def test_no_key_is_one_that_browsers_take() -> None:
+    assert not {name for action in TABLE.actions for name in action.names} & TAKEN
+
+
+def test_whoever_follows_has_no_key_that_writes_or_goes_live() -> None:
+    keys = {action.id for action in key_table(FOLLOWING).actions}
+    assert not keys & {"go_live", "save_as", "sessions", "export", "breakpoints", "lesson", "present"}
+    assert {"step", "run", "earlier", "tree", "tip"} <= keys

@@ -301,7 +301,7 @@ def test_rerolls_are_counted_for_the_tree_on_show(tmp_path):
 
 
 class Growing:
-    """A session that is written step by step, and a watcher's player of it."""
+    """A session that is written step by step, and the player that follows it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -126,7 +126,8 @@ async def test_half_a_pair_of_surrogates_and_a_large_text_are_copied_too(rig: Ri
         ("Darwin", {"TERM_PROGRAM": "tmux"}, True),
         ("Darwin", {"TERM_PROGRAM": "iTerm.app"}, False),
         ("Darwin", {"TERM_PROGRAM": "tmux", "SSH_CONNECTION": "10.0.0.1 5 10.0.0.2 22"}, False),
-        ("Darwin", {}, False),  # a visitor of serve: Home drops TERM_PROGRAM
+        ("Darwin", {"TERM_PROGRAM": "textual"}, False),  # as textual-serve has it
+        ("Darwin", {}, False),
         ("Linux", {"TERM_PROGRAM": "tmux"}, False),
     ],
 )

@@ -34,11 +34,10 @@ class Browser:
 
     Args:
         profile: A directory for its files.
-        dark: Whether pages are asked for their dark colours.
         size: Of the window in pixels.
     """
 
-    def __init__(self, profile: Path, dark: bool = False, size: tuple[int, int] = (1280, 900)) -> None:
+    def __init__(self, profile: Path, size: tuple[int, int] = (1280, 900)) -> None:
         self.events: list[dict[str, Any]] = []
         self._number = 0
         self._buffer = b""
@@ -49,7 +48,7 @@ class Browser:
         self._session = self._call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Network", "Log"):
             self.call(f"{domain}.enable")
-        scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
+        scheme = [{"name": "prefers-color-scheme", "value": "light"}]
         self.call("Emulation.setEmulatedMedia", features=scheme)
 
     def __enter__(self) -> Self:
@@ -130,10 +129,6 @@ class Browser:
         text = {"text": typed} if len(typed) == 1 else {}
         for kind in ("keyDown", "keyUp"):
             self.call("Input.dispatchKeyEvent", type=kind, key=key, **(text if kind == "keyDown" else {}))
-
-    def picture(self) -> str:
-        """The page as it is painted, PNG in base64."""
-        return str(self.call("Page.captureScreenshot")["data"])
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
         """Call a method of the page's protocol."""
