@@ -7,7 +7,6 @@ import os
 import re
 import sys
 from argparse import ArgumentTypeError, Namespace
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -243,7 +242,7 @@ def export_parser() -> Parser:
         f"{EXIT_STATUS}",
     )
     add = made.add_argument
-    add("traces", metavar="FILE", nargs="*", help="a trace, a name that `inspector sessions` lists, or a lesson by "
+    add("trace", metavar="FILE", nargs="?", help="a trace, a name that `inspector sessions` lists, or a lesson by "
         "its number, name or .md file with its recording beside it (default: the demonstration)")  # fmt: skip
     to = "the kind of document (default: by the ending of OUT)"
     add(
@@ -256,11 +255,6 @@ def export_parser() -> Parser:
     of = "for a web page: the lesson that was recorded in the trace, by its number, name or .md file"
     add("--lesson", metavar="LESSON", help=of)
     add("--force", action="store_true", help="replace the file if it exists")
-    site = (
-        "write a folder of pages with an index, for any static host: the lessons, each FILE (or the "
-        "demonstration), the help"
-    )
-    add("--site", metavar="DIR", help=site)
     add = made.add_argument_group("picture of the screen").add_argument
     size = "size of the terminal (default: 120x40)"
     add("--size", type=dimensions, default=SIZE, metavar="COLUMNSxROWS", help=size)
@@ -292,10 +286,6 @@ def run_export(args: Namespace) -> int:
     from inspector.demo import DEMONSTRATION
     from inspector.lessons.catalogue import of_recording
 
-    if args.site is not None:
-        return _site(args)
-    if len(args.traces) > 1:
-        raise EngineError("A document is of one recording.", "Add --site DIR for pages of several.")
     listed, trace = _source(args)
     name, out = _target(args, trace)
     if out is not None:
@@ -310,38 +300,6 @@ def run_export(args: Namespace) -> int:
     else:
         document = _session(args, name, DEMONSTRATION if trace is None else trace)
     _deliver(document, out, args.force)
-    return OK
-
-
-def _site(args: Namespace) -> int:
-    """Write the folder; each file replaces the one of an earlier run where --force says so."""
-    from inspector.demo import DEMONSTRATION
-    from inspector.recordings import sessions
-    from inspector.tools.export.site import site
-    from inspector.tools.exports import EXPORTS
-
-    if args.to or args.output or args.node or args.lesson:
-        raise EngineError(
-            "--site writes web pages into its own folder.", "Leave --to, -o, --node and --lesson out."
-        )
-    traces: dict[str, Path] = {}
-    names: Counter[str] = Counter()
-    for trace in map(sessions.find, args.traces):
-        names[name := stem(trace)] += 1
-        traces[name if names[name] == 1 else f"{name}-{names[name]}"] = trace
-    folder, total, pages = typed(args.site), 0, 0
-    folder.mkdir(parents=True, exist_ok=True)
-    free(folder / "index.html", args.force)
-    for place, text in site(traces or {stem(None): DEMONSTRATION}, EXPORTS):
-        raw = text.encode()
-        (folder / place).parent.mkdir(parents=True, exist_ok=True)
-        with replacing(folder / place, args.force) as file:
-            file.write(raw)
-        total, pages = total + len(raw), pages + 1
-    from inspector.display import visible
-    from inspector.scales import size
-
-    note(f"{visible(str(folder / 'index.html'))}: {pages} pages, {size(total)}")
     return OK
 
 
@@ -375,7 +333,7 @@ def _source(args: Namespace) -> tuple[Listed | None, Path | None]:
     from inspector.lessons.catalogue import find, is_name
     from inspector.recordings import sessions
 
-    name = next(iter(args.traces), None)
+    name = args.trace
     listed = _read_lesson(args.lesson, lambda: find(args.lesson)) if args.lesson is not None else None
     if name is None:
         return listed, listed.trace if listed is not None else None

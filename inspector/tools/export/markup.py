@@ -9,8 +9,6 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from importlib import resources
 
-from markdown_it.token import Token
-
 from inspector.scales import HEAT, STEPS, Rgb
 
 
@@ -34,24 +32,6 @@ def filled(template: str, styles: Sequence[str], scripts: Sequence[str], slots: 
     every = {**slots, "style": style, "script": script, "policy": escape(policy)}
     # one pass, so that what is put in is never looked through for slots itself
     return re.sub(r"\{\{(\w+)\}\}", lambda match: every[match[1]], _read(template))
-
-
-def framed(title: str, kicker: str, content: str) -> str:
-    """A page of text, as the index and the help in a folder of pages.
-
-    Args:
-        title: Of the page; printable.
-        kicker: The line above it; printable.
-        content: HTML.
-    """
-    slots = {"title": escape(title), "kicker": escape(kicker), "content": content}
-    return filled("site.html", ["page.css", "site.css"], [], slots)
-
-
-def scrollable(token: Token) -> None:
-    """Have what is wide on a page of Markdown scroll with the keyboard, too."""
-    if token.type in ("table_open", "fence", "code_block"):
-        token.attrSet("tabindex", "0")
 
 
 def _hash(text: str) -> str:

@@ -32,7 +32,6 @@ STANDS_FOR = {
     "inspector batch -n 200": "inspector batch -p TEXT -n 200 --max-tokens 2",
     "inspector completion fish | source": "inspector completion fish",
     "inspector diff A B": "inspector diff A B -p TEXT",
-    "inspector export --site DIR FILE...": "inspector export --site DIR FILE",
     "inspector generate -o TRACE": "inspector generate -p TEXT -o TRACE",
     "inspector generate -p ... -o FILE --record-logits": "inspector generate -p TEXT -o TRACE --record-logits",
     'inspector inside --off "blocks.5.attn.hook_z[1], model.layers.2.mlp x0.5"':
@@ -84,7 +83,6 @@ SLOW = {
     "inspector batch -p A -p B": "tok/s together",
     "inspector beam -p TEXT": "greedy",
     "inspector doctor": "ok",
-    "inspector export --site DIR FILE...": "index.html",
     "inspector export my-lesson.trace.zst --to html": ".html",
     "inspector generate -o TRACE": "finished ",
     "inspector generate -p ... -o FILE --record-logits": "finished ",

@@ -124,6 +124,33 @@ def test_keys_walk_and_change_the_colour_and_the_branch(
     assert browser.value("location.hash").endswith("&colour=entropy")
 
 
+def test_a_link_opens_the_page_at_a_step(browser: Browser, demonstration: tuple[Recording, str]) -> None:
+    browser.open(demonstration[1] + "#step=5")
+    where = "document.querySelector('#panel .where').textContent"
+    assert str(browser.value(where)).startswith("step 5 ·")
+    browser.value("location.hash = '#step=9'")
+    browser.becomes(f"{where}.startsWith('step 9 ·')", True)
+    link = str(browser.value("document.querySelector('#panel .steps a').getAttribute('href')"))
+    browser.value("location.hash = '#step=1'")
+    browser.becomes(f"{where}.startsWith('step 1 ·')", True)
+    browser.value(f"location.hash = '{link}'")
+    browser.becomes(f"{where}.startsWith('step 9 ·')", True)
+    assert browser.complaints == []
+
+
+@pytest.mark.parametrize("width", [390, 768, 1280])
+def test_the_page_is_no_wider_than_the_window(
+    browser: Browser, demonstration: tuple[Recording, str], width: int
+) -> None:
+    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
+    browser.call("Emulation.setDeviceMetricsOverride", **size)
+    try:
+        browser.open(demonstration[1])
+        assert browser.value("document.documentElement.scrollWidth") <= width
+    finally:
+        browser.call("Emulation.clearDeviceMetricsOverride")
+
+
 def test_a_cut_candidate_says_what_cut_it(browser: Browser, demonstration: tuple[Recording, str]) -> None:
     browser.open(demonstration[1] + "#node=6")
     assert candidates(browser)[2][2] == "top-p"
