@@ -30,7 +30,6 @@ GUARDED = {
     "fuzz/terminal.py": "only where there is such a file",
     "inspector/cli/test_broken_models.py": "a limit that is set on Linux alone",
     "inspector/cli/test_generate.py": "the case is left out elsewhere, with that reason",
-    "inspector/served/test_record.py": "its test is left out elsewhere, with that reason",
     "inspector/cli/test_paths.py": "its test is left out elsewhere, with that reason",
 }
 """By file: why what it asks of Linux doesn't fail on a Mac."""

@@ -27,7 +27,6 @@ SUBCOMMANDS: Mapping[str, str] = {
     "diff": "texts",
     "tokens": "texts",
     "train": "train",
-    "record": "record",
     "open": "open",
     "engine": "serve",
     "replay": "recordings",

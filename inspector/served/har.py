@@ -81,7 +81,7 @@ def _exchange(where: str, number: int, entry: Any) -> Exchange | None:
         reply = _reply(response.get("status"), _part(where, response, "content"))
     except ValueError as error:
         reply, note = None, f"Its reply can't be read: {error}."
-    return Exchange(number, _seconds(entry.get("startedDateTime")), "POST", "", body, reply, note=note)
+    return Exchange(number, _seconds(entry.get("startedDateTime")), body, reply, note)
 
 
 def _part(where: str, whole: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -130,14 +130,14 @@ def _reply(status: Any, content: Mapping[str, Any]) -> Reply | None:
     if not status or not (text or status >= 400):
         return None
     if events := events_of(text):
-        return Reply(status, 0.0, 0.0, cut, None, events)
+        return Reply(status, cut, None, events)
     with suppress(ValueError):
-        return Reply(status, 0.0, 0.0, cut, json_of(text), ())
-    parts = tuple((0.0, each) for each in json_lines(text) if isinstance(each, dict))
+        return Reply(status, cut, json_of(text), ())
+    parts = tuple(each for each in json_lines(text) if isinstance(each, dict))
     if len(parts) > 1:  # as ollama streams
-        return Reply(status, 0.0, 0.0, cut, None, parts)
+        return Reply(status, cut, None, parts)
     if status >= 400 or text.lstrip().startswith(("{", ":")):
-        return Reply(status, 0.0, 0.0, status < 400, text, ())
+        return Reply(status, status < 400, text, ())
     raise ValueError(f"its {len(text):,} characters are neither JSON nor a stream")
 
 

@@ -1,4 +1,4 @@
-"""Requests of a recording as lines: what was asked, and what its reply came to when it was computed again."""
+"""Requests of a file as lines: what was asked, and what its reply came to when it was computed again."""
 
 from __future__ import annotations
 

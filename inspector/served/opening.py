@@ -1,26 +1,24 @@
-"""Files of requests and replies: a recording, a HAR file, a request's body, a reply alone, or both in one object."""
+"""Files of requests and replies: a HAR file, a request's body, a reply alone, or both in one object."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from engine.errors import PromptError
 from engine.files import MIB, open_regular, shorter, typed
 from engine.frozen import frozen
-from inspector import places
-from inspector.served.exchange import Exchange, Reply, events_of, json_lines, read_exchanges
+from inspector.served.exchange import Exchange, Reply, events_of, json_lines
 from inspector.served.har import NOT_WHOLE, begins_as_har, har_exchanges, is_har
 from inspector.served.replies import ServedReply, read_reply
-from inspector.served.requests import ServedRequest, asks_for_text, parsed_json, served_request
+from inspector.served.requests import ServedRequest, parsed_json, served_request
 
 MOST_BYTES = 256 * MIB
-"""Of a recording that are read. A recorder begins another file long before."""
+"""Of a file that are read."""
 _REPLY = ("choices", "content", "generated_text", "meta_info", "response", "message", "error")
 """Fields of which a reply has one, in any of the forms that `inspector.served.replies` knows."""
-KINDS = "Give a recording of `inspector record`, a HAR file, the body of a request, or a reply with logprobs."
+KINDS = "Give a HAR file, the body of a request, or a reply with logprobs."
 
 
 @frozen
@@ -55,20 +53,6 @@ def opened_request(file: ServedFile, exchange: Exchange) -> OpenedRequest:
     return OpenedRequest(file, exchange, request, reply)
 
 
-def folder() -> Path:
-    """The directory of the recordings that were given no name of their own."""
-    return places.state() / "served"
-
-
-def newest_recording() -> str:
-    """The path of the recording in that directory that was written last; empty where there is none."""
-    try:
-        found = max(folder().glob("*.jsonl"), key=lambda path: path.stat().st_mtime, default=None)
-    except OSError:
-        return ""
-    return "" if found is None else str(found)
-
-
 def exchanges_of(name: str) -> list[Exchange]:
     """The requests for text of a file, in the order in which they came, with their replies.
 
@@ -81,10 +65,7 @@ def exchanges_of(name: str) -> list[Exchange]:
     Raises:
         EngineError: It can't be read, or has neither.
     """
-    content = _content(name)
-    found = [each for each in read_exchanges(content.splitlines()) if asks_for_text(each.body)]
-    if not found:
-        found = list(_alone(shorter(name), content.decode("utf-8-sig", "replace")))
+    found = list(_exchanges(shorter(name), _content(name).decode("utf-8-sig", "replace")))
     if not found:
         raise PromptError(f"{shorter(name)} has no request for text and no reply.", KINDS)
     return found
@@ -104,10 +85,10 @@ def _content(name: str) -> bytes:
     return content
 
 
-def _alone(name: str, text: str) -> Iterator[Exchange]:
-    """What a file that is no recording has: a HAR file, one JSON value, a line each, or the events of a stream."""
+def _exchanges(name: str, text: str) -> Iterator[Exchange]:
+    """What a file has: HAR, one JSON value, one in each line, or the events of a stream."""
     if events := events_of(text):
-        yield _made(None, Reply(200, 0.0, 0.0, False, None, events), 1)
+        yield _made(None, Reply(200, False, None, events), 1)
         return
     try:
         whole = parsed_json(name, text)
@@ -139,8 +120,8 @@ def _pair(value: Mapping[str, Any], number: int) -> Exchange | None:
 
 def _whole(body: Any) -> Reply:
     status = 400 if isinstance(body, dict) and "error" in body and "choices" not in body else 200
-    return Reply(status, 0.0, 0.0, False, body, ())
+    return Reply(status, False, body, ())
 
 
 def _made(body: Any, reply: Reply | None, number: int) -> Exchange:
-    return Exchange(number, 0.0, "POST", "", body, reply)
+    return Exchange(number, 0.0, body, reply)

@@ -61,8 +61,6 @@ class ServedReply:
     completion_tokens: int | None
     cached_tokens: int | None
     """Of the prompt, that the server had in its KV cache."""
-    ms: tuple[float, ...] = ()
-    """When each part of a stream came, from the end of the request."""
     error: str = ""
     """What the server refused, in its own words."""
     cut: bool = False
@@ -92,11 +90,9 @@ def read_reply(reply: Reply) -> ServedReply:
         reply: As it was recorded.
     """
     if reply.events:
-        events = [event for _, event in reply.events if isinstance(event, dict)]
-        read = _joined([_read(event) for event in events])
-        ended = any(event == "[DONE]" for _, event in reply.events) or bool(read.finish)
-        ms = tuple(ms for ms, event in reply.events if isinstance(event, dict))
-        return replace(read, ms=ms, cut=reply.cut or not ended, error=read.error or _refused(reply))
+        read = _joined([_read(event) for event in reply.events if isinstance(event, dict)])
+        ended = "[DONE]" in reply.events or bool(read.finish)
+        return replace(read, cut=reply.cut or not ended, error=read.error or _refused(reply))
     return replace(_read(reply.body), cut=reply.cut, error=_refused(reply))
 
 

@@ -32,7 +32,7 @@ from inspector.served.requests import ServedRequest, served_request
 
 NO_KV, NO_MEMORY, NO_TIMES = KVReading(0, 0, 0, ()), Memory(0, 0), StepTimes(0.0, 0.0, 0.0, 0.0)
 PACE = 0.05
-"""Seconds between two tokens of a replay where the reply has no times."""
+"""Seconds between two tokens of a replay: no reply has times."""
 NO_LOGPROBS = "The reply has no logprobs: without its model there is nothing to show but its text."
 
 
@@ -106,7 +106,7 @@ class ReplyRecording:
         for place, token in enumerate(self._tokens):
             choice, following = following, self._distribution(place + 1)
             text, pending = decode(pending, self._raw(token))
-            yield Entry(self._step(place, token, text, pending, choice, following), self._seconds(place))
+            yield Entry(self._step(place, token, text, pending, choice, following), PACE * (place + 1))
 
     def _facts(self) -> ModelFacts:
         model = self._request.model if self._request is not None else ""
@@ -114,9 +114,7 @@ class ReplyRecording:
             f"This is a server's reply, in the form of {self._reply.form}: no model was at hand. Entropies, ranks "
             "beyond its lists, times, memory and what its sampler did aren't known.",
             *self._notes,
-            *((f"{PACE:g} s from token to token are the replay's own: the reply has no times.",)
-              if not self._timed
-                else ()),
+            f"{PACE:g} s from token to token are the replay's own: the reply has no times.",
         )  # fmt: skip
         return ModelFacts(
             name=model or f"a reply of {self._reply.form}", path="", family="", layers=0, heads=None, kv_heads=None,
@@ -203,13 +201,3 @@ class ReplyRecording:
 
     def _made_up(self, raw: bytes) -> int:
         return self._ids.setdefault(raw, MADE_UP + len(self._ids))
-
-    def _seconds(self, place: int) -> float:
-        """When a token came, in a stream that sent one in each part; else a pace of the replay's own."""
-        return self._reply.ms[place] / 1000 if self._timed else PACE * (place + 1)
-
-    @property
-    def _timed(self) -> bool:
-        """True if each token came with a part of its own; a last part may have none."""
-        ms = self._reply.ms
-        return any(ms) and len(ms) - len(self._tokens) in (0, 1)

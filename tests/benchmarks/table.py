@@ -141,9 +141,6 @@ ROWS = (
         "{pocket first s:.1f} s"),
     Row("far_step", "a step with the engine behind a socket, in its own process, against beside the screen; in turns",
         "{pocket behind a socket:.2f}, {pocket in its own process:.2f} times, where it takes {pocket ms} ms"),
-    Row("recorder", "an event of a stream on its way through `inspector record`, against without it; four streams at "
-        "once: median, p95", "{one with us}, {one with p95 us}; {one without us}, {one without p95 us} µs; four "
-        "{four with us}, {four with p95 us}; {four without us}, {four without p95 us} µs"),
     Row("trace", "largest step of a recording with 20 candidates, before compression", "{pocket bytes} bytes"),
     Row("trace", f"the largest step by model: {EACH}", f"{_each('bytes')} bytes"),
     Row("memory", "what a step of a long run on the screen keeps in memory beside the KV cache: pocket; 4,096, "

@@ -40,7 +40,7 @@ def open_parser() -> Parser:
         "open",
         "Open a request to a server as a session with its conversation, tools, settings and seed. The server's reply "
         "becomes a branch, token by token, beside the tokens that are computed here.",
-        "FILE is a recording of `inspector record`, a HAR file of mitmdump or a browser, the body of a request "
+        "FILE is a HAR file of mitmdump or a browser, the body of a request "
         f'to an API like OpenAI\'s, or an object {{"request": ..., "response": ...}}. {EXIT_STATUS}',
     )
     made.add_argument("file", metavar="FILE", help="what to open")

@@ -23,7 +23,7 @@ from inspector.widgets.dialog import Remark
 from inspector.widgets.fields import SafeInput
 from inspector.widgets.lists import PickDialog, PickList
 
-HELP = "A recording of `inspector record`, or a file with the body of a request. ⏎ reads it, then opens the chosen one."
+HELP = "A HAR file, or a file with the body of a request. ⏎ reads it, then opens the chosen one."
 InBackground = Callable[[Callable[[], Any], Callable[[Any], None]], None]
 """Does what takes long in a thread, then calls the second with what came of it."""
 _NUMBER, _TIME, _KIND, _OUTCOME = 6, 10, 12, 18
@@ -82,7 +82,6 @@ class RequestsDialog(PickDialog[tuple[ServedFile, Exchange]]):
     Args:
         file: The one that was read last; None for none.
         at: Number of the request that is open.
-        proposal: What the field begins with where none was read.
         in_background: Reads a file aside.
     """
 
@@ -90,14 +89,13 @@ class RequestsDialog(PickDialog[tuple[ServedFile, Exchange]]):
     HEADING: ClassVar[str] = "Recorded requests"
     APPLY: ClassVar[str] = "Open"
 
-    def __init__(self, file: ServedFile | None, at: int, proposal: str, in_background: InBackground) -> None:
+    def __init__(self, file: ServedFile | None, at: int, in_background: InBackground) -> None:
         super().__init__()
         self._file, self._at, self._in_background = file, at, in_background
-        self._proposal = file.name if file is not None else proposal
 
     def body(self) -> Iterable[Widget]:
         yield Label("file", classes="field-label", markup=False)
-        yield SafeInput(self._proposal, "requests.jsonl", id="requests-file")
+        yield SafeInput(self._file.name if self._file is not None else "", "requests.har", id="requests-file")
         yield Remark(HELP, id="requests-remark")
         yield RequestsList(id="requests-list")
 

@@ -78,10 +78,7 @@ class ServedPanel(PanelCanvas, can_focus=True):
         if not view.where:
             texts = (
                 ("No request of a server is open.", self.ink("base")),
-                (
-                    f"{key_for('requests')} opens one: a recording of `inspector record`, or a request's body.",
-                    muted,
-                ),
+                (f"{key_for('requests')} opens one: a HAR file of mitmdump, or a request's body.", muted),
             )
             return centred(texts, width, height)
         if view.result is None:

@@ -57,14 +57,12 @@ class ServedActions(ToolActions):
 
     def requests(self) -> None:
         """List the requests of a file, and open one."""
-        from inspector.served.opening import newest_recording
         from inspector.tools.served.dialog import RequestsDialog
 
         self.controller.client.pause()
         self.host.answer()
         at = self.opened.exchange.number if self.opened is not None else 0
-        proposal = newest_recording() if self._file is None and self.host.playback is not None else ""
-        self.host.open(RequestsDialog(self._file, at, proposal, self.host.in_background), self._chosen)
+        self.host.open(RequestsDialog(self._file, at, self.host.in_background), self._chosen)
 
     def _chosen(self, chosen: tuple[ServedFile, Exchange] | None) -> None:
         from inspector.served.opening import opened_request
@@ -176,9 +174,9 @@ def served(first: OpenedRequest | None) -> Tool:
                 synonyms="served tokens, mlx_lm.server, openai, logprobs that were served, what was answered",
                 view="recorded reply", looks=True, offered=attrgetter("opened")),
             Action("requests", "Recorded requests",
-                "Open a recorded request to a server as a session: from a recording, or from a file with one request.",
+                "Open a recorded request to a server as a session: from a HAR file, or from a file with one request.",
                 ServedActions.requests, Needs.ENGINE,
-                synonyms="open request, request.json, api call, proxy, replay a request, chat completions",
+                synonyms="open request, request.json, api call, har, mitmdump, replay a request, chat completions",
                 view="requests…"),
         ),
         panel=PanelSpec(ServedPanel, "Recorded reply", "Recorded reply"),

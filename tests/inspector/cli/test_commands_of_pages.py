@@ -46,9 +46,6 @@ STANDS_FOR = {
     "inspector open reply.json": "inspector open reply.json -o TRACE",
     "inspector train": "inspector train --steps 6",
     "inspector train --text FILE": "inspector train --text FILE --steps 6",
-    "inspector record --upstream http://127.0.0.1:8000": "inspector record --upstream http://127.0.0.1:9 --listen 0",
-    "inspector record -- mlx_lm.server --model MODEL": "inspector record --listen 0 -- mlx_lm.server --model MODEL",
-    "inspector record -- COMMAND": "inspector record --listen 0 -- mlx_lm.server --model MODEL",
 }  # fmt: skip
 QUICK = {
     "inspector --help": "--kv-bits",
@@ -122,9 +119,6 @@ SCREENS = {
 """Screens, and words that are on them before `q` ends them."""
 SERVERS = {
     "inspector engine": "Engine at unix:",
-    "inspector record --upstream http://127.0.0.1:8000": "Recording ",
-    "inspector record -- COMMAND": "Recording ",
-    "inspector record -- mlx_lm.server --model MODEL": "Recording ",
 }
 """Programs that run until they are ended, and what their first line tells."""
 HUB = (
@@ -149,6 +143,8 @@ REST = {
     "inspector models --get ID": HUB,
     "inspector models --get mlx-community/Qwen3-0.6B-4bit": HUB,
     ".venv/bin/pip install --force-reinstall 'mlx[cuda]>=0.32.2,<0.33'": "needs an NVIDIA card",
+    "mitmdump --mode reverse:URL --set hardump=FILE": "needs mitmproxy; tests/inspector/served/test_har.py runs it "
+    "where there is one",
     "pip install textual-serve": BROWSER,
     "pipx install .": INSTALLS,
     "uv tool install .": INSTALLS,
@@ -166,7 +162,7 @@ REST = {
 """Those that are not run here, and why."""
 NAMES = {
     "inspector --connect", "inspector batch", "inspector beam", "inspector diff", "inspector export",
-    "inspector generate", "inspector inside", "inspector lesson new", "inspector record", "inspector score",
+    "inspector generate", "inspector inside", "inspector lesson new", "inspector score",
 }  # fmt: skip
 """Names of commands that say what is missing where nothing follows them."""
 RUN = [QUICK, SLOW, SCREENS, SERVERS]

@@ -146,7 +146,9 @@ PARSERS = cli._parsers()
 FLAGS = {flag for parser in PARSERS.values() for flag in parser._option_string_actions} | {"--help"}
 
 
-COMMAND = re.compile(r"(?:\$ )?((?:inspector|pipx?|python3?|pytest|scp|ssh|uvx?|\.venv/bin/\S+)(?: .*)?)$")
+COMMAND = re.compile(
+    r"(?:\$ )?((?:inspector|mitmdump|pipx?|python3?|pytest|scp|ssh|uvx?|\.venv/bin/\S+)(?: .*)?)$"
+)
 INLINE = re.compile(r"(?<!`)`((?:[^`\n]|\n(?!\n))+)`(?!`)")
 WITHIN = re.compile(r"^````.*?^````$", re.MULTILINE | re.DOTALL)
 """A page that is shown in a page."""

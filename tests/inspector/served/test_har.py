@@ -7,10 +7,18 @@ from __future__ import annotations
 
 import base64
 import json
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import threading
 from contextlib import suppress
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -223,6 +231,54 @@ def test_nothing_but_bodies_and_times_is_kept_of_a_message(files: Files) -> None
 def test_a_time_that_is_none(files: Files, time: Any) -> None:
     (found,) = files.open(har({**entry(), "startedDateTime": time}))
     assert found.at == 0
+
+
+COMMAND = "mitmdump --mode reverse:URL --set hardump=FILE"
+
+
+class Answers(BaseHTTPRequestHandler):
+    """A server that streams, as one without a charset does, to whoever asks."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.send_header("Content-Type", SSE)
+        self.end_headers()
+        self.wfile.write(STREAM.encode())
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+
+@pytest.mark.skipif(shutil.which("mitmdump") is None, reason="mitmproxy is not installed")
+def test_the_command_of_the_page_writes_a_file_that_opens(tmp_path: Path) -> None:
+    assert COMMAND in Path("inspector/help/parts/servers.md").read_text("utf-8")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    server, file = HTTPServer(("127.0.0.1", 0), Answers), tmp_path / "it.har"
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    url = f"http://127.0.0.1:{server.server_port}"
+    words = shlex.split(COMMAND.replace("URL", url).replace("FILE", str(file)))
+    proxy = subprocess.Popen([*words, "--listen-host", "127.0.0.1", "--listen-port", str(port)],
+                             stdout=subprocess.PIPE, text=True)  # fmt: skip
+    try:
+        assert proxy.stdout is not None
+        assert any("listening at" in line for line in proxy.stdout)
+        body, headers = json.dumps(ASK).encode(), {"Authorization": "Bearer sk-secret"}
+        with urlopen(Request(f"http://127.0.0.1:{port}/v1?key=sk-secret", body, headers)) as answer:
+            assert answer.read() == STREAM.encode()
+        assert not file.exists()
+    finally:
+        proxy.send_signal(signal.SIGINT)
+        proxy.communicate(timeout=60)
+        server.shutdown()
+        server.server_close()
+    (found,) = exchanges_of(str(file))
+    assert found.body == ASK
+    assert found.reply is not None
+    assert (read_reply(found.reply).text, read_reply(found.reply).cut) == ("a é猫", False)
+    assert "sk-secret" in file.read_text("utf-8")
+    assert "sk-secret" not in repr(found)
 
 
 # ---- broken files ---------------------------------------------------------------------------------

@@ -54,13 +54,11 @@ OLLAMA = {"message": {"content": "hi"}, "done_reason": "stop", "eval_count": 1, 
 
 
 def read(body: Any, status: int = 200, cut: bool = False) -> ServedReply:
-    return read_reply(Reply(status, 0.0, 0.0, cut, body, ()))
+    return read_reply(Reply(status, cut, body, ()))
 
 
 def streamed(*events: Any, cut: bool = False) -> ServedReply:
-    return read_reply(
-        Reply(200, 0.0, 0.0, cut, None, tuple((float(n), each) for n, each in enumerate(events)))
-    )
+    return read_reply(Reply(200, cut, None, events))
 
 
 def test_openais_chat() -> None:
@@ -127,7 +125,6 @@ def test_a_stream_is_joined() -> None:
     assert (reply.text, reply.reasoning, reply.finish, reply.cut) == ("b", "hm", "stop", False)
     assert (reply.prompt_tokens, reply.completion_tokens) == (3, 2)
     assert [each.raw for each in reply.tokens] == [b"b"]
-    assert reply.ms == (1.0, 2.0, 3.0, 4.0)
     assert streamed(*parts[:3]).cut
 
 

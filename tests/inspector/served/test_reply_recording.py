@@ -39,7 +39,7 @@ ASK = {"messages": [{"role": "system", "content": "Be kind."}, {"role": "user", 
 
 
 def exchange(body: Any, asked: Any = None) -> Exchange:
-    return Exchange(1, 0.0, "POST", "", asked, Reply(200, 0.0, 0.0, False, body, ()))
+    return Exchange(1, 0.0, asked, Reply(200, False, body, ()))
 
 
 def steps_of(body: Any, asked: Any = None) -> list[Step]:
