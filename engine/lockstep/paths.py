@@ -319,7 +319,7 @@ class PathReader:
         messages, options = session.conversation
         if not messages:
             raise StepError(
-                "This prompt is raw text, so the second model can't get it through another template.",
+                "This prompt is raw text, which has no place for the second model's system prompt.",
                 "Give the prompt as a conversation.",
             )
         prompt = self.second.loaded.tokens.encode(self.second.prompt(messages, options), bare=True)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
 
-from engine.errors import Cancelled, LoadError, PromptError
+from engine.errors import Cancelled, LoadError
 from engine.frozen import frozen
 from engine.lockstep.spans import first_difference
 from engine.memory import size_words
@@ -19,7 +18,6 @@ from engine.model.load import Loaded, Quantization, float32_scales, load, unpack
 from engine.model.weights import free_bytes, unpacks
 from engine.models_on_disk.facts import stored_weights
 from engine.protocol import (
-    NO_OPTIONS,
     Alignment,
     ChatOptions,
     Loading,
@@ -28,7 +26,6 @@ from engine.protocol import (
     Measuring,
     Message,
     OpenLockstep,
-    conversation,
 )
 
 BITS = (2, 3, 4, 5, 6, 8)
@@ -46,15 +43,13 @@ class Second:
     aligned: Alignment
     system: str | None
     """The system prompt that it gets in the place of the conversation's."""
-    template: str | None
-    """The chat template that it gets in the place of its own."""
     title: str
     """In what it differs from the first."""
 
     @property
     def prompted(self) -> bool:
         """True if it gets another prompt for the same conversation."""
-        return self.system is not None or self.template is not None
+        return self.system is not None
 
     def prompt(self, messages: Sequence[Message], options: ChatOptions) -> str:
         """A conversation of the first model's, as the second one gets it.
@@ -67,9 +62,6 @@ class Second:
             if messages and messages[0].role == "system":
                 system, rest = replace(messages[0], content=self.system), messages[1:]
             messages = (system, *rest)
-        if self.template is not None:
-            config = json.loads(options.config or "{}")
-            options = replace(options, config=json.dumps({**config, "chat_template": self.template}))
         return self.loaded.tokens.chat(messages, options)
 
     def compared(self, first: Loaded) -> int | None:
@@ -108,8 +100,7 @@ def open_second(first: Loaded, command: OpenLockstep, emit: Emit, cancel: Event)
         raise Cancelled
     differs = first_difference(first.tokens, loaded.tokens) if not shared else None
     title = _title(first, command, loaded)
-    second = Second(loaded, "ids" if differs is None else "bytes", command.system, command.template, title)
-    _try_template(second)
+    second = Second(loaded, "ids" if differs is None else "bytes", command.system, title)
     facts = replace(loaded.facts, special=(), special_count=0, chat_template="")
     notes = tuple(_notes(first, second, differs))
     emit(LockstepOpened(facts, title, second.aligned, notes))
@@ -132,27 +123,6 @@ def _check(first: Loaded, command: OpenLockstep) -> None:
         )
 
 
-def _try_template(second: Second) -> None:
-    """Fill the template that was given once, so that a wrong one fails now and not at the first token.
-
-    Raises:
-        LoadError: It is wrong.
-    """
-    if second.template is None:
-        return
-    if second.loaded.tokens.fills_by_code:
-        raise LoadError(
-            f"{second.loaded.facts.name} writes its prompts with code of its own, so it can't take another template.",
-            "Leave the template out.",
-        )
-    try:
-        second.prompt(conversation("Once", None), NO_OPTIONS)
-    except PromptError as error:
-        raise LoadError(
-            error.message, "Correct the second model's chat template, or leave it out."
-        ) from error
-
-
 def _title(first: Loaded, command: OpenLockstep, loaded: Loaded) -> str:
     """In what the second model differs from the first."""
     parts = [loaded.facts.name]
@@ -162,8 +132,6 @@ def _title(first: Loaded, command: OpenLockstep, loaded: Loaded) -> str:
         parts.append(f"adapter {Path(command.against.adapter_path).name}")
     if command.system is not None:
         parts.append("another system prompt")
-    if command.template is not None:
-        parts.append("another chat template")
     if len(parts) == 1 and loaded.facts.name == first.facts.name:
         parts.append("the same again" if loaded is first else loaded.facts.dtype)
     return ", ".join(parts)
@@ -177,7 +145,7 @@ def _notes(first: Loaded, second: Second, differs: int | None) -> Iterator[str]:
             "KL, ranks and top tokens need the same tokens."
         )
         if second.prompted:
-            yield "Its other system prompt or chat template is not used: two prompts need the same tokens."
+            yield "Its other system prompt is not used: two prompts need the same tokens."
     elif (compared := second.compared(first)) is not None:
         rows = f"{mine.vocabulary:,} and {theirs.vocabulary:,}"
         yield f"The models have {rows} rows of logits: the {compared:,} that both have are compared."

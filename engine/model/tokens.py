@@ -391,11 +391,6 @@ class Tokens:
             raise PromptError("This model has no chat template.", "Use the prompt as raw text.")
         return given
 
-    @property
-    def fills_by_code(self) -> bool:
-        """True if code of mlx_lm or transformers writes its prompts: another template has no place there."""
-        return self.has_chat_template and self._has_own_renderer
-
     def _source(self, given: Filling) -> str | None:
         """The template that is filled; None where code writes the prompts.
 

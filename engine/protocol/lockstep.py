@@ -30,8 +30,6 @@ class OpenLockstep(Command):
     """Weights that share a scale, where it is quantized."""
     system: str | None = None
     """The system prompt that the second model gets in the place of the conversation's; None for the same one."""
-    template: str | None = None
-    """The chat template, jinja2 source, that the second model gets in the place of its own; None for its own."""
 
 
 @frozen

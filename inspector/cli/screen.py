@@ -72,8 +72,6 @@ def screen_parser() -> Parser:
     add_against(second, "against-")
     other = "system prompt for the second model, in place of the conversation's"
     second.add_argument("--against-system-prompt", metavar="TEXT", help=other)
-    other = "chat template for the second model, in place of its own: a jinja2 file, or the template itself"
-    second.add_argument("--against-chat-template", metavar="FILE|TEXT", help=other)
     session = made.add_argument_group("session")
     resume = "continue the last session, or FILE: a path, or a name that `inspector sessions` lists"
     session.add_argument("--resume", nargs="?", const="", metavar="FILE", help=resume)

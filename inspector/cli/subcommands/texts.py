@@ -266,7 +266,7 @@ def against_from(args: Namespace, load: LoadSettings, named: str | None) -> Open
         None where neither a model nor a flag was given.
 
     Raises:
-        EngineError: A group size was given without bits, or the template's file can't be read.
+        EngineError: A group size was given without bits.
     """
     from engine.protocol import OpenLockstep
 
@@ -275,16 +275,13 @@ def against_from(args: Namespace, load: LoadSettings, named: str | None) -> Open
         hint = "Add the bits, or leave it out."
         raise EngineError("A group size was given without the bits to quantize to.", hint)
     system = getattr(args, "against_system_prompt", None)
-    template = getattr(args, "against_chat_template", None)
-    if all(each is None for each in (named, bits, adapter, system, template)):
+    if all(each is None for each in (named, bits, adapter, system)):
         return None
-    if template is not None and "{" not in template:  # a template has braces, or it would say the same to all
-        template = decoded(read_file(template, "chat template"), template)
     if named is None or named == load.model:
         against = replace(load, adapter_path=adapter if adapter or named else load.adapter_path)
     else:
         against = replace(load, model=named, adapter_path=adapter, extra_eos_token=())
-    return OpenLockstep(against, bits, group or GROUP_SIZE, system, template)
+    return OpenLockstep(against, bits, group or GROUP_SIZE, system)
 
 
 # ---- inspector tokens ------------------------------------------------------------------------

@@ -190,8 +190,8 @@ LOCKSTEP_SCREEN = screen_table(
           lambda own, by: own.look_into(by, "lens"), by=(0, 1), hint=_compared("inside P, Q"), worth=9, place=2,
           needs=Needs.ENGINE),
     back("lockstep.leave", "Go back; the second model stays.", worth=10),
-    text="P is the session's model, Q the second one. `--against MODEL`, `--against-bits 4`, `--against-adapter DIR`, "
-    "`--against-system-prompt TEXT` or `--against-chat-template FILE` open it at the start, too. KL(P||Q) is in bits, "
+    text="P is the session's model, Q the second one. `--against MODEL`, `--against-bits 4`, `--against-adapter DIR` "
+    "or `--against-system-prompt TEXT` open it at the start, too. KL(P||Q) is in bits, "
     "over the whole vocabulary (llama.cpp prints nats). Where the two cut the text into different tokens, only "
     "logprobs between common borders are compared.",
 )  # fmt: skip

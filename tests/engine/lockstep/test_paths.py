@@ -181,36 +181,8 @@ def test_another_system_prompt_is_compared_behind_it() -> None:
     assert "cat" not in text
     assert "Once upon a time" in text
     two.do(protocol.Prefill("Once upon a time", False))
-    assert "through another template" in two.one(protocol.ReadLockstep(node(two)), protocol.Failure).message
-
-
-def test_another_chat_template_is_compared_behind_it() -> None:
-    two = Two()
-    settings = LoadSettings()
-    own = two.context.model.tokens
-    template = "{% for m in messages %}Q: {{ m.content }}\nA: {% endfor %}"
-    found = two.one(protocol.OpenLockstep(settings, template=template), protocol.LockstepOpened)
-    assert found.title == "pocket, another chat template"
-    two.do(protocol.Prefill("Once upon a time", True))
-    two.do(protocol.TakeStep())
-    spans = told(two.do(protocol.ReadLockstep(node(two), candidates=0)))
-    assert spans[-1].node == node(two)
-    assert spans[-1].kl_nats is not None
-    assert spans[-1].kl_nats > 0
-    path = two.session
-    (lockstep,) = (each for each in two.context.capabilities if isinstance(each, LockstepCommands))
-    ids = lockstep._both.paths(path, path.node).other_ids
-    assert own.join(ids).startswith("Q: Once upon a time\nA: ")
-    assert ids[-1] == path.tree[path.node].token  # what was decoded follows each one's own prompt
-    for wrong in (
-        "{% for %}",
-        "{{ raise_exception('no') }}",
-        "{{ 'x' * 10**10 }}",
-        "{% for i in range(10**9) %}{% endfor %}",
-    ):
-        failure = two.one(protocol.OpenLockstep(settings, template=wrong), protocol.Failure)
-        assert failure.message.startswith("The chat template refuses this prompt")
-        assert failure.hint == "Correct the second model's chat template, or leave it out."
+    failure = two.one(protocol.ReadLockstep(node(two)), protocol.Failure)
+    assert "no place for the second model's system prompt" in failure.message
 
 
 def test_what_was_read_of_another_tree_is_read_again() -> None:

@@ -10,11 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.errors import EngineError
 from engine.protocol import OpenLockstep
 from engine.settings import LoadSettings
 from inspector.cli import main as cli
-from inspector.cli import screen
 from inspector.cli.flags import parsed
 from inspector.cli.subcommands.texts import against_from, diff_parser
 from tests.inspector.cli.scripted import Events
@@ -138,22 +136,6 @@ def test_flags_make_the_second_model() -> None:
     assert against("pocket", "--adapter", "b", load=adapted) == OpenLockstep(
         LoadSettings(adapter_path="b", kv_bits=8)
     )
-
-
-def test_a_chat_template_is_a_file_or_itself(tmp_path: Path) -> None:
-    file = tmp_path / "other.jinja"
-    file.write_text("{{ messages }}")
-    for given, template in (
-        (str(file), "{{ messages }}"),
-        ("{% if 1 %}é{% endif %}", "{% if 1 %}é{% endif %}"),
-    ):
-        args = parsed(screen.screen_parser(), ["--against-chat-template", given])
-        assert against_from(args, LoadSettings(), args.against) == OpenLockstep(
-            LoadSettings(), template=template
-        )
-    args = parsed(screen.screen_parser(), ["--against-chat-template", str(tmp_path / "no")])
-    with pytest.raises(EngineError, match="There is no chat template"):
-        against_from(args, LoadSettings(), args.against)
 
 
 def test_a_model_against_itself_and_four_bits(events: Events) -> None:
