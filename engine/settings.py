@@ -277,11 +277,6 @@ class LoadSettings:
         kind="word", choices=_named(SHARDS), group=RANKS, metavar="HOW",
     )  # fmt: skip
     """`auto` is `tensor` where its family can, else `pipeline`."""
-    rank_patience: int = setting(
-        60, "seconds without an answer after which a process counts as lost", 1, group=RANKS, metavar="S",
-        says="a whole number of seconds from 1 up",
-    )  # fmt: skip
-    """More work has more."""
     record_logits: bool = setting(
         False,
         "keep all logits of each step in the trace, 2 or 4 bytes each, so that a replay can try settings and search "

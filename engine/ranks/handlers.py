@@ -35,7 +35,7 @@ from engine.protocol import (
 from engine.ranks.hosts import hosts_of
 from engine.ranks.kv import RankedKV
 from engine.ranks.mirror import Shard, divide, facts, join, kept_from_waiting, sharding_of
-from engine.ranks.ring import RING, START_SECONDS, Ranks
+from engine.ranks.ring import RING, Ranks
 from engine.settings import LoadSettings
 from engine.task import Task
 
@@ -79,7 +79,7 @@ class RanksSpread:
         self.sharding = sharding_of(prepared.model, settings.shard, family)
         others = len(hosts.ranks) - 1
         emit(Loading("ranks", 0, others, "starting"))
-        self.ranks = ranks = RING.opened(hosts, settings.rank_patience)
+        self.ranks = ranks = RING.opened(hosts)
         work = prepared.whole.nbytes // READ_BYTES
         _same_files(ranks, prepared, settings, family, work)
         if not ranks.joined:
@@ -160,7 +160,6 @@ def _join(ranks: Ranks) -> None:
             ranks.group, _ = ranks.together(
                 "join",
                 lambda: join(0, backend, meeting.files, meeting.variables),
-                seconds=max(START_SECONDS, ranks.patience),
                 backend=backend,
                 files=meeting.files,
                 variables=meeting.variables,

@@ -25,14 +25,15 @@ from engine.ranks.hosts import RankHosts, RankProcess
 
 T = TypeVar("T")
 Answer = Mapping[str, Any]
-START_SECONDS = 20.0
-"""At least, for a rank to import MLX and say so: 1 s here, but a cold disk or a busy machine may take many."""
+PATIENCE = 60.0
+"""Seconds without an answer after which a rank counts as lost. To import MLX and say so takes 1 s here, but a cold disk
+or a busy machine may take many."""
 WATCH_SECONDS = 0.25
 """Between two looks at the time."""
 PING_SECONDS = 1.0
 """For a rank that computes to say that it runs: a thread of it answers."""
 WORK_UNIT = 100
-"""Tokens of work, in an operation, for which a rank gets its patience once more."""
+"""Tokens of work, in an operation, for which a rank gets `PATIENCE` once more."""
 ERROR_SECONDS = 3.0
 """For this rank to finish its part of an operation that has failed on another one."""
 QUIT_SECONDS = 1.0
@@ -52,15 +53,14 @@ class Ranks:
 
     Args:
         hosts: Where they run; the first is this process.
-        patience: Seconds for an answer; more work has more.
 
     Raises:
         LoadError: One can't be started.
         RankError: One didn't come up.
     """
 
-    def __init__(self, hosts: RankHosts, patience: float) -> None:
-        self.hosts, self.patience = hosts, patience
+    def __init__(self, hosts: RankHosts) -> None:
+        self.hosts = hosts
         self.size = len(hosts.ranks)
         self.loss: Loss | None = None
         self.joined = False
@@ -86,7 +86,7 @@ class Ranks:
                 f"A rank can't be started ({error}).", "Free some memory or processes."
             ) from error
         threading.Thread(target=self._watch, name="ranks", daemon=True).start()
-        self.together("hello", lambda: None, seconds=max(START_SECONDS, patience), size=self.size)
+        self.together("hello", lambda: None, size=self.size)
 
     def name_one(self) -> int:
         """A number for a cache or a snapshot, which all ranks know it by."""
@@ -96,7 +96,7 @@ class Ranks:
     # ---- operations -------------------------------------------------------------------------
 
     def together(
-        self, op: str, own: Callable[[], T], *, work: int = 0, seconds: float | None = None, **fields: Any
+        self, op: str, own: Callable[[], T], *, work: int = 0, **fields: Any
     ) -> tuple[T, list[Answer]]:
         """Have all ranks execute an operation, and this one its part of it.
 
@@ -104,7 +104,6 @@ class Ranks:
             op: Its name.
             own: This rank's part.
             work: Tokens that it computes, by which ranks have more time.
-            seconds: The time that they have; None for one by the work.
             fields: What else the others need.
 
         Returns:
@@ -120,7 +119,7 @@ class Ranks:
         message = {"n": self._numbers, "op": op, **fields, **({"released": released} if released else {})}
         line = json.dumps(message, separators=(",", ":")).encode() + b"\n"
         self._answers = {}
-        self._due = time.monotonic() + (seconds or self.patience * (1 + work / WORK_UNIT))
+        self._due = time.monotonic() + PATIENCE * (1 + work / WORK_UNIT)
         try:
             for rank, process in enumerate(self.processes, 1):
                 process.send(self._for(rank, line))
@@ -260,9 +259,7 @@ class ProcessRing:
     def __init__(self) -> None:
         self.ranks: Ranks | None = None
 
-    def opened(
-        self, hosts: RankHosts, patience: float, make: Callable[[RankHosts, float], Ranks] = Ranks
-    ) -> Ranks:
+    def opened(self, hosts: RankHosts) -> Ranks:
         """The ranks, started unless they are there.
 
         Raises:
@@ -281,10 +278,9 @@ class ProcessRing:
                     f"This process has {ranks.size} ranks, and can't have others after them.",
                     "Start the program again for other ranks.",
                 )
-            ranks.patience = patience
             return ranks
         self.ranks = None
-        self.ranks = make(hosts, patience)
+        self.ranks = Ranks(hosts)
         return self.ranks
 
     def unload(self) -> None:
