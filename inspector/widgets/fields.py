@@ -105,16 +105,15 @@ class TypedTextArea(SafeTextArea):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+n,shift+enter,alt+enter", "newline", "New line", show=False),
+        Binding("enter", "submit", "Done", show=False, priority=True),
     ]
 
     class TextSubmitted(Message):
         """Enter was pressed."""
 
-    async def _on_key(self, event: events.Key) -> None:
-        if event.key == "enter":
-            event.stop()
-            event.prevent_default()  # the toolkit's editor would begin a new line
-            self.post_message(self.TextSubmitted())
+    def action_submit(self) -> None:
+        """Be done; Textual's editor would begin a new line."""
+        self.post_message(self.TextSubmitted())
 
     def action_newline(self) -> None:
         """Begin a new line."""
