@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.console import RenderableType
 from rich.text import Text
 from textual import constants, events, on
 from textual.app import App
@@ -144,6 +145,8 @@ class InspectorApp(App[int]):
         self.stylesheet = RememberingStylesheet(variables=self.theme_variables)  # found for the toolkit's own
         self._remembered = Remembered(begins)
         self._remembered.begin(self, theme, "TEXTUAL_THEME" in os.environ)
+        self.leaving = False
+        """True if the program is being left."""
         self.ended_by: int | None = None
         """The signal that ended the screen."""
         self.inbox = RecordInbox(
@@ -256,7 +259,7 @@ class InspectorApp(App[int]):
         A screen that is opened while all are closed has no widgets when it asks for them. What has gone is still found
         under the mouse until the next paint, and the toolkit asks for its parent.
         """
-        if self._exit and isinstance(event, events.InputEvent):
+        if self.leaving and isinstance(event, events.InputEvent):
             return
         if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
             await self.keys.take(event)
@@ -268,7 +271,7 @@ class InspectorApp(App[int]):
     async def _hand_on(self, event: events.Event) -> None:
         """Give a key or a pasted text to the screen on top."""
         narrator, top = self.main.narrator, self.screen
-        if self._exit:
+        if self.leaving:
             return
         if isinstance(event, events.Key):
             if (
@@ -352,7 +355,7 @@ class InspectorApp(App[int]):
 
     def _takes_records(self) -> bool:
         """True if records are taken in: not while the program is being left, when widgets go one by one."""
-        return self.main.is_attached and not self._exit
+        return self.main.is_attached
 
     def _receive(self, record: Record) -> None:
         """Take in a record, and say what is no part of the panels: a model or first prompt that is refused is told in
@@ -416,6 +419,19 @@ class InspectorApp(App[int]):
         self.recorder.close()
 
     # ---- leaving ----------------------------------------------------------------------------
+
+    def exit(
+        self, result: int | None = None, return_code: int = 0, message: RenderableType | None = None
+    ) -> None:
+        """Leave.
+
+        Args:
+            result: Of the application.
+            return_code: Exit status of the process.
+            message: Printed once the screen was left.
+        """
+        self.leaving = True
+        super().exit(result, return_code, message)
 
     @property
     def saved(self) -> Path | None:

@@ -287,7 +287,7 @@ class MainScreen(KeyedScreen[None]):
             self._expects.stop()
             self._expects = None
         self._shown_at = Message().time
-        if self._pruning or not self.is_attached:
+        if not self.is_attached:
             return  # the program is being left, and the panels are going
         timeline, setup, layout = self.controller.timeline, self.controller.setup, self._panel_layout
         # as most of the time nobody narrates: nothing of it is looked at again with each frame
@@ -407,7 +407,7 @@ class MainScreen(KeyedScreen[None]):
 
     def _show_highlighted(self) -> None:
         """Show what follows the highlighted candidate: its row, the status line, and the tools' panels."""
-        if self._stale or not self._highlights or self._pruning or not self.is_attached:
+        if self._stale or not self._highlights or not self.is_attached:
             return  # everything is shown soon, or was, or nothing any more
         self._highlights = False
         self._candidates.show(self.controller.timeline)

@@ -19,7 +19,6 @@ from textual import events
 from textual._types import CallbackType as Callback
 from textual.app import App
 from textual.await_complete import AwaitComplete
-from textual.css.query import NoMatches
 from textual.geometry import Size
 from textual.message import Message
 from textual.messages import Prune
@@ -132,7 +131,7 @@ class Overlay(KeyedScreen[Result]):
     @property
     def left(self) -> bool:
         """True if it was dismissed, or the program ends: its widgets are going, and nothing may be asked of them."""
-        return self._dismissed or self._pruning or self.app._exit or not self.app.is_running
+        return self._dismissed or not (self.is_attached and self.app.is_running)
 
     def dismiss(self, result: Result | None = None) -> AwaitComplete:
         """Leave, once, and only this one: where something lies over it, as soon as that has gone.
@@ -227,12 +226,8 @@ class Overlay(KeyedScreen[Result]):
         if action.run is not None and (done := action.run(self)) is not None:
             await done
 
-    async def _dispatch_message(self, message: Message) -> None:
-        """Dispatch a message, unless a widget or the terminal sent it to a screen that was left."""
+    def check_message_enabled(self, message: Message) -> bool:
+        """Take no message that a widget or the terminal sends to a screen that was left."""
         if message.bubble and (self.left or message.time < self._since):
-            return
-        try:
-            await super()._dispatch_message(message)
-        except NoMatches:
-            if not self.left:
-                raise
+            return False
+        return super().check_message_enabled(message)

@@ -435,7 +435,7 @@ class PilotHost:
 
     @property
     def over(self) -> bool:
-        return self._app._exit
+        return self._app.leaving
 
     @property
     def lost(self) -> bool:

@@ -134,9 +134,9 @@ async def test_the_second_of_two_q_does_not_quit(rig: Rig, action: str) -> None:
     await rig.until(lambda: len(rig.app.screen_stack) == 1)
     await rig.pilot.pause()
     assert rig.status == "Press q once more to quit"
-    assert not rig.app._exit
+    assert not rig.app.leaving
     await rig.press("q")
-    assert rig.app._exit
+    assert rig.app.leaving
 
 
 async def test_a_dialog_asks_nothing_of_its_widgets_while_the_program_shuts_down(
@@ -159,7 +159,7 @@ async def test_a_dialog_asks_nothing_of_its_widgets_while_the_program_shuts_down
 
 async def test_q_quits_where_nothing_was_left(rig: Rig) -> None:
     burst(rig, "q", "q")
-    await rig.until(lambda: rig.app._exit)
+    await rig.until(lambda: rig.app.leaving)
 
 
 @pytest.mark.parametrize("way", ["finder", "click"])
@@ -174,7 +174,7 @@ async def test_quitting_by_finder_and_click_asks_nothing(rig: Rig, way: str) -> 
         keys = rig.screen_text().splitlines()
         await rig.pilot.click(offset=(keys[-1].index("q quit"), len(keys) - 1))
         await rig.pilot.pause()
-    assert rig.app._exit
+    assert rig.app.leaving
 
 
 @pytest.mark.parametrize(
@@ -323,7 +323,7 @@ async def test_what_a_dialog_is_told_while_the_program_ends_is_nobodys(rig: Rig)
     dialog = rig.app.screen
     rig.app.exit()
     await dialog.query_one("#grammar-remark").remove()
-    await dialog._dispatch_message(SafeTextArea.Changed(dialog.query_one("#grammar-text", SafeTextArea)))
+    assert not dialog.post_message(SafeTextArea.Changed(dialog.query_one("#grammar-text", SafeTextArea)))
     assert rig.app._exception is None
 
 
