@@ -1,4 +1,4 @@
-"""Commands and records as bytes and back, so that an engine may run in another process or on another machine.
+"""Commands and records as bytes and back: the questions of a recorded lesson, and a recorded training.
 
 A message is one JSON object in ASCII, without a line break:
 

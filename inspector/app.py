@@ -9,7 +9,7 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -21,8 +21,8 @@ from textual.filter import DimFilter, LineFilter
 from textual.screen import Screen
 
 from engine.breakpoints import Breakpoints
-from engine.errors import EngineError
-from engine.protocol import NO_OPTIONS, ChatOptions, Message, Prefill, Record
+from engine.errors import EngineError, TraceError
+from engine.protocol import NO_OPTIONS, ChatOptions, Failure, Load, Message, Prefill, Record
 from engine.settings import LoadSettings, Settings
 from engine.speculation_settings import SpeculationSettings
 from engine.thread import EngineThread
@@ -56,9 +56,6 @@ from inspector.widgets.keys_in_order import KeysInOrder
 from inspector.widgets.overlay import read_styles
 from inspector.widgets.painting import RememberingStylesheet
 
-if TYPE_CHECKING:
-    from inspector.session.connection import EngineConnection
-
 FRAME = 1 / 30
 """Seconds between two looks at what the engine handed out."""
 DIM = DimFilter(0.7)
@@ -87,7 +84,8 @@ class InspectorApp(App[int]):
         chat: Through the chat template, where the model has one.
         system: System prompt for the chat template.
         echo: Prompt logprobs: None for up to 2,048 tokens, True always, False never.
-        engine: Takes commands and hands its records to `inbox`; None for the thread that owns MLX.
+        engine: Takes commands and hands its records to `inbox`; None for the thread that owns MLX, in a process of
+            its own for a model over ranks.
         breakpoints: Where runs stop; None for those that are remembered.
         save: Directory in which the session is saved as it goes; None keeps it in memory alone.
         trace: A recording to show instead of a session that begins; None for a session.
@@ -155,7 +153,7 @@ class InspectorApp(App[int]):
             self._takes_records,
             self.call_later,
         )
-        self.engine = EngineThread(self.inbox.emit) if engine is None else engine
+        self.engine = engine or (self._engine_process() if load.divided else EngineThread(self.inbox.emit))
         self.controller = Controller(
             self.engine,
             load,
@@ -170,8 +168,6 @@ class InspectorApp(App[int]):
         self.recorder = self._recorder(save)
         self.controller.client.listen(self.recorder.receive)
         self.playback = Playback(self.controller, self.recorder, self._live_engine, self.inbox.emit, self)
-        if engine is not None:
-            self.controller.connection = _connection(engine, self)
         self._notes = notes
         self.closed_in_time = True
         """False when the engine was still at work two seconds after it was asked to end."""
@@ -194,6 +190,11 @@ class InspectorApp(App[int]):
             {id: usual for _, actions in places for id, usual in actions.items() if id not in keys.KEYS},
         )
         return own, key_table(tools) if own.keys else table
+
+    def _engine_process(self) -> Backend:
+        from engine.child import EngineProcess  # for a model over ranks alone
+
+        return EngineProcess(self.inbox.emit, lambda reason: self.call_later(self._engine_lost, reason))
 
     def _live_engine(self) -> Backend:
         if not self._engine_runs:
@@ -315,8 +316,7 @@ class InspectorApp(App[int]):
             self.playback.open(self._trace)
         else:
             self._live_engine()
-            if self.controller.connection is None or not self.controller.connection.joins:
-                self.controller.setup.open(self.controller.setup.load)
+            self.controller.setup.open(self.controller.setup.load)
         self.main.changed()
 
     def _tell(self, title: str, problems: Sequence[str], where: str = "") -> None:
@@ -344,8 +344,6 @@ class InspectorApp(App[int]):
         playback, resumed = self.playback, self.recorder.resumed
         if playback.player is not None or playback.waiting is not None or resumed is not None:
             playback.tick()
-        if self.controller.connection is not None:
-            self.controller.connection.tick()
         if not self._ahead.done or self.garbage.noticeable:
             idle = self.controller.resting and not (self.inbox.waiting or self.keys.busy)
             if not self._ahead.done:
@@ -367,6 +365,21 @@ class InspectorApp(App[int]):
         refused = timeline.phase is Phase.EMPTY and record is timeline.prompts.failure
         if not ((timeline.phase is Phase.FAILED or refused) and getattr(record, "expected", True)):
             self.announce(told.text, told.title, told.severity)
+
+    def _engine_lost(self, reason: str) -> None:
+        """Continue without the engine: with a replay of the session, if there is one."""
+        self.inbox.drain()  # the last records of the engine belong to the session
+        text, client = visible(reason), self.controller.client
+        try:
+            if self.playback.fall_back():
+                text += f" The session is shown as a replay: {key_for('go_live')} continues live with a new engine."
+            elif client.timeline.facts is not None and not client.timeline.recorded:
+                hint = f"Press {key_for('open')} to load a model again."
+                self.inbox.emit(Failure(Load.kind, reason, hint))
+                return
+        except TraceError as error:
+            text += f" {visible(str(error))}"
+        self.announce(text, "The engine is lost", "error")
 
     # ---- plug-ins ---------------------------------------------------------------------------
 
@@ -403,10 +416,6 @@ class InspectorApp(App[int]):
     def redraw(self) -> None:
         """Show what changed, now."""
         self.main.replayed()
-
-    def connection_changed(self) -> None:
-        """Have everything shown again."""
-        self.main.changed()
 
     def announce(self, text: str, title: str, severity: Severity = "information") -> None:
         """Tell the person something that is no answer to a key; printable."""
@@ -475,17 +484,6 @@ class InspectorApp(App[int]):
             title="Still here",
             markup=False,
         )
-
-
-def _connection(engine: Backend, app: InspectorApp) -> EngineConnection | None:
-    """What is told of an engine that is elsewhere; None for one in this process."""
-    from engine.remote.client import RemoteEngine
-    from inspector.session.connection import EngineConnection
-
-    if not isinstance(engine, RemoteEngine):
-        return None
-    session, fall_back = app.controller, app.playback.fall_back
-    return EngineConnection(engine, app.inbox, session.client, session.setup, fall_back, app, app.call_later)
 
 
 def gone_at(screen: Screen[Any], x: int, y: int) -> bool:

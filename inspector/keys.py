@@ -49,7 +49,7 @@ _BY_TAB: Mapping[str, Mapping[str, str]] = {
     "14": {"previous_branch": "[", "next_branch": "]"},
     "5": {
         "kv": "k", "timing": "t", "segments": "g", "race": "z", "profile": "P", "compare_kv": "Q",
-        "speculation": "S", "ranks": "R", "verify": "v", "connection": "e",
+        "speculation": "S", "ranks": "R", "verify": "v",
     },
     "6": {
         "learn": "g", "training": "l",
@@ -74,7 +74,6 @@ _BY_PLACE: Mapping[str, Mapping[str, str]] = {
     "sampler": {"cooler": "-", "warmer": "+ =", "apply": "enter"},
     "breakpoints": {"clear": "ctrl+d"},
     "grammar": {"take_off": "ctrl+d"},
-    "connection": {"try_now": "t", "give_up": "x"},
     "help": {
         "filter": "/", "next_page": "right tab", "page_before": "left shift+tab", "pages": "backspace",
         "close": "@help q",

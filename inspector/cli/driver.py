@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
 from types import FrameType
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from engine import protocol
 from engine.errors import EngineError
@@ -29,14 +29,9 @@ from engine.timing import Tpot, tpot
 from engine.trace import Entry, save_as, worth_keeping
 from inspector.cli.arguments import CliRequest
 from inspector.cli.exit import BAD_INPUT, FAULT, INTERRUPTED, OK, bad_input, fault, leave_at_once
-from inspector.cli.flags import link_from
 from inspector.session.client import Backend
 from inspector.state.speculation import Speculation
-from inspector.version import program, version
-
-if TYPE_CHECKING:
-    from engine.remote.client import Connection
-
+from inspector.version import program
 
 # ---- what a generation came to ------------------------------------------------------------------
 
@@ -307,10 +302,10 @@ def run(
     told: Callable[[protocol.Failure], protocol.Failure] = lambda failure: failure,
     forgives: Callable[[protocol.Failure], bool] = lambda failure: False,
 ) -> int:
-    """Drive the engine that the flags name, and report what failed, if something did.
+    """Drive the engine, and report what failed, if something did.
 
     Args:
-        args: With the flags of an engine elsewhere.
+        args: Its `force` says whether a trace replaces a file.
         request: The model, the settings and the prompt.
         writer: Receives the records and the summary.
         then: Commands after the prompt.
@@ -323,12 +318,10 @@ def run(
         The exit status.
 
     Raises:
-        EngineError: The address or the token can't be used, or the trace can't be written.
+        EngineError: The trace can't be written.
     """
     kept = TraceWriter(writer, request)
-    outcome = drive(
-        request, writer if trace is None else kept, then, backend_from(args), after=after, forgives=forgives
-    )
+    outcome = drive(request, writer if trace is None else kept, then, after=after, forgives=forgives)
     if outcome.failure is not None:
         return exit_status(replace(outcome, failure=told(outcome.failure)))
     if trace is not None:
@@ -346,30 +339,6 @@ def exit_status(outcome: Outcome) -> int:
     if not outcome.joined:
         leave_at_once(code)
     return code
-
-
-def backend_from(args: Namespace) -> MakeBackend:
-    """What makes the backend of a command without a screen: the engine elsewhere that was named, or one of its own.
-
-    Raises:
-        EngineError: The address or the token can't be used. What it returns raises it where nothing answers.
-    """
-    link = link_from(args, returns=False)
-    if link is None:
-        return EngineThread
-    from engine.remote.client import RemoteEngine
-
-    def made(emit: Callable[[Record], None]) -> Backend:
-        def told(connection: Connection) -> None:
-            if connection.stage == "gone":
-                hint = "Check that it runs, then try again."
-                emit(protocol.Failure("Connect", connection.why, hint))
-
-        engine = RemoteEngine(emit, link, version(), told)
-        engine.connect()
-        return engine
-
-    return made
 
 
 def opening(request: CliRequest) -> Iterator[Command]:

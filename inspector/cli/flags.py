@@ -11,29 +11,22 @@ import math
 from collections import deque
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from engine.errors import EngineError, SettingsError
-from engine.files import typed
 from engine.frozen import frozen
 from engine.setting_field import Field, grouped
 from engine.settings import BY_NAME, FIELDS, LOAD_FIELDS, LOAD_GROUPS
 from inspector.cli.inputs import add_chat, add_grammar, unescaped
 
 if TYPE_CHECKING:
-    from engine.remote.client import RemoteEngine
-    from engine.remote.link import Address, AddressLink
-    from engine.settings import LoadSettings
+    pass
 
 EXIT_STATUS = "Exit status: 0 done, 1 a fault of the program, 2 bad input, 130 interrupted."
 STEER = "FILE[:STRENGTH[@LAYER]]"
 """What the help calls a direction, and how it is added."""
 METAVARS = {"float": "X", "int": "N", "texts": "TEXT", "biases": "ID=VALUE"}
 """What the help calls the value of a flag, by the kind of its setting."""
-OPEN_ANYWAY = (
-    "allow an address on another machine: nothing on the way is encrypted, not even the access token"
-)
 
 
 class Parser(argparse.ArgumentParser):
@@ -232,101 +225,6 @@ def add_load(group: argparse._ArgumentGroup) -> None:
     for part in LOAD_GROUPS:
         for field in grouped(LOAD_FIELDS, part):
             add_setting(group, field, whole)
-    add_connect(group)
-
-
-# ---- an engine elsewhere ------------------------------------------------------------------------
-
-
-def add_connect(to: argparse._ActionsContainer) -> None:
-    """The flags of an engine elsewhere."""
-    there = "use an engine started by `inspector engine`; models are files of its machine: unix:PATH or 127.0.0.1:PORT"
-    to.add_argument("--connect", metavar="ADDRESS", help=there)
-    add_token(to)
-
-
-def add_token(to: argparse._ActionsContainer) -> None:
-    """The flags that both ends of a connection have."""
-    token = "file with the engine's access token (default: engine.token, beside the folder of sessions)"
-    to.add_argument("--token-file", metavar="FILE", help=token)
-    to.add_argument("--unencrypted", action="store_true", default=None, help=OPEN_ANYWAY)
-
-
-def token_file(args: argparse.Namespace) -> Path:
-    """The file that holds the token."""
-    if args.token_file is not None:
-        return typed(args.token_file)
-    from inspector import places
-
-    return places.state() / "engine.token"
-
-
-def address_of(args: argparse.Namespace, text: str) -> Address:
-    """The address that was given, of this machine unless more is allowed.
-
-    Raises:
-        EngineError: It is none, or another machine's.
-    """
-    from engine.remote.link import parsed
-
-    address = parsed(text)
-    if not address.local and not args.unencrypted:
-        hint = "Use ssh's forwarding (inspector engine prints the command), or add --unencrypted."
-        message = f"{address} is not an address of this machine, and the connection would not be encrypted."
-        raise EngineError(message, hint)
-    return address
-
-
-def link_from(args: argparse.Namespace, returns: bool) -> AddressLink | None:
-    """The way to the engine that was named; None where none was.
-
-    Raises:
-        EngineError: The address or the token can't be used.
-    """
-    if args.connect is None:
-        if args.token_file is not None or args.unencrypted:
-            flag = "--token-file" if args.token_file is not None else "--unencrypted"
-            raise EngineError(f"{flag} has no effect without --connect.", "Add --connect ADDRESS.")
-        return None
-    from engine.remote.link import AddressLink, read_token
-
-    return AddressLink(address_of(args, args.connect), read_token(token_file(args)), returns)
-
-
-def screens_engine(args: argparse.Namespace, joins: bool) -> RemoteEngine | None:
-    """The engine elsewhere of a screen, connected; None where none was named.
-
-    Args:
-        args: With the flags above.
-        joins: Whether to show the session that it has.
-
-    Raises:
-        EngineError: It can't be reached, or refuses.
-    """
-    link = link_from(args, returns=True)
-    if link is None:
-        return None
-    from engine.remote.client import RemoteEngine
-    from inspector.version import version
-
-    engine = RemoteEngine(lambda record: None, link, version())
-    engine.joins = joins
-    engine.connect()
-    return engine
-
-
-def needs_process(load: LoadSettings) -> bool:
-    """True if the screen has an engine in a process of its own: the loss of a rank ends what has lost it."""
-    return load.ranks > 1 or bool(load.hostfile)
-
-
-def own_process() -> RemoteEngine:
-    """An engine in a process of its own, which is started with the screen and ends with it."""
-    from engine.remote.client import RemoteEngine
-    from engine.remote.link import ProcessLink
-    from inspector.version import version
-
-    return RemoteEngine(lambda record: None, ProcessLink(version()), version())
 
 
 # ---- parsing ------------------------------------------------------------------------------------

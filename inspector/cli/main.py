@@ -28,7 +28,6 @@ SUBCOMMANDS: Mapping[str, str] = {
     "tokens": "texts",
     "train": "train",
     "open": "open",
-    "engine": "serve",
     "replay": "recordings",
     "learn": "lessons",
     "lesson": "lessons",

@@ -26,9 +26,6 @@ from inspector.cli.flags import (
     add_generation,
     add_theme,
     command_parser,
-    needs_process,
-    own_process,
-    screens_engine,
 )
 from inspector.cli.inputs import unescaped
 from inspector.cli.subcommands.generate import add_speculation, add_steer, speculation_from
@@ -114,14 +111,12 @@ def run_screen(args: argparse.Namespace) -> int:
         EngineError: There is no terminal, a value is out of range, or there is no such prompt or session.
     """
     check_terminal(args.prompt == "-")
-    joins = not _begins(args)
     if args.models:
         _list_also(args.models)
     trace = _resumed(args)
     if trace is None:
         begin_with_draws(args)
     request = request_from(args, default_prompt=True)
-    engine = screens_engine(args, joins) or (own_process() if needs_process(request.load) else None)
     against = against_from(args, request.load, args.against)
     if against is not None and trace is not None:
         raise EngineError(
@@ -143,7 +138,6 @@ def run_screen(args: argparse.Namespace) -> int:
         echo=request.echo,
         messages=request.messages,
         options=request.options,
-        engine=engine,
         breakpoints=breakpoints(args),
         save=None if args.no_save else sessions.folder(),
         trace=trace,
@@ -178,12 +172,12 @@ def open_request(args: argparse.Namespace, load: LoadSettings, opened: OpenedReq
     """Open the screen with a request that a server was sent.
 
     Args:
-        args: With the flags of an engine elsewhere, of saving, of plug-ins and of the theme.
+        args: With the flags of saving, of plug-ins and of the theme.
         load: The model.
         opened: The request.
 
     Raises:
-        EngineError: There is no terminal, or the engine can't be reached.
+        EngineError: There is no terminal.
     """
     check_terminal(instead="Without one, compare its reply with --check.")
     from inspector.app import InspectorApp
@@ -198,7 +192,6 @@ def open_request(args: argparse.Namespace, load: LoadSettings, opened: OpenedReq
         chat=request.chat,
         messages=request.messages,
         options=request.options,
-        engine=screens_engine(args, joins=False) or (own_process() if needs_process(load) else None),
         save=None if args.no_save else sessions.folder(),
         tools=with_request(opened),
         theme=args.theme or "",
@@ -230,15 +223,6 @@ def open_reply(args: argparse.Namespace, entries: Sequence[Entry]) -> int:
         app = InspectorApp(LoadSettings(), Settings(), trace=Opening(checked(path)), theme=args.theme or "",
                             tools=TOOLS, with_plugins=not args.no_plugins)  # fmt: skip
         return run_app(app)
-
-
-def _begins(args: argparse.Namespace) -> bool:
-    """True if a flag says how a session is to begin, so that none that is there already is shown."""
-    beside = {"connect", "token_file", "unencrypted", "theme", "no_save", "no_plugins"}
-    return any(
-        value not in (None, False) and name not in beside and not name.startswith("break_")
-        for name, value in vars(args).items()
-    )
 
 
 def _list_also(directories: Sequence[str]) -> None:

@@ -317,9 +317,6 @@ class SetupActions(ToolActions):
         """The models on the disk of the engine: each opens the dialog with its facts, where enter opens it."""
         from engine.models_on_disk.places import all_places
 
-        connection = self.controller.connection
-        if connection is not None and connection.far:
-            return
         keys = key_for("open")
         for each in all_places(recent=recent_models()):
             told = f"A model on the disk ({visible(each.source)}): shows its facts, and opens it."
@@ -344,10 +341,8 @@ class SetupActions(ToolActions):
         room = None
         if facts is not None and facts.free_bytes is not None:
             room = Room(facts.free_bytes + facts.weight_bytes, facts.memory_of)
-        connection = self.controller.connection
-        elsewhere = connection.now.where if connection is not None and connection.far else ""
         load = self.controller.setup.load
-        dialog = ModelDialog(load, present, recent_models, self._downloads, elsewhere, room, name)
+        dialog = ModelDialog(load, present, recent_models, self._downloads, room, name)
         self.host.open(dialog, self._open)
 
     def _open(self, load: LoadSettings | None) -> None:

@@ -17,7 +17,6 @@ from inspector.widgets.actions import Action, ActionTable, Needs, Offered, refus
 
 Context = tuple[ToolActions, ActionTable]
 """Actions that hold for a while, and their owner."""
-_ASKING = Needs.ENGINE | Needs.SESSION
 OPENING = "A recording is being opened. Wait a moment"
 MOUSE = ActionTable(
     "Mouse",
@@ -296,9 +295,6 @@ def refusal(action: Action, controller: Controller, own: ToolActions) -> str:
     """
     if action.needs and controller.opening:
         return OPENING
-    asks = action.needs & _ASKING or action.moves
-    if controller.connection is not None and asks and not controller.transport.recorded and controller.away:
-        return controller.away
     if action.lacks is not None and (lacks := lacking(action, controller)):
         return lacks
     if Needs.ENGINE in action.needs and controller.transport.recorded and not action.recorded(own):

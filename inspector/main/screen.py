@@ -330,10 +330,9 @@ class MainScreen(KeyedScreen[None]):
             timeline: What is on show.
             heard: Whether more of the session has changed than its readings.
         """
-        setup, connection, ahead = self.controller.setup, self.controller.connection, self._candidates.ahead
-        away, asks = connection.away if connection is not None else "", "learn" not in self._shown
+        setup, ahead, asks = self.controller.setup, self._candidates.ahead, "learn" not in self._shown
         lines = ahead.seen(timeline.before) if ahead is not None and ahead.on else ()
-        records = (*timeline.place, setup.settings, away, asks, lines)
+        records = (*timeline.place, setup.settings, asks, lines)
         highlights, self._highlights = self._highlights, False
         if not heard and records == self._records:
             if highlights:
@@ -342,7 +341,7 @@ class MainScreen(KeyedScreen[None]):
         self._records = records
         if heard and timeline.facts is not None:
             self._timing.kept_bytes = setup.load.kept_logits_bytes(timeline.facts.vocabulary)
-        self._header.show(timeline, setup.settings, away)
+        self._header.show(timeline, setup.settings)
         self._text.show(timeline)
         self._candidates.show(timeline)
         self._steps.show(timeline, asks)

@@ -33,8 +33,6 @@ def situation(
         narrated: The keys that do something now, where a narrator takes some of them.
     """
     timeline = controller.timeline
-    if controller.connection is not None and (words := controller.connection.words):
-        return words
     if timeline.returning:
         return f"Continuing live: {visible(timeline.returning)}. Esc stops it; you can look at the recording meanwhile"
     if timeline.recorded and not controller.transport.recorded:

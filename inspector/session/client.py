@@ -67,9 +67,6 @@ class SessionHost(Protocol):
     def redraw(self) -> None:
         """Show what changed, now."""
 
-    def connection_changed(self) -> None:
-        """Have everything shown again."""
-
 
 class Request(Generic[Sent]):
     """One command that was sent, and what came of it: the records that have its id, and no others.
@@ -334,15 +331,13 @@ class RecordInbox:
         soon: Callable[[Callable[[], None]], object],
     ) -> None:
         self._receive, self.show, self._open, self._soon = receive, show, open, soon
-        self.adopt: Callable[[Command], None] = lambda command: None
-        """Takes in a command of another client of the engine, which was carried out."""
-        self.waiting: deque[Record | Command] = deque()
+        self.waiting: deque[Record] = deque()
         """What was not taken in yet."""
         self._due = 0.0
         """When the next frame may be shown, on the clock of `perf_counter`."""
 
-    def emit(self, record: Record | Command) -> None:
-        """Take one record, or a command that another client gave; called in the engine's thread."""
+    def emit(self, record: Record) -> None:
+        """Take one record; called in the engine's thread."""
         self.waiting.append(record)
         if isinstance(record, Ended) or (isinstance(record, protocol.LookedAhead) and record.last):
             # somebody may wait for what has ended, and the next tick is up to a frame away
@@ -363,9 +358,6 @@ class RecordInbox:
             taken: list[Record] = []
             while self.waiting:
                 record = self.waiting.popleft()
-                if isinstance(record, Command):
-                    self.adopt(record)
-                    continue
                 taken.append(record)
                 self._receive(record)
             self.show(taken)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from engine.protocol import Prefill
 from engine.settings import LoadSettings, Settings
 from engine.speculation_settings import SpeculationSettings
@@ -14,9 +12,6 @@ from inspector.session.sampler_queries import SamplerQueries
 from inspector.session.setup import PrefillControl, Runs, Setup
 from inspector.session.transport import LiveTransport, Transport
 from inspector.state.timeline import Phase, Timeline
-
-if TYPE_CHECKING:
-    from inspector.session.connection import EngineConnection
 
 
 class Controller:
@@ -42,8 +37,6 @@ class Controller:
         """The live one, or that of the recording on show."""
         self.speculation = SpeculationSettings()
         """What speculative decoding begins with."""
-        self.connection: EngineConnection | None = None
-        """To an engine elsewhere; None where it is in this process."""
         self.opening = False
         """True if a recording is about to take the place of what is on show."""
         client.runs = lambda: self.transport.running
@@ -52,11 +45,6 @@ class Controller:
     def timeline(self) -> Timeline:
         """The session's timeline."""
         return self.client.timeline
-
-    @property
-    def away(self) -> str:
-        """What is going on while an engine elsewhere is away; printable, empty where none is."""
-        return self.connection.words if self.connection is not None else ""
 
     @property
     def resting(self) -> bool:

@@ -12,7 +12,6 @@ from inspector.tools.batch.tool import BATCH
 from inspector.tools.beams.tool import BEAMS
 from inspector.tools.breakpoints.tool import BREAKPOINTS
 from inspector.tools.compare.tool import COMPARE
-from inspector.tools.connection.tool import CONNECTION
 from inspector.tools.copy.tool import COPY
 from inspector.tools.costs.tool import COSTS
 from inspector.tools.draws.tool import DRAWS
@@ -83,7 +82,6 @@ TOOLS: tuple[Tool, ...] = (
     COPY,
     EXPORT,
     RECORDINGS,
-    CONNECTION,
     LESSONS,
     TRAINING,
 )

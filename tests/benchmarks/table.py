@@ -139,8 +139,6 @@ ROWS = (
         "thread, which is without the forward", "{152k-h512:.2f}; {152k-h512 thread:.2f}"),
     Row("replay", "a recording of 50,000 steps: start of the program to the first steps on the timeline",
         "{pocket first s:.1f} s"),
-    Row("far_step", "a step with the engine behind a socket, in its own process, against beside the screen; in turns",
-        "{pocket behind a socket:.2f}, {pocket in its own process:.2f} times, where it takes {pocket ms} ms"),
     Row("trace", "largest step of a recording with 20 candidates, before compression", "{pocket bytes} bytes"),
     Row("trace", f"the largest step by model: {EACH}", f"{_each('bytes')} bytes"),
     Row("memory", "what a step of a long run on the screen keeps in memory beside the KV cache: pocket; 4,096, "

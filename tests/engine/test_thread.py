@@ -312,7 +312,7 @@ def contract(name: str, field: str) -> set[str]:
 
 
 FACE = contract("The engine's commands, records and settings", "source_modules") | {
-    "engine.remote",
+    "engine.child",
     "engine.thread",
 }
 """What a screen may import of the engine, without what it imports once something failed or was asked."""
@@ -324,7 +324,7 @@ import sys
 before = set(sys.modules)
 import {", ".join(sorted(FACE))}
 added = {{name.split(".")[0] for name in set(sys.modules) - before}}
-print(sorted(added - set(sys.stdlib_module_names) - {{"engine"}}))
+print(sorted(added - set(sys.stdlib_module_names) - {{"engine", "__mp_main__"}}))  # the second by multiprocessing
 """
     done = python(code)
     assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr

@@ -1,4 +1,4 @@
-"""Commands and records go to bytes and back; whatever else comes is refused in words; an engine runs behind bytes."""
+"""Commands and records go to bytes and back; whatever else comes is refused in words."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import math
 from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import fields, replace
-from queue import SimpleQueue
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -17,9 +15,9 @@ from hypothesis import strategies as st
 
 from engine import protocol, wire
 from engine.errors import WireError
-from engine.protocol import Command, Record
-from engine.settings import LoadSettings, Settings
-from engine.thread import EngineThread
+from engine.protocol import Command
+from engine.settings import Settings
+from tests.engine.test_child import lived
 from tests.engine.test_commands import SAMPLES
 from tests.engine.test_thread import Engine
 from tests.engine.trace import made_records
@@ -269,98 +267,6 @@ def test_made_up_fields_are_refused_or_read(name: str, data: st.DataObject) -> N
     names = [field.name for field in fields(CLASSES[name])]
     members = data.draw(st.fixed_dictionaries(dict.fromkeys(names, JSON)) | JSON)
     refused_or_read(json.dumps({"wire": 1, role: kind, "fields": members}).encode())
-
-
-# ---- an engine behind bytes -------------------------------------------------------------------
-
-
-class Remote(Engine):
-    """An engine that is reached through two queues of messages, as through the two directions of a socket."""
-
-    def __init__(self) -> None:
-        self.asked: SimpleQueue[bytes] = SimpleQueue()
-        self.answers: SimpleQueue[bytes] = SimpleQueue()
-        self.thread = EngineThread(lambda record: self.answers.put(wire.encode(record)))
-        self.thread.start()
-        self.server = Thread(target=self.serve, daemon=True)
-        self.server.start()
-
-    def serve(self) -> None:
-        while data := self.asked.get():
-            command = wire.decode(data)
-            assert isinstance(command, Command)
-            self.thread.send(command)
-
-    def send(self, command: Command) -> None:
-        self.asked.put(wire.encode(command))
-
-    def get(self) -> Record:
-        record = wire.decode(self.answers.get(timeout=60))
-        assert isinstance(record, Record)
-        return record
-
-    def close(self) -> None:
-        self.asked.put(b"")
-        self.server.join(10)
-        assert self.thread.close(10)
-
-
-def lived(engine: Engine) -> list[list[Record]]:
-    """The records of each command of one session."""
-    sampled = Settings(temp=0.8, top_p=0.95, seed=3, candidates=20, max_tokens=1000, min_tokens=1000)
-    found = []
-    for command in (
-        protocol.TakeStep(),
-        protocol.Load(LoadSettings()),
-        protocol.Configure(sampled),
-        protocol.Prefill("Once upon a time", chat=False, echo=True),
-        protocol.TakeStep(),
-        protocol.TakeStep(),
-        protocol.Choose(4, 4096),
-        protocol.Choose(4, 300),
-        protocol.Explain(4),
-        protocol.Configure(Settings(top_p=1.5)),
-    ):
-        found.append(engine.do(command))
-        ended = found[-1][-1]
-        assert isinstance(ended, protocol.Ended)
-        assert (ended.command, ended.request) == (command.kind, command.id)
-        assert {record.request for record in found[-1]} <= {0, command.id}
-    run, waits = protocol.Run(), protocol.TakeStep()
-    engine.send(run)
-    steps = engine.until(protocol.Step, 12)
-    engine.send(waits)
-    engine.send(protocol.Cancel(waits.id))
-    engine.send(protocol.Cancel(run.id))
-    ended = engine.until_ended(run)[-1]
-    assert ended == protocol.Ended("Run", cancelled=True)
-    assert engine.until_ended(waits) == [protocol.Ended("Step", cancelled=True)]
-    return [*found, steps]
-
-
-def timeless(record: Record) -> Any:
-    """A record without what a clock or the process's memory says, and without the number of its command."""
-    hidden = {
-        "free_bytes", "ms", "load_ms", "echo_ms", "ttft_ms", "prompt_tps", "memory", "total", "done",
-        "restored_ms", "recomputed_ms", "request",
-    }  # fmt: skip
-    return type(record), [(name, value) for name, value in values(record) if name not in hidden]
-
-
-def test_an_engine_behind_bytes_answers_as_one_beside_the_caller() -> None:
-    direct, remote = Engine(), Remote()
-    expected = lived(direct)
-    assert direct.thread.close(10)
-    found = lived(remote)
-    remote.close()
-    told = [[timeless(record) for record in part] for part in expected]
-    assert [[timeless(record) for record in part] for part in found] == told
-    steps = [record for record in found[-1] if isinstance(record, protocol.Step)]
-    others = [record for record in expected[-1] if isinstance(record, protocol.Step)]
-    assert [step.id for step in steps] == [step.id for step in others]
-    assert [step.logprob for step in steps] == [step.logprob for step in others]
-    assert [step.next for step in steps] == [step.next for step in others]
-    assert len(steps) == 12
 
 
 def test_what_is_sent_of_a_session_is_what_the_engine_told() -> None:

@@ -36,7 +36,7 @@ OPENS = (
     "breakpoints find find_in_text own_text compare beams name jump race profile compare_kv why tree timing kv "
     "prompt open facts sampling export go_live save_as sessions finder help look_ahead draws grammar grammar_expects "
     "modules attention lens attribution positions experts interventions patching lockstep batch marks filter recall "
-    "scores speculation ranks connection learn lessons tokens candidates steps all_lessons present"
+    "scores speculation ranks learn lessons tokens candidates steps all_lessons present"
 )
 """Actions that open something, or show an answer; a few actions there follow."""
 WORDS = [
@@ -198,7 +198,6 @@ MODES: Mapping[str, Mode] = {
     "batch": Mode("space r up down enter a x v n m l left right tab", _BATCH),
     "grammar": Mode("space r enter J j 1 2 w s down up backspace", _keys("1 j")),
     "ranks": Mode("space r 5 R enter down backspace 1 l 4 B t", _keys("5 R"), 1000, ("llama",)),
-    "far": Mode("space r 5 e enter down backspace 1 l 4 B t 2 w s", (), 1000, ("llama", "pocket")),
     "following": Mode("space r backspace end left right tab 4 t 2 w 3 A"),
     "large": Mode("3 A I D Y O E 4 X P tab down right left space r a s", _keys("3 A"), models=("large",)),
 }  # fmt: skip

@@ -28,8 +28,6 @@ from engine.context import collect_all
 from engine.grammar_settings import Grammar
 from engine.memory import resident
 from engine.protocol import Cancel, Command, Ended, Failure, Loading, OpenLockstep, Record
-from engine.remote.client import RemoteEngine
-from engine.remote.link import ProcessLink
 from engine.settings import LoadSettings, Settings
 from engine.thread import EngineThread
 from engine.trace import Entry, Journal, save_as
@@ -68,8 +66,6 @@ class Begin:
     settings: Settings
     more: Mapping[str, Any]
     """Further arguments."""
-    engine: RemoteEngine | None = None
-    """One that runs in another process; None for one in this process."""
     let: Callable[[int], None] | None = None
     """Brings so many records of somebody else's session."""
 
@@ -101,9 +97,7 @@ def begin(scenario: Scenario, settings: Settings, folder: Path, resources: ExitS
             )
             return Begin(load, constrained, {})
         case "ranks":
-            return Begin(LoadSettings(load.model, ranks=2), settings, {}, _elsewhere())
-        case "far":
-            return Begin(load, settings, {}, _elsewhere())
+            return Begin(LoadSettings(load.model, ranks=2), settings, {})
         case "following":
             growing = Growing(folder / f"followed-{scenario.number}.jsonl")
             resources.callback(growing.close)
@@ -123,12 +117,6 @@ def model_of(family: str, folder: Path) -> str:
         return family
     path = folder / family
     return str(path if path.exists() else write(path, LARGE if family == "large" else CONFIGS[family]))
-
-
-def _elsewhere() -> RemoteEngine:
-    engine = RemoteEngine(lambda record: None, ProcessLink(PROGRAM), PROGRAM)
-    engine.connect()
-    return engine
 
 
 class Growing:
@@ -187,12 +175,14 @@ def trace(path: Path) -> Path:
     return path
 
 
+OWN_ENGINE = ("live", "ranks")
+"""Kinds of scenarios whose application makes its engine itself."""
 BOUND = 60.0
 """Seconds in which an action must be taken in, on whatever machine."""
 GRANTED = 2.0
 """Seconds to wait for records that a held engine may hand out: a measurement has none for a while."""
 ALL, BEGUN = 1000, 20.0
-"""Records that stand for all of them, and seconds that an engine elsewhere gets to load a model."""
+"""Records that stand for all of them, and seconds that an engine of its own gets to load a model."""
 PAINTS = 20
 """Times that what is drawn is waited for to be painted."""
 WITHOUT = 20
@@ -301,14 +291,14 @@ class PilotHost:
         made = begin(scenario, settings, self._folder, self._resources)
         held = HeldEngine(lambda record: self._app.inbox.emit(record))
         self._let = made.let
-        if self._let is None and made.engine is None and scenario.kind != "live":
+        if self._let is None and scenario.kind not in OWN_ENGINE:
             self._let = held.let
         return InspectorApp(
             replace(made.load, no_kv_cache=scenario.no_kv_cache, record_logits=scenario.number % 2 == 0),
             made.settings,
             "" if "tools" in made.more and scenario.kind != "lockstep" else scenario.prompt,
             scenario.chat,
-            engine=made.engine or (None if scenario.kind == "live" else held),
+            engine=None if scenario.kind in OWN_ENGINE else held,
             save=self._folder / "home" / "sessions" if scenario.save else None,
             **made.more,
         )

@@ -73,10 +73,9 @@ def findings(load: LoadSettings, report: Report) -> Iterator[CheckResult]:
         load: The model.
         report: Is told of the machine.
     """
+    from engine.child import EngineProcess
     from engine.errors import EngineError
     from engine.protocol import MachineRead, ReadMachine
-    from engine.remote.client import RemoteEngine
-    from engine.remote.link import ProcessLink
     from engine.thread import EngineThread
     from inspector.cli.doctor import (
         AskedEngine,
@@ -87,7 +86,6 @@ def findings(load: LoadSettings, report: Report) -> Iterator[CheckResult]:
         examined,
         on_a_screen,
     )
-    from inspector.version import version
 
     computed: set[str] = set()
     for dtype in (load.dtype,) if load.dtype != "auto" else TYPES:
@@ -111,7 +109,7 @@ def findings(load: LoadSettings, report: Report) -> Iterator[CheckResult]:
             report.notes = examination.notes
             if not examination.stepped:
                 continue
-            ranks = AskedEngine(lambda emit: RemoteEngine(emit, ProcessLink(version()), version()))
+            ranks = AskedEngine(EngineProcess)
             try:
                 yield examination.over_ranks(ranks)
             finally:

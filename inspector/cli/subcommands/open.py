@@ -121,15 +121,13 @@ def _replay(args: Namespace, exchange: Exchange) -> int:
 
 def _check(args: Namespace, exchanges: Sequence[Exchange]) -> int:
     from engine.settings import Settings
-    from inspector.cli.driver import backend_from, drive, exit_status
+    from inspector.cli.driver import drive, exit_status
     from inspector.served.opening import ServedFile
 
     load = loaded_for(args, exchanges)
     checks = Checks(ServedFile(args.file, tuple(exchanges)), output(), sys.stderr, args.jsonl)
     request = CliRequest(load=load, settings=Settings(), prompt="", chat=False, jsonl=args.jsonl)
-    return exit_status(
-        drive(request, checks, (), backend_from(args), after=checks.commands, forgives=checks.forgives)
-    )
+    return exit_status(drive(request, checks, (), after=checks.commands, forgives=checks.forgives))
 
 
 def loaded_for(args: Namespace, exchanges: Sequence[Exchange]) -> LoadSettings:

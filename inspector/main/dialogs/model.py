@@ -33,7 +33,6 @@ from inspector.widgets.fields import SafeInput
 from inspector.widgets.lists import PickDialog, PickList
 
 NOTHING = "No model was named. A directory with config.json and weights, a hub id, or pocket."
-ELSEWHERE = "The engine at {} opens it: type pocket, a hub id, or a path on its machine."
 """For an engine that has another disk than this one: its models can't be listed here."""
 _PLACE = re.compile(r"[~/.].*|[^/\s]+/[^/\s]+")
 """The form of a path or a hub id: it is opened as it is typed, unless the list has a model of just that name."""
@@ -67,7 +66,6 @@ class ModelDialog(PickDialog[LoadSettings]):
         present: Directory of the model that is open, None without one.
         recent: Tells the directories of the models used last; called in a thread.
         downloads: Downloads models; goes on when this is left.
-        elsewhere: Where the engine is that opens it, which has its own disk; empty where it is here.
         room: What memory the model may take, as MLX reported it; None where it has not.
         name: What the field begins with.
     """
@@ -83,14 +81,11 @@ class ModelDialog(PickDialog[LoadSettings]):
         present: Path | None,
         recent: Callable[[], Sequence[str]],
         downloads: Downloads,
-        elsewhere: str = "",
         room: Room | None = None,
         name: str = "",
     ) -> None:
         super().__init__()
         self._begins = name
-        self._elsewhere = elsewhere
-        self.set_class(bool(elsewhere), "-elsewhere")
         self.load, self._present, self._recent, self._downloads = load, present, recent, downloads
         self._ended = downloads.ended
         """Number of downloads that had ended when the list was read."""
@@ -101,8 +96,7 @@ class ModelDialog(PickDialog[LoadSettings]):
         """True if the whole list was read."""
 
     def body(self) -> Iterable[Widget]:
-        asked = "pocket, a hub id, or a path there" if self._elsewhere else "filter, directory or hub id"
-        yield SafeInput(self._begins, asked, id="model-name")
+        yield SafeInput(self._begins, "filter, directory or hub id", id="model-name")
         yield Remark(self.WAYS, id="model-remark")
         yield Remark(id="model-download")
         yield ModelList(id="model-list")
@@ -114,9 +108,8 @@ class ModelDialog(PickDialog[LoadSettings]):
         self.set_focus(self.query_one("#model-name", SafeInput))
         self._show()
         self._follow()
-        if not self._elsewhere:
-            self.set_interval(_LOOK, self._follow)
-            self._list_models()
+        self.set_interval(_LOOK, self._follow)
+        self._list_models()
 
     def let_go(self) -> None:
         """Have the thread that reads the list end."""
@@ -184,9 +177,6 @@ class ModelDialog(PickDialog[LoadSettings]):
         self._say_how_many(sum(isinstance(row, DiskModel) for row in rows))
 
     def _say_how_many(self, left: int) -> None:
-        if self._elsewhere:
-            self.say(ELSEWHERE.format(visible(self._elsewhere)))
-            return
         count = len(self._models)
         many = f"{left:,} of {count:,}" if self.typed else f"{count:,}"
         models = f"{many} {'model' if count == 1 else 'models'}"
@@ -253,8 +243,7 @@ class ModelDialog(PickDialog[LoadSettings]):
     def _open(self, name: str) -> None:
         """Open what was typed."""
         try:
-            if not self._elsewhere:  # the other machine knows its own names
-                typed(name)
+            typed(name)
         except PathError as error:
             self.say(visible(str(error)), wrong=True)
             return

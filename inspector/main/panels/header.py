@@ -36,20 +36,18 @@ class HeaderLine(Canvas):
     DEFAULT_CSS = "HeaderLine { height: 1; padding: 0 1; background: $panel; color: $text; }"
 
     settings = Settings()
-    away = ""
     _ends_of: tuple[object, ...] = ()
     _ends: tuple[Sequence[Row], Sequence[Row]] = (), ()
     """The versions of the first part and of the last, which no step changes, and what they were made of."""
 
-    def show(self, timeline: Timeline, settings: Settings | None = None, away: str = "") -> None:
+    def show(self, timeline: Timeline, settings: Settings | None = None) -> None:
         """Show the timeline and the settings as they are now.
 
         Args:
             timeline: What is on show.
             settings: In force; None for those before.
-            away: What is said of an engine elsewhere that is away; printable, empty where it isn't.
         """
-        self.settings, self.away = settings or self.settings, away
+        self.settings = settings or self.settings
         super().show(timeline)
 
     def draw(self, width: int, height: int) -> list[Row]:
@@ -62,7 +60,7 @@ class HeaderLine(Canvas):
             self._ends_of = ends_of
             self._ends = self._model(facts), self._sampling(facts)
         model, sampling = self._ends
-        stepping = timeline.phase in (Phase.READY, Phase.RUNNING) and not self.away
+        stepping = timeline.phase in (Phase.READY, Phase.RUNNING)
         parts = [
             [*model],  # a version goes where there is no room
             self._steps(timeline) if stepping else self._phase(timeline),
@@ -109,9 +107,7 @@ class HeaderLine(Canvas):
     def _phase(self, timeline: Timeline) -> list[Row]:
         """What is going on before there are steps, or in their place, with details and without."""
         phase, detail = timeline.phase, ""
-        if self.away:
-            name, ink, detail = "AWAY", "warn", self.away
-        elif timeline.recorded and phase in (Phase.LOADING, Phase.EMPTY):
+        if timeline.recorded and phase in (Phase.LOADING, Phase.EMPTY):
             name, ink = "RECORDED", "accent"
         elif phase is Phase.LOADING:
             return self._loading(timeline)

@@ -30,18 +30,15 @@ class SecondModelDialog(ModelDialog):
         load: How the session's model was loaded.
         facts: About it; None without one.
         downloads: Downloads models; goes on when this is left.
-        elsewhere: As for `ModelDialog`.
     """
 
     HEADING: ClassVar[str] = "Compare with a second model"
     APPLY: ClassVar[str] = "Compare"
     WAYS: ClassVar[str] = "Type to filter, or a model's directory, a hub id, or an adapter's directory."
 
-    def __init__(
-        self, load: LoadSettings, facts: ModelFacts | None, downloads: Downloads, elsewhere: str = ""
-    ) -> None:
+    def __init__(self, load: LoadSettings, facts: ModelFacts | None, downloads: Downloads) -> None:
         room = facts.room if facts is not None else None
-        super().__init__(load, None, recent_models, downloads, elsewhere, room)
+        super().__init__(load, None, recent_models, downloads, room)
         self._facts = facts
         self.bits: int | None = None
         """In which the session's model was chosen; None where that wasn't."""
@@ -68,7 +65,7 @@ class SecondModelDialog(ModelDialog):
         """This model with an adapter, once its directory is typed, and without the one that it has."""
         name, memory = self.typed, ("memory", f"about {size(facts.weight_bytes)} {_beside(facts)}")
         made = []
-        if name and (self._elsewhere or _holds_adapter(name)):
+        if name and _holds_adapter(name):
             with_it = replace(self.load, adapter_path=name)
             made.append(Offer(f"this model with the adapter {name}", (memory,), with_it))
         elif not name:

@@ -660,10 +660,8 @@ class LockstepScreen(ToolScreen[WaysParted]):
         if why := controller.transport.bound:
             self.say(why)
             return
-        connection = controller.connection
-        elsewhere = connection.now.where if connection is not None and connection.far else ""
         facts, downloads = self.timeline.facts, Downloads(self.host)
-        dialog = SecondModelDialog(controller.setup.load, facts, downloads, elsewhere)
+        dialog = SecondModelDialog(controller.setup.load, facts, downloads)
 
         def chosen(load: LoadSettings | None) -> None:
             if load is not None:

@@ -29,10 +29,6 @@ REFUSED = {
         "--num-draft-tokens 2": "--num-draft-tokens has no effect without a draft",
         "--draft lookup --draft-model pocket": "were both given",
         "--draft lookup --num-draft-tokens 99": "from 1 to 16, not 99",
-        "--connect example.com:80": "example.com:80 is not an address of this machine",
-        "--connect 127.0.0.1:1": "There is no token in ",
-        "--token-file x": "--token-file has no effect without --connect.",
-        "--unencrypted": "--unencrypted has no effect without --connect.",
     },
     f"beam {STORY}": {
         "--width 11": "--width: must be a whole number from 1 to 10, not 11.",
@@ -95,11 +91,6 @@ REFUSED = {
         "-p ''": "The text is empty",
         "-p a file": "A file and --prompt were both given",
         "/nowhere/at/all": "There is no file",
-    },
-    "engine": {
-        "--listen 0.0.0.0:7531": "0.0.0.0:7531 is not an address of this machine, and the connection",
-        "--listen 7531": "'7531' is not an address. Write unix:PATH, 127.0.0.1:PORT or [::1]:PORT.",
-        "--idle 0": "must be a number of minutes above 0, not '0'",
     },
     "lesson": {
         "check none.md": "none.md can't be read",

@@ -118,19 +118,17 @@ SCREENS = {
 }
 """Screens, and words that are on them before `q` ends them."""
 SERVERS = {
-    "inspector engine": "Engine at unix:",
 }
 """Programs that run until they are ended, and what their first line tells."""
 HUB = (
     "needs a model of the hub; the requests for one are held in tests/engine/models_on_disk/test_download.py"
 )
-FAR = "needs another machine; tests/inspector/test_far_engine.py has both ends on this one"
+FAR = "needs another machine"
 BROWSER = "needs textual-serve; tests/inspector/test_web_driver.py starts the program as it does"
 INSTALLS = ".ci/run and .ci/slow (tests/installed.py) run it in a fresh environment"
 SUITE = "this suite, or a part of it"
 COURSES = "tests/inspector/lessons/test_courses.py checks and begins one"
 REST = {
-    "inspector --connect 127.0.0.1:7531 --token-file engine.token": FAR,
     "inspector --model mlx-community/Qwen3-0.6B-4bit": HUB,
     'inspector --model mlx-community/Qwen3-0.6B-4bit -p "Why is the sky blue?"': HUB,
     "inspector diff MODEL --adapter-path DIR FUSED --text FILE --dtype float32 --max-kld 0.001 --min-same-top 0.98 "
@@ -149,19 +147,17 @@ REST = {
     "pipx install .": INSTALLS,
     "uv tool install .": INSTALLS,
     "uvx --from . inspector": INSTALLS,
-    "pytest -m slow tests/engine/remote": SUITE,
     "python -m pytest": SUITE,
     "python -c 'import textual_serve.server as t; t.Server(\"inspector --model DIR\").serve()'": BROWSER,
     "python -m tests.engine.inspection.inside.report": "minutes over all families; the slow suite asks the same",
     "python3 -m venv .venv && .venv/bin/pip install -q '.[test]' && .venv/bin/python -m pytest": INSTALLS,
     "python3 -m venv .venv && .venv/bin/pip install -q . && .venv/bin/inspector": INSTALLS,
-    "scp HOST:.local/state/mlx-inspector/engine.token engine.token": FAR,
     "ssh -L": FAR,
-    "ssh -N -L 7531:/home/you/.local/state/mlx-inspector/engine/engine.sock HOST": FAR,
+    "ssh -t HOST tmux new -A -s inspector .venv/bin/inspector --model DIR": FAR,
 }  # fmt: skip
 """Those that are not run here, and why."""
 NAMES = {
-    "inspector --connect", "inspector batch", "inspector beam", "inspector diff", "inspector export",
+    "inspector batch", "inspector beam", "inspector diff", "inspector export",
     "inspector generate", "inspector inside", "inspector lesson new", "inspector score",
 }  # fmt: skip
 """Names of commands that say what is missing where nothing follows them."""

@@ -3,14 +3,15 @@ started and stopped; by hand first, then two askers of one kind at once: live, o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from engine.child import EngineProcess
 from engine.protocol import (
     AttentionLayer,
     AttentionRead,
@@ -43,15 +44,14 @@ from engine.protocol import (
     WhatIfAnswered,
     floats,
 )
-from engine.remote.client import RemoteEngine
 from engine.settings import LoadSettings, Settings
+from engine.thread import EngineThread
 from inspector.lessons.catalogue import shipped
 from inspector.lessons.headless import HeadlessSession, engine_session, recorded_session, recording
 from inspector.lessons.quantities import Scope
 from inspector.session import requests
 from inspector.session.client import EngineClient, Request
 from inspector.session.requests import KEPT, Job, Latest, Replies
-from tests.engine.remote.far import PROGRAM, hosted
 from tests.inspector.fakes import Session
 from tests.inspector.rig import FakeEngine, stamped
 
@@ -450,20 +450,9 @@ ORDERS = [("panel", "lesson"), ("lesson", "panel")]
 
 
 @contextmanager
-def live(far: bool) -> Iterator[HeadlessSession]:
-    """A session of three steps, in this process or over a socket."""
-    with ExitStack() as stack:
-        if far:
-            link = stack.enter_context(hosted()).link()
-
-            def make(emit: Callable[..., None]) -> RemoteEngine:
-                engine = RemoteEngine(emit, link, PROGRAM)
-                engine.connect()
-                return engine
-
-            session = stack.enter_context(engine_session(LoadSettings("pocket"), USED, make))
-        else:
-            session = stack.enter_context(engine_session(LoadSettings("pocket"), USED))
+def live(in_child: bool) -> Iterator[HeadlessSession]:
+    """A session of three steps, with the engine in this process or in a child process."""
+    with engine_session(LoadSettings("pocket"), USED, EngineProcess if in_child else EngineThread) as session:
         yield session
 
 
@@ -498,9 +487,9 @@ def bits(explained: Explained | None) -> float:
     return explained.next.sampler_entropy_bits
 
 
-@pytest.mark.parametrize("far", [False, True])
-def test_the_panel_and_a_lesson_get_the_answers_to_their_own_questions(far: bool) -> None:
-    with live(far) as session:
+@pytest.mark.parametrize("in_child", [False, True])
+def test_the_panel_and_a_lesson_get_the_answers_to_their_own_questions(in_child: bool) -> None:
+    with live(in_child) as session:
         scope = begun(session)
         timeline, queries = session.controller.timeline, session.controller.queries
         for order in ORDERS:
@@ -526,9 +515,9 @@ def test_the_panel_and_a_lesson_get_the_answers_to_their_own_questions(far: bool
         scope.close()
 
 
-@pytest.mark.parametrize("far", [False, True])
-def test_the_prompt_dialog_and_a_lesson_get_their_own_texts(far: bool) -> None:
-    with live(far) as session:
+@pytest.mark.parametrize("in_child", [False, True])
+def test_the_prompt_dialog_and_a_lesson_get_their_own_texts(in_child: bool) -> None:
+    with live(in_child) as session:
         scope = begun(session)
         for order in (1, -1):
             scope.forget()
@@ -549,7 +538,7 @@ def test_a_recording_answers_each_with_what_answered_it(tmp_path: Path) -> None:
     """Recorded while both were out, and asked again while both are out, in both orders."""
     for recorded in ORDERS:
         path = tmp_path / f"{recorded[0]}.jsonl"
-        with live(far=False) as session, recording(session, path, "pocket"):
+        with live(in_child=False) as session, recording(session, path, "pocket"):
             scope = begun(session)
             ask_both(session, scope, recorded)
             timeline = session.controller.timeline
@@ -571,7 +560,7 @@ def test_a_recording_answers_each_with_what_answered_it(tmp_path: Path) -> None:
 
 def test_a_lesson_that_goes_on_waits_for_no_answer_of_the_beat_before() -> None:
     """`J` and then `j` while an answer is on its way."""
-    with live(far=False) as session:
+    with live(in_child=False) as session:
         scope = begun(session)
         question = Explain(session.controller.timeline.tip, TRIED)
         scope.ask(question)

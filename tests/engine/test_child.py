@@ -1,0 +1,228 @@
+"""The engine in a child process: the same records as from a thread, its loss in words, and nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from engine import child, protocol
+from engine.child import EngineProcess
+from engine.protocol import Command, Record
+from engine.settings import LoadSettings, Settings
+from tests.engine.test_thread import Engine
+from tests.engine.trace.made_records import made
+from tests.engine.unthreaded import kinds
+from tests.system import alive, python
+
+CLASSES: dict[str, type] = {**protocol.COMMANDS, **protocol.RECORDS}
+
+
+class Child(Engine):
+    """A child process whose records are gathered command by command."""
+
+    def __init__(self) -> None:
+        self.queue: SimpleQueue[Record] = SimpleQueue()
+        self.losses: SimpleQueue[str] = SimpleQueue()
+        self.process = EngineProcess(self.queue.put, self.losses.put)
+        self.process.start()
+
+    def send(self, command: Command) -> None:
+        self.process.send(command)
+
+    @property
+    def pid(self) -> int:
+        """The process that runs now."""
+        running = self.process._process
+        assert running is not None
+        return running.pid
+
+
+@pytest.fixture
+def engine() -> Iterator[Child]:
+    engine = Child()
+    yield engine
+    assert engine.process.close(10)
+
+
+def settled(holds: Callable[[], bool]) -> None:
+    """Wait until something holds."""
+    wait = threading.Event()
+    for _ in range(600):
+        if holds():
+            return
+        wait.wait(0.05)
+    raise AssertionError("it never came to hold")
+
+
+def values(message: Any) -> list[tuple[str, Any]]:
+    """All fields, including those that a comparison leaves out."""
+    return [(field.name, getattr(message, field.name)) for field in fields(message)]
+
+
+# ---- what goes through the pipe -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", CLASSES)
+@given(data=st.data())
+@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
+def test_every_command_and_record_goes_through_a_pipe(name: str, data: st.DataObject) -> None:
+    message = data.draw(made(CLASSES[name], transient=True))
+    back = pickle.loads(pickle.dumps(message))
+    assert type(back) is type(message)
+    assert values(back) == values(message)
+
+
+def lived(engine: Engine) -> list[list[Record]]:
+    """The records of each command of one session."""
+    sampled = Settings(temp=0.8, top_p=0.95, seed=3, candidates=20, max_tokens=1000, min_tokens=1000)
+    found = []
+    for command in (
+        protocol.TakeStep(),
+        protocol.Load(LoadSettings()),
+        protocol.Configure(sampled),
+        protocol.Prefill("Once upon a time", chat=False, echo=True),
+        protocol.TakeStep(),
+        protocol.TakeStep(),
+        protocol.Choose(4, 4096),
+        protocol.Choose(4, 300),
+        protocol.Explain(4),
+        protocol.Configure(Settings(top_p=1.5)),
+    ):
+        found.append(engine.do(command))
+        ended = found[-1][-1]
+        assert isinstance(ended, protocol.Ended)
+        assert (ended.command, ended.request) == (command.kind, command.id)
+        assert {record.request for record in found[-1]} <= {0, command.id}
+    run, waits = protocol.Run(), protocol.TakeStep()
+    engine.send(run)
+    steps = engine.until(protocol.Step, 12)
+    engine.send(waits)
+    engine.send(protocol.Cancel(waits.id))
+    engine.send(protocol.Cancel(run.id))
+    ended = engine.until_ended(run)[-1]
+    assert ended == protocol.Ended("Run", cancelled=True)
+    assert engine.until_ended(waits) == [protocol.Ended("Step", cancelled=True)]
+    return [*found, steps]
+
+
+def timeless(record: Record) -> Any:
+    """A record without what a clock or the process's memory says, and without the number of its command."""
+    hidden = {
+        "free_bytes", "ms", "load_ms", "echo_ms", "ttft_ms", "prompt_tps", "memory", "total", "done",
+        "restored_ms", "recomputed_ms", "request",
+    }  # fmt: skip
+    return type(record), [(name, value) for name, value in values(record) if name not in hidden]
+
+
+def test_a_child_process_answers_as_a_thread_does() -> None:
+    direct, child = Engine(), Child()
+    expected = lived(direct)
+    assert direct.thread.close(10)
+    found = lived(child)
+    assert child.process.close(10)
+    told = [[timeless(record) for record in part] for part in expected]
+    assert [[timeless(record) for record in part] for part in found] == told
+    steps = [record for record in found[-1] if isinstance(record, protocol.Step)]
+    others = [record for record in expected[-1] if isinstance(record, protocol.Step)]
+    assert [step.id for step in steps] == [step.id for step in others]
+    assert [step.logprob for step in steps] == [step.logprob for step in others]
+    assert [step.next for step in steps] == [step.next for step in others]
+    assert len(steps) == 12
+
+
+def test_a_prompt_of_megabytes_goes_through_and_is_refused_in_words(engine: Child) -> None:
+    engine.do(protocol.Load(LoadSettings()))
+    failure, ended = engine.do(protocol.Prefill("dog " * 2_000_000, chat=False))[-2:]
+    assert isinstance(failure, protocol.Failure)
+    assert failure.expected
+    assert isinstance(ended, protocol.Ended)
+
+
+# ---- a process that ends --------------------------------------------------------------------------
+
+
+def test_after_a_kill_all_that_was_sent_ends_and_a_load_starts_another_process(engine: Child) -> None:
+    engine.do(protocol.Load(LoadSettings()))
+    engine.do(protocol.Configure(Settings(max_tokens=1000, min_tokens=1000)))
+    engine.do(protocol.Prefill("Once upon a time", chat=False))
+    run, first = protocol.Run(), engine.pid
+    engine.send(run)
+    engine.until(protocol.Step, 3)
+    os.kill(first, signal.SIGKILL)
+    assert engine.until_ended(run)[-1] == protocol.Ended("Run", cancelled=True)
+    assert engine.losses.get(timeout=10) == "The engine's process has ended: it was ended by SIGKILL."
+    refused, ended = engine.do(protocol.TakeStep())
+    assert isinstance(refused, protocol.Failure)
+    assert refused.message == "The engine's process has ended: it was ended by SIGKILL."
+    assert ended == protocol.Ended("Step", cancelled=True)
+    engine.send(protocol.Cancel(run.id))  # nothing is left to cancel, and nothing answers
+    assert "ModelFacts" in kinds(engine.do(protocol.Load(LoadSettings())))
+    assert engine.pid != first
+    assert engine.losses.empty()
+
+
+def test_a_process_that_ends_while_it_loads_fails_the_load_with_its_last_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    words = "import sys; print('first', 'no room here', sep=chr(10), file=sys.stderr); sys.exit(3)"
+    monkeypatch.setattr(child, "python_command", lambda call: [sys.executable, "-c", words])
+    engine, load = Child(), protocol.Load(LoadSettings())
+    engine.send(load)
+    failure, ended = engine.until_ended(load)
+    assert isinstance(failure, protocol.Failure)
+    assert failure.message == "The engine's process has ended: no room here."
+    assert failure.request == ended.request == load.id
+    assert engine.process.close(10)
+
+
+def test_a_process_that_cannot_be_started_is_a_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child, "python_command", lambda call: ["/nowhere/python"])
+    engine = Child()
+    said = "No process can be started for the engine: No such file or directory. End other programs."
+    assert engine.losses.get(timeout=10) == said
+    failure, ended = engine.do(protocol.TakeStep())
+    assert (failure.message, ended.cancelled) == (said, True)
+    assert engine.process.close()
+
+
+def test_a_process_that_hangs_is_ended_within_the_bound(engine: Child) -> None:
+    engine.do(protocol.Load(LoadSettings()))
+    pid = engine.pid
+    os.kill(pid, signal.SIGSTOP)
+    engine.send(
+        protocol.Prefill("dog " * 200_000, chat=False)
+    )  # more than the pipe holds: nobody waits for it
+    assert engine.process.close(0.2)
+    assert not alive(pid)
+
+
+def test_closing_before_the_start_is_fine() -> None:
+    assert EngineProcess(lambda record: None).close()
+
+
+def test_the_process_ends_with_the_one_that_started_it(tmp_path: Path) -> None:
+    told = tmp_path / "pid"
+    code = f"""
+import os
+from engine.child import EngineProcess
+engine = EngineProcess(lambda record: None)
+engine.start()
+open({str(told)!r}, "w").write(str(engine._process.pid))
+os._exit(0)
+"""
+    done = python(code)
+    assert done.returncode == 0, done.stderr
+    pid = int(told.read_text())
+    settled(lambda: not alive(pid))
