@@ -32,7 +32,6 @@ from engine.protocol import NO_OPTIONS, ChatOptions, Message
 from engine.settings import LoadSettings, Settings
 from engine.speculation_settings import SpeculationSettings
 from inspector.app import InspectorApp
-from inspector.cli.flags import own_process
 from inspector.config.preferences import Preferences
 from inspector.demo import DEMONSTRATION
 from inspector.demo import LESSON as DEMONSTRATIONS_LESSON
@@ -317,7 +316,6 @@ async def take(picture: Picture) -> str:
         (request.prompt if request is not None else picture.prompt) if begins else "",
         picture.chat or request is not None,
         messages=request.messages if request is not None else picture.messages,
-        engine=own_process() if picture.load.ranks > 1 else None,
         breakpoints=Breakpoints(),
         trace=Opening(picture.recording, play=True) if picture.recording is not None else None,
         tools=_tools(picture),
