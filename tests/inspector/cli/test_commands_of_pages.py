@@ -117,8 +117,7 @@ SCREENS = {
     "inspector replay batch": "RECORDED",
 }
 """Screens, and words that are on them before `q` ends them."""
-SERVERS = {
-}
+SERVERS = {}
 """Programs that run until they are ended, and what their first line tells."""
 HUB = (
     "needs a model of the hub; the requests for one are held in tests/engine/models_on_disk/test_download.py"

@@ -1,5 +1,5 @@
 """Requests: who asks gets its own answer, the latest question of an owner, replies that are kept, and work that is
-started and stopped; by hand first, then two askers of one kind at once: live, in a child process, and in a recording."""
+started and stopped; by hand first, then two askers of one kind at once: live, in a child, and in a recording."""
 
 from __future__ import annotations
 
