@@ -146,8 +146,3 @@ def test_a_broken_fuse_is_found(gate: Any, name: str, ratio: str | None) -> None
     assert ratio in (None, verdicts["PPL ratio"])
     if name == "scale-0.5":
         assert figures["ratio"][0] < 0.9
-
-
-def test_layers_beside_an_adapter_are_not_measured(adapter: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bits", "pocket", "--adapter-path", str(adapter), "-p", TEXT]) == 2
-    assert "Fuse it first (mlx_lm.fuse)" in capsys.readouterr().err
