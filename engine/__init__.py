@@ -7,5 +7,5 @@ import os
 os.environ.setdefault("MLX_ENABLE_TF32", "0")
 
 # numpy's own OpenBLAS reads it when numpy is imported, and else starts a thread for each core, which spin for a while
-# after each of its products. The library that multiplies for MLX is told its threads by `--blas-threads`.
+# after each of its products.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

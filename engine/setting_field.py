@@ -141,10 +141,8 @@ class Field:
         if value is None and self.default is None:
             return
         match self.kind:
-            case "flag" | "choice":
+            case "flag" | "choice" | "text":
                 inside = True
-            case "text":
-                inside, value = not self.says or bool(value.strip()), "empty"
             case "texts":
                 if "" in value:
                     hint = "Leave the setting out."
@@ -159,7 +157,8 @@ class Field:
                 inside = inside and (value >= self.least or value == self.low)
                 inside = inside and value <= self.high and math.isfinite(value)
         if not inside:
-            raise SettingsError(self.name, f"{self.label} must be {self.bounds}, not {value}.".strip())
+            given = value if str(value).strip() else "empty"
+            raise SettingsError(self.name, f"{self.label} must be {self.bounds}, not {given}.")
 
 
 def setting(default: Value, help: str, low: float = -math.inf, high: float = math.inf, **about: Any) -> Value:

@@ -25,7 +25,6 @@ KV_BITS = (2, 3, 4, 5, 6, 8)
 KV_GROUP_SIZES = (32, 64, 128)
 SHARDS = ("auto", "tensor", "pipeline")
 MOST_RANKS = 64
-MOST_BLAS_THREADS = 64
 LEAST_KEPT_MIB, KEPT_ROWS = 64, 400
 """Of rows of logits by default: 4,096 rows of pocket's, 105 of 152,000 ids. A fork from 250 tokens back that finds its
 row takes 300 ms of a model with 0.6 B parameters, one that computes it anew 480."""
@@ -243,13 +242,8 @@ class LoadSettings:
     """`dequantized` unpacks quantized weights into float32; `auto` does where `float32_scales` is None."""
     blas: str = setting(
         "auto", "library that multiplies float32 matrices on a Linux CPU: auto (the default) is OpenBLAS or BLIS where "
-        "one is installed, bundled is the one in MLX; or the path of a library",
-        choices=_named(("auto", "bundled")), group=MODEL, metavar="WHICH",
-        says="auto, bundled or the path of a library",
-    )  # fmt: skip
-    blas_threads: int = setting(
-        1, "threads of that BLAS; more than one only helps on an idle machine: on a busy one steps take several "
-        "times as long", 1, MOST_BLAS_THREADS, label="BLAS threads", group=MODEL,
+        "one is installed, bundled is the one in MLX",
+        kind="word", choices=_named(("auto", "bundled")), group=MODEL, metavar="WHICH",
     )  # fmt: skip
     kept_logits_mib: int | None = setting(
         None, f"MiB for the logits of earlier steps, so that going back needs no forward (default: {LEAST_KEPT_MIB}, "

@@ -40,7 +40,7 @@ SYSTEM = ("libopenblas.so.0", "libopenblas.so", "libblis.so.4", "libblis.so")
 BUNDLED = "the BLAS that MLX brings"
 MISSING = "no fast one is installed (pip install scipy-openblas32)"
 VARIABLE = "INSPECTOR_BLAS"
-"""An environment variable that says what `auto` is: for a machine where a library misbehaves."""
+"""An environment variable; `bundled` is for a machine where a library misbehaves."""
 _SGEMM = ctypes.CFUNCTYPE(
     None, *[ctypes.c_int] * 6, ctypes.c_float, *[ctypes.c_void_p, ctypes.c_int] * 2, ctypes.c_float,
     ctypes.c_void_p, ctypes.c_int,
@@ -71,13 +71,12 @@ class Blas:
         return bool(self.name)
 
 
-def install(choice: str = "auto", threads: int = 1) -> Blas:
+def install(choice: str = "auto") -> Blas:
     """Have MLX's matrix products on the CPU computed by a fast library; from the thread that owns MLX.
 
     Args:
-        choice: `auto` for the first of `scipy-openblas32` and the system's OpenBLAS or BLIS that works, or for what
-            the environment says, `bundled` for what MLX brings, or the path of a library.
-        threads: That it computes in. More take cores from the screen, and wait for one another on a busy machine.
+        choice: `auto` for the first of `scipy-openblas32` and the system's OpenBLAS or BLIS that works, unless the
+            environment says `bundled`, which is what MLX brings.
 
     Returns:
         What serves MLX from now on.
@@ -86,14 +85,12 @@ def install(choice: str = "auto", threads: int = 1) -> Blas:
         return Blas()
     mx.synchronize()
     _slots.restore()
-    if choice == "auto":
-        choice = os.environ.get(VARIABLE, "").strip() or "auto"
-    if choice == "bundled":
+    if "bundled" in (choice, os.environ.get(VARIABLE, "").strip()):
         return Blas()
     reasons = []
-    for path in [os.path.expanduser(choice)] if choice != "auto" else candidates():
+    for path in candidates():
         try:
-            return Blas(_serve(path, threads))
+            return Blas(_serve(path))
         except (BlasError, ElfError) as error:
             reasons.append(f"{path}: {error}")
         except OSError as error:  # what the linker says begins with the path
@@ -128,18 +125,18 @@ def _concerned() -> bool:
 # ---- serving ----------------------------------------------------------------------------------
 
 
-_sound = set[tuple[str, int]]()
-"""Libraries, with their number of threads, that have been checked: a process keeps one that it has opened, and each
-model that is loaded would wait 20 ms for the same answer."""
+_sound = set[str]()
+"""Libraries that have been checked: a process keeps one that it has opened, and each model that is loaded would wait
+20 ms for the same answer."""
 
 
-def _serve(path: str, threads: int) -> str:
+def _serve(path: str) -> str:
     """Point the slots at a library, check it, and name it; at any doubt they are as they were."""
     library = ctypes.CDLL(path)
     functions, prefix = _functions(library)
-    name = _describe(library, prefix, path, threads)
+    name = _describe(library, prefix, path)
     _slots.write(functions)
-    if (path, threads) in _sound:
+    if path in _sound:
         return name
     try:
         check()
@@ -147,7 +144,7 @@ def _serve(path: str, threads: int) -> str:
     except BlasError:
         _slots.restore()
         raise
-    _sound.add((path, threads))
+    _sound.add(path)
     return name
 
 
@@ -162,24 +159,26 @@ def _functions(library: ctypes.CDLL) -> tuple[dict[str, int], str]:
     raise BlasError(f"it lacks {', '.join(FUNCTIONS)}")
 
 
-def _describe(library: ctypes.CDLL, prefix: str, path: str, threads: int) -> str:
-    """Set the number of threads of a library, and name it; one with integers of 64 bits is refused."""
-    several = f", {threads} threads" if threads > 1 else ""
+def _describe(library: ctypes.CDLL, prefix: str, path: str) -> str:
+    """Have a library compute in one thread, and name it; one with integers of 64 bits is refused.
+
+    More threads take cores from the screen, and wait for one another on a busy machine.
+    """
     config = getattr(library, f"{prefix}openblas_get_config", None)
     if config is None:
         wide = getattr(library, "bli_info_get_blas_int_type_size", None)
         if wide is not None and wide() == 64:
             raise BlasError("its integers have 64 bits, MLX's have 32")
         if (set_threads := getattr(library, "bli_thread_set_num_threads", None)) is not None:
-            set_threads(ctypes.c_int64(threads))
-        return Path(path).name + several
+            set_threads(ctypes.c_int64(1))
+        return Path(path).name
     config.restype = ctypes.c_char_p
     words = (config() or b"").decode("ascii", "replace").split()
     if "USE64BITINT" in words:
         raise BlasError("its integers have 64 bits, MLX's have 32")
     if (set_threads := getattr(library, f"{prefix}openblas_set_num_threads", None)) is not None:
-        set_threads(threads)
-    return (" ".join(words[:2]) or Path(path).name) + several
+        set_threads(1)
+    return " ".join(words[:2]) or Path(path).name
 
 
 class _Slots:

@@ -246,7 +246,7 @@ def prepare(
         # On Linux a compiled function calls g++ at run time and loads what it built from a shared temporary
         # folder: seconds at the first step, and no gain after it.
         mx.disable_compile()
-    served = blas.install(settings.blas, settings.blas_threads)
+    served = blas.install(settings.blas)
     path = source.resolve(settings.model, emit, cancel or Event())
     model, config = _model(path, settings)
     _adapt(model, settings)

@@ -210,10 +210,9 @@ def _whole(explained: Explained) -> bool:
 
 
 def _harmless(load: LoadSettings) -> LoadSettings:
-    """Without what would run code that a file chose: a model's own, a library, or programs on other hosts; nor with
-    the threads of another machine. Only who starts the program may."""
-    blas = load.blas if load.blas in ("auto", "bundled") else "auto"
-    return replace(load, trust_remote_code=False, blas=blas, blas_threads=1, ranks=1, hostfile="")
+    """Without what would run code that a file chose: a model's own, or programs on other hosts. Only who starts the
+    program may."""
+    return replace(load, trust_remote_code=False, ranks=1, hostfile="")
 
 
 class RecordedQuestions:

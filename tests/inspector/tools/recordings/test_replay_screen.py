@@ -511,19 +511,6 @@ def test_a_recording_alone_never_has_a_models_own_code_run(path, given):
     replayed(test, path, live=given, load={"trust_remote_code": True} if given else {})
 
 
-@pytest.mark.parametrize(("recorded", "used"), [("/tmp/theirs.so", "auto"), ("bundled", "bundled")])
-def test_a_recording_never_has_a_library_of_its_choosing_loaded(path, recorded, used):
-    entries = load(path).entries
-    save_as(path, [Entry(LoadSettings("some/model", blas=recorded)), *entries[1:]], "test 1")
-
-    async def test(rig: Rig) -> None:
-        await rig.press("G")
-        await rig.until(lambda: rig.engine.sent)
-        assert rig.engine.last(protocol.Load).settings.blas == used
-
-    replayed(test, path)
-
-
 def test_resuming_goes_live_by_itself_and_appends_to_the_file(state):
     state.mkdir()
     trace(state / "20260101-000000-x.jsonl")
