@@ -151,7 +151,6 @@ REST = {
     "python -m tests.engine.inspection.inside.report": "minutes over all families; the slow suite asks the same",
     "python3 -m venv .venv && .venv/bin/pip install -q '.[test]' && .venv/bin/python -m pytest": INSTALLS,
     "python3 -m venv .venv && .venv/bin/pip install -q . && .venv/bin/inspector": INSTALLS,
-    "ssh -L": FAR,
     "ssh -t HOST tmux new -A -s inspector .venv/bin/inspector --model DIR": FAR,
 }  # fmt: skip
 """Those that are not run here, and why."""

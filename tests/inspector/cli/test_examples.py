@@ -13,7 +13,6 @@ import math
 import re
 import shlex
 from collections.abc import Iterator
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +34,9 @@ OTHERS = {
     "pip", "pytest", "ssh", "ruff", "mypy", "python", "pytest-xdist",
     "mlx.launch", "mlx_lm", "mlx_lm.generate",
 }  # fmt: skip
-FOREIGN = {"--diff-algorithm", "--kl-divergence", "--check", "--force-reinstall"}
+FOREIGN = {
+    "--diff-algorithm", "--kl-divergence", "--check", "--force-reinstall", "--listen-host", "--listen-port", "--port",
+}  # fmt: skip
 """Flags of other programs that the pages name."""
 
 
@@ -185,7 +186,7 @@ def test_each_command_that_is_named_is_read(path: Path) -> None:
         name, parser = parser_of(words)
         assert name != "inspector" or len(words) == 1 or words[1].startswith("-"), command
         known = parser._option_string_actions
-        for word in takewhile(lambda word: word != "--", words):  # another program's command is behind it
+        for word in words:
             assert not word.startswith("--") or word.partition("=")[0] in known, command
 
 
