@@ -11,8 +11,6 @@ import io
 import json
 import shlex
 import shutil
-import signal
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -117,8 +115,6 @@ SCREENS = {
     "inspector replay batch": "RECORDED",
 }
 """Screens, and words that are on them before `q` ends them."""
-SERVERS = {}
-"""Programs that run until they are ended, and what their first line tells."""
 HUB = (
     "needs a model of the hub; the requests for one are held in tests/engine/models_on_disk/test_download.py"
 )
@@ -159,7 +155,7 @@ NAMES = {
     "inspector generate", "inspector inside", "inspector lesson new", "inspector score",
 }  # fmt: skip
 """Names of commands that say what is missing where nothing follows them."""
-RUN = [QUICK, SLOW, SCREENS, SERVERS]
+RUN = [QUICK, SLOW, SCREENS]
 PAGE_COMMANDS = {line for path in PAGES for line in shell_lines(path.read_text(encoding="utf-8"))}
 SHOWN = {f"inspector {each.command}" for each in EXAMPLES}
 
@@ -290,22 +286,6 @@ def test_a_screen_opens_and_closes(command: str, place: Path) -> None:
     words = prepare(command, place)
     with session(command), screen(words) as terminal:
         terminal.until(SCREENS[command])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("command", SERVERS)
-def test_a_server_answers_and_ends(command: str, place: Path) -> None:
-    words = prepare(command, place)
-    with session(command):
-        server = subprocess.Popen(process(words), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        try:
-            assert server.stdout is not None
-            assert any(SERVERS[command] in line for line in server.stdout)
-        finally:
-            server.send_signal(signal.SIGINT)
-            said = server.communicate(timeout=60)[0]
-        assert server.returncode in (0, 128 + signal.SIGINT), said
-        assert "Traceback" not in said
 
 
 PYTHON = [
