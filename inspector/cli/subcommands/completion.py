@@ -99,7 +99,6 @@ def _presets() -> Iterable[str]:
 
 VALUES: Mapping[str, Callable[[], Iterable[str]]] = {
     "trace": _sessions,
-    "traces": _sessions,
     "resume": _sessions,
     "preset": _presets,
     "model": lambda: ("pocket",),
