@@ -98,7 +98,7 @@ def _text(part: Mapping[str, Any]) -> tuple[str, bool]:
     Raises:
         ValueError: It has no text, but something else.
     """
-    text, kind = part.get("text"), str(part.get("mimeType")).lower()
+    text, kind = part.get("text"), part.get("mimeType")
     if not isinstance(text, str | None):
         raise ValueError("its text is none")
     if not text:
@@ -111,7 +111,7 @@ def _text(part: Mapping[str, Any]) -> tuple[str, bool]:
         except ValueError:
             raise ValueError("it is not valid base64") from None
         return raw.decode("utf-8", "replace"), over > 0
-    if "json" not in kind and "charset" not in kind:
+    if not re.search("json|charset", kind if isinstance(kind, str) else "", re.IGNORECASE):
         # mitmproxy 11 takes for Latin-1 what names no charset; servers of models write UTF-8
         with suppress(UnicodeError):
             text = text.encode("latin-1").decode()
