@@ -220,37 +220,6 @@ def questions(
     }
 
 
-def every_view(
-    tip: int, other_tip: int, layer: int, token: int, other: int
-) -> Sequence[tuple[str, Command, type[protocol.Record]]]:
-    """Every view once, asked for little: its name, the question, and the record that answers it.
-
-    Args:
-        tip: The node that is looked at.
-        other_tip: The end of another path.
-        layer: Of those that ask about one.
-        token: After the node, the most probable one.
-        other: The next one.
-    """
-    unit = Intervention("layer", layer)
-    return [
-        ("attention", ReadAttention(tip), AttentionRead),
-        ("attention of all tokens", protocol.ReadTriangle(tip, layer, 0), protocol.TriangleRead),
-        ("what heads do", ScoreHeads(tip), HeadsScored),
-        ("why a head looks there", ReadScore(tip), ScoreRead),
-        ("lens", ReadLens(tip), LensRead),
-        ("contributions", Attribute(tip, (token, other)), AttributionRead),
-        ("gradients", ReadGradients(tip, token, other), GradientsRead),
-        ("a layer switched off", Intervene(tip, (unit,)), Intervened),
-        ("heads switched off", SweepHeads(tip, heads=(layer,), parts=False), HeadsSwept),
-        ("patching", PatchActivations(tip, other_tip, token, other), ActivationsPatched),
-        ("a direction", MakeDirection(layer, ("Yes.",), ("No.",)), DirectionMade),
-        ("another position", TryPosition(tip, "token", 1), PositionTried),
-        ("experts and states", ReadExperts(tip), ExpertsRead),
-        ("map of the modules", ReadModules(), ModelModules),
-    ]
-
-
 def _score(args: Namespace, out: InsideWriter, node: int) -> ReadScore:
     """The command that divides the scores of a head.
 

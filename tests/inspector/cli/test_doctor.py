@@ -1,21 +1,21 @@
-"""`inspector doctor`: what it tries, what it says where something is wrong, and what its report may not name."""
+"""`inspector doctor`: what it compares, what it says where something is wrong, and what its report may not name."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from engine import protocol
+from engine.decoding import handlers
 from engine.measuring import machine
-from engine.protocol import Verified
+from engine.protocol import ReplyRepeated, Verified
 from engine.session.session import Session
 from engine.settings import LoadSettings
 from engine.thread import EngineThread
-from inspector.cli import doctor
 from inspector.cli.doctor import (
     PROMPT,
     AskedEngine,
@@ -23,45 +23,37 @@ from inspector.cli.doctor import (
     CommandFailed,
     FoundDifference,
     ModelChecks,
-    examined,
+    made,
     without_names,
 )
 from inspector.cli.main import main
 from tests.emulations import Other, in_another_order, multiplying, tf32
 
-CHECKS = [
-    "load", "run", "single steps", "verify", "branch", "attention", "attention of all tokens", "what heads do",
-    "why a head looks there", "lens", "contributions", "gradients", "a layer switched off", "heads switched off",
-    "patching", "a direction", "another position", "experts and states", "map of the modules", "batch", "race",
-    "grammar", "speculation", "rates", "trace",
-]  # fmt: skip
+CHECKS = ["load", "steps", "KV cache", "forward of mlx_lm", "steps of mlx_lm"]
 
 
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the screen and the second process, which the slow test has."""
-    monkeypatch.setattr(doctor, "on_a_screen", lambda load: FoundDifference("not tried"))
-    monkeypatch.setattr(
-        ModelChecks, "over_ranks", lambda examination, ranks: CheckResult("", "two ranks", "ok")
-    )
+    """Without the second process, which the slow test has."""
+    found = CheckResult("two ranks", "ok", FoundDifference(), 0.0)
+    monkeypatch.setattr(ModelChecks, "over_ranks", lambda checks, ranks: found)
 
 
-@pytest.mark.slow
-def test_all_holds_on_the_bundled_model(
-    alone: None, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    file = tmp_path / "report.json"
-    assert main(["doctor", "--dtype", "float32", "--json", "--output", str(file)]) == 0
+def test_all_holds_on_the_bundled_model(alone: None, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--dtype", "float32", "--json"]) == 0
     printed = capsys.readouterr().out
     report = json.loads(printed)
-    assert json.loads(file.read_text())["findings"] == report["findings"]
     assert report["holds"]
-    assert [found["check"] for found in report["findings"]] == [*CHECKS, "two ranks", "screen"]
-    others = {found["check"]: found["status"] for found in report["findings"] if found["status"] != "ok"}
-    assert others == {"experts and states": "refused"}, "it has neither"
+    assert [(each["check"], each["status"]) for each in report["checks"]] == [
+        *((name, "ok") for name in CHECKS),
+        ("two ranks", "ok"),
+    ]
+    compared = [each["found"] for each in report["checks"][2:5]]
+    assert all(each["difference"] <= each["allowed"] < 0.01 for each in compared)
     assert report["machine"]["late_token"]
     assert report["machine"]["product_type"] == "float32"
-    for said in (PROMPT.split()[-1], "ball", str(Path.home()), str(tmp_path)):
+    assert any(each.startswith("textual ") for each in report["terminal"])
+    for said in (PROMPT.split()[-1], "ball", str(Path.home())):
         assert said not in printed
 
 
@@ -77,26 +69,28 @@ def test_what_differs_is_told_by_how_much_and_ends_with_3(
     monkeypatch.setattr(Session, "verify", off)
     assert main(["doctor", "--dtype", "float32"]) == 3
     lines = capsys.readouterr().out.splitlines()
-    (line,) = [line for line in lines if line.startswith("  verify")]
-    assert line.split()[1:4] == ["differs", "1.5", "of"]
-    assert "verify (float32)" in lines[-1]
-    assert "--output FILE" in lines[-1]
+    (line,) = [line for line in lines if line.startswith("  KV cache")]
+    assert line.split()[2:5] == ["differs", "1.5", "of"]
+    assert lines[-1].startswith("Wrong: KV cache. Please report it")
+    assert any(line.startswith("terminal") for line in lines)
 
 
-def test_a_view_whose_own_check_fails_differs() -> None:
-    """The check that failed is named, with its bound."""
-    checks = (protocol.Check("forward", 0.0, 0.0), protocol.Check("lens", 0.5, 1e-4))
+def test_another_logprob_of_mlx_lm_differs(
+    alone: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    repeat = handlers.repeat_reply
 
-    class Answering(AskedEngine):
-        def __init__(self) -> None:
-            """No engine."""
+    def off(*args: object) -> list[ReplyRepeated]:
+        *_, last = repeat(*args)  # type: ignore[arg-type]
+        return [replace(last, logprobs=(*last.logprobs[:-1], last.logprobs[-1] - 0.5))]
 
-        def one(self, command: protocol.Command, kind: type[Any]) -> Any:
-            return kind(1, (), (), protocol.CaptureFacts(checks, 1.0, 1.0, "llama"))
-
-    examination = ModelChecks(Answering(), LoadSettings())
-    found = examined(lambda: examination._looked(protocol.ReadLens(1), protocol.LensRead))
-    assert found == ("differs", FoundDifference("lens", 0.5, 1e-4))
+    monkeypatch.setattr(handlers, "repeat_reply", off)
+    assert main(["doctor", "--dtype", "float32", "--json"]) == 3
+    report = json.loads(capsys.readouterr().out)
+    wrong = {
+        each["check"]: each["found"]["difference"] for each in report["checks"] if each["status"] != "ok"
+    }
+    assert wrong == {"steps of mlx_lm": pytest.approx(0.5, abs=1e-3)}
 
 
 @pytest.mark.parametrize(("expected", "status"), [(True, "refused"), (False, "failed")])
@@ -106,7 +100,9 @@ def test_what_the_engine_refuses_is_no_fault_and_what_breaks_is_one(expected: bo
             protocol.Failure("Race", "No room in /home/me/model for “Once upon”.", "", expected)
         )
 
-    assert examined(check) == (status, FoundDifference("No room in … for …."))
+    result = made("a", check)
+    assert (result.status, result.found) == (status, FoundDifference("No room in … for …."))
+    assert result.holds == expected
 
 
 def test_a_wrong_model_is_one_line(complaint: Callable[..., str], tmp_path: Path) -> None:
@@ -126,13 +122,10 @@ def test_a_token_that_is_written_late_is_read() -> None:
 
 
 @pytest.mark.slow
-def test_ranks_and_the_screen_hold_too(capsys: pytest.CaptureFixture[str]) -> None:
+def test_ranks_hold_too(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
-    checks = [(found["computed"], found["check"]) for found in report["findings"]]
-    assert checks == [(each, name) for each in ("bfloat16", "float32") for name in [*CHECKS, "two ranks"]] + [
-        ("", "screen")
-    ]
+    assert [(each["check"], each["status"]) for each in report["checks"]][-1] == ("two ranks", "ok")
 
 
 @pytest.mark.slow
@@ -147,10 +140,10 @@ def test_nothing_is_refused_that_holds_on_a_machine_that_rounds_otherwise(
     with multiplying(other):
         asked = AskedEngine(EngineThread)
         try:
-            found = list(ModelChecks(asked, LoadSettings("pocket", dtype=dtype)).run())
+            results = list(ModelChecks(asked, LoadSettings("pocket", dtype=dtype)).run())
             read = asked.one(protocol.ReadMachine(), protocol.MachineRead)
         finally:
             asked.close()
-    assert [(each.check, each.status) for each in found] == [(name, "ok") for name in CHECKS]
-    assert max(each.difference or 0.0 for each in found) > 1e-3
+    assert [(each.check, each.status) for each in results] == [(name, "ok") for name in CHECKS]
+    assert max(each.found.difference or 0.0 for each in results) > 1e-3
     assert read.product_type == as_exact_as
