@@ -9,30 +9,14 @@ import gc
 import os
 import sys
 from collections.abc import MutableMapping
-from threading import Timer
 
 _INTERRUPTED = 130
 _ESCAPE_DELAY = "20"
 """Milliseconds until an escape was the key, and no sequence follows it: Textual waits 100. Of 4,250 sequences that tmux
 wrote on two busy cores none came in two parts."""
-_COLLECT_AFTER = (10_000, 10, 10)
-"""Objects more than at the last time after which garbage is looked for: at Python's own pace, 700, that took a tenth of
-the start and a seventh of opening dialogs."""
-_BEGUN = 2.0
-"""Seconds in which a program has begun."""
-
-
-def collect_rarely() -> None:
-    """Look for garbage in cycles less often than Python does by itself, and not while the program begins: what it
-    imports stays, and looking through that took 20 ms until the first distribution."""
-    gc.set_threshold(*_COLLECT_AFTER)
-    gc.disable()
-    begun = Timer(_BEGUN, gc.enable)
-    begun.daemon = True
-    try:
-        begun.start()
-    except RuntimeError:  # no thread can be started: what needs one says so
-        gc.enable()
+_COLLECT_AFTER = (100_000, 10, 10)
+"""Objects more than at the last time after which garbage is looked for, until a screen is run. What is imported stays:
+at 10,000, looking through it took 20 ms until the first distribution, at Python's own 700 a tenth of the start."""
 
 
 def shorten_escape(environment: MutableMapping[str, str]) -> None:
@@ -55,7 +39,7 @@ def main() -> int:
         The exit status.
     """
     try:
-        collect_rarely()
+        gc.set_threshold(*_COLLECT_AFTER)
         shorten_escape(os.environ)
         from inspector.cli.main import main as run  # takes a while, and Ctrl-C may come meanwhile
 

@@ -35,7 +35,7 @@ from inspector.display import visible
 from inspector.driver import ControlFilter, TerminalDriver, TerminalGone
 from inspector.keys import key_for
 from inspector.lessons.catalogue import listed
-from inspector.main.ahead import Garbage, ImportsAhead, packages_of
+from inspector.main.ahead import ImportsAhead, packages_of
 from inspector.main.clipboard import copy_on_mac
 from inspector.main.key_table import KeyTable, key_table
 from inspector.main.notices import TOLD, notice
@@ -174,8 +174,6 @@ class InspectorApp(App[int]):
         self._engine_runs = False
         first = (self._read_styles, *((self._look_for_plugins,) if with_plugins else ()))
         self._ahead = ImportsAhead(packages_of(tools), (program, field_names), first)
-        self.garbage = Garbage()
-        """Freezes what stays, where whoever runs the application has the collector call it."""
         self.keys = KeysInOrder(self, self._hand_on)
 
     @staticmethod
@@ -344,12 +342,8 @@ class InspectorApp(App[int]):
         playback, resumed = self.playback, self.recorder.resumed
         if playback.player is not None or playback.waiting is not None or resumed is not None:
             playback.tick()
-        if not self._ahead.done or self.garbage.noticeable:
-            idle = self.controller.resting and not (self.inbox.waiting or self.keys.busy)
-            if not self._ahead.done:
-                self._ahead.tick(idle)
-            if self.garbage.noticeable:
-                self.garbage.tick(idle and len(self.screen_stack) == 1)
+        if not self._ahead.done:
+            self._ahead.tick(self.controller.resting and not (self.inbox.waiting or self.keys.busy))
 
     def _takes_records(self) -> bool:
         """True if records are taken in: not while the program is being left, when widgets go one by one."""

@@ -333,6 +333,9 @@ def _load_given(args: argparse.Namespace) -> dict[str, Any]:
 LEAST_COLUMNS, LEAST_ROWS = 40, 10
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 """Signals that end the screen: the terminal is restored and the session saved before the process ends by them."""
+COLLECT_AFTER = (10_000, 10, 10)
+"""Objects more than at the last time after which garbage is looked for while a screen runs: at Python's own 700 that
+took a seventh of opening dialogs."""
 STREAMS = {"stdin": "standard input", "stdout": "standard output", "stderr": "standard error"}
 
 
@@ -342,12 +345,11 @@ def run_app(app: InspectorApp) -> int:
     taken = {number: handler for number, handler in before.items() if handler is not signal.SIG_IGN}
     for number in taken:
         signal.signal(number, lambda received, _: app.end_by(received))
-    gc.freeze()  # what was imported stays: to look it through for garbage takes 25 ms
-    gc.callbacks.append(app.garbage)
+    gc.freeze()  # what was imported stays
+    gc.set_threshold(*COLLECT_AFTER)
     try:
         app.run()
     finally:
-        gc.callbacks.remove(app.garbage)
         for number, handler in taken.items():
             signal.signal(number, handler or signal.SIG_DFL)  # None for one that Python did not set
     if app.saved is not None:

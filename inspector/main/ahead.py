@@ -1,12 +1,11 @@
-"""Work for when nobody waits: modules are imported that a person may need next, and objects that stay are frozen."""
+"""Work for when nobody waits: modules are imported that a person may need next."""
 
 from __future__ import annotations
 
-import gc
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from importlib import import_module
 
@@ -88,49 +87,3 @@ def _modules_of(package: str) -> Iterable[str]:
     _import(package)
     path = getattr(sys.modules.get(package), "__path__", ())
     return [f"{package}.{found.name}" for found in iter_modules(path) if not found.ispkg]
-
-
-class Garbage:
-    """Freezes the objects that stay once a collection of all objects has become noticeable; called by the collector.
-
-    Such a collection stops every thread, in the middle of a key: after a walk through all views it took 97 to 152 ms.
-    Frozen objects aren't scanned. They are still freed when nothing refers to them; those that end in a cycle are freed
-    once a model is loaded (`engine.context.collect_all`). A closed screen is such a cycle: therefore they are frozen
-    while none is open.
-    """
-
-    NOTICEABLE, MANY = 0.05, 100_000
-    """Seconds of a collection, and objects that stay: so many take as long. What mostly ends is not frozen."""
-    QUIET = 0.2
-    """Seconds for which nothing must be open: a screen is gone some time after it was left."""
-
-    def __init__(self) -> None:
-        self._began = 0.0
-        self._idle_since: float | None = None
-        self.noticeable = False
-        """True if a collection has been."""
-
-    def __call__(self, phase: str, info: Mapping[str, int]) -> None:
-        """Time a collection, as one of `gc.callbacks`."""
-        if info["generation"] < 2:
-            return
-        if phase == "start":
-            self._began = time.perf_counter()
-        else:
-            self.noticeable |= time.perf_counter() - self._began >= self.NOTICEABLE
-
-    def tick(self, idle: bool) -> None:
-        """Freeze what stays, once nobody has waited for a while; called with each frame after a noticeable collection.
-
-        Args:
-            idle: Whether nobody waits, and nothing is open but the main screen.
-        """
-        if not (idle and self.noticeable):
-            self._idle_since = None
-        elif self._idle_since is None:
-            self._idle_since = time.perf_counter()
-        elif time.perf_counter() - self._idle_since >= self.QUIET:
-            gc.collect()
-            if len(gc.get_objects()) >= self.MANY:
-                gc.freeze()
-            self.noticeable, self._idle_since = False, None

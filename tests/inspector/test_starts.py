@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import pty
 import select
@@ -12,7 +11,6 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Callable
 from fcntl import ioctl
 
 import pytest
@@ -159,41 +157,6 @@ def test_the_screen_starts_and_quits_every_time(phase: str, turn: int) -> None:
 @pytest.mark.parametrize("phase", HEADLESS)
 def test_the_headless_command_starts_and_ends_every_time(phase: str, turn: int) -> None:
     start_and_interrupt(phase)
-
-
-class Later:
-    """A timer that is due when the test says so."""
-
-    due: Callable[[], None]
-
-    def __init__(self, seconds: float, due: Callable[[], None]) -> None:
-        assert 1 <= seconds <= 10
-        Later.due = due
-
-    def start(self) -> None:
-        assert self.daemon, "nobody waits for it when the program ends"
-
-    daemon = False
-
-
-def _no_thread() -> None:
-    raise RuntimeError("can't start new thread")
-
-
-def test_garbage_is_looked_for_once_the_program_has_begun(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(__main__, "Timer", Later)
-    before = gc.get_threshold()
-    try:
-        __main__.collect_rarely()
-        assert not gc.isenabled()
-        Later.due()
-        assert gc.isenabled()
-        monkeypatch.setattr(Later, "start", lambda timer: _no_thread())
-        __main__.collect_rarely()
-        assert gc.isenabled()
-    finally:
-        gc.set_threshold(*before)
-        gc.enable()
 
 
 @pytest.mark.parametrize(

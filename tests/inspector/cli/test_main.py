@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import io
 import os
 import pty
@@ -24,7 +25,6 @@ from inspector.cli import arguments, screen
 from inspector.cli import main as cli
 from inspector.cli.flags import parsed
 from inspector.cli.subcommands import generate
-from inspector.main.ahead import Garbage
 from inspector.recordings import sessions
 from tests.inspector.cli.scripted import Complaint
 
@@ -237,7 +237,6 @@ def open_screen(
         closed_in_time = in_time
         ended_by = None
         saved = saved_as
-        garbage = Garbage()
 
         def __init__(self, **given: object) -> None:
             noted.update(given)
@@ -247,6 +246,7 @@ def open_screen(
 
     monkeypatch.setitem(sys.modules, "inspector.app", types.SimpleNamespace(InspectorApp=App))
     monkeypatch.setattr(screen, "check_terminal", lambda prompt_from_stdin: None)
+    monkeypatch.setattr(gc, "set_threshold", lambda *pace: None)
     noted["exit"] = cli.main(argv)
     return noted
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import gc
 import subprocess
 import sys
-import time
-import weakref
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from inspector.main.ahead import QUIET, Garbage, ImportsAhead, packages_of
+from inspector.main.ahead import QUIET, ImportsAhead, packages_of
 from inspector.tools.registry import TOOLS
 from tests.inspector.rig import Rig, run
 
@@ -134,53 +130,3 @@ def test_what_is_first_comes_before_the_imports(package: str) -> None:
         if not called:
             assert not any(name.startswith(package) for name in sys.modules)
     assert called == ["first", "last"]
-
-
-class Knot:
-    """Something that refers to itself, so that only the collector frees it."""
-
-    def __init__(self) -> None:
-        self.me = self
-
-
-def test_what_stays_is_frozen_once_a_collection_was_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And not while something is open, nor right after it was left: it would end in the frozen objects."""
-    clock = Clock()
-    monkeypatch.setattr(time, "perf_counter", lambda: clock.now)
-    garbage = Garbage()
-    frozen: list[bool] = []
-    monkeypatch.setattr(gc, "freeze", lambda: frozen.append(True))
-    monkeypatch.setattr(Garbage, "MANY", 10)
-
-    def collected(seconds: float, generation: int = 2) -> None:
-        info = {"generation": generation}
-        garbage("start", info)
-        clock.now += seconds
-        garbage("stop", info)
-
-    def wait(seconds: float, idle: bool = True) -> None:
-        garbage.tick(idle)
-        clock.now += seconds
-        garbage.tick(idle)
-
-    collected(0.001)
-    collected(5.0, generation=1)
-    wait(1)
-    assert frozen == [], "nobody noticed"
-    collected(0.1)
-    wait(0.1)
-    wait(5, idle=False)
-    wait(0.1)
-    assert frozen == [], "something was open, or had just been"
-    knot: Any = Knot()
-    gone = weakref.ref(knot)
-    del knot
-    wait(0.3)
-    assert gone() is None
-    assert len(frozen) == 1
-    wait(1)
-    assert len(frozen) == 1
-    monkeypatch.setattr(Garbage, "MANY", 10**9)
-    collected(0.1)
-    wait(1)
-    assert len(frozen) == 1, "few objects stay"

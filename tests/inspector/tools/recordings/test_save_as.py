@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -23,7 +24,6 @@ from engine.trace import load
 from inspector.cli import main as cli
 from inspector.cli import screen
 from inspector.demo import DEMONSTRATION
-from inspector.main.ahead import Garbage
 from inspector.recordings import sessions
 from inspector.tools.recordings.dialogs import SaveAsDialog, SessionsDialog, line
 from inspector.widgets.dialog import Remark
@@ -303,7 +303,6 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
 
     class App:
         return_code, closed_in_time, ended_by, saved = 0, True, None, None
-        garbage = Garbage()
 
         def __init__(self, *rest: object, **given: object) -> None:
             noted.update(given)
@@ -316,6 +315,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
     assert inspector.session.playback
     monkeypatch.setitem(sys.modules, "inspector.app", types.SimpleNamespace(InspectorApp=App))
     monkeypatch.setattr(screen, "check_terminal", lambda *rest, **options: None)
+    monkeypatch.setattr(gc, "set_threshold", lambda *pace: None)
     return noted
 
 
