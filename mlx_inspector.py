@@ -46,7 +46,6 @@ from inspector.api import (  # noqa: E402
     open,
     train,
 )
-from inspector.plugins import ExportPlugin, PanelPlugin  # noqa: E402
 from inspector.state.passage import Step  # noqa: E402
 
 __all__ = [
@@ -56,11 +55,9 @@ __all__ = [
     "Direction",
     "EngineError",
     "Experts",
-    "ExportPlugin",
     "Merges",
     "Modules",
     "Moved",
-    "PanelPlugin",
     "Run",
     "Sampler",
     "Scores",

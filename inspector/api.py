@@ -45,12 +45,13 @@ from inspector.state.merges import ladder_lines, rung, rungs
 from inspector.state.passage import (
     MOST_SHOWN,
     Candidate,
-    Passage,
     Step,
     bar,
     coloured,
+    quoted,
     span,
     table,
+    tokens_html,
     top,
 )
 from inspector.state.scores import by_weight, in_words, key_shares, query_shares
@@ -690,14 +691,13 @@ def _see(what: str, facts: protocol.CaptureFacts) -> None:
 # ---- branches ----------------------------------------------------------------------------------
 
 
-class Branch(Passage):
+class Branch:
     """A way through the tree of a session, from the prompt to a token: it is run on, looked into, and branched from.
 
     Nothing moves by making one: the engine goes there when something is done there.
     """
 
     def __init__(self, line: _Line, node: int) -> None:
-        super().__init__(())  # they are read from the tree
         self._line, self._node = line, node
 
     # ---- what is there ----------------------------------------------------------------------
@@ -713,9 +713,40 @@ class Branch(Passage):
             path: list[Item] = self._line.timeline.tree.path(node)
             return path
 
-    def _kinds(self, path: Sequence[Item]) -> Sequence[str | None]:
+    @property
+    def steps(self) -> list[Step]:
+        """Its tokens that were taken, prompts and turns aside."""
+        path = self._path()
         with self._line.arrived:
-            return self._line.timeline.of(Segments).read(path).kinds
+            kinds = self._line.timeline.of(Segments).read(path).kinds
+        return [
+            Step(item, kind)
+            for item, kind in zip(path, kinds, strict=True)
+            if isinstance(item, protocol.Step)
+        ]
+
+    @property
+    def ids(self) -> list[int]:
+        """The ids of all its tokens, the prompt's first."""
+        return [item.id for item in self._path()]
+
+    @property
+    def text(self) -> str:
+        """The completion."""
+        return "".join(step.text for step in self.steps)
+
+    @property
+    def logprob(self) -> float:
+        """The sum of the logprobs of its steps."""
+        return sum(step.logprob for step in self.steps)
+
+    def _repr_html_(self) -> str:
+        """The last tokens as a notebook shows them, the more surprising the darker their ground."""
+        return tokens_html(self._path())
+
+    def __repr__(self) -> str:
+        text = self.text
+        return f"<{type(self).__name__} of {len(self.steps)} steps: {quoted(text[-60:])}>"
 
     @property
     def finished(self) -> str | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -27,14 +26,13 @@ from engine.settings import LoadSettings, Settings
 from engine.speculation_settings import SpeculationSettings
 from engine.thread import EngineThread
 from engine.trace.schema import field_names
-from inspector import keys, plugins
+from inspector import keys
 from inspector.config import own_keys
 from inspector.config.own_keys import OwnKeys
 from inspector.config.preferences import Preferences, SavedBreakpoints
 from inspector.display import visible
 from inspector.driver import ControlFilter, TerminalDriver, TerminalGone
 from inspector.keys import key_for
-from inspector.lessons.catalogue import listed
 from inspector.main.ahead import ImportsAhead, packages_of
 from inspector.main.clipboard import copy_on_mac
 from inspector.main.key_table import KeyTable, key_table
@@ -43,7 +41,6 @@ from inspector.main.remembered import Remembered
 from inspector.main.screen import MainScreen
 from inspector.main.tool import Tool
 from inspector.main.tool_screen import ToolScreen
-from inspector.plugins import PLUGIN, Plugin
 from inspector.recordings.recorder import Recorder
 from inspector.session.client import Backend, RecordInbox, Severity
 from inspector.session.controller import Controller
@@ -96,7 +93,6 @@ class InspectorApp(App[int]):
         options: What else the chat template gets.
         notes: What to tell the person at the start about the flags: one sentence each.
         speculation: What speculative decoding begins with; None for its defaults.
-        with_plugins: Whether what other packages bring is looked for, once there is nothing else to do.
 
     Raises:
         EngineError: There is no such theme.
@@ -136,7 +132,6 @@ class InspectorApp(App[int]):
         options: ChatOptions = NO_OPTIONS,
         notes: Sequence[str] = (),
         speculation: SpeculationSettings | None = None,
-        with_plugins: bool = False,
     ) -> None:
         super().__init__()
         self._own_keys, self._table = self._read_keys(tools)
@@ -172,8 +167,7 @@ class InspectorApp(App[int]):
         self.closed_in_time = True
         """False when the engine was still at work two seconds after it was asked to end."""
         self._engine_runs = False
-        first = (self._read_styles, *((self._look_for_plugins,) if with_plugins else ()))
-        self._ahead = ImportsAhead(packages_of(tools), (program, field_names), first)
+        self._ahead = ImportsAhead(packages_of(tools), (program, field_names), (self._read_styles,))
         self.keys = KeysInOrder(self, self._hand_on)
 
     @staticmethod
@@ -181,12 +175,8 @@ class InspectorApp(App[int]):
         """Have the person's own keys hold, before anything is bound to a key or names one; with all keys."""
         keys.use({})
         table = key_table(tools)
-        places = list(table.places())
-        own = own_keys.read(places, without=PLUGIN)  # those of plug-ins are read with them
-        keys.use(
-            own.keys,
-            {id: usual for _, actions in places for id, usual in actions.items() if id not in keys.KEYS},
-        )
+        own = own_keys.read(list(table.places()))
+        keys.use(own.keys)
         return own, key_table(tools) if own.keys else table
 
     def _engine_process(self) -> Backend:
@@ -304,7 +294,7 @@ class InspectorApp(App[int]):
     def _start(self) -> None:
         for problem in self._saved_breakpoints.problems:
             self.notify(visible(problem), title="Breakpoints", severity="warning", markup=False)
-        self._tell("Keys", self._own_keys.problems, "`inspector keys` lists all")
+        self._tell_keys()
         for problem in self._remembered.problems:
             self.notify(problem, title="Look of the screen", severity="warning", markup=False)
         if self._notes:
@@ -317,19 +307,14 @@ class InspectorApp(App[int]):
             self.controller.setup.open(self.controller.setup.load)
         self.main.changed()
 
-    def _tell(self, title: str, problems: Sequence[str], where: str = "") -> None:
-        """Tell of problems, a line each, as far as there is room.
-
-        Args:
-            title: Of the notice.
-            problems: Foreign texts may be in them.
-            where: Says where all of them are told.
-        """
-        if problems:
+    def _tell_keys(self) -> None:
+        """Tell what is wrong with the person's own keys, a line each, as far as there is room."""
+        if problems := self._own_keys.problems:
             most = max(1, min(MOST_PROBLEMS, (self.size.height - AROUND_PROBLEMS) // PROBLEM_LINES))
-            more = [f"{len(problems) - most} more{where and f': {where}'}"] if len(problems) > most else []
+            hidden = len(problems) - most
+            more = [f"{hidden} more: `inspector keys` lists all"] if hidden > 0 else []
             text = "\n".join([*map(visible, problems[:most]), *more])
-            self.notify(text, title=title, severity="warning", timeout=NOTES_SECONDS, markup=False)
+            self.notify(text, title="Keys", severity="warning", timeout=NOTES_SECONDS, markup=False)
 
     def _tick(self) -> None:
         """Bring what came to the screen, and play a recording on; nothing while the program is being left."""
@@ -374,32 +359,6 @@ class InspectorApp(App[int]):
         except TraceError as error:
             text += f" {visible(str(error))}"
         self.announce(text, "The engine is lost", "error")
-
-    # ---- plug-ins ---------------------------------------------------------------------------
-
-    def _look_for_plugins(self) -> None:
-        """Have what other packages bring loaded, beside the screen."""
-
-        def load() -> None:
-            found = plugins.load_all(listed)
-            if found:
-                self.call_later(self._take_plugins, found)
-
-        threading.Thread(target=load, name="plug-ins", daemon=True).start()
-
-    def _take_plugins(self, found: Sequence[Plugin]) -> None:
-        """Add the panels of plug-ins, and name in one line each what is left out."""
-        if not self._takes_records():
-            return
-        from inspector.tools.plugins.tool import admit  # where there are plug-ins alone
-
-        admitted = admit(found, self.main.table)
-        for tool in admitted.tools:
-            self.main.add_tool(tool)
-        new = [each for each in admitted.problems if each not in self._own_keys.problems]
-        self._tell("Keys", new, "`inspector keys` lists all")
-        left_out = [each.sentence for each in admitted.plugins if each.problem]
-        self._tell("Plug-ins", left_out, "`inspector plugins` lists them")
 
     # ---- the stage of recordings ------------------------------------------------------------
 

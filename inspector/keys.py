@@ -199,21 +199,19 @@ FIXED = frozenset(
 )
 """Keys that mean the same everywhere, as sentences say: a person's own key comes to them, and takes none away."""
 _own: Mapping[str, Sequence[str]] = {}
-_added: Mapping[str, str] = {}
-"""The person's own keys, and those of tools from outside, by action: see `use`."""
+"""The person's own keys by action: see `use`."""
 _tab = ""
 """The tab that is open: see `go_to`."""
 
 
-def use(own: Mapping[str, Sequence[str]], added: Mapping[str, str] | None = None) -> None:
+def use(own: Mapping[str, Sequence[str]]) -> None:
     """Have a person's own keys hold from now on, in place of those that were in use.
 
     Args:
         own: By the id of an action its keys, as Textual names them.
-        added: As `KEYS`, what tools from outside have.
     """
-    global _own, _added
-    _own, _added = own, added or {}
+    global _own
+    _own = own
     key_for.cache_clear()
     with_keys.cache_clear()
 
@@ -241,7 +239,7 @@ def names_of(id: str, keys: str = "", own: Mapping[str, Sequence[str]] | None = 
     """
     own = _own if own is None else own
     names: list[str] = []
-    for key in (keys or KEYS.get(id) or _added[id]).split():
+    for key in (keys or KEYS[id]).split():
         names += names_of(key[1:], own=own) if key.startswith("@") and len(key) > 1 else [textual_name(key)]
     if id in own:
         names = [*own[id], *(name for name in names if name in FIXED)]

@@ -34,7 +34,6 @@ SUBCOMMANDS: Mapping[str, str] = {
     "models": "models",
     "sessions": "recordings",
     "keys": "keys",
-    "plugins": "plugins",
     "export": "recordings",
     "doctor": "doctor",
     "completion": "completion",

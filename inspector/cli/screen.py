@@ -77,16 +77,9 @@ def screen_parser() -> Parser:
         "sessions`)"
     )
     session.add_argument("--no-save", action="store_true", help=no_save)
-    add_no_plugins(session)
     add_theme(session)
     made.add_argument("--version", action=Version, nargs=0, help="print the version and exit")
     return made
-
-
-def add_no_plugins(group: argparse._ActionsContainer) -> None:
-    """The flag that leaves plug-ins out."""
-    group.add_argument("--no-plugins", action="store_true",
-                       help="do not load plug-ins (`inspector plugins` lists them)")  # fmt: skip
 
 
 class Version(argparse.Action):
@@ -145,7 +138,6 @@ def run_screen(args: argparse.Namespace) -> int:
         theme=args.theme or "",
         notes=() if trace else request.notes,
         speculation=speculation_from(args),
-        with_plugins=not args.no_plugins,
     )
     return run_app(app)
 
@@ -172,7 +164,7 @@ def open_request(args: argparse.Namespace, load: LoadSettings, opened: OpenedReq
     """Open the screen with a request that a server was sent.
 
     Args:
-        args: With the flags of saving, of plug-ins and of the theme.
+        args: With the flags of saving and of the theme.
         load: The model.
         opened: The request.
 
@@ -195,7 +187,6 @@ def open_request(args: argparse.Namespace, load: LoadSettings, opened: OpenedReq
         save=None if args.no_save else sessions.folder(),
         tools=with_request(opened),
         theme=args.theme or "",
-        with_plugins=not args.no_plugins,
     )
     return run_app(app)
 
@@ -204,7 +195,7 @@ def open_reply(args: argparse.Namespace, entries: Sequence[Entry]) -> int:
     """Open the screen with the recording of a reply, which is kept no longer than the screen.
 
     Args:
-        args: With the flags of plug-ins and of the theme.
+        args: With the flag of the theme.
         entries: Of the recording.
 
     Raises:
@@ -221,7 +212,7 @@ def open_reply(args: argparse.Namespace, entries: Sequence[Entry]) -> int:
         path = Path(folder) / "reply.jsonl"
         save_as(path, entries, program())
         app = InspectorApp(LoadSettings(), Settings(), trace=Opening(checked(path)), theme=args.theme or "",
-                            tools=TOOLS, with_plugins=not args.no_plugins)  # fmt: skip
+                            tools=TOOLS)  # fmt: skip
         return run_app(app)
 
 

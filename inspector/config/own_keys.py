@@ -49,22 +49,19 @@ Place = tuple[str, Mapping[str, str]]
 """Where actions hold together, as the end of a sentence, and by their ids the usual keys, as `KEYS` has them."""
 
 
-def read(where: Sequence[Place], path: Path | None = None, without: str = "") -> OwnKeys:
+def read(where: Sequence[Place], path: Path | None = None) -> OwnKeys:
     """Read the file; report what is wrong with it, and keep what is right.
 
     Args:
         where: All actions that there are.
         path: The file; None for `keys.toml` in the user's configuration directory. It need not exist.
-        without: The beginning of ids that are passed over; empty for none.
     """
     path = path or places.config() / NAME
     try:
         content = read_regular(path, LIMIT).decode()
         import tomllib  # not needed by those who have no such file
 
-        entries = [
-            each for each in _entries(tomllib.loads(content)) if not (without and each[0].startswith(without))
-        ]
+        entries = list(_entries(tomllib.loads(content)))
     except FileNotFoundError:
         return OwnKeys({})
     except (OSError, ValueError, RecursionError) as error:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from engine.errors import EngineError, PathError
 from engine.files import read_regular, typed
 from engine.frozen import frozen
-from inspector import places, plugins
+from inspector import places
 from inspector.config.files import alone, write
 
 if TYPE_CHECKING:
@@ -73,17 +72,6 @@ def shipped() -> list[Listed]:
     return [Listed(number, path, read(path)) for number, path in enumerate(paths, 1)]
 
 
-def all_lessons() -> list[Listed]:
-    """All lessons of the list: those that come with the program, then those of plug-ins that were loaded."""
-    from inspector.lessons.reading import read
-
-    made = shipped()
-    for path in plugins.lessons():
-        with suppress(EngineError):  # it was changed since it was loaded
-            made.append(Listed(len(made) + 1, path, read(path)))
-    return made
-
-
 def listed(path: Path) -> Listed:
     """A lesson of a file.
 
@@ -116,9 +104,6 @@ def find(name: str) -> Listed:
     path = typed(name)
     if path.suffix == ".md":
         return listed(path)
-    plugins.load_all(listed, (plugins.LESSONS,))
-    if (each := _called(name, all_lessons())) is not None:
-        return each
     raise EngineError(
         f"There is no lesson {name}.", "inspector learn lists them; a file of your own ends in .md."
     )

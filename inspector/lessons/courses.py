@@ -7,14 +7,13 @@ is with it follows from the lessons that they went through, in the course or out
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from engine.errors import EngineError
 from engine.files import typed
 from engine.frozen import frozen
-from inspector import plugins
-from inspector.lessons.catalogue import FOLDER, LessonProgress, Listed, all_lessons, listed
+from inspector.lessons.catalogue import FOLDER, LessonProgress, Listed, listed, shipped
 from inspector.lessons.errors import Faults, LessonError
 from inspector.lessons.reading import TomlTable, text_of
 
@@ -121,7 +120,7 @@ class CoursePlace:
 
 def shipped_courses() -> list[Course]:
     """The courses that come with the program."""
-    known = _by_id(all_lessons())
+    known = _known()
     return [_read(FOLDER / f"{id}{ENDING}", known) for id in ORDER]
 
 
@@ -133,8 +132,7 @@ def find_course(name: str) -> Course:
     """
     wanted = " ".join(name.casefold().split())
     if wanted.endswith(ENDING):
-        plugins.load_all(listed, (plugins.LESSONS,))
-        return _read(typed(name), _by_id(all_lessons()))
+        return _read(typed(name), _known())
     for course in shipped_courses():
         if wanted in (course.id, course.title.casefold()):
             return course
@@ -142,8 +140,9 @@ def find_course(name: str) -> Course:
     raise EngineError(f"There is no course {name}.", hint)
 
 
-def _by_id(lessons: Iterable[Listed]) -> dict[str, Listed]:
-    return {each.lesson.id: each for each in reversed(list(lessons))}
+def _known() -> dict[str, Listed]:
+    """The lessons of the list, by id."""
+    return {each.lesson.id: each for each in shipped()}
 
 
 def read_course(path: Path) -> tuple[Course | None, list[LessonError]]:
@@ -155,8 +154,7 @@ def read_course(path: Path) -> tuple[Course | None, list[LessonError]]:
     Raises:
         PathError: It can't be read.
     """
-    plugins.load_all(listed, (plugins.LESSONS,))
-    return _drafted(path, _by_id(all_lessons()))
+    return _drafted(path, _known())
 
 
 def _drafted(path: Path, known: Mapping[str, Listed]) -> tuple[Course | None, list[LessonError]]:

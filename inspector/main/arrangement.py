@@ -85,11 +85,10 @@ class Arrangement:
     """
 
     def __init__(self, panels: Sequence[PanelPlace]) -> None:
-        self.panels: tuple[PanelPlace, ...] = ()
-        self.by_id: dict[str, PanelPlace] = {}
-        self.of: dict[Place, list[str]] = {place: [] for place in Place}
+        self.panels = tuple(panels)
+        self.by_id = {panel.id: panel for panel in panels}
+        self.of = {place: [panel.id for panel in panels if panel.place is place] for place in Place}
         """Ids of the panels of each place."""
-        self.add(*panels)
         self.text = panels[0].id
         self.first = next(panel.id for panel in panels if panel.place is Place.UPPER)
         """The answer that a person begins with, and comes back to."""
@@ -108,13 +107,6 @@ class Arrangement:
     def panel(self) -> PanelPlace:
         """The current panel."""
         return self.by_id[self.current]
-
-    def add(self, *panels: PanelPlace) -> None:
-        """Take in more panels."""
-        self.panels += panels
-        for panel in panels:
-            self.by_id[panel.id] = panel
-            self.of[panel.place].append(panel.id)
 
     def go(self, panel: str, layout: Layout) -> None:
         """Make a panel the current one, and the answer, unless it is the text, or has a place of its own."""

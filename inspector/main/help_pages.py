@@ -14,7 +14,7 @@ TOPICS: tuple[tuple[str, str, str], ...] = (
     ("comparing", "Two models, fewer bits", "lockstep, KL, a gate for scripts"),
     ("recordings", "Recordings and exports", "replays, pages, Markdown, a browser (textual-serve)"),
     ("command-line", "Without a screen", "generate, JSON lines, conversations, all commands"),
-    ("python", "Python", "sessions from a program or a notebook, and plug-ins"),
+    ("python", "Python", "sessions from a program or a notebook"),
     ("models", "Models and machines", "other models, CPUs, GPUs, several processes, ssh"),
     ("parts/servers", "Recorded requests", "of a server: record, open and compare them"),
     ("learning", "Learning and teaching", "take a lesson, give one before a class"),

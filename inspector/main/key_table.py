@@ -80,52 +80,37 @@ class KeyTable:
     """
 
     def __init__(self, tools: Sequence[Tool]) -> None:
-        self.tools: Sequence[Tool] = ()
-        self.situations: dict[str, str] = {}
+        self.tools: Sequence[Tool] = tuple(tools)
+        self.situations = {tool.id: tool.situation for tool in tools}
         """The status line while a panel is the current one, by the id of its tool: see `Tool.situation`."""
-        self.openers: dict[str, str] = {}
+        self.openers = {tool.id: tool.opener for tool in tools}
         """The action that shows a tool's panel or screen, by the id of the tool: see `Tool.opener`."""
-        self.tabs: dict[str, str] = {}
-        """Keys of the tabs in which an action holds, by its id."""
-        self._contexts: Sequence[tuple[str, ActionTable]] = ()
-        """All of them, the topmost first, each with the id of its tool."""
-        self._holding: dict[str, list[tuple[str, Action]]] = {tab: [] for tab in TABS}
-        """The actions that hold in a tab, by its key, each with the id of its tool."""
-        self._by_id: dict[str, tuple[Tool, Action]] = {}
-        self._by_key: dict[str, dict[str, Action]] = {}
-        self.views: Mapping[str, Sequence[Action]] = {}
-        """The actions that show an answer, by the key of their tab, in the order of `inspector.keys`; what holds
-        everywhere comes last."""
-        self.add(*tools)
-
-    def add(self, *tools: Tool) -> None:
-        """Take in the actions of more tools.
-
-        Raises:
-            ValueError: Two claim one key, or one id; nothing is taken in then.
-        """
-        holding = {
-            tab: [*held, *((tool.id, each) for tool in tools for each in tool.actions if each.holds(tab))]
-            for tab, held in self._holding.items()
-        }
-        for tab, name in TABS.items():
-            refuse_doubles(f"in the tab {name}", holding[tab])
-        self.tools, self._holding = (*self.tools, *tools), holding
-        self.situations |= {tool.id: tool.situation for tool in tools}
         self._contexts = [(tool.id, table) for tool in reversed(self.tools) for table in tool.contexts]
-        self.openers |= {tool.id: tool.opener for tool in tools}
-        self._by_id |= {each.id: (tool, each) for tool in tools for each in tool.actions}
+        """All of them, the topmost first, each with the id of its tool."""
+        self._holding = {
+            tab: [(tool.id, each) for tool in tools for each in tool.actions if each.holds(tab)]
+            for tab in TABS
+        }
+        """The actions that hold in a tab, by its key, each with the id of its tool."""
+        for tab, name in TABS.items():
+            refuse_doubles(f"in the tab {name}", self._holding[tab])
+        self._by_id = {each.id: (tool, each) for tool in tools for each in tool.actions}
         self.tabs = {id: each.tabs for id, (_, each) in self._by_id.items()}
+        """Keys of the tabs in which an action holds, by its id."""
         self._by_key = {
-            tab: {key: each for _, each in held for key in each.names} for tab, held in holding.items()
+            tab: {key: each for _, each in held for key in each.names} for tab, held in self._holding.items()
         }
         order = {id: place for place, id in enumerate(KEYS)}
         every = sorted(
             (each for _, each in self._by_id.values()),
             # those of the tab alone come first
-            key=lambda each: (not each.tabs, order.get(each.id, len(order))),
+            key=lambda each: (not each.tabs, order[each.id]),
         )
-        self.views = {tab: [each for each in every if each.view and self._tab(each) == tab] for tab in TABS}
+        self.views: Mapping[str, Sequence[Action]] = {
+            tab: [each for each in every if each.view and self._tab(each) == tab] for tab in TABS
+        }
+        """The actions that show an answer, by the key of their tab, in the order of `inspector.keys`; what holds
+        everywhere comes last."""
 
     def __getitem__(self, id: str) -> Action:
         return self._by_id[id][1]
@@ -137,11 +122,6 @@ class KeyTable:
         """An action of the main screen's own; another one where there is none of the id."""
         return self._by_id[id][1] if id in self._by_id else otherwise
 
-    def holder(self, action: Action) -> Action | None:
-        """The action that has a key of one that is about to be added, in a tab of that; None where they are free."""
-        found = (self._by_key[tab].get(name) for tab in action.tabs or TABS for name in action.names)
-        return next((each for each in found if each is not None), None)
-
     @property
     def actions(self) -> list[Action]:
         """In the order of the help: those that hold everywhere, then by tab, then as the tools come."""
@@ -152,19 +132,14 @@ class KeyTable:
         """Those of the tools' contexts, screens and dialogs."""
         return (table for tool in self.tools for table in (*tool.contexts, *tool.owners))
 
-    def places(self, more: Iterable[Action] = ()) -> Iterator[tuple[str, Mapping[str, str]]]:
-        """Places where actions hold together, as the end of a sentence, and their usual keys by their ids.
-
-        Args:
-            more: Actions of the main screen that are about to be added.
-        """
-        actions = (*self.actions, *more)
-        yield "in every tab", {each.id: each.usual for each in actions if not each.tabs}
+    def places(self) -> Iterator[tuple[str, Mapping[str, str]]]:
+        """Places where actions hold together, as the end of a sentence, and their usual keys by their ids."""
+        yield "in every tab", {each.id: KEYS[each.id] for each in self.actions if not each.tabs}
         for tab, name in TABS.items():
-            yield f"in the tab {name}", {each.id: each.usual for each in actions if each.holds(tab)}
+            yield f"in the tab {name}", {each.id: KEYS[each.id] for each in self.actions if each.holds(tab)}
         for table in self.tables:
             where = f"{table.title[0].lower()}{table.title[1:]}"
-            yield where, {each.id: each.usual for each in table.actions if each.id}
+            yield where, {each.id: KEYS[each.id] for each in table.actions if each.id}
 
     def _tab(self, action: Action) -> str:
         """Key of the tab that an answer stands in: one that holds everywhere is with its tool's first one."""

@@ -171,24 +171,6 @@ class MainScreen(KeyedScreen[None]):
         yield Static(Content("This terminal is too small: {} columns by {} rows at least.".format(*MINIMUM)),
                      id="too-small")  # fmt: skip
 
-    def add_tool(self, tool: Tool) -> None:
-        """Take in a tool of a plug-in, once everything is there.
-
-        Raises:
-            ValueError: It claims a key, or an id, that another one has.
-        """
-        self.table.add(tool)
-        self.arrangement.add(*panels_of([tool]))
-        self.actions[tool.id] = tool.make(self.host)
-        self._hooked = self._with_hooks()
-        if tool.panel is not None:
-            panel = _tool_panel(tool)
-            panel.display = False
-            self._area.mount(panel)
-        self._bind_all()
-        self._session = None
-        self.changed()
-
     def _with_hooks(self) -> dict[str, list[tuple[str, ToolActions]]]:
         """The tools whose class has its own method for a hook, by its name, each with its id."""
         return {

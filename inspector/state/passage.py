@@ -1,4 +1,4 @@
-"""Tokens in a row as programs, notebooks and plug-ins read them: a passage, its steps, and their HTML in a notebook."""
+"""Tokens as programs and notebooks read them: steps, candidates, and their HTML in a notebook."""
 
 from __future__ import annotations
 
@@ -53,6 +53,11 @@ def _cell(item: Item) -> str:
         return f'<span style="opacity: 0.6">{_escaped(item.text)}</span>'
     told = "\n".join(f"{quoted(each.text)} {each.prob:.1%}" for each in top(item.choice, 5))
     return span(item.text, told, min(0.6, 0.06 * item.surprisal_bits))
+
+
+def tokens_html(items: Sequence[Item]) -> str:
+    """The last tokens of a text, the more surprising the darker their ground."""
+    return coloured(["… "] * (len(items) > MOST_SHOWN) + [_cell(item) for item in items[-MOST_SHOWN:]])
 
 
 class Markup(str):
@@ -177,55 +182,3 @@ class Step:
 
     def __repr__(self) -> str:
         return f"<Step {self.index} {quoted(self.text)} {self.prob:.1%} rank {self.rank}>"
-
-
-class Passage:
-    """Tokens in a row: those of a prompt, and those that were taken.
-
-    Args:
-        items: All of them.
-    """
-
-    def __init__(self, items: Sequence[Item]) -> None:
-        self._items = items
-
-    def _path(self) -> Sequence[Item]:
-        return self._items
-
-    def _kinds(self, path: Sequence[Item]) -> Sequence[str | None]:
-        """Whose each token of the path is."""
-        return [None] * len(path)
-
-    @property
-    def steps(self) -> list[Step]:
-        """Its tokens that were taken, prompts and turns aside."""
-        path = self._path()
-        return [
-            Step(item, kind)
-            for item, kind in zip(path, self._kinds(path), strict=True)
-            if isinstance(item, StepRecord)
-        ]
-
-    @property
-    def ids(self) -> list[int]:
-        """The ids of all its tokens, the prompt's first."""
-        return [item.id for item in self._path()]
-
-    @property
-    def text(self) -> str:
-        """The completion."""
-        return "".join(step.text for step in self.steps)
-
-    @property
-    def logprob(self) -> float:
-        """The sum of the logprobs of its steps."""
-        return sum(step.logprob for step in self.steps)
-
-    def _repr_html_(self) -> str:
-        """The last tokens as a notebook shows them, the more surprising the darker their ground."""
-        items = self._path()
-        return coloured(["… "] * (len(items) > MOST_SHOWN) + [_cell(item) for item in items[-MOST_SHOWN:]])
-
-    def __repr__(self) -> str:
-        text = self.text
-        return f"<{type(self).__name__} of {len(self.steps)} steps: {quoted(text[-60:])}>"

@@ -59,7 +59,7 @@ class Action:
     """What a key does at one place. Whatever is called gets the owner: a tool's actions, a screen or a dialog."""
 
     id: str
-    """One of `inspector.keys.KEYS`, or with `keys` one of its own; empty for a `note`."""
+    """One of `inspector.keys.KEYS`; empty for a `note`."""
     label: str = ""
     """One or two words, for the finder."""
     help: str = ""
@@ -92,9 +92,7 @@ class Action:
     lacks: Lack | None = None
     """What a model may have nothing of, so that there is nothing to show. None where every model has some."""
     keys: str = ""
-    """As `KEYS` has them, of a tool from outside, which is not in that table, and of a note."""
-    tab: str = "1"
-    """Key of the tab in which it holds, of one from outside."""
+    """Of a note, as `KEYS` has those of others."""
     written: str = ""
     """As the help writes its keys, where that says more than they do."""
     priority: bool = False
@@ -108,14 +106,9 @@ class Action:
         return names_of(self.id, self.keys)
 
     @property
-    def usual(self) -> str:
-        """Its keys, whatever a person's file says, as `KEYS` has them."""
-        return self.keys or KEYS[self.id]
-
-    @property
     def tabs(self) -> str:
         """Keys of the tabs in which it holds; empty for all of them."""
-        return TABS_OF.get(self.id, self.tab)
+        return TABS_OF.get(self.id, "")
 
     def holds(self, tab: str) -> bool:
         """True if it holds in a tab."""

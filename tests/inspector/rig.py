@@ -280,13 +280,11 @@ async def on_screen(
     session: Session | None = None,
     load: LoadSettings | None = None,
     save: Path | None = None,
-    plugins: bool = False,
 ) -> AsyncIterator[Rig]:
     """The application, running."""
     engine = FakeEngine()
     app = InspectorApp(
         load or LoadSettings(), settings or Settings(temp=0.8), prompt, False, engine=engine, save=save,
-        with_plugins=plugins,
     )  # fmt: skip
     async with app.run_test(size=size) as pilot:
         await pilot.pause()

@@ -39,11 +39,10 @@ def run_keys(args: Namespace) -> int:
     from inspector import keys
     from inspector.config import own_keys
     from inspector.main.key_table import key_table
-    from inspector.plugins import PLUGIN
     from inspector.tools.registry import TOOLS
 
     table = key_table(TOOLS)
-    own = own_keys.read(list(table.places()), without=PLUGIN)
+    own = own_keys.read(list(table.places()))
     keys.use(own.keys)
     listed = [ListedAction(_tab(each), each, each.id in own.keys) for each in table.actions]
     listed += [

@@ -92,17 +92,12 @@ def run_learn(args: Namespace) -> int:
 
 def _list() -> int:
     """Print all lessons, and all courses with what was done of them."""
-    from inspector import plugins
     from inspector.display import visible
-    from inspector.lessons.catalogue import Progress, all_lessons
-    from inspector.lessons.catalogue import listed as read
+    from inspector.lessons.catalogue import Progress, shipped
     from inspector.lessons.courses import shipped_courses
 
-    for plugin in plugins.load_all(read, (plugins.LESSONS,)):
-        if plugin.problem:
-            note(plugin.sentence)
     out, progress = output(), Progress().read()
-    for listed in all_lessons():
+    for listed in shipped():
         own = listed.lesson
         out.write(visible(f"{listed.number:>2}  {own.title:<26}{own.minutes:>3g} min  {own.about}") + "\n")
     out.write("\nCourses, with --course NAME:\n")

@@ -22,7 +22,7 @@ from inspector.cli.flags import (
     command_parser,
     whole,
 )
-from inspector.cli.screen import add_no_plugins, open_reply, open_request
+from inspector.cli.screen import open_reply, open_request
 
 if TYPE_CHECKING:
     from engine.protocol import Command, Failure, Record
@@ -58,7 +58,6 @@ def open_parser() -> Parser:
     add_load(made.add_argument_group("model and cache"))
     session = made.add_argument_group("session")
     session.add_argument("--no-save", action="store_true", help="do not save the session")
-    add_no_plugins(session)
     add_theme(session)
     return made
 

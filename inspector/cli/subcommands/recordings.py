@@ -16,7 +16,7 @@ from engine.errors import EngineError
 from engine.files import free, replacing, typed
 from engine.settings import LoadSettings, Settings
 from inspector.cli import screen
-from inspector.cli.exit import OK, note, output
+from inspector.cli.exit import OK, output
 from inspector.cli.flags import EXIT_STATUS, Parser, Subcommand, add_jsonl, add_theme, command_parser
 from inspector.keys import key_for
 
@@ -45,7 +45,6 @@ def replay_parser() -> Parser:
     follow = "follow a trace that another program is writing; you can look around, and change nothing"
     add("--follow", action="store_true", help=follow)
     add("--no-save", action="store_true", help="do not save what you add when you continue live")
-    screen.add_no_plugins(made)
     add_theme(made)
     return made
 
@@ -109,7 +108,6 @@ def run_replay(args: Namespace) -> int:
         trace=opening,
         theme=args.theme or "",
         tools=tools,
-        with_plugins=not args.no_plugins,
     )
     return screen.run_app(app)
 
@@ -132,7 +130,6 @@ def _follow(args: Namespace) -> int:
     opening, theme = Opening(path, follow=True, speed=args.speed), args.theme or look.theme
     app = InspectorApp(
         LoadSettings(), Settings(), trace=opening, theme=theme, begins=look, tools=FOLLOWING,
-        with_plugins=not args.no_plugins,
     )  # fmt: skip
     return screen.run_app(app)
 
@@ -245,9 +242,8 @@ def export_parser() -> Parser:
     add("trace", metavar="FILE", nargs="?", help="a trace, a name that `inspector sessions` lists, or a lesson by "
         "its number, name or .md file with its recording beside it (default: the demonstration)")  # fmt: skip
     to = "the kind of document (default: by the ending of OUT)"
-    add(
-        "--to", type=format_name, metavar="FORMAT", help=f"{', '.join(NAMES)}, or one of a plug-in: {to}"
-    ).completer = lambda **_: NAMES  # type: ignore[attr-defined]
+    to = f"{', '.join(NAMES)}: {to}"
+    add("--to", type=format_name, metavar="FORMAT", help=to).completer = lambda **_: NAMES  # type: ignore[attr-defined]
     out = "file to write; - is standard output (default: FILE's name, in this directory)"
     add("--output", "-o", metavar="OUT", help=out)
     node = "select this node, or the first one of this named branch, and show a path through it"
@@ -304,7 +300,7 @@ def run_export(args: Namespace) -> int:
 
 
 def _session(args: Namespace, name: str, trace: Path) -> str:
-    from inspector.tools.export.documents import formats
+    from inspector.tools.export.documents import FORMATS
     from inspector.tools.export.recording import line, read
     from inspector.tools.exports import EXPORTS
 
@@ -316,7 +312,7 @@ def _session(args: Namespace, name: str, trace: Path) -> str:
         from inspector.cli.picture import picture
 
         return picture(recording, args.size, args.light)
-    return formats()[name].make(recording)
+    return FORMATS[name].make(recording)
 
 
 def _lesson(args: Namespace, listed: Listed, trace: Path) -> str:
@@ -357,25 +353,13 @@ def _target(args: Namespace, trace: Path | None) -> tuple[str, Path | None]:
     """Format and file; None for standard output."""
     given = typed(args.output) if args.output not in (None, STDOUT) else None
     name = args.to or format_name(given.suffix.lstrip(".") if given else "")
-    if name not in NAMES and name not in (others := _by_plugins(name)):
+    if name not in NAMES:
         what = f"The end of {given} names no format." if given else "What to write was not said."
         what = f"There is no format {name}." if args.to else what
-        raise EngineError(what, f"Add --to: {', '.join((*NAMES, *others))}.")
+        raise EngineError(what, f"Add --to: {', '.join(NAMES)}.")
     if args.output == STDOUT:
         return name, None
     return name, given or typed(f"{stem(trace)}.{name}")
-
-
-def _by_plugins(name: str) -> list[str]:
-    """Names of what plug-ins can write; they are looked for where there is a name at all."""
-    from inspector import plugins
-    from inspector.lessons.catalogue import listed
-
-    if name and not list(plugins.exporters()):
-        for each in plugins.load_all(listed, (plugins.EXPORTERS,)):
-            if each.problem:
-                note(each.sentence)
-    return [name for name, _ in plugins.exporters()]
 
 
 def stem(trace: Path | None) -> str:

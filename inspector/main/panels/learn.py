@@ -39,8 +39,6 @@ SECTIONS: Mapping[str, Sequence[tuple[tuple[str, ...], str, str]]] = {
     ),
 }
 """By heading the rows: ids of the actions, what they are called here, and what they do, in a few words."""
-OTHERS = "More"
-"""What tools from outside have in this tab."""
 HEADING, INDENT = 16, 3
 """Cells of a heading that stands before its actions, and of what is before their other lines where it is narrow."""
 
@@ -85,19 +83,13 @@ class LearnPanel(PanelCanvas, can_focus=True):
 
     def _sections(self) -> Iterable[tuple[str, Sequence[tuple[Hint, str, str]]]]:
         """Headings, and under each the keys, the name and the sentence of what this program has of it."""
-        own = {
-            each.id: each
-            for each in self._table.actions
-            if each.tabs == "6" and each.label and each.id != "learn"
-        }
+        own = {each.id: each for each in self._table.actions}
         for heading, rows in SECTIONS.items():
-            there = (([own.pop(id) for id in ids if id in own], name, told) for ids, name, told in rows)
+            there = (([own[id] for id in ids if id in own], name, told) for ids, name, told in rows)
             yield (
                 heading,
                 [(Hint(tuple(actions), name, 0), name, told) for actions, name, told in there if actions],
             )
-        if own:
-            yield OTHERS, [(Hint((each,), each.label, 0), each.label, each.told) for each in own.values()]
 
     def _row(self, hint: Hint, name: str, told: str, width: int) -> Row:
         """A row; where there is no room for all sentences, without them."""

@@ -16,7 +16,7 @@ from engine.errors import PathError
 from engine.frozen import frozen
 from inspector.display import visible
 from inspector.main.dialogs.destination import Destination, directory_hint
-from inspector.tools.export.documents import formats
+from inspector.tools.export.documents import FORMATS
 from inspector.widgets.actions import ActionTable, KeyLine, dialog_table, fields, note, taking
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.fields import Choice, SafeInput, Ticks
@@ -55,7 +55,7 @@ def kinds() -> list[Exportable]:
     """All that can be made, a lesson's page last."""
     page = "the whole lesson as a page that asks, shows what was recorded, and needs no program"
     return [
-        *(Exportable(each.name, each.label, each.purpose, each.evidence) for each in formats().values()),
+        *(Exportable(each.name, each.label, each.purpose, each.evidence) for each in FORMATS.values()),
         Exportable(PICTURE, "picture", "the screen as it stands, as SVG"),
         Exportable(LESSON, "lesson's page", page),
     ]

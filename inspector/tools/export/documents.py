@@ -14,23 +14,19 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from html import escape
 from itertools import pairwise, zip_longest
 from typing import Any
 from xml.etree.ElementTree import Element
 
-from engine.errors import EngineError
 from engine.frozen import frozen
 from engine.protocol import Candidate, Distribution, PromptToken, Step
 from inspector.display import guarded, hex_bytes, token_label, visible
 from inspector.main.elements import element, likeliest, millionths, number, written
 from inspector.main.evidence import Exported
-from inspector.plugins import WRITE_SECONDS, bounded, exporters
 from inspector.scales import KL_BITS, METRIC, bits, count, milliseconds, others_prob, percent, size
 from inspector.state.branches import ROOT, made
 from inspector.state.conditions import Made, TextCondition, by_token
-from inspector.state.passage import Passage
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
 from inspector.tools.export.evidence import evidence
@@ -597,31 +593,4 @@ FORMATS: Mapping[str, Format] = {
         Format("txt", "text", "the text, and under it what it was made with if not by the model alone", plain_text),
     )
 }  # fmt: skip
-"""Those that come with the program."""
-
-
-def formats() -> Mapping[str, Format]:
-    """All kinds of documents by name: after those of the program what plug-ins bring."""
-    brought = (
-        Format(name, each.label, each.purpose, partial(_by_plugin, name, each.write))
-        for name, each in exporters()
-    )
-    return {**FORMATS, **{each.name: each for each in brought}}
-
-
-def _by_plugin(name: str, write: Callable[[Passage], str], recording: Recording) -> str:
-    """A document of a plug-in.
-
-    Raises:
-        EngineError: It failed, takes too long, or made no text.
-    """
-    what = f"The plug-in {name}"
-    try:
-        made = bounded(lambda: write(Passage(tuple(recording.items))), WRITE_SECONDS, "writing")
-    except EngineError as error:
-        raise EngineError(f"{what} made no document: {error}", "Ask the author of the plug-in.") from error
-    if not isinstance(made, str):
-        raise EngineError(
-            f"{what} made no text, but {type(made).__name__}.", "Ask the author of the plug-in."
-        )
-    return made
+"""By name."""

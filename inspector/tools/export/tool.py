@@ -88,7 +88,7 @@ class ExportActions(ToolActions):
 
     def _make(self, wanted: Wanted) -> None:
         from inspector.tools.export.dialog import LESSON, PICTURE
-        from inspector.tools.export.documents import alone, formats
+        from inspector.tools.export.documents import FORMATS, alone
         from inspector.tools.export.lesson_page import page
         from inspector.tools.export.recording import Recording, line, snapshot
 
@@ -112,7 +112,7 @@ class ExportActions(ToolActions):
         recording = snapshot(self.timeline, setup.settings, setup.load, program())
         recording.parts = [part for part in parts if part.name not in wanted.without]
         self.host.answer(f"Writing {visible(str(wanted.path))}")
-        make = formats()[wanted.name].make
+        make = FORMATS[wanted.name].make
         self.host.in_background(lambda: _written(wanted, lambda: make(recording)), self._answer)
 
     def _answer(self, written: Written) -> None:

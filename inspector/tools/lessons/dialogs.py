@@ -12,7 +12,7 @@ from textual.widget import Widget
 from textual.widgets.option_list import Option
 
 from inspector.display import pad, truncate, truncate_words, visible
-from inspector.lessons.catalogue import END, LessonProgress, Listed, all_lessons
+from inspector.lessons.catalogue import END, LessonProgress, Listed, shipped
 from inspector.lessons.courses import Course, CoursePlace, shipped_courses
 from inspector.widgets.actions import ActionTable, dialog_table, list_table
 from inspector.widgets.dialog import Dialog, Remark
@@ -52,7 +52,7 @@ class LessonsDialog(Dialog[Listed | Course | str]):
     def on_mount(self) -> None:
         """Fill the list."""
         options = self.query_one(SafeOptionList)
-        self._results = [*([END] if self._under_way else []), *shipped_courses(), *all_lessons()]
+        self._results = [*([END] if self._under_way else []), *shipped_courses(), *shipped()]
         options.add_options(Option(self._line(each)) for each in self._results)
         options.highlighted = 0
         options.focus()

@@ -15,7 +15,7 @@ from engine.protocol import MoveTo, Prefill
 from engine.settings import Settings, for_model
 from inspector.display import visible
 from inspector.keys import bare_key_for, key_for, names_of
-from inspector.lessons.catalogue import END, LessonProgress, Listed, Progress, all_lessons
+from inspector.lessons.catalogue import END, LessonProgress, Listed, Progress, shipped
 from inspector.lessons.lesson import MOST_OPTIONS, LessonPhase
 from inspector.main.finder import Findable
 from inspector.main.narration import Narration
@@ -389,7 +389,7 @@ class LessonActions(ToolActions):
 
     def on_disk(self) -> Iterator[Findable]:
         """The lessons, where no other session's are on show."""
-        for each in all_lessons():
+        for each in shipped():
             lesson = each.lesson
             yield Findable(f"lesson {lesson.id}", visible(lesson.title), visible(lesson.about), "Lessons",
                            key_for("all_lessons"), f"lesson, lesson {each.number}, learn", "all_lessons",

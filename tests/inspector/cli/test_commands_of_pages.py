@@ -66,7 +66,6 @@ QUICK = {
     "inspector open FILE": "Open one of them",
     "inspector open FILE --no-model": "",
     "inspector open reply.json": "",
-    "inspector plugins": "How to write one",
     "inspector score FILE": "perplexity",
     "inspector sessions": "No session is saved",
     "inspector tokens -p TEXT": "4 tokens",
@@ -95,7 +94,6 @@ SCREENS = {
     "inspector --against MODEL": "DECODE",
     "inspector --model A --against B": "DECODE",
     "inspector --model path/to/a/model --kv-bits 8 --temp 0.7 --top-p 0.9": "DECODE",
-    "inspector --no-plugins": "DECODE",
     "inspector --resume": "perplexity",
     "inspector learn 3": "The draw",
     "inspector learn 3 --present": "The draw",
@@ -128,7 +126,6 @@ REST = {
     'inspector --model mlx-community/Qwen3-0.6B-4bit -p "Why is the sky blue?"': HUB,
     "inspector diff MODEL --adapter-path DIR FUSED --text FILE --dtype float32 --max-kld 0.001 --min-same-top 0.98 "
     "--max-ppl-ratio 1.02": "needs an adapter and the model fused with it: tests/inspector/cli/test_gate.py makes both",
-    "inspector export --to ranks": "needs the plug-in of the page: tests/inspector/test_plugins.py installs it",
     "inspector generate --hostfile hosts.json -p Hello": "needs several machines; tests/engine/ranks has processes",
     "inspector learn --course my-course.toml": COURSES,
     "inspector lesson check my-course.toml": COURSES,
@@ -294,9 +291,8 @@ PYTHON = [
     )
     for path in PAGES
     for block in BLOCK.finditer(path.read_text(encoding="utf-8"))
-    if block[1] == "python" and "Plugin" not in block[2]
+    if block[1] == "python"
 ]
-"""That of a plug-in is a file of its own (tests/inspector/test_plugins.py)."""
 
 
 @pytest.mark.wide(4)

@@ -84,7 +84,7 @@ def test_the_packages_are_those_of_the_tools() -> None:
     folder = Path(__file__, "../../../../inspector/tools").resolve()
     assert {name.rpartition(".")[2] for name in packages} == {
         "dialogs", *(each.parent.name for each in folder.glob("*/tool.py"))
-    } - {"plugins"}  # fmt: skip
+    }  # fmt: skip
 
 
 def test_a_session_that_rests_imports_all_that_can_be_opened() -> None:

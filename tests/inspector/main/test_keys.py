@@ -14,7 +14,7 @@ from textual.content import Content
 
 from engine.protocol import Ended
 from inspector import main, tools
-from inspector.keys import KEYS, TABS
+from inspector.keys import KEYS, TABS, TABS_OF
 from inspector.main.help_pages import PAGES, TOPICS, page
 from inspector.main.key_table import key_table, keys_markdown, screen_markdown
 from inspector.main.tool import Tool
@@ -107,11 +107,13 @@ def test_no_two_actions_of_a_table_have_one_key_or_id():
 
 
 @pytest.mark.parametrize("claimed", ["why", "w"])
-def test_two_tools_on_one_key_or_id_are_refused_when_the_table_is_built(claimed: str) -> None:
+def test_two_tools_on_one_key_or_id_are_refused_when_the_table_is_built(
+    claimed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The second would displace the first without a word."""
-    second = replace(
-        TABLE["why"], **({"id": "words", "keys": "w", "tab": "2"} if claimed == "w" else {"keys": ")"})
-    )
+    monkeypatch.setitem(KEYS, "words", "w")
+    monkeypatch.setitem(TABS_OF, "words", "2")
+    second = replace(TABLE["why"], **({"id": "words"} if claimed == "w" else {"keys": ")"}))
     with pytest.raises(ValueError, match=f"sampler and words both claim the .* {claimed} "):
         key_table((*TOOLS, Tool("words", "Words", actions=(second,))))
 

@@ -1,1 +1,0 @@
-"""Panels of plug-ins as tools."""
