@@ -82,7 +82,8 @@ def _put_back(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def made_up(monkeypatch: pytest.MonkeyPatch, library: object) -> None:
-    """Have one library alone be there."""
+    """Have one library alone be there, whatever the environment says."""
+    monkeypatch.delenv(blas.VARIABLE, raising=False)
     monkeypatch.setattr(blas, "candidates", lambda: iter(["/made/up.so"]))
     monkeypatch.setattr(blas.ctypes, "CDLL", lambda path: library)
     monkeypatch.setattr(blas, "_sound", set())
