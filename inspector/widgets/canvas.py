@@ -87,7 +87,7 @@ def why_empty(timeline: Timeline | None, empty: str) -> tuple[str, str]:
         case _:
             return (
                 "Nothing was generated yet.",
-                f"Press {key_for('step')} for one step, {key_for('run')} to run, {key_for('lessons')} for lessons.",
+                f"Press {key_for('step')} for one step, {key_for('run')} to run.",
             )
 
 
