@@ -21,9 +21,11 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import platform
 import struct
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import cache
 from importlib import util
 from itertools import product
 from pathlib import Path
@@ -46,8 +48,6 @@ _SGEMM = ctypes.CFUNCTYPE(
     ctypes.c_void_p, ctypes.c_int,
 )  # fmt: skip
 """`cblas_sgemm` as C has it."""
-ROW_MAJOR, PLAIN, TRANSPOSED = 101, 111, 112
-"""As CBLAS numbers them."""
 TOLERANCE = 2e-5
 """Largest error allowed, as a share of the sum of absolute products: float32 sums of 256 numbers have about 1e-6."""
 
@@ -135,6 +135,10 @@ def _serve(path: str) -> str:
     library = ctypes.CDLL(path)
     functions, prefix = _functions(library)
     name = _describe(library, prefix, path)
+    gemv = getattr(library, f"{prefix}cblas_sgemv", None)
+    if gemv is not None:
+        one_row = forwarded(functions["cblas_sgemm"], ctypes.cast(gemv, ctypes.c_void_p).value or 0)
+        functions["cblas_sgemm"] = one_row or functions["cblas_sgemm"]
     _slots.write(functions)
     if path in _sound:
         return name
@@ -307,7 +311,7 @@ def _plain(dtype: type) -> float:
 
 
 def _rows(dtype: type) -> float:
-    """One row, which may take a way of its own: by a matrix, by one transposed, by parts of them, and added to."""
+    """One row, which takes a way of its own: by a matrix, by one transposed, by parts of them, and added to."""
     a, b, c = _numbers((1, 200), dtype, 8), _numbers((200, 90), dtype, 9), _numbers((1, 90), dtype, 10)
     row, plain, turned = _array(a, dtype), _array(b, dtype), _array(b.T.copy(), dtype).T
     part = (row[:, 20:150], a[:, 20:150], b[20:150, 3:80])
@@ -354,6 +358,77 @@ _PRODUCTS: dict[str, Callable[[type], float]] = {
     "products of parts of matrices": _strided,
     "multiples of products": _scaled,
 }
+
+
+# ---- one row times a matrix --------------------------------------------------------------------
+# A decode step multiplies one row of activations by each weight. OpenBLAS on x86-64 takes that for any product of two
+# matrices and copies the weight into blocks first: 0.41 ms for one row by 768 x 2048 and 11.4 ms by 768 x 32,000, where
+# its product of a matrix and a vector takes 0.07 and 2.8 ms. On ARM it sees to that by itself.
+#
+# Python can't stand between: MLX multiplies in threads of its own, which would wait for the interpreter at each
+# product. So a few instructions do it. They look at the arguments of `cblas_sgemm`, and go on to the library's own or,
+# where the first matrix is one plain row, to its `cblas_sgemv`, with the arguments in that one's order. Both are called
+# as the System V ABI of x86-64 has it: of the six arguments on the stack, which belong to the function that is called,
+# four stay or are overwritten in their place.
+
+ROW_MAJOR, PLAIN, TRANSPOSED = 101, 111, 112
+"""As CBLAS numbers them; in the instructions below as 0x65, 0x6F and 0x70."""
+
+_CODE = (
+    ("f3 0f 1e fa", "endbr64: may be called by address"),
+    ("83 f9 01 75 5b", "cmp ecx, 1; jne gemm: one row?"),
+    ("83 ff 65 75 56", "cmp edi, 101; jne gemm: row-major?"),
+    ("83 fe 6f 75 51", "cmp esi, 111; jne gemm: the row is not transposed?"),
+    ("44 89 c0", "mov eax, r8d: N"),
+    ("83 fa 70 74 11", "cmp edx, 112; je rows: the matrix is N rows of K?"),
+    ("83 fa 6f 75 44", "cmp edx, 111; jne gemm: it is K rows of N?"),
+    ("44 89 ca 89 c1", "mov edx, r9d; mov ecx, eax: K rows, N columns"),
+    ("be 70 00 00 00 eb 05", "mov esi, 112; jmp gemv: transposed"),
+    ("89 c2 44 89 c9", "rows: mov edx, eax; mov ecx, r9d: N rows, K columns, not transposed (esi is 111)"),
+    ("4c 8b 44 24 18", "gemv: mov r8, [rsp+24]: the matrix"),
+    ("44 8b 4c 24 20", "mov r9d, [rsp+32]: numbers from one of its rows to the next"),
+    ("4c 8b 54 24 28 4c 89 54 24 18", "mov r10, [rsp+40]; mov [rsp+24], r10: the result"),
+    (
+        "48 c7 44 24 10 01 00 00 00",
+        "mov qword [rsp+16], 1: the row is at [rsp+8] already, its numbers side by side",
+    ),
+    ("48 c7 44 24 20 01 00 00 00", "mov qword [rsp+32], 1: and those of the result"),
+    ("49 bb {gemv} 41 ff e3", "mov r11, gemv; jmp r11"),
+    ("49 bb {gemm} 41 ff e3", "gemm: mov r11, gemm; jmp r11"),
+)
+"""Instructions, and what they do."""
+
+
+@cache
+def forwarded(gemm: int, gemv: int) -> int | None:
+    """A function that is called as `cblas_sgemm`, and has one row multiplied by `cblas_sgemv`.
+
+    Args:
+        gemm: Address of the library's `cblas_sgemm`, with integers of 32 bits.
+        gemv: Address of its `cblas_sgemv`.
+
+    Returns:
+        Its address; None on other machines, or where the system lets no memory be executed.
+    """
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        return None
+    code = instructions(gemm, gemv)
+    memory = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+    memory.write(code)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    protect = ctypes.CDLL(None, use_errno=True).mprotect
+    protect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    if protect(address, mmap.PAGESIZE, mmap.PROT_READ | mmap.PROT_EXEC) != 0:
+        return None
+    # MLX may call it until the process has ended, after Python has let go of all that it knows of
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(memory))
+    return address
+
+
+def instructions(gemm: int, gemv: int) -> bytes:
+    """The machine code, for two functions by their addresses."""
+    places = {"gemm": gemm.to_bytes(8, "little").hex(), "gemv": gemv.to_bytes(8, "little").hex()}
+    return b"".join(bytes.fromhex(line.format(**places)) for line, _ in _CODE)
 
 
 # ---- where a library keeps the addresses of the functions that it calls in others --------------
