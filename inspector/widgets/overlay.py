@@ -19,6 +19,7 @@ from textual import events
 from textual._types import CallbackType as Callback
 from textual.app import App
 from textual.await_complete import AwaitComplete
+from textual.css.query import NoMatches
 from textual.geometry import Size
 from textual.message import Message
 from textual.messages import Prune
@@ -131,7 +132,9 @@ class Overlay(KeyedScreen[Result]):
     @property
     def left(self) -> bool:
         """True if it was dismissed, or the program ends: its widgets are going, and nothing may be asked of them."""
-        return self._dismissed or not (self.is_attached and self.app.is_running)
+        if self._dismissed or not (self.is_attached and self.app.is_running):
+            return True
+        return self not in self.app.screen_stack
 
     def dismiss(self, result: Result | None = None) -> AwaitComplete:
         """Leave, once, and only this one: where something lies over it, as soon as that has gone.
@@ -226,8 +229,12 @@ class Overlay(KeyedScreen[Result]):
         if action.run is not None and (done := action.run(self)) is not None:
             await done
 
-    def check_message_enabled(self, message: Message) -> bool:
-        """Take no message that a widget or the terminal sends to a screen that was left."""
+    async def _dispatch_message(self, message: Message) -> None:
+        """Dispatch a message, unless a widget or the terminal sent it to a screen that was left."""
         if message.bubble and (self.left or message.time < self._since):
-            return False
-        return super().check_message_enabled(message)
+            return
+        try:
+            await super()._dispatch_message(message)
+        except NoMatches:
+            if not self.left:
+                raise

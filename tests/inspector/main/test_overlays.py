@@ -323,7 +323,7 @@ async def test_what_a_dialog_is_told_while_the_program_ends_is_nobodys(rig: Rig)
     dialog = rig.app.screen
     rig.app.exit()
     await dialog.query_one("#grammar-remark").remove()
-    assert not dialog.post_message(SafeTextArea.Changed(dialog.query_one("#grammar-text", SafeTextArea)))
+    await dialog._dispatch_message(SafeTextArea.Changed(dialog.query_one("#grammar-text", SafeTextArea)))
     assert rig.app._exception is None
 
 
