@@ -157,7 +157,7 @@ def _write(pipe: Connection[Any, Any], outgoing: SimpleQueue[Command | None]) ->
 
 
 def _ending(process: subprocess.Popen[bytes], errors: Any) -> str:
-    """How the process ended, in a sentence with its last line or its signal."""
+    """A sentence on how the process ended, with its last line or its signal."""
     with suppress(subprocess.TimeoutExpired):
         process.wait(1.0)
     errors.seek(max(0, errors.seek(0, os.SEEK_END) - 4 * LAST_WORDS))

@@ -161,7 +161,7 @@ class Settings:
         kind="word", choices=_named(tuple(ORDERS)), group=ORDER, wide=True, metavar="ORDER",
         brief=lambda on: f"order {on.sampler_order}",
     )  # fmt: skip
-    """Of the stages, by its name in `ORDERS`; a grammar comes before them and the draw after them."""
+    """Name of the order of the stages, from `ORDERS`; a grammar comes before them and the draw after them."""
     grammar: Grammar | None = None
     """What the completion must match; None for nothing."""
 

@@ -101,7 +101,7 @@ def cannot_run(error: Exception, path: Path, dtype: str) -> LoadError:
 
 
 def bad_tokenizer(path: Path, error: Exception) -> LoadError:
-    """That a tokenizer's files say something else than it needs."""
+    """The error for a tokenizer whose files can't be read."""
     return LoadError(
         f"The tokenizer in {path} can't be read ({first_line(error)}).", "Download its files again."
     )

@@ -365,7 +365,7 @@ class Report:
 
 
 def _figures(found: FoundDifference) -> str:
-    """How far, of how much, and what."""
+    """The difference, the one that is allowed, and what was found."""
     apart = ""
     if found.difference is not None and found.allowed is not None:
         apart = f"{found.difference:.2g} of {found.allowed:.2g}" if found.difference else "equal"
