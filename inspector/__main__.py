@@ -19,15 +19,17 @@ _COLLECT_AFTER = (100_000, 10, 10)
 at 10,000, looking through it took 20 ms until the first distribution, at Python's own 700 a tenth of the start."""
 
 
-def shorten_escape(environment: MutableMapping[str, str]) -> None:
-    """Set how long Textual, before it is imported, is to wait for the rest of a sequence that an escape may begin.
+def hasten(environment: MutableMapping[str, str]) -> None:
+    """Set what Textual reads when it is imported, and what is set already stays.
 
-    Over a network the rest may come in a packet of its own. In tmux or screen it is they that read the network, and
-    they write what they read whole.
+    Changes are painted 120 times a second at most instead of 60: a dialog, which is painted two or three times until it
+    is whole, opens 10 to 20 ms sooner. An escape is a key after 20 ms. Over a network the rest of a sequence may come in
+    a packet of its own; in tmux or screen it is they that read the network, and they write what they read whole.
 
     Args:
-        environment: Of the process. An ESCDELAY in it stays.
+        environment: Of the process.
     """
+    environment.setdefault("TEXTUAL_FPS", "120")
     if "SSH_CONNECTION" not in environment or {"TMUX", "STY"} & environment.keys():
         environment.setdefault("ESCDELAY", _ESCAPE_DELAY)
 
@@ -40,7 +42,7 @@ def main() -> int:
     """
     try:
         gc.set_threshold(*_COLLECT_AFTER)
-        shorten_escape(os.environ)
+        hasten(os.environ)
         from inspector.cli.main import main as run  # takes a while, and Ctrl-C may come meanwhile
 
         code = run()

@@ -171,5 +171,5 @@ def test_the_headless_command_starts_and_ends_every_time(phase: str, turn: int) 
 def test_only_over_a_network_is_the_rest_of_a_sequence_waited_for_long(
     environment: dict[str, str], delay: str | None
 ) -> None:
-    __main__.shorten_escape(environment)
+    __main__.hasten(environment)
     assert environment.get("ESCDELAY") == delay
