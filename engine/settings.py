@@ -5,7 +5,7 @@ Each is declared once, at its field: flags, forms, checks and words are made fro
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -333,6 +333,22 @@ def check(settings: Settings, vocabulary: int | None = None) -> Settings:
 def changed(settings: Settings, **values: Any) -> Settings:
     """A checked copy of the settings with some values replaced."""
     return check(replace(settings, **values))
+
+
+MODELS_OWN = ("temp", "top_p", "top_k", "min_p", "repetition_penalty")
+"""The settings that a model's generation_config.json may have."""
+
+
+def with_defaults(settings: Settings, own: Iterable[tuple[str, Any]], given: Collection[str]) -> Settings:
+    """Settings with the defaults of a model: its own, or else those of mlx_lm.
+
+    Args:
+        settings: Of the sampler.
+        own: The model's own defaults by name.
+        given: Names of the settings that the user gave; these stay.
+    """
+    usual = {name: BY_NAME[name].default for name in MODELS_OWN} | dict(own)
+    return replace(settings, **{name: value for name, value in usual.items() if name not in given})
 
 
 def differences(old: Settings, new: Settings) -> dict[str, tuple[Any, Any]]:

@@ -22,9 +22,9 @@ at 10,000, looking through it took 20 ms until the first distribution, at Python
 def hasten(environment: MutableMapping[str, str]) -> None:
     """Set what Textual reads when it is imported, and what is set already stays.
 
-    Changes are painted 120 times a second at most instead of 60: a dialog, which is painted two or three times until it
-    is whole, opens 10 to 20 ms sooner. An escape is a key after 20 ms. Over a network the rest of a sequence may come in
-    a packet of its own; in tmux or screen it is they that read the network, and they write what they read whole.
+    Changes are painted 120 times a second at most instead of 60: a dialog, which is painted two or three times until
+    it is whole, opens 10 to 20 ms sooner. An escape is a key after 20 ms, except over a network, where the rest of a
+    sequence may come in a packet of its own: tmux and screen, which read it there, write what they read whole.
 
     Args:
         environment: Of the process.

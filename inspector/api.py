@@ -22,7 +22,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from difflib import get_close_matches
@@ -34,7 +34,7 @@ from engine.breakpoints import Breakpoints
 from engine.errors import COMPUTE_AGAIN, EngineError, PathError, PromptError, SettingsError, StepError
 from engine.processes import python_command
 from engine.protocol import Command, Intervention, Message, Record
-from engine.settings import LoadSettings, Settings, changed, check_load
+from engine.settings import LoadSettings, Settings, changed, check_load, with_defaults
 from engine.thread import EngineThread
 from engine.trace import Entry, save_as, worth_keeping
 from engine.training_settings import TrainingSettings
@@ -138,12 +138,12 @@ class _Line:
         """What the records came to."""
         return self.client.timeline
 
-    def connect(self) -> None:
-        """Begin in the engine's thread: the model, and the settings."""
+    def connect(self, given: Collection[str]) -> None:
+        """Begin in the engine's thread: the model, and the settings, of which those that are not given are its own."""
         self.client.backend = _ENGINE.session(self._emit)
         self.keep(self.load)
-        self.do(protocol.Load(self.load))
-        self.configure(self.settings)
+        facts = self.do(protocol.Load(self.load)).answer(protocol.ModelFacts)
+        self.configure(with_defaults(self.settings, facts.sampling, given))
 
     def configure(self, settings: Settings) -> None:
         """Use other settings from here on."""
@@ -1424,7 +1424,7 @@ def open(
     prompt: str | None = None,
     *,
     messages: Sequence[dict[str, str]] | None = None,
-    chat: bool = False,
+    chat: bool | None = None,
     system: str | None = None,
     **settings: Any,
 ) -> Session:
@@ -1433,12 +1433,14 @@ def open(
     Args:
         model: `pocket` (it comes with the program), a hub id, a directory, or a trace, which needs neither MLX nor its
             model: what it holds is there, and nothing more is computed.
-        prompt: The text to go on from, as it is.
+        prompt: The text to continue.
         messages: A conversation in place of it, with the keys `role` and `content`, through the chat template.
-        chat: Whether the prompt goes through the chat template, as a user's message.
+        chat: Whether the prompt goes through the chat template, as a user's message; by default it does if the model
+            has a template and its folder doesn't ask for raw prompts, as that of `pocket` does.
         system: The system message before that.
         settings: Of the sampler (`temp`, `top_p`, `seed`, ...) and of the loading (`dtype`, `kv_bits`, ...), as the
-            flags of the command line are named. Without `temp` the most probable token is taken.
+            flags of the command line are named. The others are the model's own (its generation_config.json), or else
+            those of mlx_lm: the most probable token is taken.
 
     Raises:
         EngineError: The model can't be loaded, the prompt can't be held, or a setting is wrong.
@@ -1454,9 +1456,9 @@ def open(
     )
     session = Session(line, 0)
     try:
-        line.connect()
+        line.connect(sampling)
         if prompt is not None or messages is not None:
-            line.do(protocol.Prefill(prompt or "", chat or bool(said), system, messages=said))
+            line.do(protocol.Prefill(prompt or "", chat, system, messages=said))
     except BaseException:
         session.close()
         raise

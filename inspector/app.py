@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -78,7 +78,7 @@ class InspectorApp(App[int]):
         load: The model to open.
         settings: Of the sampler.
         prompt: Prefilled once the model is there; an empty one waits for the person.
-        chat: Through the chat template, where the model has one.
+        chat: Through the chat template, if the model has one; None for as the model's prompts usually are.
         system: System prompt for the chat template.
         echo: Prompt logprobs: None for up to 2,048 tokens, True always, False never.
         engine: Takes commands and hands its records to `inbox`; None for the thread that owns MLX, in a process of
@@ -91,6 +91,7 @@ class InspectorApp(App[int]):
         begins: How the screen begins, and then nothing is remembered; None for how it was left.
         messages: A whole conversation in place of the prompt, which is then its last user's message.
         options: What else the chat template gets.
+        given: Names of the settings that the user gave; the others are the model's own. None if all were given.
         notes: What to tell the person at the start about the flags: one sentence each.
         speculation: What speculative decoding begins with; None for its defaults.
 
@@ -118,7 +119,7 @@ class InspectorApp(App[int]):
         load: LoadSettings,
         settings: Settings,
         prompt: str = "",
-        chat: bool = True,
+        chat: bool | None = None,
         system: str | None = None,
         echo: bool | None = None,
         engine: Backend | None = None,
@@ -130,6 +131,7 @@ class InspectorApp(App[int]):
         begins: Preferences | None = None,
         messages: tuple[Message, ...] = (),
         options: ChatOptions = NO_OPTIONS,
+        given: Collection[str] | None = None,
         notes: Sequence[str] = (),
         speculation: SpeculationSettings | None = None,
     ) -> None:
@@ -155,6 +157,7 @@ class InspectorApp(App[int]):
             settings,
             Prefill(prompt, chat, system, echo, None, messages, options),
         )
+        self.controller.setup.given = None if given is None else set(given)
         self.controller.speculation = speculation or self.controller.speculation
         self._trace, self.controller.opening = trace, trace is not None
         self._saved_breakpoints = SavedBreakpoints().read()

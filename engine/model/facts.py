@@ -15,9 +15,10 @@ import mlx.nn as nn
 
 from engine.cache.kinds import group_size_problem, kind_of
 from engine.cache.live import KV
-from engine.errors import EngineError
+from engine.errors import EngineError, LoadError, SettingsError
 from engine.files import CONFIG_LIMIT, open_regular, read_regular, typed
 from engine.frozen import frozen
+from engine.model.directory import read_object
 from engine.model.forward import Compute, MakeKV
 from engine.model.layers import Tail
 from engine.model.tokens import Tokens
@@ -31,7 +32,7 @@ from engine.model.weights import (
     quantization_of,
 )
 from engine.protocol import CacheKind, ModelFacts, SpecialToken
-from engine.settings import LoadSettings
+from engine.settings import BY_NAME, LoadSettings
 
 LEARNED_POSITIONS = ("wpe", "embed_positions", "position_embeddings", "position_embedding")
 
@@ -107,6 +108,7 @@ def facts_of(
         probe.head_size or first_of(config, "head_dim") or (hidden // heads if hidden and heads else None)
     )
     special, special_count = special_tokens(tokens)
+    defaults = generation_defaults(path)
     window = first_of(config, "max_position_embeddings", "n_positions", "max_sequence_length", "seq_length")
     return ModelFacts(
         name=path.name
@@ -138,6 +140,9 @@ def facts_of(
         free_bytes=free_bytes(),
         memory_of=memory_of_device(),
         experts=whole.experts,
+        notes=defaults.notes,
+        sampling=defaults.sampling,
+        raw_prompts=defaults.raw_prompts,
     )
 
 
@@ -150,6 +155,67 @@ def _layers(model: Any, config: dict[str, Any]) -> int:
         return len(model.layers)
     except (AttributeError, TypeError):
         return int(first_of(config, "num_hidden_layers", "n_layer", "n_layers") or 0)
+
+
+# ---- defaults of the generation ---------------------------------------------------------------
+
+_SAMPLING = {"temperature": "temp", "repetition_penalty": "repetition_penalty"} | {
+    name: name for name in ("top_p", "top_k", "min_p")
+}
+"""Fields of generation_config.json, and our names of them."""
+_OFF = {"top_k": (-1, 0), "repetition_penalty": (1, 0)}
+"""Values with which other programs turn a setting off, and what it then is here."""
+
+
+@frozen
+class GenerationDefaults:
+    """What a model's generation_config.json says of how its text is generated."""
+
+    sampling: tuple[tuple[str, float], ...] = ()
+    """Settings by their names in `engine.settings.Settings`."""
+    raw_prompts: bool = False
+    """True if prompts are raw text, though there may be a chat template: `use_chat_template` is false."""
+    notes: tuple[str, ...] = ()
+    """A sentence for each setting that is not used."""
+
+
+def generation_defaults(path: Path) -> GenerationDefaults:
+    """Read a model's generation_config.json, if it has one.
+
+    As in transformers `do_sample: false` is greedy decoding; as in vLLM a temperature needs no `do_sample`. A filter
+    without a temperature is used at temperature 1.
+
+    Args:
+        path: Directory of the model, whose files were checked.
+    """
+    try:
+        table = read_object(path / "generation_config.json")
+    except LoadError:  # there is none, or no JSON, with which mlx_lm goes on, too
+        return GenerationDefaults()
+    found: dict[str, float] = {}
+    notes = []
+    for theirs, name in _SAMPLING.items():
+        value = table.get(theirs)
+        if value is None:
+            continue
+        off, none = _OFF.get(name, (None, None))
+        value = none if value == off else value
+        field = BY_NAME[name]
+        try:
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise SettingsError(name, "it is no number")
+            value = int(value) if field.kind == "int" and value == int(value) else value
+            field.check(value)
+            found[name] = value
+        except (SettingsError, OverflowError, ValueError):  # int() of what is not finite
+            asked = f"generation_config.json asks for {theirs} {str(value)[:40]!r}"
+            notes.append(f"{asked}, which is not used: it must be {field.bounds}.")
+    sampled = table.get("do_sample")
+    if sampled is False and found:
+        found = {name: value for name, value in found.items() if name == "repetition_penalty"} | {"temp": 0.0}
+    elif sampled is True or found.keys() - {"repetition_penalty"}:
+        found.setdefault("temp", 1.0)
+    return GenerationDefaults(tuple(found.items()), table.get("use_chat_template") is False, tuple(notes))
 
 
 # ---- special tokens ----------------------------------------------------------------------------

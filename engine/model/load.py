@@ -221,7 +221,12 @@ def load(
     facts = facts_of(whole, prepared.config, path, tokens, probe, ms)
     facts = replace(
         facts,
-        notes=(*prepared.notes, *filter(None, (warning, tf32_note(facts.dtype))), *probe.notes),
+        notes=(
+            *prepared.notes,
+            *filter(None, (warning, tf32_note(facts.dtype))),
+            *probe.notes,
+            *facts.notes,
+        ),
         fingerprint=digest.result(),
         blas=prepared.blas,
         stored="" if prepared.stored == whole.weights else prepared.stored,

@@ -16,8 +16,8 @@ class LanePrompt:
     """A prompt of a batch."""
 
     text: str
-    chat: bool = False
-    """Through the model's chat template, as a user's message."""
+    chat: bool | None = False
+    """As for `Prefill`."""
     system: str | None = None
     options: ChatOptions = NO_OPTIONS
     """What else the chat template gets."""

@@ -79,6 +79,15 @@ class ModelFacts(Record):
     """Whose memory that is."""
     experts: int | None = None
     """Of its largest mixture of experts; 0 for none, None where that isn't known, as in a trace from before."""
+    sampling: tuple[tuple[str, float], ...] = ()
+    """The sampling settings of its generation_config.json, by their names in `engine.settings.Settings`."""
+    raw_prompts: bool = False
+    """True if the model's folder asks for prompts as raw text, though the model has a chat template."""
+
+    @property
+    def fills_template(self) -> bool:
+        """True if prompts go through the chat template unless the user says otherwise."""
+        return self.has_chat_template and not self.raw_prompts
 
     @property
     def ran(self) -> bool:

@@ -42,8 +42,8 @@ class Prefill(Command):
 
     stoppable: ClassVar[bool] = True
     text: str
-    chat: bool
-    """Through the model's chat template, as a user's message."""
+    chat: bool | None
+    """Through the model's chat template, as a user's message; None for as the model's prompts usually are."""
     system: str | None = None
     echo: bool | None = None
     """Prompt logprobs: None for up to 2,048 tokens, True always, False never."""

@@ -26,7 +26,7 @@ class PreviewPrompt(Command):
 
     aside: ClassVar[bool] = True
     text: str
-    chat: bool
+    chat: bool | None
     system: str | None = None
     messages: tuple[Message, ...] = ()
     options: ChatOptions = NO_OPTIONS

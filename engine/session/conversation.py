@@ -73,11 +73,14 @@ def encoded(session: Session, command: Prefill | PreviewPrompt) -> EncodedPrompt
         PromptError: The prompt can't be encoded, or the template refuses the conversation.
     """
     notes = []
-    options = command.options
-    chat = (command.chat or bool(command.messages)) and session.tokens.takes_chat(options)
+    options, wanted = command.options, command.chat
+    if wanted is None:  # what only a template has a place for asks for it
+        asked = command.system is not None or options.response is not None
+        wanted = session.facts.fills_template or asked or bool(options.config) or options.default_template
+    chat = (wanted or bool(command.messages)) and session.tokens.takes_chat(options)
     if command.messages and not chat:
         raise PromptError("This model has no chat template, which a conversation needs.", "Give raw text.")
-    if command.chat and not chat:
+    if wanted and not chat:
         neither = " and its tokenizer no default one" if options.default_template else ""
         notes.append(f"This model has no chat template{neither}: the prompt is used as raw text.")
     if command.system is not None and not chat:

@@ -12,14 +12,14 @@ from dataclasses import field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import PromptError
-from engine.frozen import frozen
-from engine.settings import BY_NAME, FIELDS, LoadSettings, Settings, check, check_load
+from engine.frozen import slotted
+from engine.settings import BY_NAME, FIELDS, LoadSettings, Settings, check, check_load, with_defaults
 from inspector.cli.flags import flag_errors
 from inspector.cli.inputs import chat_from, grammar_from, read_file, read_stdin, unescaped
 from inspector.texts import decoded
 
 if TYPE_CHECKING:
-    from engine.protocol import ChatOptions, Message
+    from engine.protocol import ChatOptions, Message, ModelFacts
 
 STORY = "Once upon a time"
 """The screen's prompt on the bundled model, as raw text: it continues stories."""
@@ -34,15 +34,15 @@ def no_options() -> ChatOptions:
     return NO_OPTIONS
 
 
-@frozen
+@slotted
 class CliRequest:
     """The request of the command line."""
 
     load: LoadSettings
     settings: Settings
     prompt: str
-    chat: bool
-    """Through the chat template, where the model has one."""
+    chat: bool | None
+    """Through the chat template, if the model has one; None for as the model's prompts usually are."""
     system: str | None = None
     echo: bool | None = None
     """Prompt logprobs: None for up to 2,048 tokens, True always, False never."""
@@ -53,6 +53,22 @@ class CliRequest:
     """A whole conversation; the prompt is then its last user's message."""
     options: ChatOptions = field(default_factory=no_options)
     """What else the chat template gets."""
+    given: Mapping[str, Any] | None = None
+    """The values of the flags; the settings that they don't name are the model's. None if none is."""
+
+    @property
+    def given_settings(self) -> frozenset[str] | None:
+        """Names of the settings that are not the model's: those of the flags, or all with a preset; None for all."""
+        if self.given is None or "preset" in self.given:
+            return None
+        return frozenset(known(Settings, self.given))
+
+    def model_known(self, facts: ModelFacts) -> None:
+        """Take over the model's own settings, except for those that the flags name."""
+        if (names := self.given_settings) is not None:
+            self.settings = with_defaults(self.settings, facts.sampling, names)
+        if self.given is not None:
+            self.notes += _notes(self.given, self.settings, self.load)
 
 
 def request_from(args: argparse.Namespace, default_prompt: bool = False) -> CliRequest:
@@ -80,9 +96,10 @@ def request_from(args: argparse.Namespace, default_prompt: bool = False) -> CliR
         system=args.system_prompt,
         echo=_prompt_logprobs(args),
         jsonl=getattr(args, "jsonl", False),
-        notes=(*_notes(values, settings, load), *conversation.notes),
+        notes=conversation.notes,
         messages=conversation.messages,
         options=conversation.options,
+        given=values,
     )
 
 
@@ -137,7 +154,7 @@ def _preset(name: str | None) -> Mapping[str, Any]:
 def _notes(values: Mapping[str, Any], settings: Settings, load: LoadSettings) -> tuple[str, ...]:
     """What of the flags has no effect together with the others."""
     given = [each for each in BY_NAME.values() if each.name in values]
-    default = "" if "temp" in values or "preset" in values else ", the default"
+    default = "" if "temp" in values or "preset" in values else ", the default of this model"
     notes = [
         f"{each.flag} has no effect at --temp 0{default}: the most probable token is taken. Give --temp 1 to draw."
         for each in given
@@ -154,15 +171,15 @@ def _notes(values: Mapping[str, Any], settings: Settings, load: LoadSettings) ->
 # ---- the prompt -------------------------------------------------------------------------------
 
 
-def _prompt(args: argparse.Namespace, default: bool, model: str) -> tuple[str, bool]:
-    """The prompt's text, and whether the chat template is wanted."""
-    text, chat = _given_prompt(args), not args.ignore_chat_template
+def _prompt(args: argparse.Namespace, default: bool, model: str) -> tuple[str, bool | None]:
+    """The prompt's text, and whether the flags want the chat template; None if they don't say."""
+    text, chat = _given_prompt(args), False if args.ignore_chat_template else args.chat
     if text is None:
         if not default:
             raise PromptError(
                 "No prompt was given.", "Add --prompt TEXT, --prompt-file FILE, or -p - for a pipe."
             )
-        text, chat = (STORY, False) if model == "pocket" else (GREETING, chat)
+        text = STORY if model == "pocket" else GREETING
     if not text:
         raise PromptError("The prompt is empty.", "Give some text with --prompt or --prompt-file.")
     return text, chat

@@ -13,6 +13,7 @@ from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from queue import SimpleQueue
 from types import FrameType
@@ -279,8 +280,9 @@ def drive(
     Returns:
         How it went. Whatever happened, the backend was closed.
     """
-    sent = [*(opening(request) if loads else ()), *then]
-    driver = Driver(request, writer, sent, make_backend, after, forgives, awaits)
+    sent = chain(opening(request) if loads else (), then)
+    runs = any(isinstance(command, protocol.Run | protocol.RunRounds) for command in then)
+    driver = Driver(request, writer, sent, runs, make_backend, after, forgives, awaits)
     code, failure = FAULT, None
     try:
         with driver.interruptible():
@@ -360,9 +362,10 @@ class Driver:
     """Sends one command after another, and waits for the end of each.
 
     Args:
-        request: Its settings are those of the summary.
+        request: Its settings are those of the summary; it takes over the model's own.
         writer: Receives the records and the summary.
-        sent: All commands.
+        sent: All commands; each is asked for when the one before has ended.
+        runs: Whether a run is among them.
         make_backend: Makes the backend.
         after: More commands, asked for once those have ended.
         forgives: As for `drive`.
@@ -373,7 +376,8 @@ class Driver:
         self,
         request: CliRequest,
         writer: Writer,
-        sent: Sequence[Command],
+        sent: Iterable[Command],
+        runs: bool,
         make_backend: MakeBackend,
         after: Callable[[], Iterable[Command]] = tuple,
         forgives: Callable[[protocol.Failure], bool] = lambda failure: False,
@@ -382,8 +386,7 @@ class Driver:
         self._awaits = awaits
         self._commands, self._after, self._forgives = sent, after, forgives
         self._writer = writer
-        runs = any(isinstance(command, protocol.Run | protocol.RunRounds) for command in sent)
-        self._tally = Tally(request.settings, runs)
+        self._request, self._tally = request, Tally(request.settings, runs)
         self._inbox: SimpleQueue[Record | None] = SimpleQueue()  # None: interrupted
         self._backend = make_backend(self._inbox.put)
         self._command: Command | None = None
@@ -423,6 +426,8 @@ class Driver:
     def _receive_rest(self) -> None:
         """Take in the records of the command that is carried out, until it has ended."""
         while not isinstance(record := self._next(), protocol.Ended):
+            if isinstance(record, ModelFacts):
+                self._request.model_known(record)
             if not isinstance(record, protocol.Failure):
                 self._writer.take(record, self._tally.take(record))
             elif not self._forgives(record):

@@ -109,6 +109,15 @@ def add_theme(to: argparse._ActionsContainer) -> None:
     )
 
 
+def add_template(group: argparse._ArgumentGroup) -> None:
+    """The flags that say whether prompts go through the chat template."""
+    add = group.add_mutually_exclusive_group().add_argument
+    chat = "fill the prompt into the model's chat template (default: if there is one; pocket starts with raw text)"
+    add("--chat", action="store_true", default=None, help=chat)
+    raw = "give the model the prompt as raw text"
+    add("--ignore-chat-template", action="store_true", default=None, help=raw)
+
+
 def add_prompt(group: argparse._ArgumentGroup) -> None:
     """The flags of the prompt."""
     group.add_argument(
@@ -116,12 +125,7 @@ def add_prompt(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument("--prompt-file", metavar="FILE", help="read the prompt from a UTF-8 file, as it is")
     group.add_argument("--system-prompt", metavar="TEXT", help="system message of the chat template")
-    group.add_argument(
-        "--ignore-chat-template",
-        action="store_true",
-        default=None,
-        help="give the model the prompt as raw text",
-    )
+    add_template(group)
     add_chat(group)
     group.add_argument(
         "--prompt-logprobs",

@@ -41,14 +41,10 @@ if TYPE_CHECKING:
 
 PURPOSE = "Step through a language model's generation, token by token."
 
-FIRST_PRESET = "plain"
-"""What the screen begins with; `--temp 0` is greedy decoding."""
-_BEGINS = f"Without a sampling flag the preset is {FIRST_PRESET}; --temp 0 is greedy decoding."
-
 
 def screen_parser() -> Parser:
     """The parser of `inspector`."""
-    made = command_parser("", f"{PURPOSE}\n{_BEGINS}", None)
+    made = command_parser("", PURPOSE, None)
     made.formatter_class = argparse.RawDescriptionHelpFormatter
     add_generation(made)
     add_speculation(made)
@@ -107,8 +103,6 @@ def run_screen(args: argparse.Namespace) -> int:
     if args.models:
         _list_also(args.models)
     trace = _resumed(args)
-    if trace is None:
-        begin_with_draws(args)
     request = request_from(args, default_prompt=True)
     against = against_from(args, request.load, args.against)
     if against is not None and trace is not None:
@@ -131,6 +125,7 @@ def run_screen(args: argparse.Namespace) -> int:
         echo=request.echo,
         messages=request.messages,
         options=request.options,
+        given=None if trace else request.given_settings,
         breakpoints=breakpoints(args),
         save=None if args.no_save else sessions.folder(),
         trace=trace,
@@ -232,19 +227,6 @@ def _list_also(directories: Sequence[str]) -> None:
     os.environ[VARIABLE] = os.pathsep.join(filter(None, (*directories, os.environ.get(VARIABLE, ""))))
 
 
-def begin_with_draws(args: argparse.Namespace) -> None:
-    """Where no flag shapes a choice, begin with the preset in which there is one to see.
-
-    Greedy decoding, the default of mlx_lm and `inspector generate`, leaves the screen little to show: nothing is drawn,
-    the sampler's column says one word nineteen times, and the text is what the model is sure of. In `plain` tokens are
-    drawn from the model's own distribution: whatever differs from that on the screen was set by a person.
-    """
-    from inspector.config.presets import OUTSIDE  # of what reads files: only where the screen is opened
-
-    if args.preset is None and known(Settings, given(args)).keys() <= OUTSIDE:
-        args.preset = FIRST_PRESET
-
-
 SCREEN = Subcommand("", screen_parser, run_screen, PURPOSE)
 """Of the same form as the others, and the only one without a name."""
 
@@ -308,7 +290,7 @@ def _load_given(args: argparse.Namespace) -> dict[str, Any]:
     """
     values = given(args)
     prompt = ("prompt", "prompt_file", "system_prompt", "ignore_chat_template", "prompt_logprobs", "messages",
-        "chat_template_config", "use_default_chat_template", "prefill_response", "preset")  # fmt: skip
+        "chat_template_config", "use_default_chat_template", "prefill_response", "chat", "preset")  # fmt: skip
     clash = [name for name in (*prompt, *known(Settings, values)) if name in values]
     if clash:
         raise EngineError(

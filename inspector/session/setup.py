@@ -22,7 +22,7 @@ from engine.protocol import (
     Record,
     Run,
 )
-from engine.settings import LoadSettings, Settings
+from engine.settings import LoadSettings, Settings, differences, with_defaults
 from inspector.session.client import EngineClient, Request
 from inspector.session.sampler_queries import SamplerQueries
 from inspector.state.breakpoints import BreakpointState
@@ -176,6 +176,8 @@ class Setup:
         self.load = load
         self.settings = settings
         self.prompt = prompt
+        self.given: set[str] | None = None
+        """Names of the settings that the user gave; the others are those of the model that is loaded. None for all."""
 
     def open(self, load: LoadSettings) -> None:
         """Load a model; the prompt at hand is prefilled when it is there."""
@@ -187,6 +189,8 @@ class Setup:
     def _loaded(self, record: Record) -> None:
         """Send what waits for the model."""
         if isinstance(record, ModelFacts):
+            if self.given is not None:
+                self.settings = with_defaults(self.settings, record.sampling, self.given)
             self._client.request(Configure(self.settings), self.configured)
             if self.prompt.text or self.prompt.messages:
                 self._prefill.begin(self.prompt)
@@ -214,6 +218,8 @@ class Setup:
             settings: The settings.
             then: Called once the engine has them, or has refused them.
         """
+        if self.given is not None:
+            self.given |= differences(self.settings, settings).keys()
         self.settings = settings
         if self._client.timeline.facts is None:
             return  # sent with the model's facts
@@ -237,6 +243,7 @@ class Setup:
     def use(self, settings: Settings) -> None:
         """Settings were in force from here on in a recording."""
         self.settings = self._queries.in_force = settings
+        self.given = None
 
     # ---- settings that were tried -----------------------------------------------------------
 

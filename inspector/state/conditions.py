@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from engine.frozen import frozen
-from engine.protocol import Intervention, Step
-from engine.settings import BY_NAME, FIELDS, LoadSettings, Settings
+from engine.protocol import Intervention, ModelFacts, Step
+from engine.setting_field import Field
+from engine.settings import BY_NAME, FIELDS, STAGES, LoadSettings, Settings, with_defaults
 from inspector.display import visible
 from inspector.state.inside import interventions_words
 from inspector.state.session_tree import Item, SessionTree
@@ -192,3 +193,40 @@ def _listed(noun: str, ranges: Sequence[tuple[int, int]]) -> str:
 def in_short(made: Sequence[Made]) -> str:
     """The conditions of a path, in one phrase; empty where it was the model and its sampler alone."""
     return " · ".join(dict.fromkeys(each.condition.short for each in made))
+
+
+# ---- the settings in words ---------------------------------------------------------------------
+
+
+def defaults_of(facts: ModelFacts, settings: Settings) -> str:
+    """Whose defaults the settings are: `model's`, `mlx-lm's`, or empty if the user has changed them."""
+    if with_defaults(settings, facts.sampling, ()) != settings or settings.grammar is not None:
+        return ""
+    return "model's" if facts.sampling else "mlx-lm's"
+
+
+def settings_words(settings: Settings) -> list[str]:
+    """Every setting that is on, the temperature and the grammar apart."""
+    told = [*_GREEDY, *(_DRAWN if settings.temp else ())]
+    return [_words(field, settings) for field in told if field.on(settings)]
+
+
+def _words(field: Field, settings: Settings) -> str:
+    if field.brief is not None:
+        return field.brief(settings)
+    name, value = field.stage.name if field.stage else field.label, getattr(settings, field.name)
+    return f"{name} {value}" if isinstance(value, int) else f"{name} {value:g}"
+
+
+_STAGES = [(stage.kind, BY_NAME[stage.setting]) for stage in STAGES.values() if stage.kind != "scale"]
+_OTHERS = [field for field in FIELDS if field.stage is None and field.brief is not None]
+_GREEDY = [
+    *(field for kind, field in _STAGES if kind == "logits"),
+    *(field for field in _OTHERS if field.kind == "texts"),
+]
+"""Settings that greedy decoding goes by, too: they change logits, or end the text."""
+_DRAWN = [
+    *(field for kind, field in _STAGES if kind != "logits"),
+    *(field for field in _OTHERS if field.kind != "texts"),
+]
+"""Settings that cut tokens, and the order of the stages where it is none of mlx_lm's."""

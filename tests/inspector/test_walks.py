@@ -16,7 +16,7 @@ from textual.pilot import Pilot
 from engine.frozen import frozen
 from inspector.app import InspectorApp
 from inspector.cli.arguments import request_from
-from inspector.cli.screen import begin_with_draws, screen_parser
+from inspector.cli.screen import screen_parser
 from inspector.config.preferences import Preferences
 from inspector.keys import textual_name
 from inspector.lessons.catalogue import find
@@ -133,10 +133,15 @@ class Walker:
 @asynccontextmanager
 async def walking(size: tuple[int, int]) -> AsyncIterator[Walker]:
     """The program as `inspector` starts it, but for its seed."""
-    args = screen_parser().parse_args(["--seed", "7"])
-    begin_with_draws(args)
-    request = request_from(args, default_prompt=True)
-    app = InspectorApp(request.load, request.settings, request.prompt, request.chat, begins=Preferences())
+    request = request_from(screen_parser().parse_args(["--seed", "7"]), default_prompt=True)
+    app = InspectorApp(
+        request.load,
+        request.settings,
+        request.prompt,
+        request.chat,
+        begins=Preferences(),
+        given=request.given_settings,
+    )
     async with app.run_test(size=size) as pilot:
         walker = Walker(pilot)
         await walker.until("the prompt", lambda: app.controller.timeline.prompts.prefilled)

@@ -6,6 +6,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from engine.beam_settings import WIDEST, BeamSettings, check_beams
@@ -25,6 +26,7 @@ from inspector.cli.flags import (
     add_prompt,
     add_setting,
     add_settings,
+    add_template,
     add_trace,
     command_parser,
     flag_errors,
@@ -218,8 +220,7 @@ def batch_parser() -> Parser:
     lines = f"read a prompt from each line of the file or of standard input; a line with settings of its own is {FORM}"
     add("--lines", action="store_true", help=lines)
     add("--system-prompt", metavar="TEXT", help="system message of the chat template")
-    raw = "give the model the prompts as raw text"
-    add("--ignore-chat-template", action="store_true", default=None, help=raw)
+    add_template(prompt)
     add("--chat-template-config", metavar="JSON", help="variables for the chat template, as a JSON object")
     made.set_defaults(
         messages=None, use_default_chat_template=None, prefill_response=None, prompt_logprobs=False
@@ -252,8 +253,9 @@ def run_batch(args: Namespace) -> int:
 
     path, texts = place(args.output, args.force, "the lanes do"), prompts_from(args)
     request = batch_request(args, texts)
-    commands = list(commands_for(args, request, texts))
-    return run(args, request, batch_writer(request, output(), sys.stderr), commands, trace=path)
+    commands = partial(commands_for, args, request, texts)
+    list(commands())  # which refuses a wrong line before the model is loaded
+    return run(args, request, batch_writer(request, output(), sys.stderr), [], commands, path)
 
 
 def prompts_from(args: Namespace) -> list[str]:

@@ -307,7 +307,7 @@ def _pairs(args: Namespace) -> tuple[PatchPair, ...]:
 
     pairs = pairs_from(decoded(read_file(args.patch_pairs), args.patch_pairs), args.patch_pairs)
     if args.prompt is None and args.prompt_file is None:
-        args.prompt, args.ignore_chat_template = pairs[0].text, True
+        args.prompt, args.ignore_chat_template = pairs[0].text, not args.chat
     return pairs
 
 

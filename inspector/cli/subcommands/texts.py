@@ -334,7 +334,7 @@ def run_tokens(args: Namespace) -> int:
     from inspector.session.tokenizer_files import TokenizerBackend, needs_no_engine
 
     asked = tokens_request_from(args)
-    cut = CutText(asked.load, asked.prompt, asked.chat, asked.system, asked.messages, asked.options)
+    cut = CutText(asked.load, asked.prompt, bool(asked.chat), asked.system, asked.messages, asked.options)
     if args.merges or args.beside is not None:
         of = [asked.load, *([] if args.beside is None else [LoadSettings(model=args.beside)])]
         apart = merges_writer(asked, args.merges, args.summary, output(), sys.stderr)

@@ -13,11 +13,12 @@ from typing import TextIO
 
 from engine import protocol
 from engine.protocol import Intervention
+from engine.settings import Settings
 from inspector.cli.arguments import CliRequest
 from inspector.cli.driver import Summary
 from inspector.display import visible
 from inspector.scales import COLD, amount, milliseconds, prompt_rate, rate, size
-from inspector.state.conditions import NO_CACHE, draft, requested
+from inspector.state.conditions import NO_CACHE, defaults_of, draft, requested, settings_words
 from inspector.state.record_json import Json, number, pick, record_json
 from inspector.state.segments import PathSegments, Segments
 from inspector.state.speculation import Speculation, verdict
@@ -50,7 +51,7 @@ class PlainText:
         self._request = request
         self._terminal = out.isatty()
         self._progress = ""
-        self._notes = list(request.notes)
+        self._notes: list[str] = []
         self._line_open = False
         self._warned = ""
 
@@ -65,6 +66,7 @@ class PlainText:
             case protocol.DraftReady():
                 self._show("")
             case protocol.ModelFacts():
+                self._notes += self._request.notes
                 self._notes += (note for note in record.notes if note != self._warned)
             case protocol.PromptOpened():
                 self._notes += record.notes
@@ -165,8 +167,16 @@ def figures(summary: Summary, request: CliRequest, only: Collection[str] = ()) -
         lines.append(("KV cache", _kv(kv)))
     if summary.memory is not None:
         lines.append(("memory", f"{size(summary.memory.peak_bytes)} at its peak"))
+    lines.append(("sampling", _sampling(summary, request.settings)))
     lines.append(("seed", str(request.settings.seed)))
     return [line for line in lines if not only or line[0] in only or line in made]
+
+
+def _sampling(summary: Summary, settings: Settings) -> str:
+    """The settings that are on, and whose defaults they are."""
+    words = ", ".join(["greedy" if settings.temp == 0 else f"T {settings.temp:g}", *settings_words(settings)])
+    whose = defaults_of(summary.facts, settings) if summary.facts is not None else ""
+    return f"{words} ({whose} defaults)" if whose else words
 
 
 def _speculation(speculation: Speculation) -> list[tuple[str, str]]:

@@ -142,6 +142,11 @@ class PromptDialog(Dialog[Draft]):
         yield Label("prompt logprobs: how probable each token was", classes="field-label", markup=False)
         yield Choice([label for label, _ in ECHOES], self._echo, id="prompt-echo")
 
+    def _chat(self, prompt: Prefill) -> bool:
+        """True if a prompt goes through the chat template."""
+        facts = self.facts()
+        return prompt.chat if prompt.chat is not None else facts is not None and facts.fills_template
+
     @property
     def _modes(self) -> tuple[str, ...]:
         return MODES[: 1 + self.templated + (self.templated and bool(self._conversation))]
@@ -173,7 +178,7 @@ class PromptDialog(Dialog[Draft]):
         self._options = prompt.options
         mode = self.query_one("#prompt-mode", Choice)
         mode.labels = self._modes
-        mode.chosen = min(WHOLE if self._conversation else int(prompt.chat), len(mode.labels) - 1)
+        mode.chosen = min(WHOLE if self._conversation else int(self._chat(prompt)), len(mode.labels) - 1)
         mode.refresh(layout=True)
         self.query_one("#prompt-system", SafeTextArea).load_text(prompt.system or system_of(prompt.messages))
         self.query_one("#prompt-conversation", SafeTextArea).load_text(transcript(self._conversation))
@@ -215,7 +220,7 @@ class PromptDialog(Dialog[Draft]):
         """Have the prompt cut anew, a long one once no key was pressed for a moment."""
         prompt = self.typed()
         for widget in self.query("#system-label, #prompt-system"):
-            widget.display = prompt.chat
+            widget.display = bool(prompt.chat)
         self.query_one("#prompt-conversation").display = bool(prompt.messages)
         self.set_class(bool(prompt.messages), "-talk")
         if self._timer is not None:

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from rich.segment import Segment
 
 from engine.protocol import ModelFacts
-from engine.setting_field import Field
-from engine.settings import BY_NAME, FIELDS, STAGES, Settings
+from engine.settings import Settings
 from inspector.display import truncate, visible
 from inspector.keys import key_for
 from inspector.scales import amount, count
+from inspector.state.conditions import defaults_of, settings_words
 from inspector.state.grammar import outside, warning
 from inspector.state.inside import interventions_words
 from inspector.state.timeline import Phase, Timeline
@@ -23,8 +23,8 @@ Parts = list[list[Row]]
 _SHORT_TYPES = {"bfloat16": "bf16", "float16": "f16", "float32": "f32"}
 _MODEL, _PHASE, _UNDER, _GRAMMAR, _CONTEXT, _SAMPLING = range(6)
 _GIVING_WAY = (
-    _MODEL, _MODEL, _SAMPLING, _CONTEXT, _GRAMMAR, _MODEL, _CONTEXT, *[_SAMPLING] * 4, _PHASE, _UNDER, _MODEL, _UNDER,
-    _GRAMMAR, _PHASE, *[_SAMPLING] * 8,
+    _MODEL, _MODEL, _SAMPLING, _SAMPLING, _CONTEXT, _GRAMMAR, _MODEL, _CONTEXT, *[_SAMPLING] * 4, _PHASE, _UNDER,
+    _MODEL, _UNDER, _GRAMMAR, _PHASE, *[_SAMPLING] * 8,
 )  # fmt: skip
 """Which part takes its next shorter version, in this order, while the line is too long."""
 _BETWEEN = " │ "
@@ -201,36 +201,11 @@ class HeaderLine(Canvas):
         versions = [[first, *(Segment(f"  {text}") for text in on[:kept])] for kept in range(len(on), -1, -1)]
         for left_out, version in enumerate(versions):
             version += [Segment(f"  +{left_out}", self.ink("muted"))] * bool(left_out)
+        whose = Segment(f"  {defaults_of(facts, settings)}".rstrip(), self.ink("muted"))
         if greedy:
-            return [*versions, []] if not on else versions
-        return [[*versions[0], Segment(f"  seed {settings.seed}", self.ink("muted"))], *versions]
-
-
-def settings_words(settings: Settings) -> list[str]:
-    """Every setting that is on, the temperature and the grammar apart."""
-    told = [*_GREEDY, *(_DRAWN if settings.temp else ())]
-    return [_words(field, settings) for field in told if field.on(settings)]
-
-
-def _words(field: Field, settings: Settings) -> str:
-    if field.brief is not None:
-        return field.brief(settings)
-    name, value = field.stage.name if field.stage else field.label, getattr(settings, field.name)
-    return f"{name} {value}" if isinstance(value, int) else f"{name} {value:g}"
-
-
-_STAGES = [(stage.kind, BY_NAME[stage.setting]) for stage in STAGES.values() if stage.kind != "scale"]
-_OTHERS = [field for field in FIELDS if field.stage is None and field.brief is not None]
-_GREEDY = [
-    *(field for kind, field in _STAGES if kind == "logits"),
-    *(field for field in _OTHERS if field.kind == "texts"),
-]
-"""Settings that greedy decoding goes by, too: they change logits, or end the text."""
-_DRAWN = [
-    *(field for kind, field in _STAGES if kind != "logits"),
-    *(field for field in _OTHERS if field.kind != "texts"),
-]
-"""Settings that cut tokens, and the order of the stages where it is none of mlx_lm's."""
+            return [[*versions[0], whose], *versions, *([] if on else [[]])]
+        seeded = [*versions[0], Segment(f"  seed {settings.seed}", self.ink("muted"))]
+        return [[*seeded, whose], seeded, *versions]
 
 
 def _type(facts: ModelFacts) -> str:

@@ -12,7 +12,7 @@ from engine.frozen import frozen
 from engine.settings import Settings
 from inspector.display import visible
 from inspector.keys import key_for, names_of, with_keys
-from inspector.main.panels.header import settings_words
+from inspector.state.conditions import settings_words
 from inspector.widgets.actions import pressing
 from inspector.widgets.canvas import Row
 

@@ -15,7 +15,15 @@ from transformers import AutoTokenizer
 
 from engine import pocket
 from engine.model import facts as module
-from engine.model.facts import BLOCK, BLOCKS, WHOLE_LIMIT, fingerprint, special_tokens
+from engine.model.facts import (
+    BLOCK,
+    BLOCKS,
+    WHOLE_LIMIT,
+    GenerationDefaults,
+    fingerprint,
+    generation_defaults,
+    special_tokens,
+)
 from engine.model.load import load
 from engine.model.tokens import Tokens, plain_tokenizer
 from engine.protocol import SpecialToken
@@ -175,3 +183,52 @@ def test_a_model_without_template_or_special_tokens_has_none(tmp_path: Path) -> 
     tokens = Tokens(utils.load_tokenizer(made(tmp_path, []), eos_token_ids=[]), 100)
     assert special_tokens(tokens) == ((), 0)
     assert tokens.template == ""
+
+
+# ---- defaults of the generation ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("table", "expected"),
+    [
+        ({}, {}),
+        ({"eos_token_id": 2, "do_sample": False}, {}),
+        ({"do_sample": True, "temperature": 0.6, "top_k": 20}, {"temp": 0.6, "top_k": 20}),
+        ({"do_sample": True}, {"temp": 1.0}),
+        ({"top_p": 0.9}, {"temp": 1.0, "top_p": 0.9}),
+        ({"temperature": 0.6}, {"temp": 0.6}),
+        ({"do_sample": False, "temperature": 0.6, "top_p": 0.9}, {"temp": 0.0}),
+        ({"do_sample": False, "repetition_penalty": 1.1}, {"temp": 0.0, "repetition_penalty": 1.1}),
+        ({"repetition_penalty": 1.1}, {"repetition_penalty": 1.1}),
+        ({"temperature": 0.7, "repetition_penalty": 1.0}, {"temp": 0.7, "repetition_penalty": 0}),
+        ({"temperature": 0.7, "top_k": -1}, {"temp": 0.7, "top_k": 0}),
+        ({"temperature": None, "top_k": 20.0}, {"temp": 1.0, "top_k": 20}),
+    ],
+)  # fmt: skip
+def test_the_sampling_settings_of_a_generation_config(
+    tmp_path: Path, table: dict[str, object], expected: dict[str, float]
+) -> None:
+    (tmp_path / "generation_config.json").write_text(json.dumps(table))
+    found = generation_defaults(tmp_path)
+    assert (dict(found.sampling), found.notes, found.raw_prompts) == (expected, (), False)
+
+
+@pytest.mark.parametrize(
+    "value", [-1, 1e9, "hot", True, [1], {"a": 1}, float("nan"), float("inf"), 10**400], ids=str
+)
+def test_a_sampling_setting_that_cannot_be_is_left_out_and_named(tmp_path: Path, value: object) -> None:
+    (tmp_path / "generation_config.json").write_text(
+        json.dumps({"temperature": value, "use_chat_template": False})
+    )
+    found = generation_defaults(tmp_path)
+    assert found.sampling == ()
+    assert found.raw_prompts
+    (note,) = found.notes
+    assert note.startswith("generation_config.json asks for temperature ")
+    assert note.endswith("which is not used: it must be 0, or a number from 0.001 to 100.")
+
+
+def test_without_a_generation_config_nothing_is_the_models_own(tmp_path: Path) -> None:
+    assert generation_defaults(tmp_path) == GenerationDefaults()
+    (tmp_path / "generation_config.json").write_text("{no JSON")
+    assert generation_defaults(tmp_path) == GenerationDefaults()

@@ -22,7 +22,7 @@ STORY = ["-p", "Once upon a time", "--ignore-chat-template"]
 
 
 def test_sixty_tokens_of_a_story() -> None:
-    code, events, err = finish(start("generate", *STORY, "--max-tokens", "60", "--jsonl"))
+    code, events, err = finish(start("generate", *STORY, "--temp", "0", "--max-tokens", "60", "--jsonl"))
     assert (code, err) == (0, "")
     steps = [event for event in events if event["event"] == "step"]
     end = events[-1]
@@ -57,7 +57,7 @@ def test_it_imports_no_screen() -> None:
 
 
 def test_a_stop_string_ends_it() -> None:
-    code, events, _ = finish(start("generate", *STORY, "--stop", "little girl", "--jsonl"))
+    code, events, _ = finish(start("generate", *STORY, "--temp", "0", "--stop", "little girl", "--jsonl"))
     end = events[-1]
     assert (code, end["finish_reason"], end["finish_detail"]) == (0, "stop", "little girl")
     assert end["text"] == ", there was a "

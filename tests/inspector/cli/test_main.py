@@ -20,13 +20,14 @@ from typing import Any
 
 import pytest
 
-from engine.settings import LoadSettings, Settings
+from engine.settings import LoadSettings
 from inspector.cli import arguments, screen
 from inspector.cli import main as cli
 from inspector.cli.flags import parsed
 from inspector.cli.subcommands import generate
 from inspector.recordings import sessions
 from tests.inspector.cli.scripted import Complaint
+from tests.inspector.fakes import facts
 
 
 def ask(*argv: str, headless: bool = True) -> arguments.CliRequest:
@@ -85,13 +86,49 @@ def test_help_names_every_flag_of_mlx_lm(capsys: pytest.CaptureFixture[str]) -> 
 # ---- what the flags ask for -------------------------------------------------------------------
 
 
+def known(
+    *argv: str, sampling: tuple[tuple[str, float], ...] = (), headless: bool = True
+) -> arguments.CliRequest:
+    """What the flags ask for, once the model and its own settings are known."""
+    asked = ask(*argv, headless=headless)
+    asked.model_known(replace(facts(), sampling=sampling))
+    return asked
+
+
+OWN = (("temp", 0.6), ("top_p", 0.95), ("top_k", 20))
+
+
+@pytest.mark.parametrize("headless", [True, False], ids=["generate", "screen"])
+@pytest.mark.parametrize(
+    ("flags", "sampling", "expected"),
+    [
+        ((), (), (0, 1, 0)),
+        ((), OWN, (0.6, 0.95, 20)),
+        (("--temp", "1"), OWN, (1, 0.95, 20)),
+        (("--temp", "0"), OWN, (0, 0.95, 20)),
+        (("--top-p", "1"), OWN, (0.6, 1, 20)),
+        (("--preset", "plain"), OWN, (1, 1, 0)),
+        (("--top-k", "3"), (), (0, 1, 3)),
+    ],
+)
+def test_what_no_flag_sets_is_the_models_own_or_mlx_lms(
+    flags: tuple[str, ...],
+    sampling: tuple[tuple[str, float], ...],
+    expected: tuple[float, ...],
+    headless: bool,
+) -> None:
+    settings = known("-p", "hi", *flags, sampling=sampling, headless=headless).settings
+    assert (settings.temp, settings.top_p, settings.top_k) == expected
+
+
 def test_defaults_are_those_of_mlx_lm() -> None:
-    asked = ask("-p", "hi")
+    asked = known("-p", "hi")
     settings = asked.settings
     assert (settings.temp, settings.top_p, settings.min_p, settings.top_k) == (0, 1, 0, 0)
     assert asked.settings.max_tokens == 100
     assert asked.load == LoadSettings()
-    assert asked.chat
+    assert asked.chat is None  # through the template, if the model has one
+    assert ask("-p", "hi", "--chat").chat
     assert asked.echo is False  # a text has no place for them
     assert asked.notes == ()
 
@@ -123,29 +160,22 @@ def test_an_absent_seed_is_drawn_once() -> None:
 
 
 def test_flags_without_effect_are_said() -> None:
-    notes = ask("-p", "hi", "--top-p", "0.9", "--kv-group-size", "32").notes
+    notes = known("-p", "hi", "--top-p", "0.9", "--kv-group-size", "32").notes
     assert notes[0].startswith(
-        "--top-p has no effect at --temp 0, the default: the most probable token is taken"
+        "--top-p has no effect at --temp 0, the default of this model: the most probable token is taken"
     )
+    assert known("-p", "hi", "--top-p", "0.9", sampling=OWN).notes == ()
     assert notes[0].endswith("Give --temp 1 to draw.")
     assert notes[1] == "--kv-group-size has no effect without --kv-bits."
-    assert ask("-p", "hi", "--top-p", "0.9", "--temp", "1").notes == ()
+    assert known("-p", "hi", "--top-p", "0.9", "--temp", "1").notes == ()
     keep = ("--temp", "1", "--min-tokens-to-keep", "3")
-    assert ask("-p", "hi", *keep).notes == ("--min-tokens-to-keep has no effect without --min-p.",)
-    assert ask("-p", "hi", *keep, "--min-p", "0.1").notes == ()
+    assert known("-p", "hi", *keep).notes == ("--min-tokens-to-keep has no effect without --min-p.",)
+    assert known("-p", "hi", *keep, "--min-p", "0.1").notes == ()
     assert (
-        ask("-p", "hi", "--temp", "0", "--top-k", "3")
+        known("-p", "hi", "--temp", "0", "--top-k", "3")
         .notes[0]
         .startswith("--top-k has no effect at --temp 0:")
     )
-
-
-def test_the_screen_is_given_what_there_is_to_say_of_its_flags(monkeypatch: pytest.MonkeyPatch) -> None:
-    noted = open_screen(monkeypatch, "--top-p", "0.9")
-    assert (noted["settings"].temp, noted["settings"].top_p) == (0, 0.9)
-    assert [note.partition(" has")[0] for note in noted["notes"]] == ["--top-p"]
-    assert open_screen(monkeypatch, "--top-p", "0.9", "--temp", "1")["notes"] == ()
-    assert open_screen(monkeypatch)["notes"] == ()
 
 
 @pytest.mark.parametrize("headless", [True, False], ids=["generate", "screen"])
@@ -163,9 +193,9 @@ def test_a_flag_is_no_prompt_that_was_left_out(complaint: Complaint) -> None:
 
 
 def test_the_screen_has_a_prompt_ready() -> None:
-    assert (ask(headless=False).prompt, ask(headless=False).chat) == ("Once upon a time", False)
+    assert (ask(headless=False).prompt, ask(headless=False).chat) == ("Once upon a time", None)
     other = ask("--model", "some/model", headless=False)
-    assert (other.prompt, other.chat) == ("hello", True)
+    assert (other.prompt, other.chat) == ("hello", None)
 
 
 def test_a_prompt_file_is_taken_as_it_is(tmp_path: Path) -> None:
@@ -255,20 +285,18 @@ def test_the_screen_gets_what_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> 
     noted = open_screen(monkeypatch, "-p", "hello", "--temp", "0.5", "--kv-bits", "8", "--prompt-logprobs")
     assert noted["ran"]
     assert noted["exit"] == 0
-    assert (noted["prompt"], noted["chat"], noted["system"], noted["echo"]) == ("hello", True, None, True)
+    assert (noted["prompt"], noted["chat"], noted["system"], noted["echo"]) == ("hello", None, None, True)
     assert noted["settings"].temp == 0.5
     assert noted["load"].kv_bits == 8
 
 
-def test_the_screen_begins_with_draws_where_no_flag_shapes_a_choice(monkeypatch: pytest.MonkeyPatch) -> None:
-    begun = open_screen(monkeypatch, "-p", "hello", "--seed", "7", "--max-tokens", "9")["settings"]
-    assert begun == Settings(
-        temp=1.0, seed=7, max_tokens=9
-    )  # nothing that a person didn't ask for changes a share
-    assert open_screen(monkeypatch, "--temp", "0")["settings"].temp == 0
-    assert open_screen(monkeypatch, "--top-k", "3")["settings"].temp == 0
+def test_the_screen_knows_which_settings_the_user_gave(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert open_screen(monkeypatch, "-p", "hello", "--seed", "7", "--top-k", "3")["given"] == {
+        "seed",
+        "top_k",
+    }
+    assert open_screen(monkeypatch, "--preset", "precise")["given"] is None
     assert open_screen(monkeypatch, "--preset", "precise")["settings"].temp == 0.3
-    assert ask("-p", "hello").settings.temp == 0  # and generate decodes greedily, as mlx_lm does
 
 
 def test_the_theme_reaches_the_screen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,7 +79,7 @@ def test_the_tables_say_what_is_beyond_chance(saved: Path, capsys: pytest.Captur
 
 
 def test_a_completion_is_steered_from_its_first_token(events: Events, saved: Path, tmp_path: Path) -> None:
-    own = ("generate", "--jsonl", *PROMPT, "--max-tokens", "12")
+    own = ("generate", "--jsonl", *PROMPT, "--temp", "0", "--max-tokens", "12")
     plain = events(*own)[-1]["text"]
     none, much = (events(*own, "--steer", f"{saved}:{strength}")[-1]["text"] for strength in ("0", "2"))
     assert plain.startswith(none)

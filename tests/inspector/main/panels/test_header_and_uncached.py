@@ -9,8 +9,9 @@ import pytest
 
 from engine.protocol import KVReading
 from engine.settings import BY_NAME, STAGES, Settings, check
-from inspector.main.panels.header import HeaderLine, settings_words
+from inspector.main.panels.header import HeaderLine
 from inspector.main.panels.kv import KVPanel
+from inspector.state.conditions import settings_words
 from tests.inspector.fakes import session
 from tests.inspector.panels_app import on_screen, screen, shown, style_at
 
