@@ -260,6 +260,37 @@ class NodeSampler:
         sampled = sample(masses, settings, draw, context, watch)
         return NodeLogits(node, masses, sampled, (time.perf_counter() - begun) * 1000, count, grammar)
 
+    def expected(self, node: int, row: Row, settings: Settings) -> Wide:
+        """The probabilities of what follows a node, over all re-rolls.
+
+        XTC tosses a coin for each draw, while `Sampled` has the probabilities after one toss: these are their mean.
+
+        Args:
+            node: The node that the row follows.
+            row: The model's logits, float32, shape (vocabulary,).
+            settings: The sampler's.
+
+        Returns:
+            Shape (vocabulary,).
+
+        Raises:
+            StepError: As `sample`.
+            SettingsError: As `sample`.
+        """
+        masses, heads = checked_masses(row), settings.xtc_probability
+        grammar = self.grammars.at(settings.grammar, node) if settings.grammar is not None else None
+        context = self.context(node, settings, 0, grammar)
+        tosses = (
+            (heads, 0.0),
+            (1 - heads, 1.0),
+        )  # the probability of a toss, and a random number that gives it
+        probs = [
+            share * sample(masses, settings, 0.0, replace(context, chance=chance)).probs
+            for share, chance in tosses
+            if share
+        ]
+        return np.sum(probs, axis=0, dtype=np.float64)
+
     def context(self, node: int, settings: Settings, reroll: int, grammar: GrammarState | None) -> Context:
         """What the sampler's stages look at in addition to the row after a node."""
         at = self._tree[node]

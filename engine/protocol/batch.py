@@ -363,3 +363,5 @@ class DrawsCounted(Record):
     """Of freedom; 0 where there is only one cell."""
     p_value: float
     """Chance of such a chi-square or a larger one, if the draws follow the stated distribution."""
+    tossed: bool = False
+    """True if XTC tosses a coin for each draw: the stated probabilities are the mean of both outcomes."""

@@ -113,7 +113,7 @@ class DraftToken:
     draft_prob: float | None = None
     """The draft's own probability of it, after the sampler; None where the draft has no probabilities."""
     target_prob: float | None = None
-    """The model's probability of it, after the sampler; None where nobody looked."""
+    """The probability with which the session's sampler draws it; None if nobody looked."""
     rank: int | None = None
     """By the model's own logits, 1 for the most probable; None where nobody looked."""
     rates: AcceptanceRates | None = None

@@ -18,7 +18,7 @@ import numpy as np
 from engine.decoding.batched.batch import Batched, BatchRun, Lane, copied_path
 from engine.decoding.batched.rows import SharedRows
 from engine.errors import StepError
-from engine.logits.node_sampler import NodeLogits
+from engine.logits.node_sampler import Wide
 from engine.model.tokens import Tokens
 from engine.protocol import BatchOpened, DrawnToken, DrawsCounted, LaneOpened
 from engine.session.session import Session
@@ -63,6 +63,8 @@ def chi_square_tail(value: float, degrees: int) -> float:
     a, x = degrees / 2, value / 2
     if x <= 0:
         return 1.0
+    if math.isinf(x):
+        return 0.0
     scale = math.exp(-x + a * math.log(x) - math.lgamma(a))
     if x < a + 1:
         term = total = 1 / a
@@ -86,16 +88,16 @@ def chi_square_tail(value: float, degrees: int) -> float:
     return scale * fraction
 
 
-def count_draws(node: int, first: NodeLogits, picked: Sequence[int], tokens: Tokens) -> DrawsCounted:
+def count_draws(node: int, probs: Wide, picked: Sequence[int], tokens: Tokens) -> DrawsCounted:
     """The table of the first tokens of some draws.
 
     Args:
         node: That they follow, for the record.
-        first: The sampler's distribution there.
+        probs: The probability of each token to be drawn there, shape (vocabulary,).
         picked: The tokens that were drawn, one a draw.
         tokens: The model's.
     """
-    probs, draws, counts = first.sampled.probs, len(picked), Counter(picked)
+    draws, counts = len(picked), Counter(picked)
     likely = np.argsort(-probs, kind="stable")[:LISTED].tolist()
     listed = sorted({*likely, *(token for token, _ in counts.most_common(LISTED))}, key=lambda id: -probs[id])
     listed = [token for token in listed if counts[token] or probs[token] * draws >= 1][:LISTED]
@@ -160,12 +162,13 @@ class Draws:
         pending = {end: session.pending[self.node]} if self.node in session.pending else {}
         shared = Batched(session.tokens, session.facts, tree, pending)
         settings = replace(session.settings, max_tokens=UNLIMITED)
-        first = shared.node_reader.sample(end, detached.row, settings, reroll=0)
+        probs = shared.node_reader.expected(end, detached.row, settings)
         picked = [
             shared.node_reader.sample(end, detached.row, settings, reroll=reroll).sampled.picked
             for reroll in range(count)
         ]
-        self.counted = count_draws(self.node, first, picked, session.tokens)
+        tossed = 0 < settings.xtc_probability < 1 and settings.temp > 0
+        self.counted = replace(count_draws(self.node, probs, picked, session.tokens), tossed=tossed)
         rows = SharedRows(detached.runner.copy(), detached.row)
         self.run = BatchRun(rows, size)
         opened = [LaneOpened(number, "", (), settings.seed, number) for number in range(count)]

@@ -90,6 +90,7 @@ class StepStrip(Canvas):
                 ground = Style(bgcolor=self.ink("row").bgcolor)
                 inks[-1] = ground + self.ink("accent").without_color + inks[-1]
         most = metric.format(max(known, default=0.0))
+        most = most.replace(">99.99", "100")  # as `≤ >99.99 %` says nothing
         labels = (metric.name, f"≤ {most}")  # and a blank where there are more lines
         rows: list[Row] = []
         for number, line in enumerate(area(heights, height, metric.top or top)):

@@ -307,6 +307,8 @@ def _work_fact(name: str, work: Work, roofline: RooflineMeasured) -> Fact:
 
 def _limit(work: Work, roofline: RooflineMeasured) -> str:
     """The limit of a forward, as far as the roof shows it: near to it the side of the roof that it is under."""
+    if roofline.share(work) > 1:
+        return "above it: what it reads stays in the processor's caches"
     side = "memory" if work.intensity < roofline.ridge else "arithmetic"
     if roofline.share(work) >= NEAR:
         return f"limited by {side}"

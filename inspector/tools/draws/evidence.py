@@ -32,6 +32,9 @@ ENOUGH = 5
 """Expected draws from which on a frequency says something, as in the chi-square test."""
 
 
+TOSSED = "XTC tosses a coin for each draw: what is stated is the mean of both outcomes."
+
+
 def frequency_lines(drawn: DrawsCounted, width: int = 100, rows: int | None = None) -> list[str]:
     """The table of the first tokens, and the test of all of them.
 
@@ -63,7 +66,7 @@ def frequency_lines(drawn: DrawsCounted, width: int = 100, rows: int | None = No
         figures = f"{percent(drawn.others_prob):>7}  {percent(share):>7}"
         figures += f"  {'':<18}  {drawn.others:>6}" if counts else ""
         lines.append(f"{pad('others', wide)}  {figures}")
-    return [*lines, verdict(drawn)]
+    return [*lines, verdict(drawn), *([TOSSED] if drawn.tossed else [])]
 
 
 def with_others(drawn: DrawsCounted, most: int) -> DrawsCounted:
@@ -130,7 +133,7 @@ def _table(drawn: DrawsCounted) -> Iterator[Element]:
         rows.append(row("others", percent(shown.others_prob), percent(shown.others / drawn.draws), "",
                         count(shown.others), class_="others"))  # fmt: skip
     yield table("", ("token", "stated", "came", "95 % of it", "draws"), rows, class_="figured")
-    yield hint(f"{verdict(drawn)}.")
+    yield hint(f"{verdict(drawn)}.{f' {TOSSED}' if drawn.tossed else ''}")
 
 
 ODDS_PART = ExportPart("odds", _exhibits)

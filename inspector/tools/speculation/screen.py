@@ -101,7 +101,7 @@ class RoundPicture(PanelCanvas):
     def _head(self, width: int) -> Row:
         label = _label_cells(width)
         words = "its fate" if width >= label + 40 else "outcome" if width >= label + 33 else ""
-        return [Segment(f"  {'token':<{label}} {'draft':>8} {'model':>8}  {words}", self.ink("muted"))]
+        return [Segment(f"  {'token':<{label}} {'draft':>8} {'sampler':>8}  {words}", self.ink("muted"))]
 
     def _row(self, line: _Line, width: int) -> Row:
         ink, cells = self.ink(line.ink), _label_cells(width)

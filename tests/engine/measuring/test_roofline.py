@@ -67,7 +67,19 @@ def test_a_busy_machine_is_told_with_the_widest_spread() -> None:
 def test_what_is_above_the_roof_is_told() -> None:
     assert list(_above(figures(DECODE, 4.0))) == []
     (told,) = _above(figures(DECODE, 0.5))  # 2 GFLOP/s at 2 operations a byte: twice what 0.5 GB/s allow
-    assert told.startswith("Decode is at 200% of the roof")
+    assert told.startswith("Decode is at 200% of the roof, which was measured twice")
+
+
+def test_a_roof_that_is_exceeded_is_measured_again(zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = zoo.load("llama")
+    rates = iter([Rate(1e-6, 1e-6, "a busy machine"), Rate(1e6, 1e6, "a quiet one")])
+    monkeypatch.setattr(module, "memory_bandwidth", lambda stopped: next(rates))
+    monkeypatch.setattr(module, "matmul_rate", lambda *rest: Rate(1e6, 1e6, "a product"))
+    last = list(roofline(loaded, begun(loaded, list(range(7, 37)))))[-1]
+    assert isinstance(last, RooflineMeasured)
+    assert (last.bandwidth_gbs, last.bandwidth_how) == (1e6, "a quiet one")
+    assert last.share(last.decode) < 1
+    assert not any("of the roof" in note for note in last.notes)
 
 
 def test_rates_are_of_the_best_repeat() -> None:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from engine import protocol
 from engine.decoding.batched.draws import chi_square_tail, wilson
+from engine.grammar_settings import Grammar
 from engine.protocol import DrawsCounted
 from engine.session.session import Session
+from engine.settings import ORDERS, Settings, check
+from inspector.config.presets import SHIPPED
 from tests.engine.decoding.batched.test_batch import CREATIVE, Batch, explained, source
 from tests.zoo import Zoo
 
@@ -72,6 +76,36 @@ def test_frequencies_pass_the_chi_square_test(zoo: Zoo, draws: int) -> None:
     assert 1e-3 < counted.p_value <= 1
     inside = [each.low <= each.prob <= each.high for each in counted.outcomes if each.prob * draws >= 5]
     assert sum(inside) >= 0.8 * len(inside) > 0
+
+
+STAGES: dict[str, dict[str, Any]] = {
+    "logit bias": {"logit_bias": ((261, -2.0), (283, 1.5))},
+    "min tokens": {"min_tokens": 5},
+    "repetition": {"repetition_penalty": 1.3},
+    "presence": {"presence_penalty": 1.0},
+    "frequency": {"frequency_penalty": 1.0},
+    "top-p": {"top_p": 0.8},
+    "min-p": {"min_p": 0.05},
+    "XTC always": {"xtc_probability": 1.0, "xtc_threshold": 0.1},
+    "XTC at times": {"xtc_probability": 0.5, "xtc_threshold": 0.1},
+    "XTC seldom": {"xtc_probability": 0.1, "xtc_threshold": 0.05},
+    "top-k": {"top_k": 12},
+    "grammar": {"grammar": Grammar("regex", " (was|is) [a-z ]+")},
+    **{f"XTC as in {order}": {"xtc_probability": 0.5, "sampler_order": order} for order in ORDERS},
+    **{f"preset {name}": dict(values) for name, values in SHIPPED.items()},
+}
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_whatever_stage_draws_comes_as_often_as_is_stated(zoo: Zoo, name: str) -> None:
+    batch = Batch(source(zoo, "pocket"))
+    batch.do(protocol.Prefill("Tim saw a little", chat=False))
+    batch.do(protocol.Configure(check(Settings(**{"temp": 1.0, "seed": 3, **STAGES[name]}))))
+    counted = batch.of(DrawsCounted, batch.do(protocol.DrawMany(1000, tokens=1, size=32)))[0]
+    assert sum(each.prob for each in counted.outcomes) + counted.others_prob == pytest.approx(1)
+    assert sum(each.count for each in counted.outcomes) + counted.others == 1000
+    assert counted.p_value > 1e-3
+    assert counted.tossed == (0 < STAGES[name].get("xtc_probability", 0) < 1)
 
 
 @pytest.mark.slow

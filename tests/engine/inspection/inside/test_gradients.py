@@ -165,6 +165,19 @@ def test_shares_sum_to_what_lies_between_baseline_and_text(pocket: Session) -> N
     assert found.baseline_text == " the"
 
 
+def test_what_is_missing_is_a_share_of_the_sum_though_the_shares_nearly_cancel(zoo: Zoo) -> None:
+    text = "Once upon a time there was a girl. She had a dog. She was very excited to go to the park. " \
+           "She was running so fast that she didn't even see the crowd."  # fmt: skip
+    session = begun(zoo.load("pocket", dtype="float32"), text)
+    first, second = (session.tokens.encode(each)[0] for each in (" She", " The"))
+    found = read(session, ReadGradients(session.node, first, second, "integrated"))
+    assert abs(found.reached) < gradients.CANCELS * sum(map(abs, found.values))
+    assert found.tried[0] == (32, pytest.approx(-0.0307, abs=1e-3))
+    assert found.residual == pytest.approx((found.total - found.reached) / found.reached, abs=1e-5)
+    assert abs(found.residual) <= gradients.ENOUGH
+    assert "nearly cancel" in next(check.where for check in found.facts.checks if check.name == "complete")
+
+
 def test_steps_are_taken_until_the_shares_are_complete_and_a_residual_beyond_the_bound_is_refused(
     pocket: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -364,9 +377,8 @@ def test_the_residual_is_what_is_missing_and_each_row_is_as_alone(
     session = begun(zoo.load("llama"), ids)
     asked = ReadGradients(session.node, 7, 9, "integrated", baseline, steps=60)  # type: ignore[arg-type]
     found = read(session, asked)
-    sizes = sum(map(abs, found.values))
     assert found.residual is not None
-    missing = abs(found.residual) * max(abs(found.reached), gradients.CANCELS * sizes)
+    missing = abs(found.residual * found.reached)
     assert abs(found.total - found.reached) == pytest.approx(missing, abs=1e-4)
     assert error(found, "derivative") <= gradients.DERIVATIVE
     with pytest.MonkeyPatch.context() as patch:
