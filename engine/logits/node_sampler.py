@@ -284,12 +284,12 @@ class NodeSampler:
             (heads, 0.0),
             (1 - heads, 1.0),
         )  # the probability of a toss, and a random number that gives it
-        probs = [
+        probs: list[Wide] = [
             share * sample(masses, settings, 0.0, replace(context, chance=chance)).probs
             for share, chance in tosses
             if share
         ]
-        return np.sum(probs, axis=0, dtype=np.float64)
+        return sum(probs[1:], probs[0])
 
     def context(self, node: int, settings: Settings, reroll: int, grammar: GrammarState | None) -> Context:
         """What the sampler's stages look at in addition to the row after a node."""

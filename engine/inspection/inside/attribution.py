@@ -6,6 +6,7 @@ derivative for a token is then a vector whose dot product with what a writer add
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -76,7 +77,7 @@ def attribute(
         AttributedToken(
             id,
             session.tokens.text(id, b"")[0],
-            float(np.exp(logprob)),
+            math.exp(logprob),
             rank_of(row, id),
             float(row[id]),
             reached,

@@ -131,7 +131,7 @@ def read_gradients(
             else:
                 shares, tried = share
         checks.append(_complete(shares, float(value) - base_value, tried[-1][0], at.jumps))
-    logprobs = np.exp(checked_logprobs(plain))
+    logprobs = checked_logprobs(plain)
     facts = CaptureFacts(
         tuple(checks),
         (time.perf_counter() - begun) * 1000,
@@ -143,7 +143,8 @@ def read_gradients(
     yield GradientsRead(
         node=asked.node,
         tokens=tuple(
-            GradientToken(id, session.tokens.text(id, b"")[0], float(logprobs[id]), float(plain[id])) for id in tokens
+            GradientToken(id, session.tokens.text(id, b"")[0], math.exp(logprobs[id]), float(plain[id]))
+            for id in tokens
         ),
         method=asked.method,
         baseline=asked.baseline,

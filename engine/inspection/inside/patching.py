@@ -7,6 +7,7 @@ activations are equal bit for bit and their effect is exactly 0.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any
@@ -496,10 +497,10 @@ class _Target:
             kl_bits(self.own, changed),
             float(row[self.token] - self.plain[self.token]),
             None if before is None or after is None else after - before,
-            float(np.exp(changed[self.token])),
+            math.exp(changed[self.token]),
             top,
             _text(self.session, top),
-            float(np.exp(changed[top])),
+            math.exp(changed[top]),
         )
 
 
@@ -564,7 +565,7 @@ def sweep_heads(
         node=node,
         token=target.token,
         text=_text(session, target.token),
-        prob=float(np.exp(target.own[target.token])),
+        prob=math.exp(target.own[target.token]),
         logit=float(plain[target.token]),
         other=other,
         other_text="" if other is None else _text(session, other),

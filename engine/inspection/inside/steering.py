@@ -295,7 +295,7 @@ class _Followed:
         if not np.isfinite(row.max()):
             return _Effect(math.inf, math.nan, 0.0, 0.0, self.token, 0.0)
         changed, top = changed_masses(row).logprobs, int(row.argmax())
-        prob, other_prob, top_prob = (float(np.exp(changed[each])) for each in (self.token, self.other, top))
+        prob, other_prob, top_prob = (math.exp(changed[each]) for each in (self.token, self.other, top))
         change = self.difference(row) - self.difference(self.own)
         return _Effect(kl_bits(self.logprobs, changed), change, prob, other_prob, top, top_prob)
 
