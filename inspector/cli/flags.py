@@ -11,16 +11,13 @@ import math
 from collections import deque
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from engine.errors import EngineError, SettingsError
 from engine.frozen import frozen
 from engine.setting_field import Field, grouped
-from engine.settings import BY_NAME, FIELDS, LOAD_FIELDS, LOAD_GROUPS
+from engine.settings import BY_NAME, FIELDS, LOAD_FIELDS, LOAD_GROUPS, MODELS_OWN
 from inspector.cli.inputs import add_chat, add_grammar, unescaped
-
-if TYPE_CHECKING:
-    pass
 
 EXIT_STATUS = "Exit status: 0 done, 1 a fault of the program, 2 bad input, 130 interrupted."
 STEER = "FILE[:STRENGTH[@LAYER]]"
@@ -187,6 +184,7 @@ def add_setting(
             add(*names, action="extend", type=field.parse, metavar=metavar, help=help_text)
         case _:
             default = "random" if field.name == "seed" else field.format(field.default)
+            default = f"the model's own, or else {default}" if field.name in MODELS_OWN else default
             suffix = "" if field.default is None else f" (default: {default})"
             add(*names, type=read or field.parse, metavar=metavar, help=field.help + suffix)
 
