@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from engine import protocol
@@ -240,3 +242,20 @@ def test_a_late_step_of_a_cancelled_run_is_still_shown(made):
     made.push([*made.session.steps(1), Ended("Run", cancelled=True)])
     assert len(made.timeline.items) == count + 1
     assert not made.controller.client.outstanding
+
+
+def test_what_the_user_did_not_give_is_that_of_the_model_that_is_loaded():
+    made = Made(prompt="")
+    setup = made.controller.setup
+
+    def loaded(*sampling: tuple[str, float]) -> Settings:
+        made.push([Ended("Configure")])
+        setup.open(LoadSettings())
+        made.push(made.session.load(sampling=sampling))
+        return made.engine.last(protocol.Configure).settings
+
+    setup.settings, setup.given = Settings(top_k=3, seed=5), {"top_k", "seed"}
+    assert loaded(("temp", 0.6), ("top_k", 20)) == Settings(temp=0.6, top_k=3, seed=5)
+    assert loaded() == Settings(top_k=3, seed=5)  # another model without any
+    setup.configure(replace(setup.settings, temp=1.5))  # from now on the user's
+    assert loaded(("temp", 0.6), ("top_p", 0.9)) == Settings(temp=1.5, top_p=0.9, top_k=3, seed=5)
