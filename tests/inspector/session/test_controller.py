@@ -257,5 +257,6 @@ def test_what_the_user_did_not_give_is_that_of_the_model_that_is_loaded():
     setup.settings, setup.given = Settings(top_k=3, seed=5), {"top_k", "seed"}
     assert loaded(("temp", 0.6), ("top_k", 20)) == Settings(temp=0.6, top_k=3, seed=5)
     assert loaded() == Settings(top_k=3, seed=5)  # another model without any
+    made.push([Ended("Configure")])
     setup.configure(replace(setup.settings, temp=1.5))  # from now on the user's
     assert loaded(("temp", 0.6), ("top_p", 0.9)) == Settings(temp=1.5, top_p=0.9, top_k=3, seed=5)
