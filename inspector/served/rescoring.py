@@ -38,6 +38,8 @@ THINK = ("<think>", "</think>")
 """Marks of thinking, where the model's own aren't known."""
 STOPPED, ENDED = ("stop", "tool_calls", "function_call"), ("eos", "eos_token")
 """Finish reasons of a reply that an end of sequence ended, or, the first ones, a stop string."""
+MOST_CHARACTERS = 2**20
+"""Of a reply that is computed again: a tokenizer takes a second and 200 MiB for them."""
 _MORE = 32
 """Tokens beyond those that have as many letters as a reply in which its end is looked for."""
 ROUNDING = 0.1
@@ -148,7 +150,7 @@ class Rescoring:
     def commands(self) -> Iterator[Command]:
         """The commands that find the served tokens, take them, and read their logprobs."""
         reply, settings = self._reply, self._request.settings
-        if not self._prompt or reply is None or reply.error:
+        if not self._prompt or reply is None or reply.error or self._too_long:
             return
         node, seed = self._prompt[-1].node, self._request.seed
         cached = self._unseen
@@ -164,6 +166,10 @@ class Rescoring:
         taken = tuple(step.id for step in self._steps)
         if taken and (self._repeated is None or self._repeated.ids != taken):
             yield protocol.RepeatReply(node, ids=taken, cached=cached)
+
+    @property
+    def _too_long(self) -> bool:
+        return self._reply is not None and len(self._reply.text + self._reply.reasoning) > MOST_CHARACTERS
 
     def _take(self, node: int, reply: ServedReply) -> Iterator[Command]:
         """The command that takes the served tokens."""
@@ -267,6 +273,11 @@ class Rescoring:
             notes.append("The recording has no reply: what the engine generates is all there is.")
         elif self._reply.error:
             notes.append(f"The server refused it: {self._reply.error}")
+        elif self._too_long:
+            characters = len(self._reply.text + self._reply.reasoning)
+            notes.append(
+                f"The reply has {characters:,} characters: more than {MOST_CHARACTERS:,} are not computed again."
+            )
         elif self._source is not None:
             same, said = self._said_as(self._reply)
             notes += said

@@ -206,6 +206,15 @@ def test_thinking_is_put_back_between_the_models_own_marks(format: ReplyFormat, 
     assert (sent.text, sent.leave_grammar) == (text, True)
 
 
+def test_a_reply_longer_than_a_model_writes_is_not_computed_again() -> None:
+    assert commands_of({}, reply("a" * 2**20), ReplyFormat())
+    long = reply("a" * (2**20 + 1))
+    assert commands_of({}, long, ReplyFormat()) == []
+    result = Rescoring(served_request({"prompt": "Once"}, "It"), long).result()
+    assert result.source is None
+    assert result.notes[-1].startswith("The reply has 1,048,577 characters")
+
+
 def test_nothing_is_sent_for_what_was_refused_or_not_answered() -> None:
     refused = replace(reply(""), error="404 no")
     assert commands_of({}, refused, ReplyFormat()) == []
