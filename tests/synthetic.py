@@ -60,6 +60,7 @@ def write(
     dtype: mx.Dtype = mx.float32,
     quantize: int | None = None,
     group_size: int = 32,
+    mode: str = "affine",
 ) -> Path:
     """Write a model of random weights, with the pocket model's tokenizer, where mlx_lm can load it.
 
@@ -69,6 +70,7 @@ def write(
         dtype: Of the weights.
         quantize: Bits of the weights, None for plain ones.
         group_size: Weights of a scale, where they are quantized.
+        mode: MLX's, of the quantization.
 
     Returns:
         The directory.
@@ -82,7 +84,7 @@ def write(
     model.set_dtype(dtype)
     written = dict(config)
     if quantize is not None:
-        model, written = utils.quantize_model(model, written, group_size=group_size, bits=quantize)
+        model, written = utils.quantize_model(model, written, group_size=group_size, bits=quantize, mode=mode)
     mx.eval(model.parameters())
     utils.save_model(directory, model)
     (directory / "config.json").write_text(json.dumps(written), encoding="utf-8")

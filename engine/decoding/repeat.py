@@ -66,7 +66,7 @@ def repeat_reply(
         prompt_progress_callback=lambda done, total: _raise_if(stopped),
     )
     stops = make_stop_sequences(_Ids(session), () if command.ids else session.settings.stop).matcher()
-    made = _Made(command.node)
+    made = _Made(command.node, session.tokens.raw)
     shown = time.perf_counter()
     for token, row in tokens:
         made.add(int(token), row)
@@ -84,10 +84,11 @@ class _Made:
 
     Args:
         node: The one before them.
+        raw: Gives the bytes of a token.
     """
 
-    def __init__(self, node: int) -> None:
-        self._node = node
+    def __init__(self, node: int, raw: Callable[[int], bytes]) -> None:
+        self._node, self._raw = node, raw
         self._ids: list[int] = []
         self._logprobs: list[float] = []
         self._margins: list[float] = []
@@ -102,7 +103,10 @@ class _Made:
 
     def record(self, last: bool) -> ReplyRepeated:
         """All of them."""
-        return ReplyRepeated(self._node, tuple(self._ids), tuple(self._logprobs), tuple(self._margins), last)
+        raws = tuple(map(self._raw, self._ids))
+        return ReplyRepeated(
+            self._node, tuple(self._ids), tuple(self._logprobs), tuple(self._margins), raws, last
+        )
 
 
 def _check(session: Session, command: RepeatReply) -> None:

@@ -186,9 +186,17 @@ def _dequantize(model: Any) -> tuple[str, ...]:
     """Unpack quantized weights into float32, in place: the same weights, multiplied as plain ones."""
     if quantization_of(model) is None:
         return ("This model's weights are not quantized: --dtype dequantized changed nothing.",)
+    if any(module.get("global_scale") is not None for module in _modules(model)):
+        raise LoadError(
+            "mlx_lm can't dequantize nvfp4 weights that have a scale for a whole tensor.",
+            "Leave --dtype out: they run as they are.",
+        )
     model.set_dtype(mx.float32)  # the scales: else the products with them are rounded to the file's type
     try:
         dequantize_model(model)
+        model.set_dtype(
+            mx.float32
+        )  # MLX unpacks mxfp4, mxfp8 and nvfp4 to bfloat16, which holds their numbers exactly
     except (AttributeError, TypeError, ValueError) as error:
         raise LoadError(
             f"mlx_lm can't dequantize these weights ({error}).", "Leave --dtype out: they run as they are."
@@ -200,7 +208,8 @@ def _dequantize(model: Any) -> tuple[str, ...]:
 
 def _unpack_where_it_fits(model: Any, packed: str) -> tuple[str, ...]:
     """Unpack quantized weights that are all of kinds which can be, where memory allows it; else they stay packed."""
-    if not all(isinstance(module, _UNPACKED) for module in _modules(model) if is_packed(module)):
+    packed_modules = [module for module in _modules(model) if is_packed(module)]
+    if not all(isinstance(each, _UNPACKED) and each.get("global_scale") is None for each in packed_modules):
         return ()
     before, needed = bytes_of(model), _BYTES["float32"] * parameters_of(model)
     if free := _short_of(needed):

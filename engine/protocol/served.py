@@ -42,5 +42,7 @@ class ReplyRepeated(Record):
     """Of each of them, as mlx_lm.server names them: after penalties and biases, before temperature and filters."""
     margins: tuple[Endless, ...]
     """By how much each logprob is larger than the largest of all other tokens; negative where it is smaller."""
+    raws: tuple[bytes, ...]
+    """The bytes of each."""
     last: bool
     """True if it is the last record of the command."""

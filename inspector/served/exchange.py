@@ -16,6 +16,7 @@ class Reply:
     """The reply of a server."""
 
     status: int
+    """Of HTTP; 0 if that isn't known."""
     cut: bool
     """True if it broke off."""
     body: Any
@@ -47,7 +48,7 @@ def json_of(text: str) -> Any:
         ValueError: It is none, or too deep to be worked with.
     """
     try:
-        return json.loads(text)
+        return json.loads(text.removeprefix("\ufeff"))
     except RecursionError:
         raise ValueError("too deep") from None
 
@@ -57,6 +58,13 @@ def json_lines(text: str) -> Iterator[Any]:
     for line in text.split("\n"):
         with suppress(ValueError):
             yield json_of(line)
+
+
+def reply_with(value: Any, status: int = 200, cut: bool = False) -> Reply:
+    """A reply by its JSON value; a list is the parts of a stream."""
+    if isinstance(value, list) and value and all(isinstance(each, dict) for each in value):
+        return Reply(status, cut, None, tuple(value))
+    return Reply(status, cut, value, ())
 
 
 def events_of(text: str) -> tuple[Any, ...]:

@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any
 
 from engine.errors import PromptError
-from inspector.served.exchange import Exchange, Reply, events_of, json_lines, json_of
+from inspector.served.exchange import Exchange, Reply, events_of, json_lines, json_of, reply_with
 from inspector.served.requests import asks_for_text
 
 NOT_WHOLE = "mitmdump writes its file when it is stopped: copy it then, or record again."
@@ -132,7 +132,7 @@ def _reply(status: Any, content: Mapping[str, Any]) -> Reply | None:
     if events := events_of(text):
         return Reply(status, cut, None, events)
     with suppress(ValueError):
-        return Reply(status, cut, json_of(text), ())
+        return reply_with(json_of(text), status, cut)
     parts = tuple(each for each in json_lines(text) if isinstance(each, dict))
     if len(parts) > 1:  # as ollama streams
         return Reply(status, cut, None, parts)

@@ -58,7 +58,7 @@ def outcome(exchange: Exchange) -> str:
         return "unreadable" if exchange.note else "no reply"
     reply = read_reply(exchange.reply)
     if reply.error:
-        return reply.error.partition(" ")[0]
+        return str(exchange.reply.status) if exchange.reply.status >= 400 else "refused"
     if reply.cut:
         return "cut"
     number = reply.completion_tokens or len(reply.tokens)
@@ -99,7 +99,9 @@ def _parts(reply: ServedReply | None, result: Rescored) -> Iterator[str]:
     yield f"prompt {result.prompt_tokens:,} tokens{differs}"
     if result.source is None:
         return
-    yield f"reply {len(result.steps):,} tokens, {result.source}"
+    counted = reply.completion_tokens if reply is not None else None
+    other = "" if counted in (None, len(result.steps)) else f" here, {counted:,} at the server"
+    yield f"reply {len(result.steps):,} tokens{other}, {result.source}"
     yield told(result)
     if not result.same_text:
         yield "its text differs from that of these tokens"

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from engine.errors import PromptError
 from engine.files import MIB, open_regular, shorter, typed
 from engine.frozen import frozen
-from inspector.served.exchange import Exchange, Reply, events_of, json_lines
+from inspector.served.exchange import Exchange, Reply, events_of, json_lines, reply_with
 from inspector.served.har import NOT_WHOLE, begins_as_har, har_exchanges, is_har
 from inspector.served.replies import ServedReply, read_reply
 from inspector.served.requests import ServedRequest, parsed_json, served_request
 
 MOST_BYTES = 256 * MIB
 """Of a file that are read."""
-_REPLY = ("choices", "content", "generated_text", "meta_info", "response", "message", "error")
+_REPLY = (
+    "choices", "content", "completion_probabilities", "generated_text", "meta_info", "response", "message", "error",
+)  # fmt: skip
 """Fields of which a reply has one, in any of the forms that `inspector.served.replies` knows."""
 KINDS = "Give a HAR file, the body of a request, or a reply with logprobs."
 
@@ -65,7 +67,9 @@ def exchanges_of(name: str) -> list[Exchange]:
     Raises:
         EngineError: It can't be read, or has neither.
     """
-    found = list(_exchanges(shorter(name), _content(name).decode("utf-8-sig", "replace")))
+    content = _content(name)
+    encoding = "utf-16" if content.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"
+    found = list(_exchanges(shorter(name), content.decode(encoding, "replace")))
     if not found:
         raise PromptError(f"{shorter(name)} has no request for text and no reply.", KINDS)
     return found
@@ -100,27 +104,65 @@ def _exchanges(name: str, text: str) -> Iterator[Exchange]:
         if is_har(whole):
             yield from har_exchanges(name, whole["log"])
             return
-        values = [whole]
-    for number, value in enumerate(values, 1):
-        if isinstance(value, dict) and (made := _pair(value, number)) is not None:
+        values = whole if isinstance(whole, list) else [whole]
+    for number, parts in enumerate(_streams(values), 1):
+        if len(parts) > 1:
+            yield _made(None, reply_with(parts), number)
+        elif (made := _pair(parts[0], number)) is not None:
             yield made
+
+
+def _streams(values: Iterable[Any]) -> Iterator[list[Mapping[str, Any]]]:
+    """The objects among some values, each alone, but for the parts of a stream, which come together."""
+    run: list[Mapping[str, Any]] = []
+    for value in values:
+        if not isinstance(value, dict):
+            continue
+        if run and not _continues(run[-1], value):
+            yield run
+            run = []
+        run.append(value)
+    if run:
+        yield run
+
+
+def _continues(part: Mapping[str, Any], value: Mapping[str, Any]) -> bool:
+    """True if a value is the next part of a stream."""
+    if not any(name in value for name in _REPLY) or not {"request", "body", "messages"}.isdisjoint(value):
+        return False
+    choices = part.get("choices")
+    opened = isinstance(choices, list) and any(
+        isinstance(each, dict) and each.get("finish_reason") is None and "message" not in each
+        for each in choices
+    )
+    same = isinstance(part.get("id"), str) and part["id"] == value.get("id")
+    return opened or same or part.get("done") is False or part.get("stop") is False
 
 
 def _pair(value: Mapping[str, Any], number: int) -> Exchange | None:
     body = value.get("request", value.get("body"))
     reply = value.get("response", value.get("reply"))
     if isinstance(body, dict):
-        return _made(body, _whole(reply) if isinstance(reply, dict) else None, number)
+        return _made(body, _answer(reply, value.get("error")), number)
+    if "custom_id" in value:
+        return _made(None, _answer(reply, value.get("error")), number)
     if any(name in value for name in _REPLY) and "messages" not in value:
-        return _made(None, _whole(value), number)
+        return _made(None, reply_with(value), number)
     if "messages" in value or "prompt" in value:
         return _made(value, None, number)
     return None
 
 
-def _whole(body: Any) -> Reply:
-    status = 400 if isinstance(body, dict) and "error" in body and "choices" not in body else 200
-    return Reply(status, False, body, ())
+def _answer(reply: Any, error: Any) -> Reply | None:
+    """What was answered to a request, of a line of a batch with its status and its error, too; None for nothing."""
+    if error and not reply:
+        return reply_with({"error": error}, 0)
+    if isinstance(reply, str):
+        return Reply(200, False, None, events) if (events := events_of(reply)) else None
+    if isinstance(reply, dict) and "status_code" in reply:
+        status = reply["status_code"]
+        return reply_with(reply.get("body"), status if type(status) is int else 0)
+    return reply_with(reply) if isinstance(reply, dict | list) else None
 
 
 def _made(body: Any, reply: Reply | None, number: int) -> Exchange:

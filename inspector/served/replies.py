@@ -65,6 +65,15 @@ class ServedReply:
     """What the server refused, in its own words."""
     cut: bool = False
     """True if it broke off."""
+    choices: int = 1
+    """How many answers it has; the others than the first one are not read."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is not read of it: one sentence each."""
+        if self.choices < 2:
+            return ()
+        return (f"The reply has {self.choices:,} choices: only the first one is read here.",)
 
     @property
     def by_mlx_lm(self) -> bool:
@@ -89,34 +98,60 @@ def read_reply(reply: Reply) -> ServedReply:
     Args:
         reply: As it was recorded.
     """
-    if reply.events:
-        read = _joined([_read(event) for event in reply.events if isinstance(event, dict)])
-        ended = "[DONE]" in reply.events or bool(read.finish)
-        return replace(read, cut=reply.cut or not ended, error=read.error or _refused(reply))
-    return replace(_read(reply.body), cut=reply.cut, error=_refused(reply))
+    bodies = [each for each in reply.events or (reply.body,) if isinstance(each, dict)]
+    numbers = [_index(choice) for body in bodies for choice in _dicts(body.get("choices"))]
+    first = min(numbers, default=0)
+    read = _joined([_read(body, first) for body in bodies])
+    ended = not reply.events or "[DONE]" in reply.events or bool(read.finish)
+    read = replace(
+        read, cut=reply.cut or not ended, error=_mended(_refused(reply)), choices=max(1, len(set(numbers))),
+        text=_mended(read.text), reasoning=_mended(read.reasoning), calls=tuple(map(_mended, read.calls)),
+    )  # fmt: skip
+    if read.choices > 1:
+        read = replace(read, completion_tokens=None)  # of all of them together
+    if any(each.raw is None and each.id is None for each in read.tokens):
+        return replace(read, tokens=())  # of a form that isn't known
+    return read if read.by_mlx_lm else _as_text(read)
+
+
+def _index(choice: Mapping[str, Any]) -> int:
+    return _count(choice.get("index")) or 0
+
+
+def _mended(text: str) -> str:
+    """A text without halves of characters, which JSON can have and UTF-8 can't: pairs are joined, others replaced."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _refused(reply: Reply) -> str:
-    body = reply.body
-    if reply.status < 400 and not (isinstance(body, dict) and "error" in body and "choices" not in body):
-        return ""
-    error = body.get("error", body) if isinstance(body, dict) else body
+    """What the server refused, in its own words, after the status if that is known."""
+    said = _error(reply.body) or next(filter(None, map(_error, reply.events)), None)
+    if reply.status >= 400:
+        body = reply.body if isinstance(reply.body, str) else json.dumps(reply.body)
+        said = f"{reply.status} {said or body}".strip()
+    return (said or "")[:1000]
+
+
+def _error(body: Any) -> str | None:
+    """The words of an error; None if there is none."""
+    error = body.get("error") if isinstance(body, dict) and "choices" not in body else None
     if isinstance(error, dict):
         error = error.get("message", error)
-    said = error if isinstance(error, str) else json.dumps(error)
-    return f"{reply.status} {said}".strip()[:1000]
+    return error if isinstance(error, str) or not error else json.dumps(error)
 
 
 # ---- one reply, or one part of a stream -----------------------------------------------------------
 
 
-def _read(body: Any) -> ServedReply:
-    """What a reply says, by its form; nothing of one that is unknown."""
-    if not isinstance(body, dict):
-        return _made("?", "")
-    choices = body.get("choices")
-    if isinstance(choices, list) and choices and isinstance(choices[0], dict):
-        return _usage(_openai(body, choices[0]), body.get("usage"))
+def _read(body: Mapping[str, Any], first: int = 0) -> ServedReply:
+    """What a reply says, by its form; nothing of one that is unknown.
+
+    Args:
+        body: Of the reply, or of a part of a stream.
+        first: Index of the choice that is read.
+    """
+    if choice := next((each for each in _dicts(body.get("choices")) if _index(each) == first), None):
+        return _usage(_openai(body, choice), body.get("usage"))
     if "completion_probabilities" in body or "tokens_predicted" in body:
         return _llama_cpp(body)
     if isinstance(body.get("meta_info"), dict):
@@ -153,11 +188,14 @@ def _openai(body: Mapping[str, Any], choice: Mapping[str, Any]) -> ServedReply:
     named = choice.get("logprobs")
     named = named if isinstance(named, dict) else {}
     by_mlx_lm = bool(re.match(_MLX_LM, str(body.get("system_fingerprint", ""))))
-    finish = choice.get("finish_reason")
+    # vLLM's: a stop string, or one of `stop_token_ids`
+    finish = (
+        "stop_sequence" if isinstance(choice.get("stop_reason"), str | int) else choice.get("finish_reason")
+    )
     more = {"finish": finish if isinstance(finish, str) else ""}
     if isinstance(named.get("tokens"), list):
         return _made("OpenAI completions", choice.get("text"), _completion_tokens(named), **more)
-    listed = _dicts(named.get("content"))
+    listed = _dicts(named.get("content")) or _dicts(named.get("refusal"))
     by_mlx_lm |= bool(listed) and "bytes" not in listed[0] and "id" in listed[0]
     pieces = _pieces_of(listed) if by_mlx_lm else None
     tokens = [_token(each, pieces) for each in listed]
@@ -167,7 +205,8 @@ def _openai(body: Mapping[str, Any], choice: Mapping[str, Any]) -> ServedReply:
         return _made(form, choice.get("text"), tokens, **more)
     reasoning = message.get("reasoning") or message.get("reasoning_content") or message.get("thinking")
     return _made(
-        form, message.get("content"), tokens, reasoning=reasoning if isinstance(reasoning, str) else "",
+        form, message.get("content") or message.get("refusal"), tokens,
+        reasoning=reasoning if isinstance(reasoning, str) else "",
         calls=tuple(_call(each) for each in _dicts(message.get("tool_calls"))), **more,
     )  # fmt: skip
 
@@ -183,11 +222,21 @@ def _completion_tokens(named: Mapping[str, Any]) -> Iterable[ServedToken]:
 
 
 def _llama_cpp(body: Mapping[str, Any]) -> ServedReply:
-    tokens = [_token(each, None) for each in _dicts(body.get("completion_probabilities"))]
+    tokens = [_token(_of_2024(each), None) for each in _dicts(body.get("completion_probabilities"))]
     return _made(
         "llama.cpp", body.get("content"), tokens, prompt_tokens=_count(body.get("tokens_evaluated")),
-        completion_tokens=_count(body.get("tokens_predicted")), finish=str(body.get("stop_type", "")),
+        completion_tokens=_count(body.get("tokens_predicted")),
+        finish=str(body.get("stop_type", "eos" if body.get("stopped_eos") is True else "")),
     )  # fmt: skip
+
+
+def _of_2024(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    """An entry of llama.cpp's from before December 2024, `{"content": ..., "probs": [...]}`, in its later form."""
+    if "content" not in entry or "probs" not in entry:
+        return entry
+    listed = _dicts(entry["probs"])
+    own = next((each for each in listed if each.get("tok_str") == entry["content"]), {})
+    return {"token": entry["content"], "prob": own.get("prob"), "top_probs": listed}
 
 
 def _sglang(body: Mapping[str, Any], meta: Mapping[str, Any]) -> ServedReply:
@@ -201,8 +250,12 @@ def _sglang(body: Mapping[str, Any], meta: Mapping[str, Any]) -> ServedReply:
         if place < len(tops) else _token(entry(each), None)
         for place, each in enumerate(_list(meta.get("output_token_logprobs"))[:MOST_TOKENS])
     ]  # fmt: skip
+    finish = meta.get("finish_reason")
+    finish = finish if isinstance(finish, dict) else {}
     return _made(
-        "SGLang", body.get("text"), tokens, prompt_tokens=_count(meta.get("prompt_tokens")),
+        "SGLang", body.get("text"), tokens,
+        finish="stop_sequence" if isinstance(finish.get("matched"), str) else str(finish.get("type", "")),
+        prompt_tokens=_count(meta.get("prompt_tokens")),
         completion_tokens=_count(meta.get("completion_tokens")), cached_tokens=_count(meta.get("cached_tokens")),
     )  # fmt: skip
 
@@ -232,7 +285,8 @@ def _joined(parts: Sequence[ServedReply]) -> ServedReply:
     """The parts of a stream as one reply."""
     if not parts:
         return _made("?", "")
-    form = next((each.form for each in parts if each.form.startswith("mlx_lm")), parts[0].form)
+    forms = [each.form for each in parts if each.form != "?"] or ["?"]
+    form = next((each for each in forms if each.startswith("mlx_lm")), forms[0])
 
     def last(name: str) -> Any:
         return next((value for each in reversed(parts) if (value := getattr(each, name)) is not None), None)
@@ -276,9 +330,10 @@ def _raw(entry: Mapping[str, Any], pieces: str | None) -> bytes | None:
         return bytes(given)
     if text is None:
         return None
-    if re.fullmatch(r"bytes:(\\x[0-9a-fA-F]{2})+", text):  # OpenAI's completions
-        return bytes.fromhex(text[6:].replace("\\x", ""))
-    return _of_piece(text, pieces) if pieces else text.encode("utf-8", "replace")
+    # OpenAI's completions; llama.cpp until 2024
+    if (escaped := re.fullmatch(r"bytes?: ?((?:\\x[0-9a-fA-F]{2})+)", text)) is not None:
+        return bytes.fromhex(escaped[1].replace("\\x", ""))
+    return _of_piece(_mended(text), pieces or "")
 
 
 def _id(entry: Mapping[str, Any]) -> int | None:
@@ -304,12 +359,26 @@ def _pieces_of(listed: Sequence[Mapping[str, Any]]) -> str:
     return "sentencepiece" if any("▁" in str(each.get("token", "")) for each in entries) else "bytes"
 
 
+def _as_text(read: ServedReply) -> ServedReply:
+    """A reply whose tokens are the vocabulary's pieces, as vLLM may name them, with the bytes that these stand for."""
+    for pieces in ("bytes", "sentencepiece") if read.tokens and not spells(read) else ():
+        tried = replace(read, tokens=tuple(_of_pieces(each, pieces) for each in read.tokens))
+        if spells(tried):
+            return tried
+    return read
+
+
+def _of_pieces(token: ServedToken, pieces: str) -> ServedToken:
+    raw = None if token.raw is None else _of_piece(token.raw.decode("utf-8", "replace"), pieces)
+    return replace(token, raw=raw, top=tuple(_of_pieces(each, pieces) for each in token.top))
+
+
 def _of_piece(piece: str, pieces: str) -> bytes:
     if pieces == "sentencepiece":
         if re.fullmatch(r"<0x[0-9A-Fa-f]{2}>", piece):
             return bytes.fromhex(piece[3:5])
         return piece.replace("▁", " ").encode("utf-8", "replace")
-    if all(sign in _ALPHABET for sign in piece):
+    if pieces == "bytes" and all(sign in _ALPHABET for sign in piece):
         return bytes(_ALPHABET[sign] for sign in piece)
     return piece.encode("utf-8", "replace")
 

@@ -33,7 +33,9 @@ from inspector.served.requests import ServedRequest, served_request
 NO_KV, NO_MEMORY, NO_TIMES = KVReading(0, 0, 0, ()), Memory(0, 0), StepTimes(0.0, 0.0, 0.0, 0.0)
 PACE = 0.05
 """Seconds between two tokens of a replay: no reply has times."""
-NO_LOGPROBS = "The reply has no logprobs: without its model there is nothing to show but its text."
+NO_LOGPROBS = (
+    "The reply has no logprobs that can be read: without its model there is nothing to show but its text."
+)
 
 
 def recording_of(exchange: Exchange) -> list[Entry]:
@@ -113,6 +115,7 @@ class ReplyRecording:
         notes = (
             f"This is a server's reply, in the form of {self._reply.form}: no model was at hand. Entropies, ranks "
             "beyond its lists, times, memory and what its sampler did aren't known.",
+            *self._reply.notes,
             *self._notes,
             f"{PACE:g} s from token to token are the replay's own: the reply has no times.",
         )  # fmt: skip

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -134,6 +135,16 @@ class ServedRequest:
     notes: tuple[str, ...]
     """What has no counterpart, or another one than it seems: one sentence each."""
 
+    def within(self, vocabulary: int) -> ServedRequest:
+        """The request without biases of token ids that a model doesn't have."""
+        biases = self.settings.logit_bias
+        kept = tuple((token, bias) for token, bias in biases if token < vocabulary)
+        if kept == biases:
+            return self
+        left = ", ".join(str(token) for token, _ in biases if token >= vocabulary)
+        said = f"logit_bias: the model has no tokens with these ids: {left[:80]}."
+        return replace(self, settings=changed(self.settings, logit_bias=kept), notes=(*self.notes, said))
+
     def prompted(self, echo: bool | None = None) -> Prefill:
         """The command that gives its prompt, with no variables of the template but its own.
 
@@ -196,6 +207,15 @@ def last_of(messages: Sequence[Message]) -> str:
 def _raw_prompt(source: str, prompt: Any) -> str:
     if isinstance(prompt, list) and len(prompt) == 1:
         prompt = prompt[0]
+    if (
+        isinstance(prompt, list)
+        and prompt
+        and all(type(each) is int or isinstance(each, list) for each in prompt)
+    ):
+        raise PromptError(
+            f"{source}: the prompt is a list of token ids, which can't be opened.",
+            "Have the client send the text, as lm-eval does with tokenized_requests=False.",
+        )
     if not isinstance(prompt, str) or not prompt:
         kind = "an empty text" if prompt == "" else _kind(prompt)
         raise PromptError(f"{source}: the prompt must be one text, not {kind}.", "Open its texts one by one.")
@@ -223,7 +243,10 @@ def _settings(body: Mapping[str, Any], by_mlx_lm: bool) -> tuple[Settings, tuple
             settings, said = _set(settings, known, value)
             notes += said
         elif known.told:
-            notes.append(f"{name}: {known.says}.")
+            other = known.says.startswith(_UNREAD) and not by_mlx_lm
+            notes.append(
+                f"{name} has no counterpart and no effect here." if other else f"{name}: {known.says}."
+            )
     if settings.temp and body.get("seed") is None:
         notes.append(
             "It has no seed, so its draws can't be repeated: its tokens are taken as they were sent."

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import Literal
 
 from engine import protocol
 from engine.frozen import frozen
 from engine.protocol import Command, Record, Step
 from engine.settings import Settings
+from engine.token_texts import decode
 from inspector.served.replies import ServedReply, ServedToken, repaired
 from inspector.served.requests import ServedRequest
 
@@ -32,9 +34,14 @@ VERDICTS: dict[Verdict, str] = {
     "differs": "another token is taken here",
     "drawn": "the server drew it; its draw can't be repeated",
 }
-AS_SERVED = "--dtype file --blas bundled computes as a server with the same files does."
 THINK = ("<think>", "</think>")
 """Marks of thinking, where the model's own aren't known."""
+STOPPED, ENDED = ("stop", "tool_calls", "function_call"), ("eos", "eos_token")
+"""Finish reasons of a reply that an end of sequence ended, or, the first ones, a stop string."""
+MOST_CHARACTERS = 2**20
+"""Of a reply that is computed again: a tokenizer takes a second and 200 MiB for them."""
+_MORE = 32
+"""Tokens beyond those that have as many letters as a reply in which its end is looked for."""
 ROUNDING = 0.1
 """Nats by which logprobs differ that are computed in other types or shapes: bfloat16 against float32 on the bundled
 model and in mlx_lm's batches at most 0.06."""
@@ -113,21 +120,25 @@ class Rescoring:
         """Tokens that mlx_lm's generator has made so far."""
         self._drawn: tuple[int, ...] = ()
         """The tokens that mlx_lm's generator draws here; empty where its draws can't be repeated."""
+        self._following: protocol.Distribution | None = None
+        """What the model gives after the prompt."""
         self._tokens: tuple[ServedToken, ...] = reply.tokens if reply is not None else ()
         self._source: Source | None = None
+        self._ended = False
+        """True if an end of sequence was taken because of the reply's finish reason alone."""
         self._eos: tuple[int, ...] = ()
         self._format = protocol.ReplyFormat()
-        self._dtype = ""
+        self._facts: protocol.ModelFacts | None = None
 
     def take(self, record: Record) -> None:
         """Take in a record."""
         match record:
             case protocol.ModelFacts():
-                self._eos, self._dtype = record.eos_ids, record.dtype
+                self._eos, self._facts = record.eos_ids, record
             case protocol.PromptOpened():
                 self._format = record.segments.reply
             case protocol.Prefilled():
-                self._prompt = record.tokens
+                self._prompt, self._following = record.tokens, record.next
             case protocol.ReplyRepeated():
                 self.done = len(record.ids)
                 self._repeated = record if record.last else self._repeated
@@ -139,7 +150,7 @@ class Rescoring:
     def commands(self) -> Iterator[Command]:
         """The commands that find the served tokens, take them, and read their logprobs."""
         reply, settings = self._reply, self._request.settings
-        if not self._prompt or reply is None or reply.error:
+        if not self._prompt or reply is None or reply.error or self._too_long:
             return
         node, seed = self._prompt[-1].node, self._request.seed
         cached = self._unseen
@@ -147,23 +158,31 @@ class Rescoring:
             yield protocol.RepeatReply(node, seed, cached=cached)
             self._drawn = self._repeated.ids if self._repeated is not None else ()
         yield from self._take(node, reply)
+        if self._end_is_missing(reply):
+            end = self._end(self._steps[-1].next if self._steps else self._following)
+            yield protocol.Take(self._steps[-1].node if self._steps else node, (end,), "served", True)
+            self._source = self._source or "cut"
+            self._ended = True
         taken = tuple(step.id for step in self._steps)
         if taken and (self._repeated is None or self._repeated.ids != taken):
             yield protocol.RepeatReply(node, ids=taken, cached=cached)
 
+    @property
+    def _too_long(self) -> bool:
+        return self._reply is not None and len(self._reply.text + self._reply.reasoning) > MOST_CHARACTERS
+
     def _take(self, node: int, reply: ServedReply) -> Iterator[Command]:
-        """The command that takes the served tokens; a second one where those that were repeated spell another text."""
+        """The command that takes the served tokens."""
         exact = reply.exact_ids
         if exact:
             self._source = "named"
             yield protocol.Take(node, exact, "served", leave_grammar=True)
             return
-        if self._drawn:
-            self._source = "repeated"
-            yield protocol.Take(node, self._drawn, "served", leave_grammar=True)
-            if self._said_as(reply)[0]:
-                return
-            self._steps = []
+        if (repeated := self._repeated_part(reply)) is not None:
+            if repeated:
+                self._source = "repeated"
+                yield protocol.Take(node, repeated, "served", leave_grammar=True)
+            return
         by_lists = repaired(reply) if any(each.top for each in reply.tokens) else ()
         ids = tuple(each.id for each in by_lists if each.id is not None)
         if by_lists and len(ids) == len(by_lists):
@@ -172,6 +191,60 @@ class Rescoring:
         elif text := self._written(reply):
             self._source = "cut"
             yield protocol.Insert(node, text, leave_grammar=True)
+
+    def _repeated_part(self, reply: ServedReply) -> tuple[int, ...] | None:
+        """Those of the repeated tokens that the reply has; None if they spell another text.
+
+        mlx_lm's generator continues where other servers stop: at a stop string whose tokens are others, or at an end
+        of sequence that is not its own. How many there are, the reply's count of tokens says; without one, its text.
+        """
+        drawn, raws = self._drawn, self._repeated.raws if self._repeated is not None else ()
+        text = [b"" if id in self._eos else raw for id, raw in zip(drawn, raws, strict=True)]
+
+        def written(length: int) -> str:
+            return decode(b"", b"".join(text[:length]))[0]
+
+        def spells_it(length: int) -> bool:
+            return 0 <= length <= len(drawn) and self._compared(written(length), reply)[0]
+
+        if not drawn:
+            return None
+        count = reply.completion_tokens
+        if reply.cut or (count is None and reply.by_mlx_lm):
+            return drawn if spells_it(len(drawn)) else None
+        if count is not None:
+            # some servers don't count the end of sequence
+            uncounted = count < len(drawn) and drawn[count] in self._eos
+            lengths = [count + 1 if uncounted else count, *([count - 1] if self._ends(reply) else [])]
+            return next((drawn[:length] for length in lengths if spells_it(length)), None)
+        said = len("".join((reply.reasoning + reply.text).split()))
+        sizes = accumulate((len("".join(decode(b"", raw)[0].split())) for raw in text), initial=0)
+        first = next((length for length, size in enumerate(sizes) if size >= said), len(drawn) + 1)
+        found = [length for length in range(first, first + _MORE) if spells_it(length)]
+        stops = self._request.settings.stop
+        exact = (n for n in found if written(n) == reply.text or any(stop in written(n) for stop in stops))
+        length = next(exact, found[0] if found else None)
+        if length is None:
+            return None
+        ends = length < len(drawn) and drawn[length] in self._eos
+        return drawn[: length + ends]
+
+    def _ends(self, reply: ServedReply) -> bool:
+        """True if an end-of-sequence token ended the reply, as its finish reason says."""
+        if reply.finish in STOPPED:
+            return not self._request.settings.stop
+        return reply.finish in ENDED
+
+    def _end_is_missing(self, reply: ServedReply) -> bool:
+        """True if an end of sequence was served that is not among the tokens that were taken."""
+        if reply.cut or not self._eos or not self._ends(reply) or reply.completion_tokens == 0:
+            return False
+        return not self._steps or self._steps[-1].id not in self._eos
+
+    def _end(self, following: protocol.Distribution | None) -> int:
+        """The most probable end-of-sequence token at a place."""
+        listed = following.candidates if following is not None else ()
+        return next((each.id for each in listed if each.id in self._eos), self._eos[0])
 
     def _written(self, reply: ServedReply) -> str:
         """The reply's text as the model must have written it, with the marks of its thinking."""
@@ -184,7 +257,9 @@ class Rescoring:
 
     def _said_as(self, reply: ServedReply) -> tuple[bool, tuple[str, ...]]:
         """Compare the text of the tokens that were taken with the reply's: see `said_as`."""
-        written = "".join(step.text for step in self._steps if step.id not in self._eos)
+        return self._compared("".join(step.text for step in self._steps if step.id not in self._eos), reply)
+
+    def _compared(self, written: str, reply: ServedReply) -> tuple[bool, tuple[str, ...]]:
         return said_as(
             written, reply, self._request.settings, [each.text for each in self._format.marks] or THINK
         )
@@ -193,21 +268,32 @@ class Rescoring:
 
     def result(self) -> Rescored:
         """The result of the comparison."""
-        same, notes = True, list(self._request.notes)
+        same, notes = True, [*self._request.notes, *(self._reply.notes if self._reply is not None else ())]
         if self._reply is None:
             notes.append("The recording has no reply: what the engine generates is all there is.")
         elif self._reply.error:
             notes.append(f"The server refused it: {self._reply.error}")
+        elif self._too_long:
+            characters = len(self._reply.text + self._reply.reasoning)
+            notes.append(
+                f"The reply has {characters:,} characters: more than {MOST_CHARACTERS:,} are not computed again."
+            )
         elif self._source is not None:
             same, said = self._said_as(self._reply)
             notes += said
             if self._unseen and self._penalised:
                 cached = f"{self._unseen:,} tokens of the prompt that it had in its KV cache"
                 notes.append(f"The server's penalties didn't see the {cached}.")
-            if self._source == "cut":
+            if self._source == "cut" and self._reply.text + self._reply.reasoning:
                 notes.append("Which tokens were served isn't known: its text was cut into tokens anew.")
                 if self._drawn:
-                    notes.append(f"mlx_lm's generator gives another text here, in {self._dtype}. {AS_SERVED}")
+                    assert self._facts is not None
+                    here = f"mlx_lm's generator gives another text here, in {self._facts.dtype}."
+                    notes.append(f"{here} {as_served(self._facts)}")
+            if self._ended:
+                notes.append(
+                    f"The last token is known by the finish reason alone, {self._reply.finish[:40]!r}."
+                )
         judged = tuple(self._judged(place, step) for place, step in enumerate(self._steps))
         node = self._prompt[-1].node if self._prompt else 0
         return Rescored(len(self._prompt), node, self._source, judged, same, tuple(notes))
@@ -257,6 +343,19 @@ class Rescoring:
         if ours == served:
             return "equal"
         return "differs" if ours[:place] == served[:place] else "drawn"
+
+
+def as_served(facts: protocol.ModelFacts) -> str:
+    """What helps to compute as a server with the same files does, by how a model was loaded: one sentence."""
+    flags = ["--dtype file"] if facts.stored else []
+    quantized = facts.quantization is not None or "-bit" in facts.stored
+    if quantized and facts.backend == "cpu" and facts.dtype == "float32":
+        flags.append("--no-float32-scales")
+    if facts.blas:
+        flags.append("--blas bundled")
+    if not flags:
+        return "It computes as a server with the same files and the same mlx_lm does on this machine."
+    return f"With these flags it computes as a server with the same files does: {' '.join(flags)}."
 
 
 def _is(token: ServedToken, step: Step) -> bool:

@@ -142,7 +142,7 @@ def loaded_for(args: Namespace, exchanges: Sequence[Exchange]) -> LoadSettings:
         return load
     bodies = (each.body for each in exchanges if isinstance(each.body, dict))
     named = next((name for body in bodies if isinstance(name := body.get("model"), str)), "")
-    if any(
+    if named and any(
         named in (place.name, place.hub_id, str(place.path)) for place in all_places() if not place.problem
     ):
         return replace(load, model=named)
@@ -187,7 +187,7 @@ class Checks:
 
     def commands(self) -> Iterator[Command]:
         """The commands of each, one after another."""
-        from engine.protocol import Configure
+        from engine.protocol import Configure, ModelFacts
         from inspector.served.opening import opened_request
         from inspector.served.rescoring import Rescoring
 
@@ -197,10 +197,10 @@ class Checks:
             except EngineError as error:
                 self._write(exchange, None, None, str(error))
                 continue
-            request, reply = opened.request, opened.reply
+            assert isinstance(self._facts, ModelFacts)
+            request, reply = opened.request.within(self._facts.vocabulary), opened.reply
             self._failure, self._rescoring = None, Rescoring(request, reply)
-            if self._facts is not None:
-                self._rescoring.take(self._facts)
+            self._rescoring.take(self._facts)
             yield Configure(request.settings)
             yield request.prompted(echo=False)
             if self._failure is None:

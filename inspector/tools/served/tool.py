@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +49,7 @@ class ServedActions(ToolActions):
         self._commands: Iterator[Command] = iter(())
         self._why = ""
         """Why there is no result, printable; empty where there is one or it is on its way."""
-        self._facts: Record | None = None
+        self._facts: ModelFacts | None = None
         if first is not None:
             self._rescore(first)
         self.controller.client.listen(self._hear, ModelFacts, PromptOpened, Prefilled)
@@ -70,7 +71,7 @@ class ServedActions(ToolActions):
         if chosen is None:
             return
         try:
-            opened = opened_request(*chosen)
+            opened = self._fitting(opened_request(*chosen))
         except EngineError as error:
             self.host.answer(visible(str(error)))
             return
@@ -79,6 +80,13 @@ class ServedActions(ToolActions):
         self.controller.setup.configure(opened.request.settings)
         self.controller.setup.give(opened.request.prompted())
         self.host.answer()
+
+    def _fitting(self, opened: OpenedRequest) -> OpenedRequest:
+        """A request without what the model can't take."""
+        if self._facts is None:
+            return opened
+        request = opened.request.within(self._facts.vocabulary)
+        return opened if request is opened.request else replace(opened, request=request)
 
     # ---- computing again --------------------------------------------------------------------
 
@@ -92,6 +100,10 @@ class ServedActions(ToolActions):
         """Begin once the prompt was read; forget the reply where another prompt takes its place."""
         if isinstance(record, ModelFacts):
             self._facts = record
+            if self.opened is not None and (fitting := self._fitting(self.opened)) is not self.opened:
+                self.opened = fitting
+                self._rescore(fitting)
+                self.controller.setup.configure(fitting.request.settings)
         elif isinstance(record, PromptOpened) and self.opened is not None and record.parent == ROOT:
             request = self.opened.request
             its_own = record.messages == request.messages if request.chat else record.text == request.prompt

@@ -13,17 +13,19 @@ import mlx.core as mx
 import mlx.nn as nn
 import pytest
 from mlx_lm.models.mla import MultiLinear
+from mlx_lm.models.switch_layers import QuantizedSwitchLinear
 
 from engine import memory as host
 from engine import memory as resident
-from engine.errors import SettingsError
+from engine.errors import LoadError, SettingsError
 from engine.model import load as loading
 from engine.model import weights
 from engine.model.load import Quantization, load
-from engine.model.weights import dtype_of, free_bytes, set_dtype, warning_of
+from engine.model.weights import dtype_of, free_bytes, quantization_of, set_dtype, warning_of
 from engine.protocol import Loading
 from engine.settings import LoadSettings, check_load
-from tests.zoo import Zoo
+from tests import synthetic
+from tests.zoo import CONFIGS, Zoo
 
 fast = pytest.mark.skipif(sys.platform != "linux", reason="MLX's BLAS is replaced on Linux alone")
 GIB = 2**30
@@ -160,6 +162,34 @@ def test_quantized_weights_are_unpacked_when_asked_for(zoo: Zoo) -> None:
     ids = mx.array([[5, 6, 7, 8]])
     difference = mx.abs(plain.model(ids) - packed.model(ids)).max().item()
     assert difference < 1e-4  # the same weights, multiplied in another order
+
+
+@pytest.mark.parametrize(("mode", "bits", "group"), [("mxfp4", 4, 32), ("nvfp4", 4, 16), ("mxfp8", 8, 32)])
+def test_weights_whose_scales_are_bytes_are_unpacked_to_float32_too(
+    tmp_path: Path, mode: str, bits: int, group: int
+) -> None:
+    """MLX unpacks them to bfloat16; packed, their scales are no floating-point numbers."""
+    synthetic.write(tmp_path / mode, CONFIGS["llama"], quantize=bits, group_size=group, mode=mode)
+    path = str(tmp_path / mode)
+    packed, plain = load(LoadSettings(path, dtype="file")), load(LoadSettings(path, dtype="dequantized"))
+    stored = f"{bits}-bit, group {group}, {mode}"
+    assert packed.facts.quantization == plain.facts.stored == stored
+    assert (plain.facts.dtype, plain.facts.weight_bytes) == ("float32", 4 * plain.facts.parameters)
+    for each in plain, packed:
+        assert not any("float32 scales" in note for note in each.facts.notes)
+    ids = mx.array([[5, 6, 7, 8]])
+    assert mx.abs(plain.model(ids) - packed.model(ids)).max().item() < 1e-4
+
+
+def test_weights_with_a_scale_for_a_whole_tensor_stay_packed(zoo: Zoo) -> None:
+    """mlx_lm's `dequantize_model` leaves it out."""
+    model = load(LoadSettings(str(zoo.path("mixtral:4bit")), dtype="file")).model
+    switched = next(each for each in model.modules() if isinstance(each, QuantizedSwitchLinear))
+    switched.global_scale = mx.ones(4)
+    assert set_dtype(model, "auto", fast_blas=True) == ()
+    assert quantization_of(model) is not None
+    with pytest.raises(LoadError, match="a scale for a whole tensor"):
+        set_dtype(model, "dequantized", fast_blas=True)
 
 
 def test_plain_weights_can_not_be_unpacked_and_that_is_said(zoo: Zoo) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,6 +44,7 @@ def test_what_can_not_be_opened_is_refused_with_what_to_do(complaint: Complaint,
         said
         == "The request asks for 'gpt-x', which isn't on the disk. Give the model that answered with --model."
     )
+    assert "The request names no model." in complaint("open", file('{"prompt": "Once"}'), "--check")
     assert "The request has no reply." in complaint("open", file(json.dumps(ask)), "--no-model")
     assert "needs a terminal" in complaint("open", file(json.dumps(ask)), "--model", "pocket")
     assert "needs a terminal" in complaint("open", file(json.dumps(CHAT)))
@@ -53,10 +55,62 @@ def test_a_request_that_the_model_can_not_take_does_not_stop_the_others(
 ) -> None:
     path = tmp_path / "two.jsonl"
     long = {"prompt": "a dog " * 2000, "max_tokens": 2}
-    bodies = (long, {"prompt": [1]}, {"prompt": "Once", "max_tokens": 2})
+    bodies = (long, {"prompt": ["a", "b"]}, {"prompt": "Once", "max_tokens": 2, "logit_bias": {"99999": 1}})
     path.write_text("\n".join(map(json.dumps, bodies)))
     first, second, third = events("open", str(path), "--check", "--jsonl", "--model", "pocket")
     assert "context" in first["error"]
     assert "must be one text" in second["error"]
     assert third["error"] is None
-    assert third["notes"] == ["The recording has no reply: what the engine generates is all there is."]
+    assert third["notes"] == [
+        "logit_bias: the model has no tokens with these ids: 99999.",
+        "The recording has no reply: what the engine generates is all there is.",
+    ]
+
+
+GREEDY = {"prompt": "Once upon a time", "temperature": 0, "max_tokens": 12}
+"""The bundled model continues it so: `, there was a little girl named Lily. She loved to`."""
+END = "<|endoftext|>"
+
+
+@pytest.mark.parametrize(
+    ("request_has", "choice", "count", "texts", "first_other"),
+    [
+        ({"stop": ["girl"]}, {"text": ", there was a little "}, 6, ", there was a little girl", None),
+        ({"stop": ["girl"]}, {"text": ", there was a little "}, None, ", there was a little girl", None),
+        ({"stop": ["x"]}, {"text": ", there was"}, 3, ", there was", None),
+        ({}, {"text": ""}, 1, END, 1),
+        ({}, {"text": ""}, None, END, 1),
+        ({}, {"text": ", there was"}, 4, f", there was{END}", 4),
+        ({}, {"text": ", there was"}, None, f", there was{END}", 4),
+        ({}, {"text": ", there was", "finish_reason": "length"}, 3, ", there was", None),
+        ({}, {"text": ", there was", "stop_reason": " a"}, 4, ", there was", None),
+        ({"prompt": "Tom was sad. The end"}, {"text": "."}, 2, f".{END}", None),
+        ({"prompt": "Tom was sad. The end"}, {"text": "."}, 1, f".{END}", None),
+        ({"prompt": "Tom was sad. The end"}, {"text": "."}, None, f".{END}", None),
+        ({}, {"text": "", "finish_reason": "length"}, 0, "", None),
+    ],
+)  # fmt: skip
+def test_no_token_is_compared_that_was_not_served(
+    events: Events, tmp_path: Path, request_has: dict[str, Any], choice: dict[str, Any], count: int | None, texts: str,
+    first_other: int | None,
+) -> None:  # fmt: skip
+    """Where a reply ends its count of tokens and its finish reason say; mlx_lm's generator may continue there."""
+    usage = {} if count is None else {"usage": {"prompt_tokens": 4, "completion_tokens": count}}
+    answer = {"choices": [{"finish_reason": "stop", **choice}], **usage}
+    path = tmp_path / "it.json"
+    path.write_text(json.dumps({"request": {**GREEDY, **request_has}, "response": answer}))
+    (found,) = events("open", str(path), "--check", "--jsonl", "--model", "pocket")
+    assert "".join(each["text"] for each in found["tokens"]) == texts
+    assert found["first_other"] == first_other
+
+
+def test_half_a_character_in_a_reply_ends_nothing(events: Events, tmp_path: Path) -> None:
+    path = tmp_path / "half.json"
+    request = {"prompt": "Once upon a time", "temperature": 0, "max_tokens": 12}
+    choice = {"text": ", \ud83d", "finish_reason": "length"}
+    path.write_text(json.dumps({"request": request, "response": {"choices": [choice]}}))
+    (found,) = events("open", str(path), "--check", "--jsonl", "--model", "pocket")
+    assert (found["error"], found["same_text"]) == (None, True)
+    assert found["tokens"][-1]["text"] == "�"
+    path.write_text(json.dumps({"response": "\ud800", "logprobs": [{"token": "\ud800", "logprob": -1}]}))
+    assert main(["open", str(path), "--no-model", "-o", str(tmp_path / "half.trace")]) == 0

@@ -135,6 +135,99 @@ def test_a_refusal_is_told_in_its_own_words() -> None:
     assert read(CHAT).error == ""
 
 
+def test_the_status_of_a_refusal_is_not_made_up() -> None:
+    assert read({"error": {"message": "expired"}}, 0).error == "expired"
+    assert read({"error": None, "response": "hi"}).error == ""
+    assert read(None, 500).error == "500 null"
+    assert streamed({"error": {"message": "overloaded"}}).error == "overloaded"
+
+
+def test_only_the_first_of_several_choices_is_read() -> None:
+    """The order in which they are listed or streamed says nothing; their tokens are counted together."""
+    listed = [
+        {"index": 1, "text": "one", "finish_reason": "stop"},
+        {"index": 0, "text": "zero", "finish_reason": "length"},
+    ]
+    reply = read({"choices": listed, "usage": {"prompt_tokens": 3, "completion_tokens": 9}})
+    assert (reply.text, reply.finish, reply.choices, reply.completion_tokens) == ("zero", "length", 2, None)
+    assert reply.notes == ("The reply has 2 choices: only the first one is read here.",)
+
+    def part(index: int, text: str, finish: str | None = None) -> Any:
+        return {"choices": [{"index": index, "delta": {"content": text}, "finish_reason": finish}]}
+
+    reply = streamed(part(1, "b"), part(0, "a"), part(1, "B", "stop"), part(0, "A", "length"), "[DONE]")
+    assert (reply.form, reply.text, reply.finish, reply.choices) == ("OpenAI chat", "aA", "length", 2)
+
+
+def test_a_refusal_of_the_model_is_its_answer() -> None:
+    """OpenAI puts it, and its logprobs, in the place of the content."""
+    named = [{"token": "No", "logprob": -1.0, "bytes": [78, 111]}]
+    reply = read({"choices": [{"message": {"content": None, "refusal": "No"},
+                               "logprobs": {"content": None, "refusal": named}}]})  # fmt: skip
+    assert (reply.text, [each.raw for each in reply.tokens]) == ("No", [b"No"])
+
+
+def test_halves_of_a_character_are_judged_once_a_stream_is_joined() -> None:
+    def part(text: str) -> Any:
+        return {"choices": [{"delta": {"content": text}}]}
+
+    assert streamed(part("a\ud83d"), part("\ude00"), "[DONE]").text == "a😀"
+    assert streamed(part("a"), part("\ud83d"), "[DONE]").text == "a�"
+    assert read({"error": "\ud800"}, 400).error == "400 �"
+    assert (
+        read({"response": "x\ud800", "logprobs": [{"token": "\ud800", "logprob": -1}]}).tokens[0].raw
+        == "�".encode()
+    )
+
+
+@pytest.mark.parametrize("with_bytes", [False, True])
+def test_vllm_may_name_tokens_as_pieces_of_the_vocabulary(with_bytes: bool) -> None:
+    def entry(piece: str) -> Any:
+        more = {"bytes": list(piece.encode())} if with_bytes else {}
+        return {"token": piece, "logprob": -1.0, **more}
+
+    named = [{**entry(each), "top_logprobs": [entry(each), entry("Ġno")]} for each in ("æĺ¯", "åķĬ", "Ġok")]
+    reply = read({"choices": [{"message": {"content": "是啊 ok"}, "logprobs": {"content": named}}]})
+    assert [each.raw for each in reply.tokens] == ["是".encode(), "啊".encode(), b" ok"]
+    assert reply.tokens[0].top[1].raw == b" no"
+    assert spells(reply)
+    named = {"tokens": ["▁ok", "▁", "<0xE6>", "<0x98>", "<0xAF>"], "token_logprobs": [-1.0] * 5}
+    reply = read({"choices": [{"text": " ok 是", "logprobs": named}]})
+    assert spelled(reply.tokens) == " ok 是".encode()
+    plain = {"tokens": ["Ġ", " is"], "token_logprobs": [-1.0] * 2}
+    assert spelled(read({"choices": [{"text": "Ġ is", "logprobs": plain}]}).tokens) == "Ġ is".encode()
+
+
+def test_llama_cpp_until_december_2024() -> None:
+    probs = [{"tok_str": " of", "prob": 0.02}, {"tok_str": " to", "prob": 0.9665}]
+    last = {"content": "byte: \\xe6", "probs": [{"tok_str": "byte: \\xe6", "prob": 0.5}]}
+    reply = read({"content": " to", "stopped_eos": True, "completion_probabilities": [
+        {"content": " to", "probs": probs}, last, {"content": " x", "probs": []}]})  # fmt: skip
+    assert [each.raw for each in reply.tokens] == [b" to", b"\xe6", b" x"]
+    assert [each.logprob for each in reply.tokens] == [math.log(0.9665), math.log(0.5), None]
+    assert [each.raw for each in reply.tokens[0].top] == [b" of", b" to"]
+    assert reply.finish == "eos"
+
+
+def test_tokens_of_an_unknown_form_are_none() -> None:
+    reply = read({"content": "hi", "completion_probabilities": [{"word": "hi", "prob": 0.5}]})
+    assert (reply.text, reply.tokens) == ("hi", ())
+
+
+@pytest.mark.parametrize(
+    ("body", "finish"),
+    [
+        ({"choices": [{"text": "x", "finish_reason": "stop", "stop_reason": None}]}, "stop"),
+        ({"choices": [{"text": "x", "finish_reason": "stop", "stop_reason": "girl"}]}, "stop_sequence"),
+        ({"text": "x", "meta_info": {"finish_reason": {"type": "stop", "matched": 2}}}, "stop"),
+        ({"text": "x", "meta_info": {"finish_reason": {"type": "stop", "matched": "girl"}}}, "stop_sequence"),
+        ({"text": "x", "meta_info": {"finish_reason": {"type": "length", "length": 8}}}, "length"),
+    ],
+)
+def test_a_stop_string_is_told_from_an_end_of_sequence(body: Any, finish: str) -> None:
+    assert read(body).finish == finish
+
+
 def test_pieces_of_both_kinds_of_vocabulary() -> None:
     def reply(*pieces: str) -> ServedReply:
         named = [{"id": n, "token": piece, "logprob": -1.0} for n, piece in enumerate(pieces)]
@@ -196,8 +289,10 @@ def test_a_long_reply_is_repaired_in_bounded_time() -> None:
     assert spelled(found).decode() == text
 
 
+texts = st.text(st.characters(categories=["L", "Nd", "Cs"]), max_size=6)
+"""Halves of characters among them, which JSON can have."""
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=6),
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | texts,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=5,
 )
@@ -215,5 +310,6 @@ bodies = st.recursive(
 def test_any_json_is_read_without_a_fault(body: Any) -> None:
     reply = read(json.loads(json.dumps(body)))
     assert all(each.logprob is None or math.isfinite(each.logprob) for each in reply.tokens)
+    "".join((reply.text, reply.reasoning, reply.error, *reply.calls)).encode()
     spells(reply)
     repaired(reply)

@@ -124,6 +124,29 @@ def test_what_has_no_counterpart_is_said(body: dict[str, Any], words: str) -> No
     assert any(words in note for note in asked(**body).notes), asked(**body).notes
 
 
+def test_what_mlx_lm_server_reads_says_nothing_of_another_server() -> None:
+    request = served_request({**ASK, "n": 3, "top_a": 1}, "It", by_mlx_lm=False)
+    assert request.notes == (
+        "n has no counterpart and no effect here.",
+        "top_a has no counterpart and no effect here.",
+    )
+
+
+def test_biases_of_tokens_that_the_model_lacks_are_left_out_alone() -> None:
+    request = asked(logit_bias={"5": 1, "4096": 2, "99999": 3})
+    within = request.within(4096)
+    assert within.settings.logit_bias == ((5, 1.0),)
+    assert within.notes == ("logit_bias: the model has no tokens with these ids: 4096, 99999.",)
+    assert request.within(100_000) is request
+
+
+@pytest.mark.parametrize("prompt", [[1, 2, 3], [[1, 2, 3]]])
+def test_a_prompt_of_token_ids_is_refused_as_that(prompt: Any) -> None:
+    with pytest.raises(PromptError, match="a list of token ids") as error:
+        served_request({"prompt": prompt}, "It")
+    assert "tokenized_requests=False" in error.value.hint
+
+
 def test_a_response_format_is_a_grammar_where_another_server_answered() -> None:
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
     form = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from engine.protocol import Command, Insert, PromptOpened, ReplyFormat, ReplyMark
+from engine.protocol import Command, Insert, PromptOpened, ReplyFormat, ReplyMark, Take
 from engine.settings import Settings
 from inspector.cli.main import main
 from inspector.served.replies import ServedReply
 from inspector.served.requests import served_request
-from inspector.served.rescoring import ROUNDING, Rescoring, said_as
-from tests.inspector.fakes import session
+from inspector.served.rescoring import ROUNDING, Rescoring, as_served, said_as
+from tests.inspector.fakes import facts, session
 
 SERVED = Path(__file__).with_name("served.har")
 AS_SERVED = ("--model", "pocket", "--dtype", "file", "--blas", "bundled")
@@ -123,6 +123,30 @@ def test_what_it_made_of_the_text_is_said(checked: Checked, number: int) -> None
     assert any(said in note for note in checked[number]["notes"])
 
 
+@pytest.mark.parametrize(
+    ("loaded", "flags"),
+    [
+        ({"dtype": "float32", "stored": "bfloat16", "blas": "OpenBLAS 0.3"}, "--dtype file --blas bundled"),
+        (
+            {"dtype": "float32", "stored": "4-bit, group 64, affine", "blas": "OpenBLAS 0.3"},
+            "--dtype file --no-float32-scales --blas bundled",
+        ),
+        (
+            {"dtype": "float32", "quantization": "4-bit, group 64, affine", "blas": ""},
+            "--no-float32-scales",
+        ),
+        ({"dtype": "bfloat16", "quantization": "4-bit, group 64, affine", "blas": ""}, ""),
+        ({"dtype": "bfloat16", "blas": ""}, ""),
+    ],
+)
+def test_the_flags_that_compute_as_a_server_does_are_those_that_are_missing(
+    loaded: dict[str, Any], flags: str
+) -> None:
+    said = as_served(facts(**{"stored": "", "backend": "cpu", "quantization": None, **loaded}))
+    assert said.partition(": ")[2].rstrip(".") == flags
+    assert bool(flags) == said.startswith("With these flags")
+
+
 def reply(text: str, reasoning: str = "", finish: str = "stop", cut: bool = False) -> ServedReply:
     return ServedReply("mlx_lm", text, reasoning, (), (), finish, None, None, None, cut=cut)
 
@@ -176,9 +200,19 @@ def commands_of(request: dict[str, Any], answer: ServedReply, format: ReplyForma
     ],
 )
 def test_thinking_is_put_back_between_the_models_own_marks(format: ReplyFormat, text: str) -> None:
-    (sent,) = commands_of({"temperature": 1.0}, reply("yes", "hm"), format)
+    sent, end = commands_of({"temperature": 1.0}, reply("yes", "hm"), format)
     assert isinstance(sent, Insert)
+    assert isinstance(end, Take)
     assert (sent.text, sent.leave_grammar) == (text, True)
+
+
+def test_a_reply_longer_than_a_model_writes_is_not_computed_again() -> None:
+    assert commands_of({}, reply("a" * 2**20), ReplyFormat())
+    long = reply("a" * (2**20 + 1))
+    assert commands_of({}, long, ReplyFormat()) == []
+    result = Rescoring(served_request({"prompt": "Once"}, "It"), long).result()
+    assert result.source is None
+    assert result.notes[-1].startswith("The reply has 1,048,577 characters")
 
 
 def test_nothing_is_sent_for_what_was_refused_or_not_answered() -> None:

@@ -58,6 +58,31 @@ async def test_a_request_opens_with_its_reply_beside_it_and_another_takes_its_pl
     assert app.closed_in_time
 
 
+async def test_a_bias_of_a_token_that_the_model_lacks_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "it.json"
+    ask = '"prompt": "Once", "max_tokens": 3, "temperature": 0, "logit_bias": {"99999": 5, "5": -3}'
+    path.write_text(
+        f'{{"request": {{{ask}}}, "response": {{"choices": [{{"text": " upon", "finish_reason": "length"}}]}}}}'
+    )
+    exchanges = tuple(exchanges_of(str(path)))
+    opened = opened_request(ServedFile(str(path), exchanges), exchanges[0])
+    request = opened.request
+    app = InspectorApp(
+        LoadSettings(), request.settings, request.prompt, request.chat, options=request.options,
+        tools=with_request(opened),
+    )  # fmt: skip
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(lambda: "the model has no tokens with these ids: 99999" in text_of(app))
+        assert app.controller.setup.settings.logit_bias == ((5, -3.0),)
+        assert app.controller.setup.settings.max_tokens == 3
+        await pilot.press("6", "R")
+        await until(lambda: isinstance(app.screen, RequestsDialog))
+        await pilot.press("enter")
+        await until(lambda: "the model has no tokens with these ids: 99999" in text_of(app))
+        assert app.controller.setup.settings.logit_bias == ((5, -3.0),)
+    assert app.closed_in_time
+
+
 async def test_a_file_that_is_none_is_told_in_the_dialog(tmp_path: Path) -> None:
     app = InspectorApp(LoadSettings(), Settings(), "Once")
     async with app.run_test(size=(80, 24)) as pilot:
