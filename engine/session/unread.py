@@ -7,6 +7,7 @@ is to be done: on 256,000 ids that takes several times as long as the prefill of
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -20,9 +21,13 @@ from engine.model.layers import Tail
 from engine.protocol import PromptReadings, PromptToken
 
 PIECE_MS = 60.0
-"""Target time of one piece of the readings: what comes meanwhile waits as long."""
+"""Target time of one piece of the readings: what comes meanwhile waits as long, or, with a large head, `LONGER` times as
+long as the quickest piece."""
 LEAST = 4
 """Rows of a piece: one alone takes as long as four, since all of the head is read for it."""
+LONGER = 2.0
+"""Each piece reads the whole head: of 152,000 float32 rows of 1,024 that takes as long as some 14 rows. Pieces of four
+took 13 s for a prompt of 480 tokens."""
 PIECE_BYTES = 16 * 2**20
 """Bytes of a piece's logits in float32, at most."""
 UNREAD_BYTES = 64 * 2**20
@@ -69,7 +74,7 @@ class Unread:
     def __init__(self, reader: RowReader, vocabulary: int) -> None:
         self._reader = reader
         self._most = max(1, PIECE_BYTES // (4 * vocabulary))
-        self._size = min(8, self._most)
+        self._size, self._quickest = min(8, self._most), math.inf
         self.rows: deque[UnreadRows] = deque()
         """The rows that aren't read yet."""
         self._ms = 0.0
@@ -116,6 +121,8 @@ class Unread:
             self.rows.popleft()
             mx.clear_cache()
         ms = (time.perf_counter() - begun) * 1000
-        self._size = min(max(LEAST, min(int(len(read) * PIECE_MS / ms), 2 * len(read))), self._most)
+        self._quickest = min(self._quickest, ms)
+        target = max(PIECE_MS, LONGER * self._quickest)
+        self._size = min(max(LEAST, min(int(len(read) * target / ms), 2 * len(read))), self._most)
         spent, self._ms = ms + self._ms, 0.0
         return PromptReadings(read, spent, len(self))
