@@ -21,8 +21,8 @@ from engine.model.layers import Tail
 from engine.protocol import PromptReadings, PromptToken
 
 PIECE_MS = 60.0
-"""Target time of one piece of the readings: what comes meanwhile waits as long, or, with a large head, `LONGER` times as
-long as the quickest piece."""
+"""Target time of one piece of the readings: what comes meanwhile waits as long, or, with a large head, `LONGER` times
+the quickest piece."""
 LEAST = 4
 """Rows of a piece: one alone takes as long as four, since all of the head is read for it."""
 LONGER = 2.0
