@@ -262,6 +262,7 @@ def drive(
     after: Callable[[], Iterable[Command]] = tuple,
     forgives: Callable[[protocol.Failure], bool] = lambda failure: False,
     awaits: bool = False,
+    first: Sequence[Command] = (),
 ) -> Outcome:
     """Load, prefill and carry out more commands, handing every record to a writer on the way.
 
@@ -275,11 +276,12 @@ def drive(
             for when the one before has ended.
         forgives: Told of each failure; where it returns True the next command is sent all the same.
         awaits: Whether Ctrl-C waits for what the command still does when it is cancelled: it may save its work.
+        first: Commands between the settings and the prompt, with which the text begins.
 
     Returns:
         How it went. Whatever happened, the backend was closed.
     """
-    sent = [*(opening(request) if loads else ()), *then]
+    sent = [*(opening(request, first) if loads else ()), *then]
     driver = Driver(request, writer, sent, make_backend, after, forgives, awaits)
     code, failure = FAULT, None
     try:
@@ -301,6 +303,7 @@ def run(
     trace: Path | None = None,
     told: Callable[[protocol.Failure], protocol.Failure] = lambda failure: failure,
     forgives: Callable[[protocol.Failure], bool] = lambda failure: False,
+    first: Sequence[Command] = (),
 ) -> int:
     """Drive the engine, and report what failed, if something did.
 
@@ -313,6 +316,7 @@ def run(
         trace: Where a trace is written too, from `place`; None for none.
         told: Makes the failure that is reported of the engine's.
         forgives: As for `drive`.
+        first: As for `drive`.
 
     Returns:
         The exit status.
@@ -321,7 +325,8 @@ def run(
         EngineError: The trace can't be written.
     """
     kept = TraceWriter(writer, request)
-    outcome = drive(request, writer if trace is None else kept, then, after=after, forgives=forgives)
+    writes = writer if trace is None else kept
+    outcome = drive(request, writes, then, after=after, forgives=forgives, first=first)
     if outcome.failure is not None:
         return exit_status(replace(outcome, failure=told(outcome.failure)))
     if trace is not None:
@@ -341,10 +346,11 @@ def exit_status(outcome: Outcome) -> int:
     return code
 
 
-def opening(request: CliRequest) -> Iterator[Command]:
-    """The commands before those of a subcommand: its model, settings and prompt."""
+def opening(request: CliRequest, first: Sequence[Command] = ()) -> Iterator[Command]:
+    """The commands before those of a subcommand: its model, settings and prompt, and `first` before the prompt."""
     yield protocol.Load(request.load)
     yield protocol.Configure(request.settings)
+    yield from first
     if request.prompt or request.messages:
         yield protocol.Prefill(
             request.prompt,
