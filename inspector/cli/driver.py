@@ -28,7 +28,7 @@ from engine.thread import EngineThread
 from engine.timing import Tpot, tpot
 from engine.trace import Entry, save_as, worth_keeping
 from inspector.cli.arguments import CliRequest
-from inspector.cli.exit import BAD_INPUT, FAULT, INTERRUPTED, OK, bad_input, fault, leave_at_once
+from inspector.cli.exit import BAD_INPUT, FAULT, INTERRUPTED, OK, bad_input, fault, leave_at_once, not_written
 from inspector.session.client import Backend
 from inspector.state.speculation import Speculation
 from inspector.version import program
@@ -403,8 +403,7 @@ class Driver:
         except BrokenPipeError:  # the reader has enough
             return OK, None
         except OSError as error:
-            message = f"The output can't be written: {error.strerror or error}."
-            return BAD_INPUT, protocol.Failure("Write", message, "Free some space, or write elsewhere.")
+            return BAD_INPUT, protocol.Failure("Write", not_written(error), "")
 
     def _run(self) -> tuple[int, None]:
         code = OK

@@ -13,6 +13,7 @@ OK, FAULT, BAD_INPUT, NOT_SHOWN, INTERRUPTED = 0, 1, 2, 3, 130
 BROKEN, UNDECIDED = 3, 4
 """Of a gate: a bound is broken, or within two standard errors of the figure."""
 LONGEST_LINE = 1000
+WRITE_ELSEWHERE = "Free some space, or write elsewhere."
 
 
 def output() -> TextIO:
@@ -50,7 +51,7 @@ def flush(code: int) -> int:
         except OSError as error:
             _discard(stream.fileno())
             if not code:
-                code = bad_input(f"The output can't be written: {error.strerror}.")
+                code = bad_input(not_written(error))
     return code
 
 
@@ -73,6 +74,11 @@ def bad_input(message: str) -> int:
     """Report what is wrong with the input; returns the exit status."""
     _print_error(message)
     return BAD_INPUT
+
+
+def not_written(error: OSError) -> str:
+    """What is wrong with the output, and what to do."""
+    return f"The output can't be written: {error.strerror or error}. {WRITE_ELSEWHERE}"
 
 
 def fault(message: str, trace: str) -> int:

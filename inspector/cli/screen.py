@@ -88,12 +88,7 @@ class Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *rest: Any) -> None:
         from inspector.version import version
 
-        try:
-            print(f"inspector {version()}", flush=True)
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            raise EngineError(f"The output can't be written: {error.strerror}.") from error
+        print(f"inspector {version()}", flush=True)
         parser.exit()
 
 

@@ -381,13 +381,31 @@ def test_help_into_a_closed_pipe_ends_quietly() -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has a device that is always full")
-def test_an_output_that_cannot_be_written() -> None:
+@pytest.mark.parametrize(
+    "command",
+    [
+        "--version",
+        "--help",
+        "generate --help",
+        "models",
+        *(
+            pytest.param(each, marks=pytest.mark.slow)
+            for each in ("keys", "keys --jsonl", "learn", "learn --plain 1", "sessions", "completion bash", "doctor",
+                         "race", "tokens -p hi", "generate -p hi -m 2")
+        ),
+    ],
+)  # fmt: skip
+def test_an_output_that_cannot_be_written(command: str) -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "inspector", "--version"], stdout=full, stderr=subprocess.PIPE, timeout=60
+            [sys.executable, "-m", "inspector", *command.split()],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            timeout=60,
         )
     assert done.returncode == 2
-    assert done.stderr == b"inspector: error: The output can't be written: No space left on device.\n"
+    said = "The output can't be written: No space left on device. Free some space, or write elsewhere."
+    assert done.stderr.decode() == f"inspector: error: {said}\n"
 
 
 # ---- Ctrl-C before anything runs --------------------------------------------------------------
