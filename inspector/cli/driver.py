@@ -403,7 +403,8 @@ class Driver:
         except BrokenPipeError:  # the reader has enough
             return OK, None
         except OSError as error:
-            return BAD_INPUT, protocol.Failure("Write", not_written(error), "")
+            refused = not_written(error)
+            return BAD_INPUT, protocol.Failure("Write", refused.message, refused.hint)
 
     def _run(self) -> tuple[int, None]:
         code = OK

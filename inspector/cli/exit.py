@@ -13,7 +13,6 @@ OK, FAULT, BAD_INPUT, NOT_SHOWN, INTERRUPTED = 0, 1, 2, 3, 130
 BROKEN, UNDECIDED = 3, 4
 """Of a gate: a bound is broken, or within two standard errors of the figure."""
 LONGEST_LINE = 1000
-WRITE_ELSEWHERE = "Free some space, or write elsewhere."
 
 
 def output() -> TextIO:
@@ -51,7 +50,7 @@ def flush(code: int) -> int:
         except OSError as error:
             _discard(stream.fileno())
             if not code:
-                code = bad_input(not_written(error))
+                code = bad_input(str(not_written(error)))
     return code
 
 
@@ -76,9 +75,10 @@ def bad_input(message: str) -> int:
     return BAD_INPUT
 
 
-def not_written(error: OSError) -> str:
-    """What is wrong with the output, and what to do."""
-    return f"The output can't be written: {error.strerror or error}. {WRITE_ELSEWHERE}"
+def not_written(error: OSError) -> EngineError:
+    """The error for an output that can't be written."""
+    message = f"The output can't be written: {error.strerror or error}."
+    return EngineError(message, "Free some space, or write elsewhere.")
 
 
 def fault(message: str, trace: str) -> int:

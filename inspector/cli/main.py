@@ -72,7 +72,7 @@ def _guarded(argv: Sequence[str]) -> int:
         return 0
     except OSError as error:
         if error.filename is None:  # of no file: standard output
-            return bad_input(not_written(error))
+            return bad_input(str(not_written(error)))
         return _faulty(error)
     except Exception as error:
         return _faulty(error)

@@ -322,6 +322,7 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 COLLECT_AFTER = (10_000, 10, 10)
 """Objects more than at the last time after which garbage is looked for while a screen runs: at Python's own 700 that
 took a seventh of opening dialogs."""
+COLOR_SYSTEMS = ("auto", "standard", "256", "truecolor")
 STREAMS = {"stdin": "standard input", "stdout": "standard output", "stderr": "standard error"}
 
 
@@ -389,6 +390,11 @@ def check_terminal(
         raise EngineError(f"The screen needs a terminal, and {others[0]} is not one.", instead)
     if not named and os.environ.get("TERM") in ("dumb", "unknown"):
         raise EngineError(f"The screen needs a terminal; TERM is {os.environ['TERM']}.", instead)
+    if (colors := os.environ.get("TEXTUAL_COLOR_SYSTEM", "auto")) not in COLOR_SYSTEMS:
+        raise EngineError(
+            f"TEXTUAL_COLOR_SYSTEM is {colors!r}, which is not a color system.",
+            f"Unset it, or use one of {', '.join(COLOR_SYSTEMS)}.",
+        )
     if log := os.environ.get("TEXTUAL_LOG"):
         try:
             open(log, "a", encoding="utf-8").close()
