@@ -340,6 +340,8 @@ def run_app(app: InspectorApp) -> int:
         for number, handler in taken.items():
             signal.signal(number, handler or signal.SIG_DFL)  # None for one that Python did not set
     if app.saved is not None:
+        if app.recorder.notice:
+            note(app.recorder.notice)
         _tell_saved(app.saved)
     if app.ended_by is not None:
         _end_by(app.ended_by)

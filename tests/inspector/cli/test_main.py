@@ -228,6 +228,7 @@ def open_screen(
     code: int | None = 0,
     in_time: bool = True,
     saved_as: Path | None = None,
+    notice: str = "",
 ) -> dict[str, Any]:
     """Run the command with an application that only notes what it is given."""
     noted: dict[str, Any] = {}
@@ -236,7 +237,7 @@ def open_screen(
         return_code = code
         closed_in_time = in_time
         ended_by = None
-        saved = saved_as
+        saved, recorder = saved_as, types.SimpleNamespace(notice=notice)
 
         def __init__(self, **given: object) -> None:
             noted.update(given)
@@ -298,6 +299,8 @@ def test_leaving_says_where_the_session_is_and_how_to_go_on(
         assert second == f"Continue it: inspector --resume {name}"
     open_screen(monkeypatch)
     assert capsys.readouterr().err == ""
+    open_screen(monkeypatch, saved_as=tmp_path / "b.jsonl", notice="Another program changed a.jsonl.")
+    assert capsys.readouterr().err.splitlines()[0] == "Another program changed a.jsonl."
 
 
 def test_an_engine_that_does_not_end_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
