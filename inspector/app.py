@@ -198,7 +198,8 @@ class InspectorApp(App[int]):
         return Recorder(save, program, lambda: setup.load, lambda: queries.in_force, self._unsaved)
 
     def _unsaved(self, why: str) -> None:
-        self.notify(visible(why), title="No longer saved", severity="warning", timeout=12, markup=False)
+        title = "No longer saved" if self.recorder.path is None else "Saved to another file"
+        self.notify(visible(why), title=title, severity="warning", timeout=12, markup=False)
 
     def get_driver_class(self) -> type[Driver]:
         """The driver of the terminal, or the one that the toolkit's own variable names, as for a browser.

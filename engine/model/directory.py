@@ -231,10 +231,20 @@ def check_adapter(path: Path) -> None:
     """
     for name in ("adapter_config.json", "adapters.safetensors"):
         if not os.path.lexists(path / name):
+            if os.path.lexists(path / "adapter_model.safetensors"):
+                raise LoadError(
+                    f"The adapter in {path} is one of PEFT, which mlx_lm can't load.",
+                    "Merge it into its model with PEFT, and convert that with mlx_lm.convert.",
+                )
             raise LoadError(
                 f"The adapter directory {path} has no {name}.", "Give the directory that mlx_lm.lora wrote."
             )
-    read_object(path / "adapter_config.json")
+    config = read_object(path / "adapter_config.json")
+    if "lora_layers" in config and "num_layers" not in config:
+        raise LoadError(
+            f"{path}/adapter_config.json is of an early mlx_lm: it has lora_layers, and mlx_lm now reads num_layers.",
+            "Rename lora_layers to num_layers in it.",
+        )
     if not _headers(path, [path / "adapters.safetensors"]):
         raise LoadError(
             f"{path}/adapters.safetensors holds no tensors.", "Give the directory that mlx_lm.lora wrote."
@@ -330,6 +340,66 @@ def _check_settings(path: Path) -> None:
         # mlx_lm goes on without a generation_config.json that is no JSON
         if path.name != "generation_config.json" or not isinstance(error.__cause__, json.JSONDecodeError):
             raise
+
+
+# ---- formats of quantized weights ----------------------------------------------------------------
+
+_OWN_METHODS = frozenset({"bitnet", "mxfp4", "mxfp8"})
+_PACKED_FORMATS = frozenset({"nvfp4-pack-quantized", "mxfp4-pack-quantized", "pack-quantized"})
+"""Those of compressed-tensors that mlx_lm reads."""
+IN_MLX_FORMAT = "Use a version of it in MLX's format, or convert its unquantized weights with mlx_lm.convert."
+QUANTIZATION = "hf_quant_config.json"
+
+
+def unreadable_format(
+    config: Mapping[str, Any], tensors: Mapping[str, TensorEntry], dequantizes: bool
+) -> str:
+    """The format of a model's quantized weights, if mlx_lm (0.32) can't load it; empty if it can.
+
+    Args:
+        config: Its config.json, with `quantization_config` from `hf_quant_config.json` if only that has it.
+        tensors: Those of its weights.
+        dequantizes: Whether mlx_lm's code of the family reads FP8 weights with a scale for each block.
+    """
+    text = config.get("text_config")
+    stated = config.get("quantization_config") or (isinstance(text, dict) and text.get("quantization_config"))
+    if config.get("quantization") or not isinstance(stated, dict) or not stated:
+        return ""
+    match str(stated.get("quant_method"))[:40]:
+        case "None":
+            return "a format that its config.json doesn't name"
+        case "fp8":
+            is_mxfp8 = stated.get("scale_fmt") == "ue8m0" and stated.get("weight_block_size") == [32, 32]
+            return "" if is_mxfp8 or dequantizes else "FP8"
+        case "compressed-tensors":
+            form = str(stated.get("format"))[:40]
+            return "" if form in _PACKED_FORMATS else f"compressed-tensors in the format {form}"
+        case "modelopt":
+            inner = stated.get("quantization")
+            algorithm = str((inner if isinstance(inner, dict) else stated).get("quant_algo"))[:40]
+            return "" if algorithm == "NVFP4" else f"ModelOpt's {algorithm}"
+        case "awq" | "gptq" as method:
+            bits = str(stated.get("bits", 4))[:40]
+            if any(name.endswith(".g_idx") for name in tensors):
+                return f"{method.upper()} with an order of its groups (g_idx)"
+            return "" if bits == "4" else f"{method.upper()} of {bits} bits"
+        case method:
+            floats = all(entry.dtype in ("F16", "BF16", "F32", "F64") for entry in tensors.values())
+            return "" if method in _OWN_METHODS or floats else method
+
+
+def format_error(path: Path) -> LoadError | None:
+    """Why mlx_lm can't load the quantized weights of a model, if their format is the cause."""
+    try:
+        config = read_object(path / "config.json")
+        if "quantization_config" not in config and (path / QUANTIZATION).exists():
+            config["quantization_config"] = read_object(path / QUANTIZATION)
+        tensors = {name: each for file in path.glob(WEIGHTS) for name, each in read_entries(file).items()}
+    except (LoadError, OSError, Damaged):
+        return None
+    if not (form := unreadable_format(config, tensors, dequantizes=False)):
+        return None
+    return LoadError(f"mlx_lm can't load the weights in {path}: they are in {form}.", IN_MLX_FORMAT)
 
 
 # ---- sizes --------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import glob
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -67,16 +68,24 @@ def explain(error: Exception, path: Path) -> LoadError:
         return LoadError(
             f"mlx_lm does not know the model type {family}.", "Use another model, or a newer mlx-lm."
         )
+    if (foreign := directory.format_error(path)) is not None:
+        return foreign
     if isinstance(error, RuntimeError) and ("safetensors" in text or "read" in text.lower()):
         return LoadError(f"The weights in {path} are damaged or cut short ({text}).", "Download them again.")
     if isinstance(error, TypeError | KeyError | AttributeError):
         return LoadError(
-            f"{path}/config.json lacks something its model type needs, or has it in another form ({text}).",
-            "Download it again.",
+            f"{path}/config.json lacks something that mlx_lm needs for its model type, or has it in another form "
+            f"({text}).",
+            "Download it again; if it is whole, mlx_lm can't load this model.",
         )
     if isinstance(error, ValueError):
-        return LoadError(f"The weights in {path} don't fit its config.json ({text}).", "Download both again.")
-    return LoadError(f"The model in {path} can't be loaded ({text}).", "Download it again.")
+        return LoadError(
+            f"The weights in {path} don't fit its config.json, as mlx_lm reads it ({text}).",
+            "Download both again; if they are whole, mlx_lm can't load this model.",
+        )
+    return LoadError(
+        f"mlx_lm can't load the model in {path} ({text}).", "Download it again, or use another model."
+    )
 
 
 def cannot_run(error: Exception, path: Path, dtype: str) -> LoadError:
@@ -101,7 +110,24 @@ def cannot_run(error: Exception, path: Path, dtype: str) -> LoadError:
 
 
 def bad_tokenizer(path: Path, error: Exception) -> LoadError:
-    """The error for a tokenizer whose files can't be read."""
+    """The error for a tokenizer whose files can't be read, or config.json, which transformers reads with them."""
+    frames = traceback.extract_tb(error.__traceback__)
+    if any(Path(frame.filename).name.startswith("configuration_") for frame in frames):
+        return LoadError(
+            f"transformers can't read {path}/config.json, which it needs for the tokenizer ({first_line(error)}).",
+            "Correct the field, or use another version of transformers.",
+        )
+    if isinstance(error, ImportError):
+        if not (path / "tokenizer.json").exists():
+            return LoadError(
+                f"The tokenizer in {path} is of a class that can't be loaded here ({first_line(error)}).",
+                "Use a version of the model that has a tokenizer.json.",
+            )
+        named = directory.read_object(path / "tokenizer_config.json").get("tokenizer_class")
+        return LoadError(
+            f"The tokenizer in {path} is of the class {named}, which mlx_lm can't load here.",
+            'Set tokenizer_class to "TokenizersBackend" in its tokenizer_config.json: tokenizer.json has all of it.',
+        )
     return LoadError(
         f"The tokenizer in {path} can't be read ({first_line(error)}).", "Download its files again."
     )
@@ -334,7 +360,7 @@ def _check_weights(model: Any, path: Path) -> None:
         weight = module.get("weight") if isinstance(module, PLAIN_LAYERS) else None
         if weight is not None and not mx.issubdtype(weight.dtype, mx.floating):
             kind = str(weight.dtype).removeprefix("mlx.core.")
-            raise LoadError(
+            raise directory.format_error(path) or LoadError(
                 f"The weights in {path} don't fit its config.json ({name}.weight holds numbers of type {kind}).",
                 "Download both again.",
             )
@@ -347,6 +373,12 @@ def _adapt(model: Any, settings: LoadSettings) -> None:
     directory.check_adapter(path)
     try:
         utils.load_adapters(model, str(path))
+    except (AttributeError, KeyError, TypeError) as error:
+        raise LoadError(
+            f"{path}/adapter_config.json lacks something that mlx_lm needs, or has it in another form "
+            f"({first_line(error)}).",
+            "Give the directory that mlx_lm.lora wrote.",
+        ) from error
     except Exception as error:
         raise LoadError(
             f"The adapter in {path} doesn't fit this model ({first_line(error)}).", "Check its base model."
@@ -379,7 +411,11 @@ def _tokenizer(path: Path, config: dict[str, Any], settings: LoadSettings) -> An
     extra = {"trust_remote_code": settings.trust_remote_code}
     fill_in()
     try:
-        return utils.load_tokenizer(path, extra, eos_token_ids=config.get("eos_token_id"))
+        tokenizer = utils.load_tokenizer(path, extra, eos_token_ids=config.get("eos_token_id"))
+        _check_class(tokenizer, path)
+        return tokenizer
+    except LoadError:
+        raise
     except Exception as error:
         if "trust_remote_code" in str(error):
             raise LoadError(
@@ -387,6 +423,31 @@ def _tokenizer(path: Path, config: dict[str, Any], settings: LoadSettings) -> An
                 "If you trust that code, add --trust-remote-code.",
             ) from error
         raise bad_tokenizer(path, error) from error
+
+
+def _check_class(tokenizer: Any, path: Path) -> None:
+    """Refuse a class that makes of tokenizer.json a tokenizer of another kind, which can't encode every text.
+
+    Args:
+        tokenizer: As mlx_lm loads it.
+        path: Of the model.
+
+    Raises:
+        LoadError: With the class.
+    """
+    try:
+        tokenizer.encode("Ab 1 é 世 🙂", add_special_tokens=False)
+    except Exception as error:
+        own = directory.read_object(path / "tokenizer.json", directory.VALUES_OF_VOCABULARY).get("model")
+        made = type(getattr(getattr(tokenizer, "backend_tokenizer", None), "model", None)).__name__
+        if isinstance(own, dict) and own.get("type", made) != made:
+            settings = directory.read_object(path / "tokenizer_config.json")
+            raise LoadError(
+                f"The tokenizer in {path} is {own['type']}, and its tokenizer_class, "
+                f"{settings.get('tokenizer_class')}, makes a {made} of it that can't encode every text "
+                f"({first_line(error)}).",
+                'Set tokenizer_class to "TokenizersBackend" in its tokenizer_config.json.',
+            ) from error
 
 
 def read_weights(model: Any, emit: Emit, cancel: Event) -> str:

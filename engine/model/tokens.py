@@ -249,8 +249,15 @@ class Tokens:
         """
         token = int(text[:12]) if text.isdecimal() else self._token_of(text)
         if token is None or token >= self.vocabulary:
+            if (beyond := next((id for id, each in self._added.items() if each == text), None)) is not None:
+                raise LoadError(
+                    f"--extra-eos-token: {text} is token {beyond}, and the model has no tokens beyond "
+                    f"{self.vocabulary - 1}.",
+                    "It can't generate that token: leave it out.",
+                )
             near = get_close_matches(text, self._added.values(), 1)
-            mend = f"Did you mean {near[0]}?" if near else "Use --stop for a text of several tokens."
+            mend = "It must be one token; --stop, of generate and batch, takes a text of several."
+            mend = f"Did you mean {near[0]}?" if near else mend
             mend = f"Ids go from 0 to {self.vocabulary - 1}." if text.isdecimal() else mend
             raise LoadError(f"--extra-eos-token: {text!r} is not a token of this model.", mend)
         self.eos_ids = tuple(sorted({*self.eos_ids, token}))

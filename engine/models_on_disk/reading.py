@@ -19,12 +19,15 @@ from engine.frozen import frozen
 from engine.model import directory as model_directory
 from engine.model.directory import (
     BITS,
+    IN_MLX_FORMAT,
+    QUANTIZATION,
     TOKENIZER_FILES,
     Damaged,
     TensorEntry,
     check_sizes,
     read_entries,
     read_object,
+    unreadable_format,
 )
 from engine.models_on_disk.facts import DiskModel, kept_in, kv_size, stored_weights
 
@@ -193,7 +196,7 @@ def _of_weights(
     types = (model.family, str(inner.get("model_type", "")))
     source = "\n".join(filter(None, map(family_source, dict.fromkeys(types))))
     kv = kv_size(entries, inner, source, kept_in(weights.dtype))
-    problem = missing or _unknown(model, config)
+    problem = missing or _unknown(model, config) or _unreadable(files, config, entries, source)
     return replace(model, weights=weights, kv=kv, problem=problem, incomplete=bool(missing))
 
 
@@ -279,6 +282,15 @@ def _unknown(model: DiskModel, config: Mapping[str, Any]) -> str:
     if model.known is False and not config.get("model_file"):
         return f"mlx_lm has no family {model.family[:100]}. A later mlx_lm may have it."
     return ""
+
+
+def _unreadable(
+    files: _Files, config: dict[str, Any], entries: Mapping[str, TensorEntry], source: str
+) -> str:
+    if "quantization_config" not in config and QUANTIZATION in files.names:
+        config = {**config, "quantization_config": read_object(files.path / QUANTIZATION, VALUES)}
+    form = unreadable_format(config, entries, dequantizes="scale_inv" in source)
+    return f"mlx_lm can't load its weights: they are in {form}. {IN_MLX_FORMAT}" if form else ""
 
 
 def _notes(config: Mapping[str, Any]) -> Iterable[str]:

@@ -126,11 +126,7 @@ def sharding_of(model: Any, wanted: str, family: str) -> Sharding:
     Raises:
         LoadError: Its family can't be divided so.
     """
-    able: list[Sharding] = []
-    if hasattr(model, "shard"):
-        able.append("tensor")
-    if hasattr(model, "model") and hasattr(model.model, "pipeline"):
-        able.append("pipeline")
+    able = _shardings(model)
     if wanted == "auto" and able:
         return able[0]
     if wanted in able:
@@ -146,6 +142,15 @@ def sharding_of(model: Any, wanted: str, family: str) -> Sharding:
     )
 
 
+def _shardings(model: Any) -> list[Sharding]:
+    able: list[Sharding] = []
+    if hasattr(model, "shard"):
+        able.append("tensor")
+    if hasattr(model, "model") and hasattr(model.model, "pipeline"):
+        able.append("pipeline")
+    return able
+
+
 def divide(model: Any, sharding: Sharding, group: Group, family: str) -> Shard:
     """Leave of a model what one rank computes.
 
@@ -158,18 +163,61 @@ def divide(model: Any, sharding: Sharding, group: Group, family: str) -> Shard:
     Raises:
         LoadError: So many ranks can't have even parts of it.
     """
-    layers = len(model.layers)
+    layers, heads = len(model.layers), _heads(model)
     try:
         if sharding == "tensor":
-            model.shard(group)
+            try:
+                model.shard(group)
+            finally:
+                _check_heads(heads, _heads(model), group.size())
             return Shard(0, layers)
         model.model.pipeline(group)
     except (ValueError, TypeError, AttributeError, NotImplementedError, ZeroDivisionError) as error:
+        other = next((each for each in _shardings(model) if each != sharding), "")
         raise LoadError(
             f"{group.size()} ranks can't divide this model of type {family} by {sharding}: {first_line(error, 160)}.",
-            "Use fewer ranks, or the other --shard.",
+            f"Use fewer ranks, or --shard {other}." if other else "Use fewer ranks.",
         ) from error
     return Shard(int(model.model.start_idx), int(model.model.end_idx) - int(model.model.start_idx))
+
+
+Heads = dict[tuple[str, str], int]
+"""Numbers of heads, by the name of a module and of its attribute."""
+
+
+def _heads(model: Any) -> Heads:
+    return {
+        (path, name): value
+        for path, module in model.named_modules()
+        for name, value in vars(module).items()
+        if "heads" in name and type(value) is int
+    }
+
+
+def _check_heads(before: Heads, after: Heads, ranks: int) -> None:
+    """Refuse a division by tensor in which a rank has no whole number of heads; mlx_lm divides without a check.
+
+    Args:
+        before: Of the whole model.
+        after: Of the part of one rank, or of as much as was divided.
+        ranks: How many divide it.
+
+    Raises:
+        LoadError: With the number of ranks that can.
+    """
+    divided = {key: (before[key], part) for key, part in after.items() if before.get(key, part) != part}
+    for (_, name), (whole, part) in divided.items():
+        if part and (whole < ranks or whole % ranks == 0):
+            continue
+        counts = range(ranks - 1, 0, -1)
+        fewer = next(count for count in counts if not any(each % count for each, _ in divided.values()))
+        kind = "KV head" if "kv" in name or "key_value" in name else "head"
+        raise LoadError(
+            f"{ranks} ranks can't divide this model by tensor: it has {whole} {kind}{'s' * (whole != 1)}.",
+            f"Use {fewer} ranks."
+            if fewer > 1
+            else "Run it in one process: leave --ranks and --hostfile out.",
+        )
 
 
 # ---- the time of a forward in compute and in communication -------------------------------------

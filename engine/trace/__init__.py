@@ -24,7 +24,7 @@ from engine.protocol import (
 )
 from engine.trace.candidates import pack
 from engine.trace.file import TraceReader, save_as, uncollected
-from engine.trace.journal import Journal, in_use
+from engine.trace.journal import Journal, TraceChanged, in_use
 from engine.trace.lines import Entry, Header, Unknown, placed
 from engine.trace.schema import Kept
 from engine.trace.values import INSIDE_LIMIT
@@ -36,6 +36,7 @@ __all__ = [
     "Kept",
     "Peek",
     "Trace",
+    "TraceChanged",
     "TraceReader",
     "Unknown",
     "in_use",

@@ -25,6 +25,10 @@ SYNC_SECONDS = 1.0
 """Seconds at most until written data are on the disk; the operating system has them at once."""
 
 
+class TraceChanged(TraceError):
+    """Another program wrote to the file of a journal, or put another file in its place."""
+
+
 class Journal:
     """A trace that grows. One program at a time can use it: the file is locked.
 
@@ -265,6 +269,7 @@ class _File:
 
     def write(self, data: bytes) -> None:
         """Append complete lines; a partial write is truncated."""
+        self._check()
         try:
             os.lseek(self._descriptor, self.size, os.SEEK_SET)
             left = memoryview(data)
@@ -278,13 +283,28 @@ class _File:
             self._unsynced = time.monotonic()
 
     def sync(self) -> None:
-        """Sync written data to the disk, and check that the file still has its name."""
+        """Sync written data to the disk, and check that the file still has its name, and no other content."""
+        self._check()
         os.fsync(self._descriptor)
         self._unsynced = None
         if os.fstat(self._descriptor).st_nlink == 0:
             raise TraceError(
                 f"{self._path} was removed: the session is no longer saved.", "Save it elsewhere."
             )
+
+    def _check(self) -> None:
+        """Refuse to write on in a file that another program truncated, wrote to or replaced.
+
+        Raises:
+            TraceChanged: It did.
+        """
+        own = os.fstat(self._descriptor)
+        try:
+            named = os.stat(self._path)
+        except FileNotFoundError:  # removed, or renamed, which makes no difference
+            named = own
+        if not os.path.samestat(own, named) or own.st_size != self.size:
+            raise TraceChanged(f"Another program changed {self._path}.", "Save the session elsewhere.")
 
     def close(self) -> None:
         """Close the file and release its lock."""

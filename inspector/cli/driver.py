@@ -29,7 +29,7 @@ from engine.thread import EngineThread
 from engine.timing import Tpot, tpot
 from engine.trace import Entry, save_as, worth_keeping
 from inspector.cli.arguments import CliRequest
-from inspector.cli.exit import BAD_INPUT, FAULT, INTERRUPTED, OK, bad_input, fault, leave_at_once
+from inspector.cli.exit import BAD_INPUT, FAULT, INTERRUPTED, OK, bad_input, fault, leave_at_once, not_written
 from inspector.session.client import Backend
 from inspector.state.speculation import Speculation
 from inspector.version import program
@@ -263,6 +263,7 @@ def drive(
     after: Callable[[], Iterable[Command]] = tuple,
     forgives: Callable[[protocol.Failure], bool] = lambda failure: False,
     awaits: bool = False,
+    first: Sequence[Command] = (),
 ) -> Outcome:
     """Load, prefill and carry out more commands, handing every record to a writer on the way.
 
@@ -276,11 +277,12 @@ def drive(
             for when the one before has ended.
         forgives: Told of each failure; where it returns True the next command is sent all the same.
         awaits: Whether Ctrl-C waits for what the command still does when it is cancelled: it may save its work.
+        first: Commands between the settings and the prompt, with which the text begins.
 
     Returns:
         How it went. Whatever happened, the backend was closed.
     """
-    sent = chain(opening(request) if loads else (), then)
+    sent = chain(opening(request, first) if loads else (), then)
     runs = any(isinstance(command, protocol.Run | protocol.RunRounds) for command in then)
     driver = Driver(request, writer, sent, runs, make_backend, after, forgives, awaits)
     code, failure = FAULT, None
@@ -303,6 +305,7 @@ def run(
     trace: Path | None = None,
     told: Callable[[protocol.Failure], protocol.Failure] = lambda failure: failure,
     forgives: Callable[[protocol.Failure], bool] = lambda failure: False,
+    first: Sequence[Command] = (),
 ) -> int:
     """Drive the engine, and report what failed, if something did.
 
@@ -315,6 +318,7 @@ def run(
         trace: Where a trace is written too, from `place`; None for none.
         told: Makes the failure that is reported of the engine's.
         forgives: As for `drive`.
+        first: As for `drive`.
 
     Returns:
         The exit status.
@@ -323,7 +327,8 @@ def run(
         EngineError: The trace can't be written.
     """
     kept = TraceWriter(writer, request)
-    outcome = drive(request, writer if trace is None else kept, then, after=after, forgives=forgives)
+    writes = writer if trace is None else kept
+    outcome = drive(request, writes, then, after=after, forgives=forgives, first=first)
     if outcome.failure is not None:
         return exit_status(replace(outcome, failure=told(outcome.failure)))
     if trace is not None:
@@ -343,10 +348,11 @@ def exit_status(outcome: Outcome) -> int:
     return code
 
 
-def opening(request: CliRequest) -> Iterator[Command]:
-    """The commands before those of a subcommand: its model, settings and prompt."""
+def opening(request: CliRequest, first: Sequence[Command] = ()) -> Iterator[Command]:
+    """The commands before those of a subcommand: its model, settings and prompt, and `first` before the prompt."""
     yield protocol.Load(request.load)
     yield protocol.Configure(request.settings)
+    yield from first
     if request.prompt or request.messages:
         yield protocol.Prefill(
             request.prompt,
@@ -400,8 +406,8 @@ class Driver:
         except BrokenPipeError:  # the reader has enough
             return OK, None
         except OSError as error:
-            message = f"The output can't be written: {error.strerror or error}."
-            return BAD_INPUT, protocol.Failure("Write", message, "Free some space, or write elsewhere.")
+            refused = not_written(error)
+            return BAD_INPUT, protocol.Failure("Write", refused.message, refused.hint)
 
     def _run(self) -> tuple[int, None]:
         code = OK

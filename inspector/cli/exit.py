@@ -50,7 +50,7 @@ def flush(code: int) -> int:
         except OSError as error:
             _discard(stream.fileno())
             if not code:
-                code = bad_input(f"The output can't be written: {error.strerror}.")
+                code = bad_input(str(not_written(error)))
     return code
 
 
@@ -73,6 +73,12 @@ def bad_input(message: str) -> int:
     """Report what is wrong with the input; returns the exit status."""
     _print_error(message)
     return BAD_INPUT
+
+
+def not_written(error: OSError) -> EngineError:
+    """The error for an output that can't be written."""
+    message = f"The output can't be written: {error.strerror or error}."
+    return EngineError(message, "Free some space, or write elsewhere.")
 
 
 def fault(message: str, trace: str) -> int:

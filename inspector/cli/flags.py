@@ -17,6 +17,7 @@ from engine.errors import EngineError, SettingsError
 from engine.frozen import frozen
 from engine.setting_field import Field, grouped
 from engine.settings import BY_NAME, FIELDS, LOAD_FIELDS, LOAD_GROUPS, MODELS_OWN
+from inspector.cli.exit import output
 from inspector.cli.inputs import add_chat, add_grammar, unescaped
 
 EXIT_STATUS = "Exit status: 0 done, 1 a fault of the program, 2 bad input, 130 interrupted."
@@ -31,6 +32,10 @@ class Parser(argparse.ArgumentParser):
 
     intermixed = False
     """True where arguments without a flag may stand on both sides of flags."""
+
+    def print_help(self, file: Any = None) -> None:
+        """Write the help, and unlike `argparse` fail if that fails."""
+        (output() if file is None else file).write(self.format_help())
 
     def error(self, message: str) -> NoReturn:
         """Raise what `argparse` would print with the usage."""

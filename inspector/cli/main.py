@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 
 from engine.errors import EngineError
-from inspector.cli.exit import INTERRUPTED, bad_input, fault, flush
+from inspector.cli.exit import INTERRUPTED, bad_input, fault, flush, not_written
 from inspector.cli.flags import Parser, Subcommand, parsed
 from inspector.cli.screen import SCREEN
 
@@ -70,9 +70,16 @@ def _guarded(argv: Sequence[str]) -> int:
         return INTERRUPTED
     except BrokenPipeError:
         return 0
+    except OSError as error:
+        if error.filename is None:  # of no file: standard output
+            return bad_input(str(not_written(error)))
+        return _faulty(error)
     except Exception as error:
-        trace = "".join(traceback.format_exception(error))
-        return fault(f"{type(error).__name__}: {error}", trace)
+        return _faulty(error)
+
+
+def _faulty(error: Exception) -> int:
+    return fault(f"{type(error).__name__}: {error}", "".join(traceback.format_exception(error)))
 
 
 def _run(argv: Sequence[str]) -> int:

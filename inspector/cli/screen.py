@@ -84,12 +84,7 @@ class Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *rest: Any) -> None:
         from inspector.version import version
 
-        try:
-            print(f"inspector {version()}", flush=True)
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            raise EngineError(f"The output can't be written: {error.strerror}.") from error
+        print(f"inspector {version()}", flush=True)
         parser.exit()
 
 
@@ -309,6 +304,7 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 COLLECT_AFTER = (10_000, 10, 10)
 """Objects more than at the last time after which garbage is looked for while a screen runs: at Python's own 700 that
 took a seventh of opening dialogs."""
+COLOR_SYSTEMS = ("auto", "standard", "256", "truecolor")
 STREAMS = {"stdin": "standard input", "stdout": "standard output", "stderr": "standard error"}
 
 
@@ -326,6 +322,8 @@ def run_app(app: InspectorApp) -> int:
         for number, handler in taken.items():
             signal.signal(number, handler or signal.SIG_DFL)  # None for one that Python did not set
     if app.saved is not None:
+        if app.recorder.notice:
+            note(app.recorder.notice)
         _tell_saved(app.saved)
     if app.ended_by is not None:
         _end_by(app.ended_by)
@@ -376,6 +374,11 @@ def check_terminal(
         raise EngineError(f"The screen needs a terminal, and {others[0]} is not one.", instead)
     if not named and os.environ.get("TERM") in ("dumb", "unknown"):
         raise EngineError(f"The screen needs a terminal; TERM is {os.environ['TERM']}.", instead)
+    if (colors := os.environ.get("TEXTUAL_COLOR_SYSTEM", "auto")) not in COLOR_SYSTEMS:
+        raise EngineError(
+            f"TEXTUAL_COLOR_SYSTEM is {colors!r}, which is not a color system.",
+            f"Unset it, or use one of {', '.join(COLOR_SYSTEMS)}.",
+        )
     if log := os.environ.get("TEXTUAL_LOG"):
         try:
             open(log, "a", encoding="utf-8").close()

@@ -43,13 +43,12 @@ class Remembered:
             EngineError: There is no such theme.
         """
         kept = "" if pinned or self.values.theme not in app.available_themes else self.values.theme
-        name = SHORT.get(theme, theme)
-        if name and name not in app.available_themes:
+        name = SHORT.get(theme, theme) or kept or app.theme
+        if name not in app.available_themes:
             others = sorted(set(app.available_themes) - {*SHORT.values()})
-            raise EngineError(
-                f"There is no theme {theme!r}.", f"The themes are {', '.join((*SHORT, *others))}."
-            )
-        app.theme = name or kept or app.theme
+            which = f"theme {theme!r}" if theme else f"theme {name!r}, which TEXTUAL_THEME names"
+            raise EngineError(f"There is no {which}.", f"The themes are {', '.join((*SHORT, *others))}.")
+        app.theme = name
         self._theme = app.theme
 
     def keep(self, theme: str, left: Preferences) -> None:

@@ -27,7 +27,7 @@ from engine.protocol import (
     WhatIfAnswered,
 )
 from engine.settings import LoadSettings, Settings
-from engine.trace import Entry, Journal, pack, save_as, worth_keeping
+from engine.trace import Entry, Journal, TraceChanged, pack, save_as, worth_keeping
 from inspector.keys import key_for
 from inspector.recordings import sessions
 
@@ -66,6 +66,8 @@ class Recorder:
         self.journal: Journal | None = None
         self.saved: Path | None = None
         """The file of the session that was closed last, None where none was left behind."""
+        self.notice = ""
+        """Why that is another file than the session had until then; empty if it is not."""
         self.holding = False
         """While a recording is replayed nothing is kept."""
         self.directory, self._report = directory, report
@@ -190,6 +192,8 @@ class Recorder:
     def rest(self) -> None:
         """Keep nothing until `go_on`: a recording is shown."""
         self.close()
+        if self.notice:
+            self._report(f"{self.notice} The session is saved to {self.saved} instead.")
         self.entries, self.holding, self._made, self._worth = [], True, False, False
 
     def settled(self) -> Path:
@@ -200,6 +204,7 @@ class Recorder:
         """
         self._worth = True
         self._guarded(lambda journal: journal.flush())
+        self._guarded(lambda journal: journal.flush())  # of the file that took the place of a changed one
         if self.journal is not None:
             return self.journal.path
         self._aside = tempfile.TemporaryDirectory(prefix="inspector-")  # removed with this object
@@ -217,6 +222,15 @@ class Recorder:
 
     def _failed(self, error: TraceError) -> None:
         self.journal = None
+        if isinstance(error, TraceChanged) and self.directory is not None:
+            try:
+                self.journal = self._created(self.directory)
+            except TraceError as other:
+                error = other
+            else:
+                self._copy(self.entries)
+                self._report(f"{error.message} The session is saved to {self.journal.path} instead.")
+                return
         self._report(f"{error} The session continues, and you can save it elsewhere: {key_for('save_as')}.")
 
     def close(self) -> None:
@@ -224,11 +238,20 @@ class Recorder:
         if self._resuming is not None:
             self._resuming.join(PATIENCE)
             self.adopt()
-        journal, self.journal = self.journal, None
+        journal, self.journal, self.notice = self.journal, None, ""
         if journal is None:
             return
         try:
-            journal.close()
+            try:
+                journal.close()
+            except TraceChanged as error:
+                if not self._worth or self.directory is None:
+                    return
+                self.notice = error.message
+                journal = self._created(self.directory)
+                for entry in self.entries:
+                    journal.write_entry(entry)
+                journal.close()
             if self._worth:
                 self.saved = journal.path
             else:

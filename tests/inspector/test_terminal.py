@@ -121,6 +121,10 @@ def test_no_thread_to_be_had_is_told_in_one_line(opened, name: str) -> None:
         ("TEXTUAL_DRIVER", "nowhere:A", "TEXTUAL_DRIVER is 'nowhere:A', which is not a terminal driver. Unset it."),
         ("TEXTUAL_DRIVER", "nonsense", "TEXTUAL_DRIVER is 'nonsense', which is not a terminal driver. Unset it."),
         ("TEXTUAL_DRIVER", "os:path", "TEXTUAL_DRIVER is 'os:path', which is not a terminal driver. Unset it."),
+        (
+            "TEXTUAL_COLOR_SYSTEM", "nope", "TEXTUAL_COLOR_SYSTEM is 'nope', which is not a color system. "
+            "Unset it, or use one of auto, standard, 256, truecolor.",
+        ),
         ("TEXTUAL_LOG", "/", "TEXTUAL_LOG can't be written: /: Is a directory. Unset it."),
     ],
 )  # fmt: skip
@@ -129,3 +133,13 @@ def test_settings_of_the_toolkit_that_are_wrong_are_told(opened, monkeypatch, va
     terminal = opened()
     assert terminal.leave() == 2
     assert plain(terminal) == f"inspector: error: {told}"
+
+
+def test_a_theme_of_the_environment_that_does_not_exist_is_told(opened, monkeypatch) -> None:
+    monkeypatch.setenv("TEXTUAL_THEME", "nope")
+    terminal = opened()
+    assert terminal.leave() == 2
+    said = (
+        "inspector: error: There is no theme 'nope', which TEXTUAL_THEME names. The themes are dark, light, "
+    )
+    assert plain(terminal).startswith(said)

@@ -68,9 +68,12 @@ def run_generate(args: Namespace) -> int:
     path, request = place(args.output, args.force, "the text does"), request_from(args)
     if request.load.record_logits and path is None:
         request = replace(request, notes=(*request.notes, UNKEPT))
-    writer, commands = text_writer(request, output(), sys.stderr), _generation(speculation_from(args))
+    writer, (first, commands) = (
+        text_writer(request, output(), sys.stderr),
+        _generation(speculation_from(args)),
+    )
     if args.steer is None:
-        return run(args, request, writer, commands, trace=path)
+        return run(args, request, writer, commands, trace=path, first=first)
     if request.settings.grammar is not None:
         hint = "Leave out the grammar, or --steer."
         raise EngineError(
@@ -78,16 +81,16 @@ def run_generate(args: Namespace) -> int:
             hint,
         )
     steered = SteeredWriter(writer, steering(args.steer).intervention)
-    return run(args, request, steered, [], lambda: [steered.hold(), *commands], path)
+    return run(args, request, steered, [], lambda: [steered.hold(), *commands], path, first=first)
 
 
-def _generation(speculation: SpeculationSettings | None) -> list[Command]:
-    """The commands of the run itself."""
+def _generation(speculation: SpeculationSettings | None) -> tuple[list[Command], list[Command]]:
+    """The commands before the prompt and those of the run itself: a draft may be refused, and then there is no text."""
     from engine.protocol import LoadDraft, Run, RunRounds
 
     if speculation is None:
-        return [Run()]
-    return [LoadDraft(speculation), RunRounds(speculation, plain=PLAIN_STEPS)]
+        return [], [Run()]
+    return [LoadDraft(speculation)], [RunRounds(speculation, plain=PLAIN_STEPS)]
 
 
 GENERATE = Subcommand(

@@ -41,7 +41,8 @@ def open_parser() -> Parser:
         "Open a request to a server as a session with its conversation, tools, settings and seed. The server's reply "
         "becomes a branch, token by token, beside the tokens that are computed here.",
         "FILE is a HAR file of mitmdump or a browser, the body of a request "
-        f'to an API like OpenAI\'s, or an object {{"request": ..., "response": ...}}. {EXIT_STATUS}',
+        f'to an API like OpenAI\'s, an object {{"request": ..., "response": ...}}, a reply, or the output of a batch. '
+        f"{EXIT_STATUS}",
     )
     made.add_argument("file", metavar="FILE", help="what to open")
     made.add_argument("number", metavar="N", nargs="?", type=whole, help="number of the request in a recording; "

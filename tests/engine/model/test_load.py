@@ -188,7 +188,10 @@ BROKEN: dict[str, tuple[Callable[[Path], None], str]] = {
     "no model type": (configured(model_type=None), "names no model_type"),
     "unknown model type": (configured(model_type="bert"), "mlx_lm does not know the model type bert"),
     "model type of a helper": (configured(model_type="cache"), "mlx_lm does not know the model type cache"),
-    "a field is missing": (configured(hidden_size=None), "lacks something its model type needs"),
+    "a field is missing": (
+        configured(hidden_size=None),
+        "lacks something that mlx_lm needs for its model type",
+    ),
     "another size": (configured(hidden_size=96), "don't fit its config.json"),
     "another layer count": (configured(num_hidden_layers=9), "don't fit its config.json"),
     "code of its own": (configured(model_file="evil.py"), "needs code of its own to run"),

@@ -163,7 +163,7 @@ def test_an_extra_eos_token_may_be_written_as_its_text(byte_level: Tokens, sente
     [
         (
             "no such token",
-            "'no such token' is not a token of this model. Use --stop for a text of several tokens.",
+            "'no such token' is not a token of this model. It must be one token; --stop, of generate and batch,",
         ),
         ("<|im_strat|>", "'<|im_strat|>' is not a token of this model. Did you mean <|im_start|>?"),
         ("4096", "'4096' is not a token of this model. Ids go from 0 to 4095."),
@@ -176,6 +176,15 @@ def test_an_extra_eos_token_that_is_none_is_one_line(byte_level: Tokens, text: s
     assert str(told.value).startswith("--extra-eos-token: ")
     assert said in str(told.value)
     assert byte_level.eos_ids == (0, 2)
+
+
+def test_an_extra_eos_token_that_the_model_has_no_row_for_is_said_to_be_that() -> None:
+    tokens = Tokens(utils.load_tokenizer(pocket.directory(), eos_token_ids=[0]), 2)
+    with pytest.raises(LoadError) as told:
+        tokens.add_eos("<|im_end|>")
+    assert told.value.message == (
+        "--extra-eos-token: <|im_end|> is token 2, and the model has no tokens beyond 1."
+    )
 
 
 def test_a_piece_that_is_the_unknown_token_s_is_refused_where_mlx_lm_takes_that(

@@ -14,11 +14,13 @@ import pytest
 
 from engine.cache.live import KV
 from engine.errors import LoadError, SettingsError
+from engine.model.load import prepare
 from engine.ranks.hosts import RankHosts, hosts_of
 from engine.ranks.kv import Handle
 from engine.ranks.mirror import Print, divide, held, kv_facts, sharding_of
 from engine.settings import LoadSettings, check_load
-from tests.zoo import Zoo
+from tests import synthetic
+from tests.zoo import CONFIGS, Zoo
 
 HERE: dict[str, Any] = {"ssh": "127.0.0.1", "ips": ["127.0.0.1"]}
 THERE: dict[str, Any] = {"ssh": "mac-2", "ips": ["192.168.1.2", "10.0.0.2"]}
@@ -134,13 +136,32 @@ def test_what_a_family_can_is_said(zoo: Zoo) -> None:
 
 
 def test_layers_are_divided_from_the_last_rank_on(zoo: Zoo) -> None:
-    from engine.model.load import prepare
-
     shards = [
         divide(prepare(LoadSettings(str(zoo.path("qwen2")))).model, "pipeline", Group(rank, 2), "qwen2")
         for rank in range(2)
     ]
     assert [(shard.first_layer, shard.layers) for shard in shards] == [(1, 1), (0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("family", "changes", "ranks", "said"),
+    [
+        ("llama", {"num_key_value_heads": 2}, 4, "it has 2 KV heads. Use 2 ranks."),
+        ("llama", {"num_key_value_heads": 1}, 2, "it has 1 KV head. Run it in one process: leave --ranks"),
+        ("gpt-oss", {"num_key_value_heads": 1}, 2, "it has 1 KV head. Run it in one process: leave --ranks"),
+        ("llama", {"num_attention_heads": 6, "num_key_value_heads": 6, "head_dim": 16}, 4, "it has 6 heads. Use 3"),
+        ("llama", {"num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 16}, 4, "it has 6 heads. Use 2"),
+    ],
+)  # fmt: skip
+def test_more_ranks_than_heads_are_refused_as_that(
+    tmp_path: Path, family: str, changes: dict[str, int], ranks: int, said: str
+) -> None:
+    """mlx_lm divides without a check, so that a rank would have no heads, or a part of one."""
+    path = synthetic.write(tmp_path / "model", {**CONFIGS[family], **changes})
+    model = prepare(LoadSettings(str(path))).model
+    with pytest.raises(LoadError) as error:
+        divide(model, "tensor", Group(0, ranks), family)
+    assert said in str(error.value)
 
 
 # ---- what ranks compare -----------------------------------------------------------------------

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import pytest
 
 from engine.errors import TraceError
 from engine.protocol import Loading, LookedAhead, Marked, Step
-from engine.trace import Entry, Journal, in_use, load, peek, worth_keeping
+from engine.trace import Entry, Journal, TraceChanged, in_use, load, peek, worth_keeping
 from engine.trace import journal as trace_journal
 from tests.engine.trace.made_records import session
 from tests.system import python
@@ -249,6 +250,46 @@ def test_a_removed_file_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     journal = Journal.create(path, PROGRAM)
     path.unlink()
     assert "was removed: the session is no longer saved" in failed(journal).message
+
+
+def emptied(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def appended(path: Path) -> None:
+    with path.open("ab") as file:
+        file.write(b"x\n")
+
+
+def replaced(path: Path) -> None:
+    other = path.with_name("other")
+    other.write_bytes(path.read_bytes())
+    other.rename(path)
+
+
+@pytest.mark.parametrize("change", [emptied, appended, replaced])
+@pytest.mark.parametrize("writes", [True, False])
+def test_a_file_that_another_program_changed_is_left_as_it_is(path: Path, change: Any, writes: bool) -> None:
+    """It isn't written on at the old place, where it would begin with a hole, and closing it tells, too."""
+    journal = Journal.create(path, PROGRAM)
+    for value in session():
+        journal.write(value)
+    journal.flush()
+    change(path)
+    content = path.read_bytes()
+    if writes:
+        assert isinstance(failed(journal), TraceChanged)
+    with pytest.raises(TraceChanged, match="Another program changed") if not writes else nullcontext():
+        journal.close()
+    assert path.read_bytes() == content
+
+
+def test_a_file_of_another_name_is_written_on(path: Path) -> None:
+    journal = Journal.create(path, PROGRAM)
+    path.rename(path.with_name("b.trace"))
+    journal.write(Marked(1))
+    journal.close()
+    assert values_in(path.with_name("b.trace")) == [Marked(1)]
 
 
 def test_what_can_not_be_written_is_told(path: Path) -> None:

@@ -16,7 +16,9 @@ from engine.protocol import LogitsRow, Step
 from engine.trace import load
 from inspector.cli import main as cli
 from inspector.cli.writers.generation import JsonLines, PlainText, text_writer
+from tests import synthetic
 from tests.inspector.cli.scripted import Events, Run, finish, start
+from tests.zoo import CONFIGS
 
 STORY = ["-p", "Once upon a time", "--ignore-chat-template"]
 
@@ -207,6 +209,16 @@ def test_a_draft_changes_the_time_and_not_the_text(
     assert sum(each["taken"] for each in rounds) == end["speculation"]["taken"] == 24 - 9
     assert {draft["fate"] for each in rounds for draft in each["drafts"]} <= {"accepted", "unseen"}
     assert end["speculation"]["verdict"]
+
+
+def test_a_draft_that_is_refused_leaves_standard_output_empty(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    draft = synthetic.write(tmp_path / "draft", {**CONFIGS["llama"], "vocab_size": 4000})
+    assert cli.main(["generate", *STORY, "--draft-model", str(draft)]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "The draft model has other tokens" in printed.err
 
 
 def test_a_draft_needs_the_cache(capsys: pytest.CaptureFixture[str]) -> None:

@@ -258,6 +258,7 @@ def open_screen(
     code: int | None = 0,
     in_time: bool = True,
     saved_as: Path | None = None,
+    notice: str = "",
 ) -> dict[str, Any]:
     """Run the command with an application that only notes what it is given."""
     noted: dict[str, Any] = {}
@@ -266,7 +267,7 @@ def open_screen(
         return_code = code
         closed_in_time = in_time
         ended_by = None
-        saved = saved_as
+        saved, recorder = saved_as, types.SimpleNamespace(notice=notice)
 
         def __init__(self, **given: object) -> None:
             noted.update(given)
@@ -326,6 +327,8 @@ def test_leaving_says_where_the_session_is_and_how_to_go_on(
         assert second == f"Continue it: inspector --resume {name}"
     open_screen(monkeypatch)
     assert capsys.readouterr().err == ""
+    open_screen(monkeypatch, saved_as=tmp_path / "b.jsonl", notice="Another program changed a.jsonl.")
+    assert capsys.readouterr().err.splitlines()[0] == "Another program changed a.jsonl."
 
 
 def test_an_engine_that_does_not_end_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -409,13 +412,31 @@ def test_help_into_a_closed_pipe_ends_quietly() -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has a device that is always full")
-def test_an_output_that_cannot_be_written() -> None:
+@pytest.mark.parametrize(
+    "command",
+    [
+        "--version",
+        "--help",
+        "generate --help",
+        "models",
+        *(
+            pytest.param(each, marks=pytest.mark.slow)
+            for each in ("keys", "keys --jsonl", "learn", "learn --plain 1", "sessions", "completion bash", "doctor",
+                         "race", "tokens -p hi", "generate -p hi -m 2")
+        ),
+    ],
+)  # fmt: skip
+def test_an_output_that_cannot_be_written(command: str) -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "inspector", "--version"], stdout=full, stderr=subprocess.PIPE, timeout=60
+            [sys.executable, "-m", "inspector", *command.split()],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            timeout=60,
         )
     assert done.returncode == 2
-    assert done.stderr == b"inspector: error: The output can't be written: No space left on device.\n"
+    said = "The output can't be written: No space left on device. Free some space, or write elsewhere."
+    assert done.stderr.decode() == f"inspector: error: {said}\n"
 
 
 # ---- Ctrl-C before anything runs --------------------------------------------------------------
@@ -463,7 +484,8 @@ def test_extra_eos_tokens_arrive_however_often_the_flag_is_given() -> None:
 
 def test_an_extra_eos_token_that_is_none_is_one_line(complaint: Complaint) -> None:
     said = (
-        "--extra-eos-token: 'no token' is not a token of this model. Use --stop for a text of several tokens."
+        "--extra-eos-token: 'no token' is not a token of this model. It must be one token; --stop, of generate and "
+        "batch, takes a text of several."
     )
     for command in ("generate", "beam"):
         assert complaint(command, "-p", "hi", "--extra-eos-token", "no token") == said

@@ -118,6 +118,47 @@ def test_a_file_that_goes_away_is_told_once(tmp_path):
     assert "was removed" in told[0]
 
 
+def test_a_session_whose_file_another_program_emptied_is_saved_to_another(tmp_path):
+    told: list[str] = []
+    kept = recording(tmp_path, told)
+    session = lived(kept)
+    kept.journal.flush()
+    first = kept.path
+    first.write_bytes(b"")
+    end = time.monotonic() + 60
+    while not told and time.monotonic() < end:
+        kept.receive(session.steps(1)[0])
+        time.sleep(0.05)
+    kept.receive(session.steps(1)[0])
+    assert told == [f"Another program changed {first}. The session is saved to {kept.path} instead."]
+    assert kept.settled() == kept.path != first
+    assert values(kept.path) == [entry.value for entry in kept.entries]
+    kept.close()
+    assert (kept.saved, kept.notice, first.read_bytes()) == (tmp_path / kept.saved.name, "", b"")
+
+
+def test_a_session_whose_file_was_emptied_last_is_saved_to_another(tmp_path):
+    kept = recording(tmp_path)
+    lived(kept)
+    kept.journal.flush()
+    first = kept.path
+    first.write_bytes(b"")
+    kept.close()
+    assert kept.saved not in (None, first)
+    assert kept.notice == f"Another program changed {first}."
+    assert values(kept.saved) == [entry.value for entry in kept.entries]
+
+
+def test_a_file_that_another_program_put_in_place_of_a_prompt_is_not_removed(tmp_path):
+    kept = recording(tmp_path)
+    lived(kept, steps=0)
+    kept.journal.flush()
+    kept.path.write_bytes(b"mine")
+    first = kept.path
+    kept.close()
+    assert (kept.saved, first.read_bytes()) == (None, b"mine")
+
+
 def test_a_full_disk_is_told_once(tmp_path, monkeypatch):
     told: list[str] = []
     kept = recording(tmp_path, told)
