@@ -67,7 +67,7 @@ class SamplerQueries:
             if known is None or known.settings != settings:
                 self._asked = self._clock()
                 self._explain.ask(
-                    Explain(timeline.before, settings),
+                    Explain(timeline.before, settings, distribution.reroll),
                     partial(self._explained, distribution),
                     about=(distribution, settings),
                 )

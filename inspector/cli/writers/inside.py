@@ -210,7 +210,7 @@ def questions(
         "lens": lambda node: [ReadLens(node, args.positions)],
         "contributions": lambda node: _contributions(args, out, node),
         "gradients": lambda node: _gradients(args, out, node),
-        "interventions": lambda node: [SweepHeads(node, scope=args.scope)],
+        "interventions": lambda node: [SweepHeads(node, _next(out, node), scope=args.scope)],
         "patching": lambda node: _patching(args, out, request, pairs, node),
         "steering": lambda node: _steering(args, out, node),
         "scores": lambda node: [_score(args, out, node)],
@@ -218,6 +218,12 @@ def questions(
         "experts": lambda node: [ReadExperts(node)],
         "positions": lambda node: _positions(out, node),
     }
+
+
+def _next(out: InsideWriter, node: int) -> int | None:
+    """The token of the path after a node; None at its end."""
+    later = out.nodes[out.nodes.index(node) + 1 :]
+    return out.known.timeline.tree.nodes[later[0]].id if later else None
 
 
 def _score(args: Namespace, out: InsideWriter, node: int) -> ReadScore:

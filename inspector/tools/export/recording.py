@@ -149,13 +149,13 @@ def snapshot(timeline: Timeline, settings: Settings, load: LoadSettings, program
     return recording
 
 
-def line(recording: Recording, to: str | int | None = None) -> Recording:
+def line(recording: Recording, to: str | int | None = None, on: bool = True) -> Recording:
     """Choose the path that is exported.
 
     Args:
         recording: Its `items` and `chosen` are set.
-        to: A node, or the name of a branch: the path goes through it to the end that was visited last. None for the
-            path that is current.
+        to: A node, or the name of a branch. None for the path that is current.
+        on: Whether the path goes on from there, always along the oldest branch; otherwise it ends there.
 
     Returns:
         The recording.
@@ -172,7 +172,8 @@ def line(recording: Recording, to: str | int | None = None) -> Recording:
         recording.items = list(timeline.items)
     else:
         recording.chosen = _node(timeline, to)
-        recording.items = timeline.tree.path(timeline.tree.leaf(recording.chosen))
+        tree, node = timeline.tree, recording.chosen
+        recording.items = tree.path(tree.oldest_end(node) if on else node)
     return recording
 
 

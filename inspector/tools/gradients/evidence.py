@@ -33,9 +33,9 @@ COLOURED = 512
 
 def _exhibits(of: Exported) -> Iterator[Exhibit]:
     def exhibits(seen: InsideViews) -> Iterator[Exhibit]:
-        for (node, _), read in seen.gradients.items():
+        for ((node, token), _), read in seen.gradients.items():
             heading = f"What {asked_words(read)} hangs on: {method_words(read)}"
-            yield Exhibit("gradients", heading, partial(_shown, read, of.timeline.tree, node), node)
+            yield Exhibit("gradients", heading, partial(_shown, read, of.timeline.tree, node), node, token)
 
     return of_both(of, exhibits)
 

@@ -44,11 +44,12 @@ MAPPED = 1500
 
 def _switched(of: Exported) -> Iterator[Exhibit]:
     seen = of.timeline.of(InsideViews)
-    for (node, scope), swept in seen.sweeps.items():
+    for ((node, token), scope), swept in seen.sweeps.items():
         heading = "What each part is worth: switched off alone" + " in the whole context" * (
             scope == "context"
         )
-        yield Exhibit("sweep" if scope == "token" else "sweep-context", heading, partial(_sweep, swept), node)
+        kind = "sweep" if scope == "token" else "sweep-context"
+        yield Exhibit(kind, heading, partial(_sweep, swept), node, token)
     places: Counter[int] = Counter()
     for (node, *_), tried in seen.tried.items():
         heading = f"With {interventions_words(tried.interventions)}"
@@ -158,7 +159,7 @@ def _effect(tried: Intervened) -> Iterator[Element]:
 
 def _patched(of: Exported) -> Iterator[Exhibit]:
     tree, places = of.timeline.tree, Counter[int]()
-    for (node, source, part), read in of.timeline.of(InsideViews).patched.items():
+    for (node, source, part, _), read in of.timeline.of(InsideViews).patched.items():
         if node not in tree.nodes or source not in tree.nodes or not read.columns:
             continue
         heading = f"With {NAMES[part]} put in from “{difference(tree.path(node), tree.path(source))}”"

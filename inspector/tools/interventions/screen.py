@@ -36,6 +36,7 @@ from inspector.main.inside.screen import (
 )
 from inspector.main.tool import Host
 from inspector.scales import bits, count, milliseconds, percent
+from inspector.state.contributions import told_here
 from inspector.state.inside import interventions_words
 from inspector.tools.interventions.control import (
     INTERVENTIONS_SCREEN,
@@ -82,7 +83,20 @@ class InterventionsScreen(InsideScreen[HeadsSwept]):
         return self._sweep_in("token")
 
     def _sweep_in(self, scope: Scope) -> tuple[Hashable, Command]:
-        return (self.node, None, scope), SweepHeads(self.node, heads=() if self._large else None, scope=scope)
+        command = SweepHeads(self.node, self._followed, heads=() if self._large else None, scope=scope)
+        return (self.node, self._followed, scope, None), command
+
+    @property
+    def _followed(self) -> int | None:
+        """The token whose logit is followed: the slot's own, at the tip the most probable one; in a recording another
+        candidate if that one's was not recorded."""
+        selected, known = self.timeline.selected, self.control.swept_tokens(self.node)
+        best = min(self.timeline.candidates, key=lambda each: each.rank, default=None)
+        own = selected.id if selected is not None else best.id if best is not None else None
+        if not self.host.controller.transport.recorded or own in known:
+            return own
+        here = told_here(self.timeline, known)
+        return next((each for each in reversed(known) if each in here), own)
 
     @property
     def _large(self) -> bool:
@@ -93,7 +107,7 @@ class InterventionsScreen(InsideScreen[HeadsSwept]):
     def look(self) -> None:
         """See `InsideScreen`; of the sweep of the token, with the heads that were asked for."""
         super().look()
-        self.found(self.control.sweep(self.node) if self.path else None, self.failure)
+        self.found(self.control.sweep(self.node, self._followed) if self.path else None, self.failure)
 
     @property
     def lacks_heads(self) -> int | None:
@@ -102,9 +116,8 @@ class InterventionsScreen(InsideScreen[HeadsSwept]):
             return None
         layer = self.control.unit(swept).layer
         kinds = {each.intervention.kind for each in swept.units if each.intervention.layer == layer}
-        refused = (
-            self.control.sweeps.failure((self.node, layer, swept.scope)) is not None
-        )  # none can be told apart
+        key = self.node, swept.token, swept.scope, layer
+        refused = self.control.sweeps.failure(key) is not None  # none can be told apart
         return layer if "attention" in kinds and "head" not in kinds and not refused else None
 
     def ask(self) -> None:
@@ -251,7 +264,7 @@ class InterventionsScreen(InsideScreen[HeadsSwept]):
             self.control.sweeps.want(*self._sweep_in("context"))
         elif layer is not None:
             question = SweepHeads(self.node, swept.token, swept.other, (layer,), False, swept.scope)
-            self.control.sweeps.want((self.node, layer, swept.scope), question)
+            self.control.sweeps.want((self.node, swept.token, swept.scope, layer), question)
 
     def clear(self) -> None:
         """Switch off nothing together."""

@@ -23,7 +23,7 @@ Three = Callable[[SteeredStrength], tuple[float, float, float]]
 
 def _exhibits(of: Exported) -> Iterator[Exhibit]:
     places: Counter[int] = Counter()
-    for (node, *_), swept in of.timeline.of(InsideViews).strengths.items():
+    for ((node, *_), _), swept in of.timeline.of(InsideViews).strengths.items():
         unit = Intervention("direction", swept.layer, None, 1.0, swept.direction)
         heading = f"Steered by {visible(unit.label)}, {steered_words(swept.scope, swept.begin)}"
         yield Exhibit(f"steered-{places[node]}", heading, partial(_swept, swept), node)
