@@ -99,6 +99,14 @@ def interventions_words(interventions: Sequence[Intervention]) -> str:
     return ", ".join(([" and ".join(off) + " off"] if off else []) + scaled)
 
 
+def sides(interventions: Sequence[Intervention]) -> tuple[str, str]:
+    """The words over the model's own numbers and over those that it has under interventions, on screens, in tables and
+    in documents: what is switched off is there in the first ones, and a direction is not."""
+    if any(each.direction is not None for each in interventions):
+        return "model", "steered"
+    return ("model", "scaled") if any(each.scale for each in interventions) else ("with it", "without")
+
+
 def steered_words(scope: Scope, begin: int) -> str:
     """How much of a path is changed: `this token`, `whole context`, `from token 9 on`."""
     if scope == "token":

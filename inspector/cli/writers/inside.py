@@ -74,7 +74,7 @@ from inspector.state.gradients import (
     shares_of,
 )
 from inspector.state.heads import NAMED, ROLES, best_of, found_words, measured_on, names_of
-from inspector.state.inside import interventions_words, steered_words
+from inspector.state.inside import interventions_words, sides, steered_words
 from inspector.state.patching import after, facing_words, pair
 from inspector.state.record_json import Json, number, pick, record_json
 from inspector.state.scores import (
@@ -905,14 +905,15 @@ def pairs_table(read: PairsPatched) -> Iterator[str]:
 
 
 def intervened_table(read: Intervened) -> Iterator[str]:
-    """The candidates without and with the interventions."""
+    """The candidates as the model has them, and under the interventions."""
     scope = steered_words(read.scope, read.begin)
     yield (
         f"{interventions_words(read.interventions)}, {scope}: KL {read.kl_bits:.3f} bits, model entropy "
         f"{bits(read.entropy_before_bits)} to {bits(read.entropy_after_bits)} bits, "
         f"largest logit change {read.largest_change:.2f} ({token_label(read.largest_change_text)})"
     )
-    yield f"{'':{UNIT_CELL}}{'before':>10}{'rank':>7}{'after':>12}{'rank':>7}{'logit':>8}"
+    own, changed = sides(read.interventions)
+    yield f"{'':{UNIT_CELL}}{own:>10}{'rank':>7}{changed:>12}{'rank':>7}{'logit':>8}"
     for each in read.candidates:
         yield (
             f"{pad(token_label(each.before.text, each.before.raw), UNIT_CELL)}{percent(each.before.prob):>10}"

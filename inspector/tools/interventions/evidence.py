@@ -14,7 +14,7 @@ from inspector.display import quoted, token_label, token_text, truncate, visible
 from inspector.main.elements import element, explained, row, table, token_span
 from inspector.main.evidence import Exhibit, Exported, ExportPart
 from inspector.scales import KL_BITS, bits, percent, signed
-from inspector.state.inside import InsideViews, interventions_words, steered_words
+from inspector.state.inside import InsideViews, interventions_words, sides, steered_words
 from inspector.state.patching import alignment_words
 from inspector.state.session_tree import Item
 
@@ -139,7 +139,7 @@ def _cell(unit: SweptUnit, x: float, y: float, width: int) -> Element:
 
 
 def _effect(tried: Intervened) -> Iterator[Element]:
-    """The candidates without and with what was switched off together."""
+    """The candidates as the model has them, and with what was switched off together."""
     scope = steered_words(tried.scope, tried.begin)
     rows = [
         row(token_span(each.before), percent(each.before.prob), percent(each.after.prob),
@@ -150,7 +150,7 @@ def _effect(tried: Intervened) -> Iterator[Element]:
         f"{scope[0].upper()}{scope[1:]}. KL {bits(tried.kl_bits)} bits; the model's entropy goes from "
         f"{bits(tried.entropy_before_bits)} to {bits(tried.entropy_after_bits)} bits."
     )
-    listed = table("", ("candidate", "without", "with", "logit"), rows, class_="figured")
+    listed = table("", ("candidate", *sides(tried.interventions), "logit"), rows, class_="figured")
     yield explained(says, tried.facts, listed)
 
 

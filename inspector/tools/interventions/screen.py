@@ -37,7 +37,7 @@ from inspector.main.inside.screen import (
 from inspector.main.tool import Host
 from inspector.scales import bits, count, milliseconds, percent
 from inspector.state.contributions import told_here
-from inspector.state.inside import interventions_words
+from inspector.state.inside import interventions_words, sides
 from inspector.tools.interventions.control import (
     INTERVENTIONS_SCREEN,
     Column,
@@ -506,7 +506,7 @@ def effect(on: Canvas, answer: Intervened, width: int, height: int) -> list[Row]
     ]
     room = height - len(head) - len(words) - 1
     listed = answer.candidates[: max(3, min(len(answer.candidates), room))]
-    return [*([part] for part in head), *_candidates(on, listed, width), *words]
+    return [*([part] for part in head), *_candidates(on, listed, sides(answer.interventions), width), *words]
 
 
 def _figures(answer: Intervened, width: int) -> str:
@@ -532,7 +532,9 @@ def _cost(answer: Intervened) -> str:
     return f"It ran {tokens}, {milliseconds(answer.facts.ms)}."
 
 
-def _candidates(on: Canvas, listed: Sequence[CandidateChange], width: int) -> list[Row]:
+def _candidates(
+    on: Canvas, listed: Sequence[CandidateChange], named: tuple[str, str], width: int
+) -> list[Row]:
     """Candidates with their probability, rank and logit on both sides."""
     wide = width >= NARROW
     figures = RANKS if wide else 0
@@ -542,7 +544,8 @@ def _candidates(on: Canvas, listed: Sequence[CandidateChange], width: int) -> li
     length = min(24, max(0, each_side - 10))
     side = length + 10 if wide else 10
     ranks = f"{'rank':>13}{'logit':>9}" if wide else ""
-    head = f"{pad('', label + 2)}{pad('   with it', side)} {pad('   without', side)}{ranks}"
+    own, changed = (pad(f"   {name}", side) for name in named)
+    head = f"{pad('', label + 2)}{own} {changed}{ranks}"
     rows: list[Row] = [[Segment(head, on.ink("muted"))]]
     for change in listed:
         arrow = "↑" if change.ranks_up > 0 else "↓" if change.ranks_up < 0 else " "

@@ -44,7 +44,7 @@ def _swept(swept: StrengthsSwept) -> Iterator[Element]:
     ]  # fmt: skip
     head = ("strength", "KL bits", "random", "logits", "random", "then leads")
     says = (
-        f"Logits: what is added to the logit of {token} less that of {other}, {signed(swept.difference)} without. "
+        f"Logits: what is added to the logit of {token} less that of {other}, {signed(swept.difference)} unsteered. "
         f"Random: the 5th to the 95th percentile of {swept.random} random directions of the same length, "
         f"{swept.share:.2f} of the stream's; {swept.steered} of the path's positions are steered."
     )

@@ -58,7 +58,9 @@ def queries(rig: Rig) -> list[str]:
 
 async def test_the_dialog_opens_with_the_ways_to_search_and_the_most_probable_tokens(rig: Rig) -> None:
     await opened(rig)
-    assert rig.engine.asked == [protocol.FindTokens(rig.timeline.tip, "", LIMIT, rig.app.controller.queries.in_force)]
+    assert rig.engine.asked == [
+        protocol.FindTokens(rig.timeline.tip, "", LIMIT, rig.app.controller.queries.in_force)
+    ]
     assert remark(rig, "find-remark") == (HELP, False)
     await rig.push(found(rig, *MATCHES, total=4096))
     text = rig.screen_text()
