@@ -7,7 +7,7 @@ stays unstyled. Colours are viridis, which keeps its order for colour-blind eyes
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 
 from engine.frozen import frozen
@@ -209,11 +209,16 @@ def _entropy(token: TokenRecord) -> float | None:
     return None if token.choice.listed else token.choice.entropy_bits
 
 
+def left_over(shares: Iterable[float]) -> float:
+    """What some shares leave of 1."""
+    return max(0.0, 1 - math.fsum(shares))
+
+
 def others_prob(token: PromptToken) -> float:
     """Probability of the tokens beyond a prompt token's candidates; an old trace lacks it, then 1 less theirs."""
     if token.others_prob is not None:
         return token.others_prob
-    return max(0.0, 1 - sum(candidate.prob for candidate in token.candidates))
+    return left_over(candidate.prob for candidate in token.candidates)
 
 
 def _rank(token: TokenRecord) -> float | None:

@@ -195,8 +195,8 @@ class InspectionCommands(Capability):
             self._apart.pop(None, None)
 
     def _explain(self, command: protocol.Explain, task: Task) -> None:
-        explained = explain(self._context.session, command.node, command.settings, command.reroll)
-        self._context.emit(explained)
+        session, how = self._context.session, (command.settings, command.reroll, command.also)
+        self._context.emit(explain(session, command.node, *how))
 
     def _what_if(self, command: protocol.WhatIf, task: Task) -> None:
         self._context.emit(what_if(self._context.session, command.settings, command.tip, task.cancel.is_set))

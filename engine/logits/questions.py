@@ -107,7 +107,13 @@ def kept_row(source: LogitsSource, node: int) -> Row:
 # ---- why a token was chosen, and which one other settings would choose -------------------------
 
 
-def explain(source: LogitsSource, node: int, settings: Settings | None = None, reroll: int = 0) -> Explained:
+def explain(
+    source: LogitsSource,
+    node: int,
+    settings: Settings | None = None,
+    reroll: int = 0,
+    also: Sequence[int] = (),
+) -> Explained:
     """Explain the sampler's result after a node, stage by stage.
 
     Args:
@@ -115,6 +121,7 @@ def explain(source: LogitsSource, node: int, settings: Settings | None = None, r
         node: The node whose distribution is explained.
         settings: To try, with the same draw; None for those that were used there.
         reroll: How often that draw was repeated.
+        also: Tokens that are listed beside the most probable ones.
 
     Raises:
         StepError: There is no such node, or its logits were dropped to stay within the memory limit.
@@ -127,7 +134,8 @@ def explain(source: LogitsSource, node: int, settings: Settings | None = None, r
     node_logits = source.node_reader.sample(
         node, row, settings, lambda stage, run: stage_rows.append((stage, run.row)), reroll
     )
-    position = source.node_reader.position(node_logits, settings.candidates)
+    also = [token for token in also if 0 <= token < row.size]
+    position = source.node_reader.position(node_logits, settings.candidates, also=also)
     occurs: dict[int, list[int]] = {}  # by candidate, its positions among the last ones of the path
     for candidate in position.next.candidates:
         occurs[candidate.id] = []

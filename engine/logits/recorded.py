@@ -240,7 +240,7 @@ def _answer(source: RecordedSource, command: Command, stopped: Callable[[], bool
 
     match command:
         case protocol.Explain():
-            return explain(source, command.node, command.settings, command.reroll)
+            return explain(source, command.node, command.settings, command.reroll, command.also)
         case protocol.WhatIf():
             return what_if(source, command.settings, command.tip, stopped)
         case protocol.ReadGrammar():

@@ -26,6 +26,8 @@ class Explain(Command):
     reroll: int = 0
     """How often that draw was repeated, as the `Distribution` that the token was taken from has it: other tokens after
     the same node may come of other draws."""
+    also: tuple[int, ...] = ()
+    """Tokens that are listed beside the most probable ones, such as the one that was taken."""
 
 
 @frozen

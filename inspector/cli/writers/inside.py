@@ -61,7 +61,7 @@ from inspector.cli.inputs import unescaped
 from inspector.cli.writers.generation import JsonLines, PlainText, figures
 from inspector.config.directions import name_of, write_direction
 from inspector.display import pad, token_label, truncate, visible
-from inspector.scales import amount, bits, count, milliseconds, percent, size
+from inspector.scales import amount, bits, count, left_over, milliseconds, percent, size
 from inspector.state.contributions import compared, head_rows, heads_of, part_rows
 from inspector.state.gradients import (
     MEANINGS,
@@ -919,6 +919,9 @@ def intervened_table(read: Intervened) -> Iterator[str]:
             f"{pad(token_label(each.before.text, each.before.raw), UNIT_CELL)}{percent(each.before.prob):>10}"
             f"{each.before.rank:>7}{percent(each.after.prob):>12}{each.after.rank:>7}{each.logit_change:>+8.2f}"
         )
+    left = left_over(each.before.prob for each in read.candidates)
+    left_then = left_over(each.after.prob for each in read.candidates)
+    yield f"{pad('others', UNIT_CELL)}{percent(left):>10}{'':>7}{percent(left_then):>12}"
     if read.note:
         yield read.note
 
@@ -995,3 +998,8 @@ def position_table(read: PositionTried) -> Iterator[str]:
     yield f"KL {read.kl_bits:.3f} bits, largest logit change {most}"
     for token in read.tokens:
         yield f"{pad(token_label(token.text), CELL)}{percent(token.before):>10} to {percent(token.after):>8}"
+    left, left_then = (
+        left_over(token.before for token in read.tokens),
+        left_over(token.after for token in read.tokens),
+    )
+    yield f"{pad('others', CELL)}{percent(left):>10} to {percent(left_then):>8}"

@@ -13,7 +13,7 @@ from engine.tree import common_prefix
 from inspector.display import quoted, token_label, token_text, truncate, visible
 from inspector.main.elements import element, explained, row, table, token_span
 from inspector.main.evidence import Exhibit, Exported, ExportPart
-from inspector.scales import KL_BITS, bits, percent, signed
+from inspector.scales import KL_BITS, bits, left_over, percent, signed
 from inspector.state.inside import InsideViews, interventions_words, sides, steered_words
 from inspector.state.patching import alignment_words
 from inspector.state.session_tree import Item
@@ -146,6 +146,9 @@ def _effect(tried: Intervened) -> Iterator[Element]:
             signed(each.logit_change))
         for each in tried.candidates
     ]  # fmt: skip
+    rest = [left_over(each.before.prob for each in tried.candidates),
+            left_over(each.after.prob for each in tried.candidates)]  # fmt: skip
+    rows.append(row("others", *map(percent, rest), "", class_="others"))
     says = (
         f"{scope[0].upper()}{scope[1:]}. KL {bits(tried.kl_bits)} bits; the model's entropy goes from "
         f"{bits(tried.entropy_before_bits)} to {bits(tried.entropy_after_bits)} bits."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from operator import attrgetter
 from typing import ClassVar
 
 from rich.cells import cell_len
@@ -35,7 +36,7 @@ from inspector.main.inside.screen import (
     under_way,
 )
 from inspector.main.tool import Host
-from inspector.scales import bits, count, milliseconds, percent
+from inspector.scales import bits, count, left_over, milliseconds, percent
 from inspector.state.contributions import told_here
 from inspector.state.inside import interventions_words, sides
 from inspector.tools.interventions.control import (
@@ -504,7 +505,7 @@ def effect(on: Canvas, answer: Intervened, width: int, height: int) -> list[Row]
         if text
         for line in wrapped(text, width)
     ]
-    room = height - len(head) - len(words) - 1
+    room = height - len(head) - len(words) - 2
     listed = answer.candidates[: max(3, min(len(answer.candidates), room))]
     return [*([part] for part in head), *_candidates(on, listed, sides(answer.interventions), width), *words]
 
@@ -561,7 +562,12 @@ def _candidates(
                 Segment(f"{_ranks(change):>12}{figure(change.logit_change, 5, True):>9}", on.rich_style)
             )
         rows.append(row)
-    return rows
+    rest: Row = [Segment(f"  {pad('others', label)}", on.ink("muted"))]
+    for side_of in (attrgetter("before.prob"), attrgetter("after.prob")):
+        rest.append(
+            Segment(f"{percent(left_over(map(side_of, listed))):>8}{pad('', side - 7)}", on.ink("muted"))
+        )
+    return [*rows, rest]
 
 
 def _ranks(change: CandidateChange) -> str:

@@ -116,7 +116,7 @@ def test_the_page_has_every_candidate_and_what_cut_it() -> None:
     found = page_data(recording)
     step = recording.items[-1]
     assert isinstance(step, Step)
-    words, probs, drawn, cuts, others, mass, ranks = found["tokens"]["candidates"][-1]
+    words, probs, drawn, cuts, others, mass, ranks, rest = found["tokens"]["candidates"][-1]
     candidates = step.choice.candidates
     assert [found["words"][word][0] for word in words] == [each.id for each in candidates]
     assert [each / 1e6 for each in probs] == pytest.approx(
@@ -127,6 +127,7 @@ def test_the_page_has_every_candidate_and_what_cut_it() -> None:
     names = [None if cut == "." else found["stages"][int(cut)] for cut in cuts or "." * len(words)]
     assert names == [each.cut_by for each in candidates]
     assert (others, mass / 1e6) == (step.choice.others, pytest.approx(step.choice.others_prob, rel=0.01))
+    assert rest / 1e6 == pytest.approx(step.choice.others_sampler_prob, rel=0.01)
     assert ranks == []
 
 
@@ -135,7 +136,7 @@ def test_a_long_session_keeps_fewer_candidates_and_their_mass(monkeypatch: pytes
     recording = told()
     step = recording.items[-1]
     assert isinstance(step, Step)
-    words, probs, _, _, others, mass, _ = page_data(recording)["tokens"]["candidates"][-1]
+    words, probs, _, _, others, mass, *_ = page_data(recording)["tokens"]["candidates"][-1]
     assert len(words) in (3, 4)  # the one that was taken is always among them
     assert others == step.choice.others + len(step.choice.candidates) - len(words)
     assert sum(probs) + mass == pytest.approx(1e6, rel=1e-3)
