@@ -78,6 +78,7 @@ from inspector.state.inside import interventions_words, sides, steered_words
 from inspector.state.patching import after, facing_words, pair
 from inspector.state.record_json import Json, number, pick, record_json
 from inspector.state.scores import (
+    ScoreShare,
     by_weight,
     compared_to,
     head_name,
@@ -817,6 +818,9 @@ def gradients_table(read: GradientsRead, path: Sequence[Item]) -> Iterator[str]:
     yield f"{'token':<{CELL}}{'place':>7}{'share':>9}{'logits':>9}"
     for each in largest(shares_of(read, path))[:STRONGEST]:
         yield f"{pad(each.label, CELL)}{each.place:>7}{each.share:>+9.1%}{each.value:>+9.2f}"
+    if left := largest(shares_of(read, path))[STRONGEST:]:
+        share, value = sum(each.share for each in left), sum(each.value for each in left)
+        yield f"{pad(f'{count(len(left))} others', CELL)}{'':>7}{share:>+9.1%}{value:>+9.2f}"
     yield complete_words(read)
     yield from notes_of(read)
     yield MEANINGS[read.method]
@@ -843,7 +847,19 @@ def scores_table(read: ScoreRead, path: Sequence[str], key: int | None, versus: 
             for each in lists
         )
         yield "".join(pad(cell, 26) for cell in cells)
+    if any(len(each) > SHARES for each in lists):
+        yield "".join(pad(_left(each, each is not lists[2]), 26) for each in lists)
     yield from map(visible, read.notes)
+
+
+def _left(shares: Sequence[ScoreShare], whole: bool) -> str:
+    """What the shares that have no line sum to; of pairs, of which only the largest are known, how many there are."""
+    left = shares[SHARES:]
+    if not left:
+        return ""
+    if not whole:
+        return f"{count(len(left))} more"
+    return f"{pad(f'{count(len(left))} others', 16)}{sum(each.value for each in left):>+7.2f}"
 
 
 def sweep_table(read: HeadsSwept) -> Iterator[str]:
@@ -876,12 +892,14 @@ def patching_table(read: ActivationsPatched) -> Iterator[str]:
     yield f"facing each other, from 0: {facing_words(faced)}"
     if read.floor is not None:
         yield f"the places alone: behind {abs(read.shift)} more tokens this text's difference moves by {read.floor:.2f}"
-    yield f"{'layer':<7}{'token':>6}  {pad('here', CELL)}  {pad('source', CELL)}{'share':>8}"
     cells = [
         (read.shares.row(row)[at], layer, column)
         for row, layer in enumerate(read.layers)
         for at, column in enumerate(read.columns)
     ]
+    if len(cells) > STRONGEST:
+        yield f"the strongest {STRONGEST} of {count(len(cells))} places"
+    yield f"{'layer':<7}{'token':>6}  {pad('here', CELL)}  {pad('source', CELL)}{'share':>8}"
     for share, layer, column in sorted(cells, key=lambda cell: -abs(cell[0]))[:STRONGEST]:
         own, given = (
             pad(truncate(token_label(text), CELL), CELL) for text in (column.text, column.source_text)

@@ -128,7 +128,8 @@ class GradientsScreen(InsideScreen[GradientsRead]):
         self.choices.row = max(0, min(len(rows) - 1, self.choices.row))
         top = max(0, min(self.choices.row - room // 2, len(rows) - room))
         listed = [self._row(place, rows, on, width) for place in range(top, min(len(rows), top + room))]
-        head = pad("  token", LABEL + 2) + pad("place", 7, right=True) + f"{'share':>8}{'logits':>9}"
+        part = "token" if len(listed) == len(rows) else f"{top + 1}-{top + len(listed)} of {len(rows)}"
+        head = pad(f"  {part}", LABEL + 2) + pad("place", 7, right=True) + f"{'share':>8}{'logits':>9}"
         muted = on.ink("muted")
         return [[Segment(head[:width], muted)], *listed, *([Segment(line, muted)] for line in words)]
 

@@ -13,7 +13,7 @@ from engine.tree import common_prefix
 from inspector.display import quoted, token_label, token_text, truncate, visible
 from inspector.main.elements import element, explained, row, table, token_span
 from inspector.main.evidence import Exhibit, Exported, ExportPart
-from inspector.scales import KL_BITS, bits, left_over, percent, signed
+from inspector.scales import KL_BITS, bits, count, left_over, percent, signed
 from inspector.state.inside import InsideViews, interventions_words, sides, steered_words
 from inspector.state.patching import alignment_words
 from inspector.state.session_tree import Item
@@ -72,7 +72,7 @@ def _sweep(swept: HeadsSwept) -> Iterator[Element]:
     edges = enumerate(KL_BITS, 1)
     legend = (element("span", element("i", f"≥{edge:g}"), class_=f"t h{step}") for step, edge in edges)
     says = "A row a layer, the last one on top; a column a head, then the layer's parts. KL: how far all " \
-           "probabilities move."  # fmt: skip
+           f"probabilities move. Listed are the strongest {len(rows)} of {count(len(units))}."  # fmt: skip
     listed = table("", head, rows, class_="figured")
     named = element("p", "KL in bits ", *legend, class_="legend")
     yield explained(says, swept.facts, _map(units), named, listed)
@@ -226,7 +226,8 @@ def _patches(read: ActivationsPatched) -> Iterator[Element]:
     says = (
         f"Logit of {quoted(token_label(read.text))} less that of {quoted(token_label(read.other_text))}: "
         f"{signed(read.difference)} here, {signed(read.source_difference)} in the other text. 100 %: what was put in "
-        f"goes all of the way. {alignment_words(read)}"
+        f"goes all of the way. Listed are the strongest {len(rows)} of {count(len(cells))} places. "
+        f"{alignment_words(read)}"
     )
     head = ("layer", "position", "here", "put in", "of the way")
     whole = len(read.layers) * len(read.columns) <= MAPPED
