@@ -1138,10 +1138,9 @@ class Tree(list[Branch]):
             items = branch._path()
             own = [item for item in items if item.node not in met]
             met.update(item.node for item in own)
-            first = next((item for item in own if isinstance(item, protocol.Step)), None)
-            text = "".join(item.text for item in own if isinstance(item, protocol.Step))
-            begins = first.index if first is not None else ""
-            rows.append((begins, len(branch.steps), f"{branch.logprob:.2f}", text[:MOST_SHOWN]))
+            steps = [item for item in own if isinstance(item, protocol.Step)]
+            text, logprob = "".join(step.text for step in steps), sum(step.logprob for step in steps)
+            rows.append((steps[0].index if steps else "", len(steps), f"{logprob:.2f}", text[:MOST_SHOWN]))
         return table(("from step", "tokens", "logprob", "text from there on"), rows)
 
     def __repr__(self) -> str:

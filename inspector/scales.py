@@ -225,6 +225,8 @@ def _rank(token: TokenRecord) -> float | None:
     return token.rank or None
 
 
+SURPRISE_BITS = 4.0
+"""A token is a surprise from this much surprisal up: the model gave it one chance in sixteen at most."""
 SHARES = (0.02, 0.05, 0.15, 0.35, 0.65)
 """Shares of attention and the like from which on a token has the next colour."""
 INSIDE = "inside"

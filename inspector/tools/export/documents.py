@@ -24,7 +24,7 @@ from engine.protocol import Candidate, Distribution, PromptToken, Step
 from inspector.display import guarded, hex_bytes, token_label, visible
 from inspector.main.elements import element, likeliest, millionths, number, written
 from inspector.main.evidence import Exported
-from inspector.scales import KL_BITS, METRIC, bits, count, milliseconds, percent, size
+from inspector.scales import KL_BITS, METRIC, SURPRISE_BITS, bits, count, milliseconds, percent, size
 from inspector.state.branches import ROOT, made
 from inspector.state.candidates import of_prompt, with_own
 from inspector.state.conditions import Made, TextCondition, by_token
@@ -244,9 +244,10 @@ def _written(recording: Recording, items: Iterable[Item]) -> Iterator[tuple[str,
 
 
 def _surprises(items: Sequence[Item]) -> list[str]:
-    least = METRIC["surprisal"].steps[0]
-    steps = (item for item in items if isinstance(item, Step) and item.surprisal_bits >= least)
-    surprising = sorted(steps, key=lambda step: -step.surprisal_bits)[:SURPRISES]
+    """The least probable tokens of those that are surprises, as the keys that go from one to the next have it."""
+    steps = (item for item in items if isinstance(item, Step) and item.surprisal_bits >= SURPRISE_BITS)
+    every = sorted(steps, key=lambda step: -step.surprisal_bits)
+    surprising, more = every[:SURPRISES], len(every) - SURPRISES
     if not surprising:
         return []
     table = [
@@ -255,7 +256,8 @@ def _surprises(items: Sequence[Item]) -> list[str]:
         for step in surprising
     ]  # fmt: skip
     heading = ("step", "token", "probability", "bits", "rank", "most probable")
-    return ["## Surprises", "", *markdown_table(heading, table, "rlrrrl")]
+    left = ["", f"{count(more)} more have {SURPRISE_BITS:g} bits or more."] if more > 0 else []
+    return ["## Surprises", "", *markdown_table(heading, table, "rlrrrl"), *left]
 
 
 def _branches(paths: Sequence[TreePath]) -> list[str]:
