@@ -39,8 +39,6 @@ class Node:
     """Its child that was added last. A dict of children would be half of what a node takes."""
     older: int | None = None
     """Its parent's child that was added before it."""
-    latest: int | None = None
-    """The child on the path that was visited last."""
     reroll: int = 0
     """How often the draw of the token after this one was repeated."""
     drawn_reroll: int = 0
@@ -132,14 +130,6 @@ class TokenPaths:
             child = self._nodes[child].older
         return child
 
-    def visit(self, node: int) -> None:
-        """Make the path to a node the one that was visited last."""
-        nodes = self._nodes
-        while node != ROOT:  # every move comes through here: `ancestors` would take twice the time
-            parent = nodes[node].parent
-            nodes[parent].latest = node
-            node = parent
-
 
 class TokenTree(TokenPaths):
     """Nodes by number, the root first. Nodes are never removed, so a number stays valid."""
@@ -166,7 +156,7 @@ class TokenTree(TokenPaths):
             held: Number of the interventions that it is computed under; None for those of its parent.
 
         Returns:
-            Node number. The node becomes its parent's latest child.
+            Node number.
         """
         above = self._nodes[parent]
         held = above.held if held is None else held
@@ -183,7 +173,6 @@ class TokenTree(TokenPaths):
         if origin != "prompt":
             at.origin = origin if at.origin == "prompt" else at.origin
             at.start, at.prompt_begin, at.decoded = above.start, above.prompt_begin, above.decoded + 1
-        above.latest = node
         at.drawn_reroll = above.reroll
         return node
 

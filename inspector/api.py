@@ -230,6 +230,8 @@ class _Line:
                 if worth_keeping(record):
                     self.keep(record)
                 self.client.receive(record)
+                if isinstance(record, protocol.Step):
+                    self.timeline.tree.settings[record.node] = self.settings
             except Exception as error:
                 self._broken = error
             self.arrived.notify_all()
@@ -697,8 +699,10 @@ class Branch:
     Nothing moves by making one: the engine goes there when something is done there.
     """
 
-    def __init__(self, line: _Line, node: int) -> None:
+    def __init__(self, line: _Line, node: int, next_step: protocol.Step | None = None) -> None:
         self._line, self._node = line, node
+        self._next_step = next_step
+        """The step that follows on the branch that this one was gone back to from."""
 
     # ---- what is there ----------------------------------------------------------------------
 
@@ -766,7 +770,8 @@ class Branch:
         steps = self.steps
         index = place.index if isinstance(place, Step) else place
         try:
-            return Branch(self._line, steps[index].record.parent)
+            step = steps[index].record
+            return Branch(self._line, step.parent, step)
         except IndexError:
             most = f"from 0 to {len(steps) - 1}" if steps else "yet"
             raise StepError(f"There is no step {index}.", f"There are steps {most}.") from None
@@ -857,7 +862,7 @@ class Branch:
     # ---- what is asked ----------------------------------------------------------------------
 
     def sampler(self, **settings: Any) -> Sampler:
-        """Explain how the sampler comes to the next token here.
+        """Explain how the sampler comes to the next token here: to the step's own where `at` came from one.
 
         Args:
             settings: Other settings to try with the same draw; without them those that were used.
@@ -865,9 +870,12 @@ class Branch:
         Raises:
             EngineError: A setting is out of range, or no prompt was given.
         """
+        node, step = self.node, self._next_step
         other = _changed(self._line.settings, settings) if settings else None
-        node = self.node
-        return Sampler(self._line.ask(protocol.Explain(node, other), protocol.Explained, node))
+        if other is None and step is not None:
+            other = self._line.timeline.tree.settings.get(step.node)
+        reroll = 0 if step is None else step.choice.reroll
+        return Sampler(self._line.ask(protocol.Explain(node, other, reroll), protocol.Explained, node))
 
     def direction(self, pairs: Sequence[tuple[str, str]], layer: int, name: str = "") -> Direction:
         """Make a direction of pairs of texts: the mean stream after a layer at the last token of the first ones, less
@@ -943,7 +951,8 @@ class Branch:
         """Read on which tokens up to here the logit of a next one depends.
 
         Args:
-            token: Whose logit, by its id or text; None for the one that was taken, or else the most probable.
+            token: Whose logit, by its id or text; None for the step's own where `at` came from one, or else the most
+                probable.
             against: One whose logit is taken off; None for none.
             integrated: Integrated gradients; otherwise gradient x input.
             baseline: `mean`, `first`, `zero`, or the text of one token.
@@ -953,6 +962,8 @@ class Branch:
         Raises:
             EngineError: The model gives no gradient, a check of it failed, or a text is no single token.
         """
+        if token is None and self._next_step is not None:
+            token = self._next_step.id
         ids = [None if each is None else self._id(each) for each in (token, against)]
         method: protocol.GradientMethod = "integrated" if integrated else "input"
         read = self._line.do(
@@ -1084,7 +1095,8 @@ class Branch:
     # ---- where it goes ----------------------------------------------------------------------
 
     def to_html(self, path: str | Path | None = None) -> str:
-        """The session as a page of its own, this branch first, with the views of the inside that were asked for.
+        """The session as a page of its own: this branch to its end, then the others, the oldest first, with the views
+        of the inside that were asked for.
 
         Args:
             path: A file to write it to, which is replaced; None for none.
@@ -1102,7 +1114,7 @@ class Branch:
         own = self._line
         node = self.node
         with own.arrived:
-            recording = line(snapshot(own.timeline, own.settings, own.load, program()), node)
+            recording = line(snapshot(own.timeline, own.settings, own.load, program()), node, on=False)
         recording.parts = EXPORTS
         made = web_page(recording)
         if path is not None:
@@ -1126,10 +1138,9 @@ class Tree(list[Branch]):
             items = branch._path()
             own = [item for item in items if item.node not in met]
             met.update(item.node for item in own)
-            first = next((item for item in own if isinstance(item, protocol.Step)), None)
-            text = "".join(item.text for item in own if isinstance(item, protocol.Step))
-            begins = first.index if first is not None else ""
-            rows.append((begins, len(branch.steps), f"{branch.logprob:.2f}", text[:MOST_SHOWN]))
+            steps = [item for item in own if isinstance(item, protocol.Step)]
+            text, logprob = "".join(step.text for step in steps), sum(step.logprob for step in steps)
+            rows.append((steps[0].index if steps else "", len(steps), f"{logprob:.2f}", text[:MOST_SHOWN]))
         return table(("from step", "tokens", "logprob", "text from there on"), rows)
 
     def __repr__(self) -> str:

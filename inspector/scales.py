@@ -7,7 +7,7 @@ stays unstyled. Colours are viridis, which keeps its order for colour-blind eyes
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 
 from engine.frozen import frozen
@@ -209,17 +209,24 @@ def _entropy(token: TokenRecord) -> float | None:
     return None if token.choice.listed else token.choice.entropy_bits
 
 
+def left_over(shares: Iterable[float]) -> float:
+    """What some shares leave of 1."""
+    return max(0.0, 1 - math.fsum(shares))
+
+
 def others_prob(token: PromptToken) -> float:
     """Probability of the tokens beyond a prompt token's candidates; an old trace lacks it, then 1 less theirs."""
     if token.others_prob is not None:
         return token.others_prob
-    return max(0.0, 1 - sum(candidate.prob for candidate in token.candidates))
+    return left_over(candidate.prob for candidate in token.candidates)
 
 
 def _rank(token: TokenRecord) -> float | None:
     return token.rank or None
 
 
+SURPRISE_BITS = 4.0
+"""A token is a surprise from this much surprisal up: the model gave it one chance in sixteen at most."""
 SHARES = (0.02, 0.05, 0.15, 0.35, 0.65)
 """Shares of attention and the like from which on a token has the next colour."""
 INSIDE = "inside"

@@ -219,10 +219,8 @@ class BeamRun:
 
     def _grow(self, beam: Beam, by: BeamCandidate, place: int) -> Beam:
         """The beam extended by a token, with its node in the tree."""
-        session, latest = self._session, self._tree[beam.node].latest
+        session = self._session
         node = session.node_reader.add_token(beam.node, by.token, "beam")
-        if latest is not None:  # the path visited last is the person's, not a beam's
-            self._tree[beam.node].latest = latest
         text = session.tokens.text(by.token, session.pending.get(beam.node, b""))[0]
         length = beam.length + 1
         score = self._score(by.total, length)

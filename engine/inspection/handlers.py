@@ -195,7 +195,8 @@ class InspectionCommands(Capability):
             self._apart.pop(None, None)
 
     def _explain(self, command: protocol.Explain, task: Task) -> None:
-        self._context.emit(explain(self._context.session, command.node, command.settings))
+        session, how = self._context.session, (command.settings, command.reroll, command.also)
+        self._context.emit(explain(session, command.node, *how))
 
     def _what_if(self, command: protocol.WhatIf, task: Task) -> None:
         self._context.emit(what_if(self._context.session, command.settings, command.tip, task.cancel.is_set))
@@ -204,9 +205,7 @@ class InspectionCommands(Capability):
         session = self._context.session
         if self._vocabulary is None:
             self._vocabulary = Vocabulary(session.tokens)
-        found = find(
-            session, self._vocabulary, command.node, command.query, command.limit, task.cancel.is_set
-        )
+        found = find(session, self._vocabulary, command, task.cancel.is_set)
         self._context.emit(replace(found, note=session.cut_note(command.node)))
 
     def _read_grammar(self, command: protocol.ReadGrammar, task: Task) -> None:

@@ -383,10 +383,11 @@ class LockstepCommands(Capability):
         session, second = self._context.session, self._session()
         row = second.go_to(session, command.node, task.cancel.is_set)
         source = SecondSource(
-            session.tree, session.node, second.facts, second.tokens, session.settings, session.settings_at,
+            session.tree, second.facts, second.tokens, session.settings, session.settings_at,
             session.pending, second.node_reader, row,
         )  # fmt: skip
-        self._context.emit(replace(explain(source, command.node), model=second.title))
+        explained = explain(source, command.node, command.settings, command.reroll)
+        self._context.emit(replace(explained, model=second.title))
 
     def _follow(self, command: protocol.FollowSecond, task: Task) -> None:
         both, session = self._both, self._context.session

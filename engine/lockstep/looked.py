@@ -67,8 +67,6 @@ class SecondSource:
     """The parts of an explanation of the second model's distribution after one node."""
 
     tree: TokenTree
-    node: int
-    """The session's current one: its draws are those that are explained."""
     facts: ModelFacts
     """Of the second model."""
     tokens: Tokens

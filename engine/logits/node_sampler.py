@@ -73,8 +73,10 @@ class RowReader:
         pending: bytes,
         sampled: Sampled | None,
         best: int = 0,
+        also: Sequence[int] = (),
     ) -> tuple[Candidate, ...]:
-        """The most probable tokens, best first; then the sampler's best and the picked one, where they are others.
+        """The most probable tokens, best first; then the sampler's best, the picked one and given ones, where they are
+        others.
 
         Args:
             logits: The model's, float32, shape (vocabulary,).
@@ -83,6 +85,7 @@ class RowReader:
             pending: Bytes of a character that the text before left unfinished.
             sampled: The sampler's result, None where nothing is drawn (in the prompt).
             best: Most probable tokens of the sampler's that are listed too.
+            also: More tokens that are.
         """
         listed, values = ids.tolist(), logprobs_of(ids).tolist()
         ranks: list[int] = []
@@ -95,7 +98,7 @@ class RowReader:
             kept = ranked(sampled.shares, best) if best else np.empty(0, np.intp)
             kept = kept[sampled.shares[kept] > 0]
             more = [*(kept if sampled.ids is None else sampled.ids[kept]).tolist(), sampled.picked]
-        for token in more:
+        for token in (*more, *also):
             if token not in listed:
                 listed.append(token)
                 values += logprobs_of(np.array([token])).tolist()
@@ -309,19 +312,22 @@ class NodeSampler:
             allowed=grammar.allowed if grammar is not None else None,
         )
 
-    def position(self, logits: NodeLogits, candidates: int, ids: Ids | None = None) -> Position:
+    def position(
+        self, logits: NodeLogits, candidates: int, ids: Ids | None = None, also: Sequence[int] = ()
+    ) -> Position:
         """Read candidates, entropies and ranks off the logits of a node.
 
         Args:
             logits: Of the node.
             candidates: How many of the best; more than the vocabulary means all.
             ids: The most probable tokens, as many or more, best first; None to find them here.
+            also: Tokens that are listed beside them.
         """
         row, masses, sampled, grammar = logits.row, logits.masses, logits.sampled, logits.grammar
         ids = ranked(row, candidates) if ids is None else ids[:candidates]
         pending = self._pending.get(logits.node, b"")
         best = min(candidates, SAMPLERS_BEST) if grammar is not None else 0
-        listed = self.row_reader.candidates(row, masses.logprobs_of, ids, pending, sampled, best)
+        listed = self.row_reader.candidates(row, masses.logprobs_of, ids, pending, sampled, best, also)
         shown = ids if len(listed) == ids.size else np.array(list(map(_ID, listed)))
         drawn = sampled.draw is not None  # greedy leaves one token, a candidate
         distribution = Distribution(

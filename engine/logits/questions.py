@@ -18,6 +18,7 @@ from engine.grammar_settings import Grammar, check_grammar
 from engine.logits.node_sampler import NodeSampler
 from engine.protocol import (
     Explained,
+    FindTokens,
     GrammarExpected,
     ModelFacts,
     StageColumn,
@@ -40,10 +41,6 @@ class LogitsSource(Protocol):
     @property
     def tree(self) -> TokenPaths:
         """The tokens taken."""
-
-    @property
-    def node(self) -> int:
-        """The current node."""
 
     @property
     def facts(self) -> ModelFacts:
@@ -71,12 +68,6 @@ class LogitsSource(Protocol):
 
     def row_at(self, node: int) -> Row | None:
         """The logits after a node, float32, shape (vocabulary,); None where they aren't kept."""
-
-
-def draw_reroll(source: LogitsSource, node: int) -> int:
-    """The re-roll count of the draw after a node: of the token taken there, or at the current node of the next one."""
-    at = source.tree[node]
-    return at.reroll if node == source.node or at.latest is None else source.tree[at.latest].drawn_reroll
 
 
 def check_node(source: LogitsSource, node: int) -> None:
@@ -116,13 +107,21 @@ def kept_row(source: LogitsSource, node: int) -> Row:
 # ---- why a token was chosen, and which one other settings would choose -------------------------
 
 
-def explain(source: LogitsSource, node: int, settings: Settings | None = None) -> Explained:
+def explain(
+    source: LogitsSource,
+    node: int,
+    settings: Settings | None = None,
+    reroll: int = 0,
+    also: Sequence[int] = (),
+) -> Explained:
     """Explain the sampler's result after a node, stage by stage.
 
     Args:
         source: Provides tree and kept logits; not changed.
         node: The node whose distribution is explained.
         settings: To try, with the same draw; None for those that were used there.
+        reroll: How often that draw was repeated.
+        also: Tokens that are listed beside the most probable ones.
 
     Raises:
         StepError: There is no such node, or its logits were dropped to stay within the memory limit.
@@ -131,12 +130,12 @@ def explain(source: LogitsSource, node: int, settings: Settings | None = None) -
     row = kept_row(source, node)
     used = source.settings_at.get(node, source.settings)
     settings = check(settings or used, source.facts.vocabulary)
-    reroll = draw_reroll(source, node)
     stage_rows: list[tuple[Stage, Row]] = []
     node_logits = source.node_reader.sample(
         node, row, settings, lambda stage, run: stage_rows.append((stage, run.row)), reroll
     )
-    position = source.node_reader.position(node_logits, settings.candidates)
+    also = [token for token in also if 0 <= token < row.size]
+    position = source.node_reader.position(node_logits, settings.candidates, also=also)
     occurs: dict[int, list[int]] = {}  # by candidate, its positions among the last ones of the path
     for candidate in position.next.candidates:
         occurs[candidate.id] = []
@@ -319,34 +318,32 @@ class Vocabulary:
 
 
 def find(
-    source: LogitsSource, vocabulary: Vocabulary, node: int, query: str, limit: int, stopped: Stopped = never
+    source: LogitsSource, vocabulary: Vocabulary, asked: FindTokens, stopped: Stopped = never
 ) -> TokensFound:
     """Find tokens, with their probability after a node by the model and by the sampler.
 
     Args:
         source: Provides tree and kept logits; not changed.
         vocabulary: Of its model.
-        node: The node before the tokens.
-        query: See `engine.token_texts.read_query`; an empty one matches all tokens.
-        limit: How many matches to return, the most probable first.
+        asked: The question.
         stopped: Polled while the vocabulary is read for the first time.
 
     Raises:
         StepError: There is no such node, or its logits aren't kept.
         Cancelled: `stopped` returned True.
     """
+    node = asked.node
     row = kept_row(source, node)
     vocabulary.read(stopped)
-    node_logits = source.node_reader.sample(
-        node, row, source.settings_at.get(node, source.settings), reroll=draw_reroll(source, node)
-    )
+    settings = asked.settings or source.settings_at.get(node, source.settings)
+    node_logits = source.node_reader.sample(node, row, settings, reroll=asked.reroll)
     pending = source.pending.get(node, b"")
-    ids = np.array(vocabulary.matching(read_query(query), pending), np.intp)
+    ids = np.array(vocabulary.matching(read_query(asked.query), pending), np.intp)
     ids = ids[ids < row.size]
-    best = _best(row, ids, limit)
+    best = _best(row, ids, asked.limit)
     matches = source.node_reader.row_reader.chosen(node_logits.masses, best, pending, node_logits.sampled)
     mass = float(np.exp(node_logits.masses.logprobs_of(ids), dtype=np.float64).sum())
-    return TokensFound(node, query, matches, int(ids.size), min(1.0, mass))
+    return TokensFound(node, asked.query, matches, int(ids.size), min(1.0, mass))
 
 
 def _best(logits: Row, ids: Ids, limit: int) -> Ids:

@@ -125,7 +125,6 @@ class RecordedSource:
                 self._step(value)
                 self._arrive(value.next)
             case protocol.Moved():
-                self.tree.visit(value.node)
                 self._arrive(value.next)
             case protocol.Prefilled() | protocol.Resampled() | protocol.Restored():
                 self._arrive(value.next)
@@ -152,7 +151,6 @@ class RecordedSource:
         above = self.nodes[parent]
         if node not in self.nodes:
             self.nodes[node] = Node(token, parent, above.depth + 1, origin, above.start)
-        above.latest = node
 
     def _leave(self, node: int, pending: bytes) -> None:
         if pending:
@@ -242,11 +240,11 @@ def _answer(source: RecordedSource, command: Command, stopped: Callable[[], bool
 
     match command:
         case protocol.Explain():
-            return explain(source, command.node, command.settings)
+            return explain(source, command.node, command.settings, command.reroll, command.also)
         case protocol.WhatIf():
             return what_if(source, command.settings, command.tip, stopped)
         case protocol.ReadGrammar():
             return expected(source, command.node, command.grammar)
         case protocol.FindTokens():
-            return find(source, source.search, command.node, command.query, command.limit, stopped)
+            return find(source, source.search, command, stopped)
     raise TypeError(f"{command.kind} is not answered from rows")

@@ -30,7 +30,7 @@ class ReadGradients(Look):
     node: int
     """The token after which they are predicted."""
     token: int | None = None
-    """Whose logit it is; None for the one that was taken after the node, or else the most probable."""
+    """Whose logit it is, such as that of the token that was taken next; None for the most probable one."""
     other: int | None = None
     """Whose logit is taken off."""
     method: GradientMethod = "input"

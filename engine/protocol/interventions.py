@@ -352,7 +352,7 @@ class SweepHeads(Inside):
 
     node: int
     token: int | None = None
-    """Whose logit is followed; None for the token that was taken after the node, or else the most probable one."""
+    """Whose logit is followed, such as that of the token that was taken next; None for the most probable one."""
     other: int | None = None
     """The logit of this one is taken off."""
     heads: tuple[int, ...] | None = None

@@ -14,7 +14,7 @@ from engine.protocol.base import Command, Record
 from engine.protocol.floats import Endless
 from engine.protocol.model import ModelFacts
 from engine.protocol.steps import Candidate
-from engine.settings import LoadSettings
+from engine.settings import LoadSettings, Settings
 
 
 @frozen
@@ -68,6 +68,10 @@ class ExplainSecond(Command):
 
     over_ranks: ClassVar[bool] = False
     node: int
+    settings: Settings | None = None
+    """With which the token after it was, or will be, picked; None for those that the session was at the node with."""
+    reroll: int = 0
+    """How often that draw was repeated."""
 
 
 @frozen

@@ -22,7 +22,12 @@ class Explain(Command):
     node: int
     """The node before the token in question: its distribution is explained."""
     settings: Settings | None = None
-    """Other settings to try with the same draw; None for those that were used."""
+    """Other settings to try with the same draw; None for those that the session was at the node with last."""
+    reroll: int = 0
+    """How often that draw was repeated, as the `Distribution` that the token was taken from has it: other tokens after
+    the same node may come of other draws."""
+    also: tuple[int, ...] = ()
+    """Tokens that are listed beside the most probable ones, such as the one that was taken."""
 
 
 @frozen

@@ -9,7 +9,7 @@ from engine.grammar_settings import Grammar
 from engine.protocol.base import Command, Record
 from engine.protocol.segments import NO_SEGMENTS, PromptSegments
 from engine.protocol.steps import NO_OPTIONS, Candidate, ChatOptions, GrammarReading, Message
-from engine.settings import LoadSettings
+from engine.settings import LoadSettings, Settings
 
 
 @frozen
@@ -62,6 +62,11 @@ class FindTokens(Command):
     query: str
     """Part of a token's text; `#123` for an id; `0x e2 9c` for bytes."""
     limit: int = 100
+    """Of matches, the most probable first."""
+    settings: Settings | None = None
+    """Of the sampler, for the probabilities after it; None for those that the session was at the node with last."""
+    reroll: int = 0
+    """How often the draw was repeated: some stages of the sampler draw, too."""
 
 
 @frozen

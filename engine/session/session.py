@@ -120,7 +120,6 @@ class Session(SessionState):
         cost = self._share(nodes[-1], max(0, computed - 1) if again else len(path) - 1, computed)
         if again and computed < len(path) and self.kv.offset == computed - 1:
             cost = replace(cost, note=f"token {computed:,} ran again, for the logits after it")
-        self.tree.visit(nodes[-1])
         before = row if self.kv.offset == computed else None
         ids, ms = self.tree.tokens(nodes[-1]), (time.perf_counter() - begun) * 1000
         return PromptPath(text, ids, nodes, parent, self.pending, before, cost, ms)
@@ -315,7 +314,6 @@ class Session(SessionState):
         except BaseException:
             self._rewind(shared)  # the current node stays: what lies behind that is of another path
             raise
-        self.tree.visit(node)
         ms = (time.perf_counter() - begun) * 1000
         note = cost.note or "the logits after it are not kept any more" if recomputed else ""
         return Moved(

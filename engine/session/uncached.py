@@ -86,7 +86,6 @@ class UncachedSession(Session):
         if row is None:
             row, recomputed = self._whole(node, stopped), self.tree[node].depth
         self._set_node(node, row)
-        self.tree.visit(node)
         ms = (time.perf_counter() - begun) * 1000
         note = ALL_AGAIN if recomputed else ""
         return Moved(node, 0, 0, recomputed, ms, self.next, self.kv_reading(), note)

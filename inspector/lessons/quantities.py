@@ -300,8 +300,10 @@ def _tried(scope: Scope, step: int, values: Mapping[str, Argument]) -> Explained
         raise LookupError(f"the sampler has no setting {unknown}")
     typed = {name: BY_NAME[name].parse(str(value)) for name, value in values.items()}
     settings = check(replace(scope.settings, **typed))
-    node = scope.timeline.completion[step - 1].parent if step else scope.timeline.tip
-    return scope.answer(protocol.Explain(node, settings), Explained)
+    timeline = scope.timeline
+    of = timeline.completion[step - 1].choice if step else timeline.next
+    node, reroll = (of.node, of.reroll) if of is not None else (timeline.tip, 0)
+    return scope.answer(protocol.Explain(node, settings, reroll), Explained)
 
 
 @_listed(

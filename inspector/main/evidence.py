@@ -42,6 +42,8 @@ class Exhibit:
     """Makes the elements under the heading, in which foreign text is printable; none where nothing can be drawn."""
     node: int | None = None
     """The token whose forward it is of; None for the whole session."""
+    token: int | None = None
+    """The id of the token after it that is explained; None for what is the same for all of them."""
 
 
 @frozen

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 from threading import Thread
 
 from engine import protocol, wire
@@ -38,6 +39,8 @@ _FAILED = (
 _ENDS = {command.kind for state in STATES for command in state.FAILS if command in state.OF}
 """Commands whose end, though nobody here sent them, means something to a state."""
 _RowsAnswer = Callable[[Callable[[], bool]], Record]
+_DRAWN = attrgetter("picked", "draw", "draw_from", "draw_to", "reroll", "stages")
+"""What tells an explanation of the same draw, though it may list more tokens."""
 _EDITED = "Take another copy of the recording."
 
 
@@ -171,7 +174,7 @@ class ReplayBackend:
         timeline = self._controller.timeline
         if command.settings == self._controller.queries.used(timeline):
             for found in reversed(self._explained.get(command.node, [])):
-                if found.next == timeline.distribution:
+                if timeline.distribution is not None and _DRAWN(found.next) == _DRAWN(timeline.distribution):
                     return found
         return _failure(command, "The sampler's stages were not recorded here.")
 

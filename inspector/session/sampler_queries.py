@@ -17,6 +17,17 @@ PATIENCE = 0.25
 """Seconds between two questions while steps are under way, so that they cost little of their speed."""
 
 
+def _also(timeline: Timeline, settings: Settings | None) -> tuple[int, ...]:
+    """The token of the selected slot and the one that the sampler picked there, if they are not among the most probable
+    ones that are listed anyway: tables compare them."""
+    distribution, most = timeline.distribution, None if settings is None else settings.candidates
+    if distribution is None:
+        return ()
+    listed = {each.id for each in distribution.candidates[:most]}
+    ids = dict.fromkeys((timeline.taken, distribution.picked))
+    return tuple(id for id in ids if id is not None and id not in listed)
+
+
 class SamplerQueries:
     """Asks about what is on show, and keeps the answers in the timeline.
 
@@ -67,7 +78,7 @@ class SamplerQueries:
             if known is None or known.settings != settings:
                 self._asked = self._clock()
                 self._explain.ask(
-                    Explain(timeline.before, settings),
+                    Explain(timeline.before, settings, distribution.reroll, _also(timeline, settings)),
                     partial(self._explained, distribution),
                     about=(distribution, settings),
                 )

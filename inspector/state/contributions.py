@@ -46,12 +46,25 @@ def compared(timeline: Timeline, token: int | None = None, against: int | None =
     return (token,) if against is None else (token, against)
 
 
+def told_here(timeline: Timeline, tokens: Sequence[int]) -> set[int]:
+    """Those of some tokens, each explained in the place of the selected slot, whose explanations belong to the slot:
+    its own token, or else candidates that no branch took there.
+
+    Args:
+        timeline: What is known of the slot.
+        tokens: Their ids.
+    """
+    if (own := timeline.taken) is not None and own in tokens:
+        return {own}
+    return {each for each in tokens if timeline.tree.taken_by(timeline.before, each) is None}
+
+
 @slotted
 class TokenChoices:
     """The one or two tokens that a person looks at in a slot, kept from opening to opening."""
 
-    node: int | None = None
-    """The token at which tokens were chosen: elsewhere they are the usual ones."""
+    place: tuple[int, int | None] | None = None
+    """The token before the slot at which tokens were chosen, and the slot's: elsewhere they are the usual ones."""
     token: int | None = None
     """The token whose logit it is; None for the one that was taken."""
     against: int | None = None
@@ -59,15 +72,15 @@ class TokenChoices:
     alone: bool = False
     """True if one token is looked at by itself."""
 
-    def at(self, node: int) -> Self:
-        """These choices, the tokens forgotten where they were chosen at another node."""
-        if node != self.node:
-            self.node, self.token, self.against = node, None, None
+    def at(self, timeline: Timeline) -> Self:
+        """These choices, the tokens forgotten if they were chosen in another slot, or for another token in it."""
+        if (place := (timeline.before, timeline.taken)) != self.place:
+            self.place, self.token, self.against = place, None, None
         return self
 
     def begin(self, timeline: Timeline, highlighted: Candidate | None) -> Self:
         """These choices at the selected token: against the highlighted candidate, where that is another one."""
-        self.at(timeline.before)
+        self.at(timeline)
         if highlighted is not None and highlighted.id not in compared(timeline)[:1]:
             self.against = highlighted.id
         return self

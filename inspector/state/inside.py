@@ -99,6 +99,14 @@ def interventions_words(interventions: Sequence[Intervention]) -> str:
     return ", ".join(([" and ".join(off) + " off"] if off else []) + scaled)
 
 
+def sides(interventions: Sequence[Intervention]) -> tuple[str, str]:
+    """The words over the model's own numbers and over those that it has under interventions, on screens, in tables and
+    in documents: what is switched off is there in the first ones, and a direction is not."""
+    if any(each.direction is not None for each in interventions):
+        return "model", "steered"
+    return ("model", "scaled") if any(each.scale for each in interventions) else ("with it", "without")
+
+
 def steered_words(scope: Scope, begin: int) -> str:
     """How much of a path is changed: `this token`, `whole context`, `from token 9 on`."""
     if scope == "token":
@@ -153,13 +161,15 @@ LARGEST = 2 * 2**20
 
 Tried = tuple[int, tuple[Intervention, ...], Scope, int]
 """What was tried: after which node, what was changed, in how much of the path, and from which position on."""
-Swept = tuple[int, Direction, int, Scope, int]
+Added = tuple[int, Direction, int, Scope, int]
 """What was added with all strengths: after which node, what, after which layer, in how much of the path, and from which
 position on."""
 Moved = tuple[int, PositionChange, int, int]
 """What was tried of a position: of which node, how, by how much, and how many later tokens it saw."""
-Patched = tuple[int, int, PatchKind]
-"""What was patched: after which node, from the path to which, and which part of the layers."""
+Patched = tuple[int, int, PatchKind, int]
+"""What was patched: after which node, from the path to which, which part of the layers, and whose logit is followed."""
+Explained = tuple[int, int]
+"""A node, and the token after it that is explained: other branches may have taken other ones there."""
 ScoredHead = tuple[int, int, int]
 """Whose scores were divided: from which node, in which layer, of which head."""
 
@@ -169,7 +179,7 @@ def tried_key(tried: Intervene | Intervened) -> Tried:
     return tried.node, tried.interventions, tried.scope, tried.begin if tried.scope == "context" else 0
 
 
-def swept_key(swept: SweepStrengths | StrengthsSwept) -> Swept:
+def swept_key(swept: SweepStrengths | StrengthsSwept) -> Added:
     """What was added with all strengths, of its question as of the answer."""
     begin = swept.begin if swept.scope == "context" else 0
     return swept.node, swept.direction, swept.layer, swept.scope, begin
@@ -197,16 +207,18 @@ class InsideViews(CapabilityState):
     scored: OrderedDict[tuple[int, RepeatedTexts | None], HeadsScored] = field(default_factory=OrderedDict)
     """By node and the texts."""
     lens: OrderedDict[int, LensRead] = field(default_factory=OrderedDict)
-    contributions: OrderedDict[int, AttributionRead] = field(default_factory=OrderedDict)
-    gradients: OrderedDict[tuple[int, GradientMethod], GradientsRead] = field(default_factory=OrderedDict)
-    """By node and method."""
-    sweeps: OrderedDict[tuple[int, Scope], HeadsSwept] = field(default_factory=OrderedDict)
+    contributions: OrderedDict[Explained, AttributionRead] = field(default_factory=OrderedDict)
+    gradients: OrderedDict[tuple[Explained, GradientMethod], GradientsRead] = field(
+        default_factory=OrderedDict
+    )
+    sweeps: OrderedDict[tuple[Explained, Scope], HeadsSwept] = field(default_factory=OrderedDict)
     tried: OrderedDict[Tried, Intervened] = field(default_factory=OrderedDict)
     patched: OrderedDict[Patched, ActivationsPatched] = field(default_factory=OrderedDict)
     pairs: OrderedDict[PatchKind, PairsPatched] = field(default_factory=OrderedDict)
     """The last set of each part."""
     directions: OrderedDict[Direction, DirectionMade] = field(default_factory=OrderedDict)
-    strengths: OrderedDict[Swept, StrengthsSwept] = field(default_factory=OrderedDict)
+    strengths: OrderedDict[tuple[Added, int], StrengthsSwept] = field(default_factory=OrderedDict)
+    """By what was added and the token whose logit is followed."""
     scores: OrderedDict[ScoredHead, ScoreRead] = field(default_factory=OrderedDict)
     experts: OrderedDict[int, ExpertsRead] = field(default_factory=OrderedDict)
     """By node."""
@@ -246,27 +258,24 @@ class InsideViews(CapabilityState):
                 _keep(self.scored, (record.node, record.texts), record)
             case LensRead() if record.facts.failed is None:
                 _keep(self.lens, record.node, record)
-            case AttributionRead(tokens=(_, *_)) if record.facts.failed is None:
-                _keep(self.contributions, record.node, record)
-            case GradientsRead(tokens=(_, *_)) if record.facts.failed is None:
-                _keep(self.gradients, (record.node, record.method), record)
+            case AttributionRead(tokens=(token, *_)) if record.facts.failed is None:
+                _keep(self.contributions, (record.node, token.id), record)
+            case GradientsRead(tokens=(token, *_)) if record.facts.failed is None:
+                _keep(self.gradients, ((record.node, token.id), record.method), record)
             case HeadsSwept() if record.facts.failed is None:
-                before = self.sweeps.get((record.node, record.scope))
-                _keep(
-                    self.sweeps,
-                    (record.node, record.scope),
-                    record if before is None else joined(before, record),
-                )
+                key = (record.node, record.token), record.scope
+                before = self.sweeps.get(key)
+                _keep(self.sweeps, key, record if before is None else joined(before, record))
             case Intervened() if record.facts.failed is None:
                 _keep(self.tried, tried_key(record), record)
             case ActivationsPatched() if record.facts.failed is None and self.sound(record):
-                _keep(self.patched, (record.node, record.source, record.part), record)
+                _keep(self.patched, (record.node, record.source, record.part, record.token), record)
             case PairsPatched() if record.facts.failed is None and self.sound(record):
                 _keep(self.pairs, record.part, record)
             case DirectionMade() if record.facts.failed is None and is_vector(record.direction):
                 _keep(self.directions, record.direction, record)
             case StrengthsSwept() if record.facts.failed is None and is_vector(record.direction):
-                _keep(self.strengths, swept_key(record), record)
+                _keep(self.strengths, (swept_key(record), record.token), record)
             case ScoreRead() if record.facts.failed is None and record.nbytes <= LARGEST:
                 _keep(self.scores, (record.node, record.layer, record.head), record)
             case _:

@@ -215,6 +215,10 @@ class SessionTree:
         """A token and its siblings, oldest first."""
         return self.children.get(self.parent[node], [])
 
+    def taken_by(self, node: int, token: int) -> int | None:
+        """The oldest child of a node that is a certain token; None if no branch took it there."""
+        return next((child for child in self.children.get(node, ()) if self.nodes[child].id == token), None)
+
     def latest(self, node: int) -> int | None:
         """The child of a node that was visited last; where that is deleted, the newest that isn't; None for none."""
         if (followed := self.followed.get(node)) is not None:
@@ -230,9 +234,22 @@ class SessionTree:
             self.followed[parent] = child
 
     def leaves(self) -> list[int]:
-        """The ends of all branches, without what is deleted, the oldest first."""
-        shown = (node for children in self.children.values() for node in children)
-        return sorted(node for node in shown if not self.children.get(node))
+        """The ends of all branches, without what is deleted: at each fork those of the oldest branch first."""
+        ends, waiting = [], [*reversed(self.children.get(ROOT, ()))]
+        while waiting:
+            node = waiting.pop()
+            if children := self.children.get(node):
+                waiting += reversed(children)
+            else:
+                ends.append(node)
+        return ends
+
+    def oldest_end(self, node: int) -> int:
+        """The end of the branch from a node that always takes the oldest way on: visits and later branches don't
+        change it."""
+        while children := self.children.get(node):
+            node = children[0]
+        return node
 
     def leaf(self, node: int) -> int:
         """The end of the branch last followed from a node."""

@@ -40,11 +40,11 @@ def go_back(session: Session, count: int = 1) -> Moved:
 
 
 def go_forward(session: Session, count: int = 1) -> Moved:
-    """Move forward some tokens along the branch visited last, as far as it reaches."""
+    """Move forward some tokens along the branch that was begun last, as far as it reaches."""
     node = session.node
     for _ in range(count):
-        latest = session.tree[node].latest
-        node = node if latest is None else latest
+        newest = session.tree[node].newest
+        node = node if newest is None else newest
     return session.move(node)
 
 

@@ -41,18 +41,6 @@ def test_the_common_node_is_the_longest_shared_beginning(paths: list[list[int]],
     assert tree.common_ancestor(nodes[one], nodes[other]) == nodes[one[:shared]]
 
 
-@given(PATHS)
-def test_forward_goes_where_one_last_stood(paths: list[list[int]]) -> None:
-    tree, nodes = grown(paths)
-    node = nodes[tuple(paths[0])]
-    tree.visit(node)
-    here, found = ROOT, []
-    while here != node:
-        here = tree[here].latest or ROOT
-        found.append(tree[here].token)
-    assert found == paths[0]
-
-
 def test_the_completion_begins_after_the_prompt_or_where_it_was_left() -> None:
     tree = TokenTree()
     last = tree.add_prompt(ROOT, [5, 6, 7])[-1]

@@ -207,9 +207,7 @@ def _own_step(session: Session, node: int, stopped: Stopped) -> tuple[Row, float
 
 
 def _tokens(session: Session, asked: ReadGradients, plain: Row) -> tuple[int, ...]:
-    latest = session.tree[asked.node].latest
-    best = int(checked_logprobs(plain).argmax())
-    first = asked.token if asked.token is not None else best if latest is None else session.tree[latest].token
+    first = asked.token if asked.token is not None else int(checked_logprobs(plain).argmax())
     tokens = (first,) if asked.other in (None, first) else (first, asked.other)
     if not np.isfinite(plain[list(tokens)]).all():
         raise StepError("The model bars that token: its logit is minus infinity.", "Choose another token.")

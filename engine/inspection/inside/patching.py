@@ -519,7 +519,7 @@ def sweep_heads(
     Args:
         session: Has read a prompt; not changed.
         node: The token's.
-        token: Whose logit is followed; None for the one that was taken after the node, or else the most probable.
+        token: Whose logit is followed; None for the most probable one.
         other: Whose logit is taken off.
         stopped: Polled before each forward.
         heads: The layers whose heads are switched off; None for all layers.
@@ -545,7 +545,8 @@ def sweep_heads(
     count = min(len(units), rows_at_once(at.runner, 1, vocabulary, at.survey.rows))
     forwards = _TokenRows(at) if scope == "token" else _PathRows(at, count, stopped)
     plain = forwards.plain()
-    target = _Target(session, plain, checked_logprobs(plain), _token(at) if token is None else token, other)
+    followed = int(at.plain.argmax()) if token is None else token
+    target = _Target(session, plain, checked_logprobs(plain), followed, other)
     swept: list[SweptUnit] = []
     errors = [0.0]
     run = 0
@@ -586,12 +587,6 @@ def sweep_heads(
 def _wanted(unit: Intervention, heads: Collection[int] | None, parts: bool) -> bool:
     """True if a unit is one of those that are switched off."""
     return (heads is None or unit.layer in heads) if unit.kind == "head" else parts
-
-
-def _token(at: Ground) -> int:
-    """The token that was taken after the node; where none was, the most probable one."""
-    latest = at.session.tree[at.node].latest
-    return int(at.plain.argmax()) if latest is None else at.session.tree[latest].token
 
 
 class _TokenRows:

@@ -246,7 +246,10 @@ def export_parser() -> Parser:
     add("--to", type=format_name, metavar="FORMAT", help=to).completer = lambda **_: NAMES  # type: ignore[attr-defined]
     out = "file to write; - is standard output (default: FILE's name, in this directory)"
     add("--output", "-o", metavar="OUT", help=out)
-    node = "select this node, or the first one of this named branch, and show a path through it"
+    node = (
+        "select this node, or the first one of this named branch, and show the path to it and on along the oldest "
+        "branch"
+    )
     add("--node", metavar="N|NAME", help=node)
     of = "for a web page: the lesson that was recorded in the trace, by its number, name or .md file"
     add("--lesson", metavar="LESSON", help=of)

@@ -61,7 +61,7 @@ from inspector.cli.inputs import unescaped
 from inspector.cli.writers.generation import JsonLines, PlainText, figures
 from inspector.config.directions import name_of, write_direction
 from inspector.display import pad, token_label, truncate, visible
-from inspector.scales import amount, bits, count, milliseconds, percent, size
+from inspector.scales import amount, bits, count, left_over, milliseconds, percent, size
 from inspector.state.contributions import compared, head_rows, heads_of, part_rows
 from inspector.state.gradients import (
     MEANINGS,
@@ -74,10 +74,11 @@ from inspector.state.gradients import (
     shares_of,
 )
 from inspector.state.heads import NAMED, ROLES, best_of, found_words, measured_on, names_of
-from inspector.state.inside import interventions_words, steered_words
+from inspector.state.inside import interventions_words, sides, steered_words
 from inspector.state.patching import after, facing_words, pair
 from inspector.state.record_json import Json, number, pick, record_json
 from inspector.state.scores import (
+    ScoreShare,
     by_weight,
     compared_to,
     head_name,
@@ -210,7 +211,7 @@ def questions(
         "lens": lambda node: [ReadLens(node, args.positions)],
         "contributions": lambda node: _contributions(args, out, node),
         "gradients": lambda node: _gradients(args, out, node),
-        "interventions": lambda node: [SweepHeads(node, scope=args.scope)],
+        "interventions": lambda node: [SweepHeads(node, _next(out, node), scope=args.scope)],
         "patching": lambda node: _patching(args, out, request, pairs, node),
         "steering": lambda node: _steering(args, out, node),
         "scores": lambda node: [_score(args, out, node)],
@@ -218,6 +219,12 @@ def questions(
         "experts": lambda node: [ReadExperts(node)],
         "positions": lambda node: _positions(out, node),
     }
+
+
+def _next(out: InsideWriter, node: int) -> int | None:
+    """The token of the path after a node; None at its end."""
+    later = out.nodes[out.nodes.index(node) + 1 :]
+    return out.known.timeline.tree.nodes[later[0]].id if later else None
 
 
 def _score(args: Namespace, out: InsideWriter, node: int) -> ReadScore:
@@ -811,6 +818,9 @@ def gradients_table(read: GradientsRead, path: Sequence[Item]) -> Iterator[str]:
     yield f"{'token':<{CELL}}{'place':>7}{'share':>9}{'logits':>9}"
     for each in largest(shares_of(read, path))[:STRONGEST]:
         yield f"{pad(each.label, CELL)}{each.place:>7}{each.share:>+9.1%}{each.value:>+9.2f}"
+    if left := largest(shares_of(read, path))[STRONGEST:]:
+        share, value = sum(each.share for each in left), sum(each.value for each in left)
+        yield f"{pad(f'{count(len(left))} others', CELL)}{'':>7}{share:>+9.1%}{value:>+9.2f}"
     yield complete_words(read)
     yield from notes_of(read)
     yield MEANINGS[read.method]
@@ -837,7 +847,19 @@ def scores_table(read: ScoreRead, path: Sequence[str], key: int | None, versus: 
             for each in lists
         )
         yield "".join(pad(cell, 26) for cell in cells)
+    if any(len(each) > SHARES for each in lists):
+        yield "".join(pad(_left(each, each is not lists[2]), 26) for each in lists)
     yield from map(visible, read.notes)
+
+
+def _left(shares: Sequence[ScoreShare], whole: bool) -> str:
+    """What the shares that have no line sum to; of pairs, of which only the largest are known, how many there are."""
+    left = shares[SHARES:]
+    if not left:
+        return ""
+    if not whole:
+        return f"{count(len(left))} more"
+    return f"{pad(f'{count(len(left))} others', 16)}{sum(each.value for each in left):>+7.2f}"
 
 
 def sweep_table(read: HeadsSwept) -> Iterator[str]:
@@ -870,12 +892,14 @@ def patching_table(read: ActivationsPatched) -> Iterator[str]:
     yield f"facing each other, from 0: {facing_words(faced)}"
     if read.floor is not None:
         yield f"the places alone: behind {abs(read.shift)} more tokens this text's difference moves by {read.floor:.2f}"
-    yield f"{'layer':<7}{'token':>6}  {pad('here', CELL)}  {pad('source', CELL)}{'share':>8}"
     cells = [
         (read.shares.row(row)[at], layer, column)
         for row, layer in enumerate(read.layers)
         for at, column in enumerate(read.columns)
     ]
+    if len(cells) > STRONGEST:
+        yield f"the strongest {STRONGEST} of {count(len(cells))} places"
+    yield f"{'layer':<7}{'token':>6}  {pad('here', CELL)}  {pad('source', CELL)}{'share':>8}"
     for share, layer, column in sorted(cells, key=lambda cell: -abs(cell[0]))[:STRONGEST]:
         own, given = (
             pad(truncate(token_label(text), CELL), CELL) for text in (column.text, column.source_text)
@@ -899,19 +923,23 @@ def pairs_table(read: PairsPatched) -> Iterator[str]:
 
 
 def intervened_table(read: Intervened) -> Iterator[str]:
-    """The candidates without and with the interventions."""
+    """The candidates as the model has them, and under the interventions."""
     scope = steered_words(read.scope, read.begin)
     yield (
         f"{interventions_words(read.interventions)}, {scope}: KL {read.kl_bits:.3f} bits, model entropy "
         f"{bits(read.entropy_before_bits)} to {bits(read.entropy_after_bits)} bits, "
         f"largest logit change {read.largest_change:.2f} ({token_label(read.largest_change_text)})"
     )
-    yield f"{'':{UNIT_CELL}}{'before':>10}{'rank':>7}{'after':>12}{'rank':>7}{'logit':>8}"
+    own, changed = sides(read.interventions)
+    yield f"{'':{UNIT_CELL}}{own:>10}{'rank':>7}{changed:>12}{'rank':>7}{'logit':>8}"
     for each in read.candidates:
         yield (
             f"{pad(token_label(each.before.text, each.before.raw), UNIT_CELL)}{percent(each.before.prob):>10}"
             f"{each.before.rank:>7}{percent(each.after.prob):>12}{each.after.rank:>7}{each.logit_change:>+8.2f}"
         )
+    left = left_over(each.before.prob for each in read.candidates)
+    left_then = left_over(each.after.prob for each in read.candidates)
+    yield f"{pad('others', UNIT_CELL)}{percent(left):>10}{'':>7}{percent(left_then):>12}"
     if read.note:
         yield read.note
 
@@ -988,3 +1016,8 @@ def position_table(read: PositionTried) -> Iterator[str]:
     yield f"KL {read.kl_bits:.3f} bits, largest logit change {most}"
     for token in read.tokens:
         yield f"{pad(token_label(token.text), CELL)}{percent(token.before):>10} to {percent(token.after):>8}"
+    left, left_then = (
+        left_over(token.before for token in read.tokens),
+        left_over(token.after for token in read.tokens),
+    )
+    yield f"{pad('others', CELL)}{percent(left):>10} to {percent(left_then):>8}"

@@ -20,6 +20,7 @@ from engine.protocol import MADE_UP, AheadLine, Candidate, Distribution, PromptT
 from inspector import scales
 from inspector.display import SPACE, pad, token_label, truncate, visible
 from inspector.main.tool import CandidateChosen
+from inspector.state.candidates import of_prompt, with_own
 from inspector.state.lookahead import LookAheadLines, wanted
 from inspector.state.timeline import Phase, Timeline
 from inspector.widgets.canvas import PanelCanvas, Row, centred, why_empty
@@ -159,25 +160,24 @@ def is_untouched(distribution: Distribution) -> bool:
     return abs(distribution.others_prob - distribution.others_sampler_prob) < NOISE
 
 
+def shown(timeline: Timeline) -> Distribution | None:
+    """The distribution before the selected slot, that of tried settings if there are any, with the slot's own token;
+    None in the prompt."""
+    distribution, tried = timeline.tried or timeline.distribution, timeline.tried is not None
+    return None if distribution is None else with_own(distribution, timeline.selected, tried)
+
+
 def rows_of(timeline: Timeline) -> tuple[Candidate, ...]:
-    """The candidates of the selected slot, and its own token where that is not among them.
+    """The candidates of the selected slot, its own token among them.
 
     Under a grammar those that it allows come first: as a rule it cuts what the model finds most probable.
     """
-    tried, item = timeline.tried, timeline.selected
-    distribution = tried or timeline.distribution
-    candidates = tried.candidates if tried is not None else timeline.candidates
-    if distribution is not None and distribution.grammar is not None:
-        candidates = tuple(sorted(candidates, key=lambda each: each.cut_by == "grammar"))
-    if not candidates or item is None or any(candidate.id == item.id for candidate in candidates):
-        return candidates
-    if item.prob is None or item.logprob is None or item.rank is None:
-        return candidates
-    sampler = item.sampler_prob if isinstance(item, Step) else item.prob
-    own = Candidate(
-        item.id, item.text, item.raw, item.special, item.logprob, item.prob, item.rank, sampler, None
-    )
-    return (*candidates, own)
+    item = timeline.selected
+    if (distribution := shown(timeline)) is None:
+        return of_prompt(item)[0] if isinstance(item, PromptToken) else timeline.candidates
+    if distribution.grammar is None:
+        return distribution.candidates
+    return tuple(sorted(distribution.candidates, key=lambda each: each.cut_by == "grammar"))
 
 
 def why_no_candidates(timeline: Timeline | None) -> tuple[str, str]:
@@ -405,7 +405,7 @@ class CandidatesPanel(PanelCanvas, can_focus=True):
         head = self._head(fit, untouched, timeline.tried is not None, distribution)
         rows = [head, *self._candidates(kind, fit, width, timeline)]
         if len(rows) < height:
-            rows.append([] if concealed else self._others(fit, distribution, timeline))
+            rows.append([] if concealed else self._others(fit, shown(timeline), timeline))
         if len(rows) < height:
             rows += [[]] * min(1, height - len(rows) - 1)
             inks = {"data": self.data()}
@@ -521,13 +521,13 @@ class CandidatesPanel(PanelCanvas, can_focus=True):
         """What the model expected, what the sampler made of it, or the stage that cut it, and the rest that fits."""
         if timeline.conceals("probabilities"):
             return [Segment(" " * fit.bar + pad("?", PERCENT, right=True), self.ink("muted"))]
-        cut, tried = candidate.cut_by, self._of[1] if self._of is not None else None
+        cut = candidate.cut_by
         percent = "?" if math.isnan(candidate.logprob) else scales.percent(candidate.prob)
         row: Row = [
             Segment(bar(candidate.prob, fit.bar), ink if cut else ink + self.data()),
             Segment(pad(percent, PERCENT, right=True), ink),
         ]
-        if fit.sampler and (cut or (tried is not None and candidate not in tried.candidates)):
+        if fit.sampler and (cut or math.isnan(candidate.sampler_prob)):
             after = visible(cut) if cut else UNKNOWN  # the slot's own token, beyond the candidates
             row.append(Segment(" " + pad(after, fit.bar + SAMPLER - 1, right=True), ink))
         elif fit.sampler:
@@ -554,7 +554,7 @@ class CandidatesPanel(PanelCanvas, can_focus=True):
         if distribution is not None:
             mass = distribution.others_prob
         elif isinstance(item, PromptToken):
-            mass = scales.others_prob(item)
+            mass = of_prompt(item)[1]
         vocabulary = timeline.facts.vocabulary if timeline.facts else 0
         number = vocabulary - len(self._rows) if vocabulary else distribution.others if distribution else 0
         listed = distribution is not None and distribution.listed

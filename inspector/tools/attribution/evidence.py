@@ -23,8 +23,8 @@ STRONGEST = 8
 
 def _exhibits(of: Exported) -> Iterator[Exhibit]:
     def exhibits(seen: InsideViews) -> Iterator[Exhibit]:
-        for node, read in seen.contributions.items():
-            yield Exhibit("contributions", _heading(read), partial(_bars, read), node)
+        for (node, token), read in seen.contributions.items():
+            yield Exhibit("contributions", _heading(read), partial(_bars, read), node, token)
 
     return of_both(of, exhibits)
 

@@ -17,7 +17,14 @@ from inspector.main.inside.screen import InsideScreen
 from inspector.main.tool import Host
 from inspector.scales import count, percent, signed
 from inspector.session.requests import LookReplies
-from inspector.state.contributions import ContributionRow, head_rows, heads_of, label_of, rows_of
+from inspector.state.contributions import (
+    ContributionRow,
+    head_rows,
+    heads_of,
+    label_of,
+    rows_of,
+    told_here,
+)
 from inspector.tools.attribution.control import ATTRIBUTION_SCREEN, AttributionChoices
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, Row, wrapped
@@ -49,7 +56,7 @@ class AttributionScreen(InsideScreen[AttributionRead]):
     @property
     def choices(self) -> AttributionChoices:
         """The choices at the present token."""
-        return self._choices.at(self.node)
+        return self._choices.at(self.timeline)
 
     # ---- asking ---------------------------------------------------------------------------------
 
@@ -72,8 +79,9 @@ class AttributionScreen(InsideScreen[AttributionRead]):
         if not self.host.controller.transport.recorded or self.answers.get((self.node, self.tokens)):
             return ()
         pairs = [key[1] for key in self.answers.keys if isinstance(key, tuple) and key[0] == self.node]
+        here = told_here(self.timeline, [pair[0] for pair in pairs])
         chosen = self.choices.token is not None or self.choices.against is not None
-        return () if chosen or not pairs else pairs[-1]
+        return () if chosen else next((pair for pair in reversed(pairs) if pair[0] in here), ())
 
     # ---- showing --------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from inspector.config.preferences import SavedBreakpoints
 from inspector.display import quoted, token_label, visible
 from inspector.keys import key_for
 from inspector.main.tool import Host, Tool, ToolActions
+from inspector.scales import SURPRISE_BITS
 from inspector.state.breakpoints import conditions
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
@@ -26,8 +27,6 @@ from inspector.widgets.actions import Action, Needs
 
 # ---- places worth a look ------------------------------------------------------------------------
 
-SURPRISE_BITS = 4.0
-"""A token is a surprise from this much surprisal up: the model gave it one chance in sixteen at most."""
 FORK_MARGIN = 0.1
 """A fork point is where the second candidate was less than this behind the first, or where there are branches."""
 

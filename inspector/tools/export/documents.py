@@ -24,8 +24,9 @@ from engine.protocol import Candidate, Distribution, PromptToken, Step
 from inspector.display import guarded, hex_bytes, token_label, visible
 from inspector.main.elements import element, likeliest, millionths, number, written
 from inspector.main.evidence import Exported
-from inspector.scales import KL_BITS, METRIC, bits, count, milliseconds, others_prob, percent, size
+from inspector.scales import KL_BITS, METRIC, SURPRISE_BITS, bits, count, milliseconds, percent, size
 from inspector.state.branches import ROOT, made
+from inspector.state.candidates import of_prompt, with_own
 from inspector.state.conditions import Made, TextCondition, by_token
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
@@ -243,9 +244,10 @@ def _written(recording: Recording, items: Iterable[Item]) -> Iterator[tuple[str,
 
 
 def _surprises(items: Sequence[Item]) -> list[str]:
-    least = METRIC["surprisal"].steps[0]
-    steps = (item for item in items if isinstance(item, Step) and item.surprisal_bits >= least)
-    surprising = sorted(steps, key=lambda step: -step.surprisal_bits)[:SURPRISES]
+    """The least probable tokens of those that are surprises, as the keys that go from one to the next have it."""
+    steps = (item for item in items if isinstance(item, Step) and item.surprisal_bits >= SURPRISE_BITS)
+    every = sorted(steps, key=lambda step: -step.surprisal_bits)
+    surprising, more = every[:SURPRISES], len(every) - SURPRISES
     if not surprising:
         return []
     table = [
@@ -254,7 +256,8 @@ def _surprises(items: Sequence[Item]) -> list[str]:
         for step in surprising
     ]  # fmt: skip
     heading = ("step", "token", "probability", "bits", "rank", "most probable")
-    return ["## Surprises", "", *markdown_table(heading, table, "rlrrrl")]
+    left = ["", f"{count(more)} more have {SURPRISE_BITS:g} bits or more."] if more > 0 else []
+    return ["## Surprises", "", *markdown_table(heading, table, "rlrrrl"), *left]
 
 
 def _branches(paths: Sequence[TreePath]) -> list[str]:
@@ -489,12 +492,23 @@ class _Tokens:
         return self._conditions.setdefault(words, len(self._conditions))
 
     def _candidates(self, item: Item) -> list[Any] | None:
-        """Words, probabilities, the sampler's where they differ, cuts, others and their share, ranks unlike places."""
-        recorded = item.candidates if isinstance(item, PromptToken) else item.choice.candidates
+        """Words, probabilities, the sampler's where they differ, cuts, others and their share, ranks unlike places, and
+        the sampler's share of the others where it isn't the same."""
+        if isinstance(item, Step):
+            choice = with_own(item.choice, item)
+            recorded, others = choice.candidates, choice.others
+            mass, drawn_mass = choice.others_prob, choice.others_sampler_prob
+        else:
+            recorded, mass = of_prompt(item)
+            drawn_mass = mass
+            vocabulary = self._timeline.facts.vocabulary if self._timeline.facts else len(recorded)
+            others = vocabulary - len(recorded)
         if not recorded:
             return None
         kept = [c for place, c in enumerate(recorded) if place < self._most or c.id == item.id]
-        others, mass = self._others(item, [c for c in recorded if c not in kept])
+        left = [c for c in recorded if c not in kept]
+        mass += sum(c.prob for c in left)
+        drawn_mass += sum(c.sampler_prob for c in left)
         probs = [millionths(c.prob) for c in kept]
         drawn = [millionths(c.sampler_prob) for c in kept if c.cut_by is None]
         return [
@@ -502,20 +516,11 @@ class _Tokens:
             probs,
             0 if drawn == probs else drawn,
             self._cuts(kept),
-            others,
+            others + len(left),
             millionths(mass),
             [[place, c.rank] for place, c in enumerate(kept) if c.rank != place + 1],
+            *([] if millionths(mass) == millionths(drawn_mass) else [millionths(drawn_mass)]),
         ]
-
-    def _others(self, item: Item, left: Sequence[Candidate]) -> tuple[int, float]:
-        """The number of tokens that are not among the candidates, and their probability together."""
-        if isinstance(item, Step):
-            count, mass = item.choice.others, item.choice.others_prob
-        else:
-            vocabulary = self._timeline.facts.vocabulary if self._timeline.facts else len(item.candidates)
-            count = vocabulary - len(item.candidates)
-            mass = others_prob(item)
-        return count + len(left), mass + sum(c.prob for c in left)
 
     def _cuts(self, kept: Sequence[Candidate]) -> str:
         """A character a candidate: `.` where it is in, else the stage that cut it; empty where none was."""

@@ -6,12 +6,13 @@ makes its own part.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from xml.etree.ElementTree import Element
 
 from inspector.display import quoted, token_label
 from inspector.main.elements import element
-from inspector.main.evidence import Exhibit, exhibits_of
-from inspector.state.session_tree import Item
+from inspector.main.evidence import Exhibit, Exported, exhibits_of
+from inspector.state.session_tree import Item, SessionTree
 from inspector.tools.export.recording import Recording, exported
 
 
@@ -32,25 +33,44 @@ def evidence(recording: Recording) -> list[Element]:
         if (made := tuple(view.make()))
     ]
     nodes = sorted((node for node in views if node is not None), key=lambda node: of.places[node])
-    return [
-        *(_article(recording, node, of.places[node], views[node]) for node in nodes),
-        *whole,
-    ]
+    return [*(article for node in nodes for article in _articles(recording, of, node, views[node])), *whole]
 
 
-def _article(recording: Recording, node: int, place: int, views: list[Exhibit]) -> Element:
-    """All views of one token's way through the model."""
+def _articles(recording: Recording, of: Exported, node: int, views: list[Exhibit]) -> Iterator[Element]:
+    """All views of one token's way through the model: with those that explain the token that the path, or else the
+    oldest branch, took after it; then those that explain the tokens of other branches, each by itself."""
     tree, path = recording.timeline.tree, {each.node for each in recording.items}
-    children = tree.children.get(node, [])
-    taken = next((child for child in children if child in path), children[0] if children else None)
+    children = sorted(tree.children.get(node, ()), key=lambda child: child not in path)
+    tokens = dict.fromkeys(tree.nodes[child].id for child in children)
+    shown = {tree.nodes[child].id: child for child in reversed(children) if child in of.places}
+    own = next((token for token in tokens if token in shown), None)
+    if found := [view for view in views if view.token == own or view.token not in tokens]:
+        yield _article(of, tree, node, None if own is None else shown[own], found)
+    for token in tokens:
+        if token in shown and token != own and (found := [view for view in views if view.token == token]):
+            yield _article(of, tree, node, shown[token], found)
+
+
+def _article(of: Exported, tree: SessionTree, node: int, taken: int | None, views: list[Exhibit]) -> Element:
+    """Some views of a token's way through the model, and the token that was taken after it, if any was."""
+    own = None if taken is None else tree.nodes[taken].id
     followed = f"What came after {_named(tree.nodes[node])}"
     followed += f": {_named(tree.nodes[taken])}" if taken is not None else ""
     sections = [
-        element("section", element("h4", view.heading), *made, class_="look", data_kind=view.kind)
+        element("section", element("h4", view.heading), *made, class_="look", data_kind=view.kind,
+                data_token=own if view.token is not None and view.token == own else None)
         for view in views
         if (made := tuple(view.make()))
-    ]
-    return element("article", element("h3", followed), *sections, class_="looked", data_row=place)
+    ]  # fmt: skip
+    next_row = of.places[taken] if taken is not None else None
+    return element(
+        "article",
+        element("h3", followed),
+        *sections,
+        class_="looked",
+        data_row=of.places[node],
+        data_next=next_row,
+    )
 
 
 def _named(item: Item) -> str:

@@ -28,7 +28,8 @@ from inspector.lessons.lesson import Beat, Lesson, LessonPhase
 from inspector.lessons.play import Card, LessonPlay
 from inspector.main.elements import element, hint, row, table, written
 from inspector.main.evidence import ExportPart
-from inspector.scales import METRIC, bits, count, milliseconds, others_prob, percent, size
+from inspector.scales import METRIC, bits, count, milliseconds, percent, size
+from inspector.state.candidates import of_prompt, with_own
 from inspector.state.conditions import conditions
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
@@ -356,10 +357,10 @@ def of_token(item: Item, vocabulary: int) -> TokenChoice:
     """The candidates that a token of the text was taken from."""
     if isinstance(item, Step):
         title = f"What could have come at step {item.index + 1}, where {_label(item)} was taken"
-        return _drawn(title, item.choice, item.id)
+        return _drawn(title, with_own(item.choice, item), item.id)
     title = f"What the model expected in the place of {_label(item)}"
-    others = max(0, vocabulary - len(item.candidates))
-    return TokenChoice(title, item.candidates, others, others_prob(item), item.id)
+    candidates, mass = of_prompt(item)
+    return TokenChoice(title, candidates, max(0, vocabulary - len(candidates)), mass, item.id)
 
 
 def _drawn(title: str, of: Distribution, taken: int | None) -> TokenChoice:
@@ -377,7 +378,10 @@ def candidates_section(choice: TokenChoice, stages: bool) -> Element:
     left = [each for each in choice.candidates if each not in shown]
     others, mass = choice.others + len(left), choice.others_prob + sum(each.prob for each in left)
     if others > 0:
-        rows.append(row("", f"{count(others)} others", "", percent(mass), "", class_="others"))
+        after = ""
+        if of is not None and drawn:
+            after = percent(of.others_sampler_prob + sum(each.sampler_prob for each in left))
+        rows.append(row("", f"{count(others)} others", "", percent(mass), after, class_="others"))
     head = ("", "candidate", "", "model", "sampler" if drawn else "")
     candidates = table(choice.title, head, rows, class_="candidates")
     if of is None:

@@ -149,13 +149,13 @@ def snapshot(timeline: Timeline, settings: Settings, load: LoadSettings, program
     return recording
 
 
-def line(recording: Recording, to: str | int | None = None) -> Recording:
+def line(recording: Recording, to: str | int | None = None, on: bool = True) -> Recording:
     """Choose the path that is exported.
 
     Args:
         recording: Its `items` and `chosen` are set.
-        to: A node, or the name of a branch: the path goes through it to the end that was visited last. None for the
-            path that is current.
+        to: A node, or the name of a branch. None for the path that is current.
+        on: Whether the path goes on from there, always along the oldest branch; otherwise it ends there.
 
     Returns:
         The recording.
@@ -172,7 +172,8 @@ def line(recording: Recording, to: str | int | None = None) -> Recording:
         recording.items = list(timeline.items)
     else:
         recording.chosen = _node(timeline, to)
-        recording.items = timeline.tree.path(timeline.tree.leaf(recording.chosen))
+        tree, node = timeline.tree, recording.chosen
+        recording.items = tree.path(tree.oldest_end(node) if on else node)
     return recording
 
 
@@ -216,6 +217,8 @@ class TreePath:
     """The step at which it leaves those before it, from 1; 0 where it begins with the prompt."""
     text: str
     """The text from there on."""
+    own: list[Item]
+    """The tokens from there on."""
 
     @property
     def title(self) -> str:
@@ -226,13 +229,13 @@ class TreePath:
 
     @property
     def tokens(self) -> int:
-        """Number of tokens of the completion."""
-        return sum(1 for item in self.items if isinstance(item, Step))
+        """Number of its own tokens, as the tree counts them: those that were stepped from there on."""
+        return sum(1 for item in self.own if isinstance(item, Step))
 
     @property
     def perplexity(self) -> str:
-        """Perplexity of the completion; empty where it has none."""
-        steps = (item.logprob for item in self.items if isinstance(item, Step))
+        """Perplexity of its own tokens; empty where it has none."""
+        steps = (item.logprob for item in self.own if isinstance(item, Step))
         known = [logprob for logprob in steps if math.isfinite(logprob)]
         return f"{math.exp(min(700.0, -sum(known) / len(known))):.2f}" if known else ""
 
@@ -272,6 +275,7 @@ def _path(recording: Recording, items: list[Item], own: int, how: str) -> TreePa
         made_with(recording.timeline.tree, items),
         first.index + 1 if isinstance(first, Step) else ROOT,
         truncate(text, _TEXT),
+        items[begins:],
     )
 
 

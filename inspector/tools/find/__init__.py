@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from engine.frozen import frozen
+from engine.settings import Settings
 from inspector.widgets.actions import Action, dialog_table, leaves, picking, taking
 
 
@@ -16,6 +17,10 @@ class FindPlace:
     """As the title calls it; printable."""
     taken: int | None
     """Id of the token there, or of the one that a step would take."""
+    settings: Settings | None = None
+    """With which it was, or will be, picked, where they are known."""
+    reroll: int = 0
+    """How often its draw was repeated."""
 
 
 @frozen

@@ -121,7 +121,7 @@ class FindDialog(PickDialog[VocabularySearch]):
     def _ask(self) -> None:
         place = self._place()
         self.query_one("#dialog").border_title = Content(f"{self.HEADING} · {place.name}")
-        question = FindTokens(place.node, self.typed, LIMIT)
+        question = FindTokens(place.node, self.typed, LIMIT, place.settings, place.reroll)
         if question != self._pending:
             self._pending, self._waiting, self._hasty = question, True, False
             self.lookup.ask(question, self._answered)

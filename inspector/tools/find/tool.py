@@ -43,7 +43,10 @@ class FindActions(ToolActions):
             name = f"step {item.index + 1}"
         elif item is not None:
             name = f"prompt token {timeline.slot + 1}"
-        return FindPlace(timeline.before, name, timeline.taken)
+        reroll = timeline.distribution.reroll if timeline.distribution is not None else 0
+        return FindPlace(
+            timeline.before, name, timeline.taken, self.controller.queries.used(timeline), reroll
+        )
 
     def _recall(self, node: int, then: Callable[[], None]) -> None:
         """Have logits computed again, and call `then` where they were."""

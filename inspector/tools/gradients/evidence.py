@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from functools import partial
 from xml.etree.ElementTree import Element
@@ -33,9 +34,9 @@ COLOURED = 512
 
 def _exhibits(of: Exported) -> Iterator[Exhibit]:
     def exhibits(seen: InsideViews) -> Iterator[Exhibit]:
-        for (node, _), read in seen.gradients.items():
+        for ((node, token), _), read in seen.gradients.items():
             heading = f"What {asked_words(read)} hangs on: {method_words(read)}"
-            yield Exhibit("gradients", heading, partial(_shown, read, of.timeline.tree, node), node)
+            yield Exhibit("gradients", heading, partial(_shown, read, of.timeline.tree, node), node, token)
 
     return of_both(of, exhibits)
 
@@ -68,6 +69,10 @@ def _shown(read: GradientsRead, tree: SessionTree, node: int) -> Iterator[Elemen
         )
         for each in largest(shares)[:LISTED]
     ]
+    if left := largest(shares)[LISTED:]:
+        of_left = math.fsum(each.share for each in left), math.fsum(each.value for each in left)
+        words = f"{signed(100 * of_left[0], 1)} %", signed(of_left[1])
+        rows.append(row(f"{count(len(left))} others", "", *words, class_="others"))
     says = " ".join([complete_words(read), *notes_of(read), MEANINGS[read.method]])
     yield explained(
         says, read.facts, text, table("", ("token", "", "share", "logits"), rows, class_="figured")

@@ -15,7 +15,7 @@ from inspector.main.inside.screen import TITLED, InsideScreen, Notice
 from inspector.main.tool import Host
 from inspector.scales import signed
 from inspector.session.requests import LookReplies
-from inspector.state.contributions import label_of
+from inspector.state.contributions import label_of, told_here
 from inspector.state.gradients import (
     MEANINGS,
     METHODS,
@@ -59,7 +59,7 @@ class GradientsScreen(InsideScreen[GradientsRead]):
     @property
     def choices(self) -> GradientChoices:
         """The choices at the present token."""
-        return self._choices.at(self.node)
+        return self._choices.at(self.timeline)
 
     # ---- asking ---------------------------------------------------------------------------------
 
@@ -72,6 +72,8 @@ class GradientsScreen(InsideScreen[GradientsRead]):
         if not self.host.controller.transport.recorded or self.answers.get(key) is not None:
             return key
         known = [each for each in self.answers.keys if isinstance(each, tuple) and each[0] == self.node]
+        here = told_here(self.timeline, [each[1][0] for each in known])
+        known = [each for each in known if each[1][0] in here]
         same = [each for each in known if each[2] == self.choices.method]
         return (same or known or (key,))[-1]
 
@@ -126,7 +128,8 @@ class GradientsScreen(InsideScreen[GradientsRead]):
         self.choices.row = max(0, min(len(rows) - 1, self.choices.row))
         top = max(0, min(self.choices.row - room // 2, len(rows) - room))
         listed = [self._row(place, rows, on, width) for place in range(top, min(len(rows), top + room))]
-        head = pad("  token", LABEL + 2) + pad("place", 7, right=True) + f"{'share':>8}{'logits':>9}"
+        part = "token" if len(listed) == len(rows) else f"{top + 1}-{top + len(listed)} of {len(rows)}"
+        head = pad(f"  {part}", LABEL + 2) + pad("place", 7, right=True) + f"{'share':>8}{'logits':>9}"
         muted = on.ink("muted")
         return [[Segment(head[:width], muted)], *listed, *([Segment(line, muted)] for line in words)]
 

@@ -154,7 +154,16 @@ class GrammarPanel(PanelCanvas, can_focus=True):
         cells = max(0, min(_BAR, width - _WORDS - _COUNT - _SHARE - 2))
         head = pad("expects", _WORDS) + pad("tokens", _COUNT, right=True) + pad("model", _SHARE, right=True)
         rows: list[Row] = [[Segment(head, self.ink("muted"))]]
-        return rows + [self._beginning(each, cells) for each in expected[: room - 1]]
+        if len(expected) < room:
+            return rows + [self._beginning(each, cells) for each in expected]
+        shown, left = expected[: room - 2], expected[room - 2 :]
+        masses = [each.mass for each in left if each.mass is not None]
+        rest = ExpectedBeginning(
+            f"{scales.count(len(left))} others",
+            sum(each.tokens for each in left),
+            sum(masses) if masses else None,
+        )
+        return rows + [self._beginning(each, cells) for each in (*shown, rest)]
 
     def _beginning(self, each: ExpectedBeginning, cells: int) -> Row:
         mass = "" if each.mass is None else share(each.mass)

@@ -48,9 +48,7 @@ class SwitchControl:
     """
 
     def __init__(self, client: EngineClient) -> None:
-        self.sweeps = Replies(
-            client, HeadsSwept, lambda answer: (answer.node, layer_of_heads(answer), answer.scope)
-        )
+        self.sweeps = Replies(client, HeadsSwept, sweep_key)
         self._joined: tuple[tuple[HeadsSwept, ...], HeadsSwept] | None = None
         """The sweeps that were joined last, and what came of it: thousands of units, drawn at each key."""
         self.tried = Replies(client, Intervened, tried_key)
@@ -102,19 +100,21 @@ class SwitchControl:
             return max(places, key=lambda place: patched.shares.row(place[0])[place[1]])
         return max(0, min(layers - 1, self.cursor[0])), max(0, min(columns - 1, self.cursor[1]))
 
-    def sweep(self, node: int) -> HeadsSwept | None:
-        """The known sweep of a token in the present scope, or else in the other one."""
-        other: Scope = "context" if self.scope == "token" else "token"
-        return self._sweep_in(node, self.scope) or self._sweep_in(node, other)
+    def swept_tokens(self, node: int) -> list[int]:
+        """The tokens that the known sweeps of a node follow."""
+        return [key[1] for key in self.sweeps.keys if isinstance(key, tuple) and key[0] == node]
 
-    def _sweep_in(self, node: int, scope: Scope) -> HeadsSwept | None:
+    def sweep(self, node: int, token: int | None) -> HeadsSwept | None:
+        """The known sweep that follows a token after a node, in the present scope or else in the other one."""
+        other: Scope = "context" if self.scope == "token" else "token"
+        return self._sweep_in((node, token, self.scope)) or self._sweep_in((node, token, other))
+
+    def _sweep_in(self, of: tuple[int, int | None, Scope]) -> HeadsSwept | None:
         """That of layers and parts, with the heads of those layers that were asked for."""
-        if (whole := self.sweeps.get((node, None, scope))) is None:
+        if (whole := self.sweeps.get((*of, None))) is None:
             return None
         keys = [
-            key
-            for key in self.sweeps.keys
-            if isinstance(key, tuple) and (key[0], key[2]) == (node, scope) and key[1] is not None
+            key for key in self.sweeps.keys if isinstance(key, tuple) and key[:3] == of and key[3] is not None
         ]
         found = (whole, *(more for key in sorted(keys) if (more := self.sweeps.get(key)) is not None))
         if self._joined is None or self._joined[0] != found:
@@ -199,6 +199,12 @@ class SwitchControl:
         """The question about the chosen units, and its key."""
         question = Intervene(node, self.interventions(swept), self.scope)
         return tried_key(question), question
+
+
+def sweep_key(answer: HeadsSwept) -> Hashable:
+    """What a sweep is about: after which node it follows which token, in which scope, and the layer of which the heads
+    are switched off, if it has nothing else."""
+    return answer.node, answer.token, answer.scope, layer_of_heads(answer)
 
 
 def _patched_key(answer: ActivationsPatched) -> Hashable:

@@ -13,8 +13,8 @@ from engine.tree import common_prefix
 from inspector.display import quoted, token_label, token_text, truncate, visible
 from inspector.main.elements import element, explained, row, table, token_span
 from inspector.main.evidence import Exhibit, Exported, ExportPart
-from inspector.scales import KL_BITS, bits, percent, signed
-from inspector.state.inside import InsideViews, interventions_words, steered_words
+from inspector.scales import KL_BITS, bits, count, left_over, percent, signed
+from inspector.state.inside import InsideViews, interventions_words, sides, steered_words
 from inspector.state.patching import alignment_words
 from inspector.state.session_tree import Item
 
@@ -44,11 +44,12 @@ MAPPED = 1500
 
 def _switched(of: Exported) -> Iterator[Exhibit]:
     seen = of.timeline.of(InsideViews)
-    for (node, scope), swept in seen.sweeps.items():
+    for ((node, token), scope), swept in seen.sweeps.items():
         heading = "What each part is worth: switched off alone" + " in the whole context" * (
             scope == "context"
         )
-        yield Exhibit("sweep" if scope == "token" else "sweep-context", heading, partial(_sweep, swept), node)
+        kind = "sweep" if scope == "token" else "sweep-context"
+        yield Exhibit(kind, heading, partial(_sweep, swept), node, token)
     places: Counter[int] = Counter()
     for (node, *_), tried in seen.tried.items():
         heading = f"With {interventions_words(tried.interventions)}"
@@ -71,7 +72,7 @@ def _sweep(swept: HeadsSwept) -> Iterator[Element]:
     edges = enumerate(KL_BITS, 1)
     legend = (element("span", element("i", f"≥{edge:g}"), class_=f"t h{step}") for step, edge in edges)
     says = "A row a layer, the last one on top; a column a head, then the layer's parts. KL: how far all " \
-           "probabilities move."  # fmt: skip
+           f"probabilities move. Listed are the strongest {len(rows)} of {count(len(units))}."  # fmt: skip
     listed = table("", head, rows, class_="figured")
     named = element("p", "KL in bits ", *legend, class_="legend")
     yield explained(says, swept.facts, _map(units), named, listed)
@@ -138,18 +139,21 @@ def _cell(unit: SweptUnit, x: float, y: float, width: int) -> Element:
 
 
 def _effect(tried: Intervened) -> Iterator[Element]:
-    """The candidates without and with what was switched off together."""
+    """The candidates as the model has them, and with what was switched off together."""
     scope = steered_words(tried.scope, tried.begin)
     rows = [
         row(token_span(each.before), percent(each.before.prob), percent(each.after.prob),
             signed(each.logit_change))
         for each in tried.candidates
     ]  # fmt: skip
+    rest = [left_over(each.before.prob for each in tried.candidates),
+            left_over(each.after.prob for each in tried.candidates)]  # fmt: skip
+    rows.append(row("others", *map(percent, rest), "", class_="others"))
     says = (
         f"{scope[0].upper()}{scope[1:]}. KL {bits(tried.kl_bits)} bits; the model's entropy goes from "
         f"{bits(tried.entropy_before_bits)} to {bits(tried.entropy_after_bits)} bits."
     )
-    listed = table("", ("candidate", "without", "with", "logit"), rows, class_="figured")
+    listed = table("", ("candidate", *sides(tried.interventions), "logit"), rows, class_="figured")
     yield explained(says, tried.facts, listed)
 
 
@@ -158,7 +162,7 @@ def _effect(tried: Intervened) -> Iterator[Element]:
 
 def _patched(of: Exported) -> Iterator[Exhibit]:
     tree, places = of.timeline.tree, Counter[int]()
-    for (node, source, part), read in of.timeline.of(InsideViews).patched.items():
+    for (node, source, part, _), read in of.timeline.of(InsideViews).patched.items():
         if node not in tree.nodes or source not in tree.nodes or not read.columns:
             continue
         heading = f"With {NAMES[part]} put in from “{difference(tree.path(node), tree.path(source))}”"
@@ -222,7 +226,8 @@ def _patches(read: ActivationsPatched) -> Iterator[Element]:
     says = (
         f"Logit of {quoted(token_label(read.text))} less that of {quoted(token_label(read.other_text))}: "
         f"{signed(read.difference)} here, {signed(read.source_difference)} in the other text. 100 %: what was put in "
-        f"goes all of the way. {alignment_words(read)}"
+        f"goes all of the way. Listed are the strongest {len(rows)} of {count(len(cells))} places. "
+        f"{alignment_words(read)}"
     )
     head = ("layer", "position", "here", "put in", "of the way")
     whole = len(read.layers) * len(read.columns) <= MAPPED

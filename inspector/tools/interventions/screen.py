@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from operator import attrgetter
 from typing import ClassVar
 
 from rich.cells import cell_len
@@ -35,8 +36,9 @@ from inspector.main.inside.screen import (
     under_way,
 )
 from inspector.main.tool import Host
-from inspector.scales import bits, count, milliseconds, percent
-from inspector.state.inside import interventions_words
+from inspector.scales import bits, count, left_over, milliseconds, percent
+from inspector.state.contributions import told_here
+from inspector.state.inside import interventions_words, sides
 from inspector.tools.interventions.control import (
     INTERVENTIONS_SCREEN,
     Column,
@@ -82,7 +84,20 @@ class InterventionsScreen(InsideScreen[HeadsSwept]):
         return self._sweep_in("token")
 
     def _sweep_in(self, scope: Scope) -> tuple[Hashable, Command]:
-        return (self.node, None, scope), SweepHeads(self.node, heads=() if self._large else None, scope=scope)
+        command = SweepHeads(self.node, self._followed, heads=() if self._large else None, scope=scope)
+        return (self.node, self._followed, scope, None), command
+
+    @property
+    def _followed(self) -> int | None:
+        """The token whose logit is followed: the slot's own, at the tip the most probable one; in a recording another
+        candidate if that one's was not recorded."""
+        selected, known = self.timeline.selected, self.control.swept_tokens(self.node)
+        best = min(self.timeline.candidates, key=lambda each: each.rank, default=None)
+        own = selected.id if selected is not None else best.id if best is not None else None
+        if not self.host.controller.transport.recorded or own in known:
+            return own
+        here = told_here(self.timeline, known)
+        return next((each for each in reversed(known) if each in here), own)
 
     @property
     def _large(self) -> bool:
@@ -93,7 +108,7 @@ class InterventionsScreen(InsideScreen[HeadsSwept]):
     def look(self) -> None:
         """See `InsideScreen`; of the sweep of the token, with the heads that were asked for."""
         super().look()
-        self.found(self.control.sweep(self.node) if self.path else None, self.failure)
+        self.found(self.control.sweep(self.node, self._followed) if self.path else None, self.failure)
 
     @property
     def lacks_heads(self) -> int | None:
@@ -102,9 +117,8 @@ class InterventionsScreen(InsideScreen[HeadsSwept]):
             return None
         layer = self.control.unit(swept).layer
         kinds = {each.intervention.kind for each in swept.units if each.intervention.layer == layer}
-        refused = (
-            self.control.sweeps.failure((self.node, layer, swept.scope)) is not None
-        )  # none can be told apart
+        key = self.node, swept.token, swept.scope, layer
+        refused = self.control.sweeps.failure(key) is not None  # none can be told apart
         return layer if "attention" in kinds and "head" not in kinds and not refused else None
 
     def ask(self) -> None:
@@ -251,7 +265,7 @@ class InterventionsScreen(InsideScreen[HeadsSwept]):
             self.control.sweeps.want(*self._sweep_in("context"))
         elif layer is not None:
             question = SweepHeads(self.node, swept.token, swept.other, (layer,), False, swept.scope)
-            self.control.sweeps.want((self.node, layer, swept.scope), question)
+            self.control.sweeps.want((self.node, swept.token, swept.scope, layer), question)
 
     def clear(self) -> None:
         """Switch off nothing together."""
@@ -491,9 +505,9 @@ def effect(on: Canvas, answer: Intervened, width: int, height: int) -> list[Row]
         if text
         for line in wrapped(text, width)
     ]
-    room = height - len(head) - len(words) - 1
+    room = height - len(head) - len(words) - 2
     listed = answer.candidates[: max(3, min(len(answer.candidates), room))]
-    return [*([part] for part in head), *_candidates(on, listed, width), *words]
+    return [*([part] for part in head), *_candidates(on, listed, sides(answer.interventions), width), *words]
 
 
 def _figures(answer: Intervened, width: int) -> str:
@@ -519,7 +533,9 @@ def _cost(answer: Intervened) -> str:
     return f"It ran {tokens}, {milliseconds(answer.facts.ms)}."
 
 
-def _candidates(on: Canvas, listed: Sequence[CandidateChange], width: int) -> list[Row]:
+def _candidates(
+    on: Canvas, listed: Sequence[CandidateChange], named: tuple[str, str], width: int
+) -> list[Row]:
     """Candidates with their probability, rank and logit on both sides."""
     wide = width >= NARROW
     figures = RANKS if wide else 0
@@ -529,7 +545,8 @@ def _candidates(on: Canvas, listed: Sequence[CandidateChange], width: int) -> li
     length = min(24, max(0, each_side - 10))
     side = length + 10 if wide else 10
     ranks = f"{'rank':>13}{'logit':>9}" if wide else ""
-    head = f"{pad('', label + 2)}{pad('   with it', side)} {pad('   without', side)}{ranks}"
+    own, changed = (pad(f"   {name}", side) for name in named)
+    head = f"{pad('', label + 2)}{own} {changed}{ranks}"
     rows: list[Row] = [[Segment(head, on.ink("muted"))]]
     for change in listed:
         arrow = "↑" if change.ranks_up > 0 else "↓" if change.ranks_up < 0 else " "
@@ -545,7 +562,12 @@ def _candidates(on: Canvas, listed: Sequence[CandidateChange], width: int) -> li
                 Segment(f"{_ranks(change):>12}{figure(change.logit_change, 5, True):>9}", on.rich_style)
             )
         rows.append(row)
-    return rows
+    rest: Row = [Segment(f"  {pad('others', label)}", on.ink("muted"))]
+    for side_of in (attrgetter("before.prob"), attrgetter("after.prob")):
+        rest.append(
+            Segment(f"{percent(left_over(map(side_of, listed))):>8}{pad('', side - 7)}", on.ink("muted"))
+        )
+    return [*rows, rest]
 
 
 def _ranks(change: CandidateChange) -> str:

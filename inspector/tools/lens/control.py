@@ -16,8 +16,9 @@ class LensChoices:
     """The cell that is looked at; None for the last layer's."""
     followed: int | None = None
     """The token that is followed; None for the one that was taken next."""
-    opened_at: int | None = None
-    """The token at which it was chosen: elsewhere it starts with the one that was taken."""
+    opened_at: tuple[int, int | None] | None = None
+    """The token before the slot at which it was chosen, and the slot's: elsewhere it starts with the one that was
+    taken."""
 
 
 _LAYER = "Look at another layer: its list of tokens is under the table."

@@ -47,7 +47,9 @@ class LensScreen(InsideScreen[LensRead]):
     # ---- asking ---------------------------------------------------------------------------------
 
     def question(self) -> tuple[Hashable, Command]:
-        return self.node, ReadLens(self.node, top=TOP, followed=self._wanted())
+        before = self.answers.get(self.node)  # what was followed on another branch stays known
+        followed = dict.fromkeys((*self._wanted(), *(before.followed if before is not None else ())))
+        return self.node, ReadLens(self.node, top=TOP, followed=tuple(followed))
 
     def _wanted(self) -> tuple[int, ...]:
         """The tokens that can be followed: the chosen one, the one taken next, the best candidates."""

@@ -43,8 +43,8 @@ class LensActions(ToolActions):
 
     def _begin(self) -> None:
         """Follow the candidate that was highlighted, where that isn't the one that stands there anyway."""
-        if self.choices.opened_at != self.timeline.before:
-            self.choices.followed, self.choices.opened_at = None, self.timeline.before
+        if self.choices.opened_at != (place := (self.timeline.before, self.timeline.taken)):
+            self.choices.followed, self.choices.opened_at = None, place
         highlighted, usual = self.host.candidate, self.timeline.candidates[:1]
         if highlighted is not None and highlighted.id not in (
             self.timeline.taken,

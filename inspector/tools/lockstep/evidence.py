@@ -12,7 +12,7 @@ from engine.protocol import Candidate, LockstepSpan
 from inspector.display import token_label, visible
 from inspector.main.elements import element, likeliest, millionths, number, row, table
 from inspector.main.evidence import Exhibit, Exported, ExportPart
-from inspector.scales import bits, count, percent
+from inspector.scales import bits, count, left_over, percent
 from inspector.state.lockstep import Divergences, LockstepSoFar, mean
 
 BESIDE_CANDIDATES = 6
@@ -60,7 +60,10 @@ def _share(logprob: float | None, span: LockstepSpan) -> float | int | None:
 
 def _listed(candidates: tuple[Candidate, ...]) -> list[list[Any]]:
     first = candidates[:BESIDE_CANDIDATES]
-    return [[token_label(each.text, each.raw), millionths(each.prob)] for each in first]
+    if not first:
+        return []
+    listed = [[token_label(each.text, each.raw), millionths(each.prob)] for each in first]
+    return [*listed, ["others", millionths(left_over(each.prob for each in first))]]
 
 
 def _figures(of: Exported) -> Iterator[tuple[str, str]]:

@@ -35,7 +35,7 @@ from inspector.keys import key_for
 from inspector.main.dialogs import Downloads
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
-from inspector.scales import bits, percent, size
+from inspector.scales import bits, left_over, percent, size
 from inspector.state.lockstep import Divergences, mean
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
@@ -321,7 +321,14 @@ class LockstepSide(PanelCanvas):
             return self._way(self._ways, width)
         if not self._candidates:
             return centred([(self._why, self.ink("muted"))], width, height)
-        return [self._head(width), *(self._row(each, width) for each in self._candidates)]
+        shown = self._candidates[: max(1, height - 2)]
+        rest = percent(left_over(min(1.0, max(0.0, each.prob)) for each in shown))
+        others = f"  {pad('others', self._columns(width)[0])}{rest:>7}"
+        return [
+            self._head(width),
+            *(self._row(each, width) for each in shown),
+            [Segment(others, self.ink("muted"))],
+        ]
 
     def _columns(self, width: int) -> tuple[int, int]:
         """Cells of the label and of the bar."""

@@ -77,10 +77,12 @@ def _chosen(read: ExpertsRead) -> Iterator[Element]:
         if states
         else None,
     ]
+    more = max(0, len(read.layers) - MOST) + max(0, len(read.states) - MOST)
     said = (
         experts_summary(read.layers),
         states_summary(read.states),
         STATES if states else "",
+        f"{count(more)} more rows are left out." if more else "",
         *map(visible, read.missing),
     )
     yield explained(" ".join(filter(None, said)), read.facts, *shown)

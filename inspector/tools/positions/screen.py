@@ -13,7 +13,7 @@ from engine.protocol import Command, PositionTried, PositionUse, TokenShift
 from inspector.display import pad, token_label
 from inspector.main.inside.screen import InsideScreen
 from inspector.main.tool import Host
-from inspector.scales import percent
+from inspector.scales import left_over, percent
 from inspector.session.requests import LookReplies
 from inspector.tools.positions.control import POSITIONS_SCREEN, PositionChoices
 from inspector.tools.positions.trials import LATER, PositionTrial, facts_line, trials
@@ -60,7 +60,7 @@ def page(
         lines = [(line, style) for text, style in instead for line in wrapped(text, width)]
         words = [[Segment(line, style)] for line, style in lines]
     gap: list[Row] = [[]] if height >= len(said) + len(table) + len(words) + LISTED + 4 else []
-    room = height - len(said) - len(table) - len(words) - 1 - 3 * len(gap)
+    room = height - len(said) - len(table) - len(words) - 2 - 3 * len(gap)
     tokens = answer.tokens if answer is not None else ()
     listed = [*_candidates(on, tokens[: max(3, min(len(tokens), room))], width), *gap] if tokens else []
     if width < NARROW:
@@ -119,7 +119,9 @@ def _candidates(on: Canvas, tokens: Sequence[TokenShift], width: int) -> list[Ro
             row += [Segment(f"{percent(prob):>8} "), Segment(f"{mark} ", on.ink("accent"))]
             row.append(Segment(bar(prob, length) + " ", on.data(prob)))
         rows.append(row)
-    return rows
+    left = (left_over(token.before for token in tokens), left_over(token.after for token in tokens))
+    rest = "".join(pad(f"{percent(share):>8}", each + 1) for share in left)
+    return [*rows, [Segment(f"  {pad('others', label)}{rest}", on.ink("muted"))]]
 
 
 # ---- the screen ---------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from math import fsum, isnan
 from operator import attrgetter
 
 from rich.segment import Segment
@@ -18,7 +19,9 @@ from inspector import scales
 from inspector.display import pad, quoted, token_label, truncate_words, visible
 from inspector.keys import key_for, with_keys
 from inspector.main.looked import model_prefix
+from inspector.main.panels.candidates import is_untouched
 from inspector.main.tool import CandidateChosen, CandidateClicked
+from inspector.state.candidates import with_own
 from inspector.state.grammar import sentences
 from inspector.state.lockstep import LockstepSoFar
 from inspector.state.session_tree import Item
@@ -116,6 +119,10 @@ class TableColumn:
     removed: float
     cells: tuple[str, ...]
     """Empty for a candidate that is cut here or was before."""
+    shares: tuple[float, ...] = ()
+    """Of each candidate, where the numbers are probabilities; 0 for one that is cut or isn't known."""
+    beyond: float | None = None
+    """That of all other tokens together; None where the numbers are no probabilities, or aren't known."""
 
 
 def columns(
@@ -141,26 +148,44 @@ def columns(
         value = values.get(candidate.id)
         logits.append(UNKNOWN if value is None else f"{value:.2f}")
         model.append(scales.percent(candidate.prob, ""))
-        final.append(
-            scales.percent(candidate.sampler_prob, "") if candidate.cut_by in (None, "greedy") else ""
-        )
+        drawn = UNKNOWN if isnan(candidate.sampler_prob) else scales.percent(candidate.sampler_prob, "")
+        final.append(drawn if candidate.cut_by in (None, "greedy") else "")
     vocabulary = distribution.others + len(candidates)
     table = [
         TableColumn(LOGIT, "logit", "", None, 0.0, tuple(logits)),
-        TableColumn(MODEL, "model %", "", vocabulary, 0.0, tuple(model)),
-    ]
+        TableColumn(
+            MODEL, "model %", "", vocabulary, 0.0, tuple(model), tuple(each.prob for each in candidates),
+            distribution.others_prob,
+        ),
+    ]  # fmt: skip
     ran: list[str] = []
     for stage in distribution.stages:
         ran.append(stage.name)
         if stage.name != "greedy":
             table.append(_stage(stage, ran, candidates, explained, settings))
     if now is not None:
-        finals = {candidate.id: candidate.sampler_prob for candidate in now.candidates}
-        cells = tuple(scales.percent(finals[c.id], "") if c.id in finals else UNKNOWN for c in candidates)
-        table.append(TableColumn(NOW, "now %", "", None, 0.0, cells))
+        table.append(_now(now, candidates))
     drawable = distribution.stages[-1].kept if distribution.stages else None
     head = "taken %" if distribution.draw is None else "final %"
-    return (*table, TableColumn(FINAL, head, "", drawable, 0.0, tuple(final)))
+    shares = tuple(0.0 if isnan(each.sampler_prob) else each.sampler_prob for each in candidates)
+    beyond = distribution.others_sampler_prob
+    return (*table, TableColumn(FINAL, head, "", drawable, 0.0, tuple(final), shares, beyond))
+
+
+def _now(now: Distribution, candidates: Sequence[Candidate]) -> TableColumn:
+    """The column of the present distribution, for candidates that are those of another one."""
+    finals = {each.id: each.sampler_prob for each in now.candidates}
+    beyond = now.others_sampler_prob
+    if is_untouched(
+        now
+    ):  # then every token has its probability by the model, whether it is a candidate or not
+        more = {each.id: each.prob for each in candidates if each.id not in finals}
+        finals, beyond = {**finals, **more}, max(0.0, beyond - sum(more.values()))
+    cells = tuple(
+        scales.percent(finals[each.id], "") if each.id in finals else UNKNOWN for each in candidates
+    )
+    shares = tuple(finals.pop(each.id, 0.0) for each in candidates)
+    return TableColumn(NOW, "now %", "", None, 0.0, cells, shares, beyond + sum(finals.values()))
 
 
 def _stage(
@@ -171,20 +196,24 @@ def _stage(
     settings: Settings | None,
 ) -> TableColumn:
     """The column of a stage; `ran` are the names of those up to it."""
-    percent, cells = _values(stage.name, candidates, ran, explained)
+    percent, cells, shares = _values(stage.name, candidates, ran, explained)
+    beyond = None
+    if percent and shares:
+        beyond = max(0.0, 1 - fsum(shares)) if stage.kept > sum(map(bool, shares)) else 0.0
     known = STAGES.get(stage.name)
     head = (known.head if known and known.head else stage.name) + (" %" if percent else "")
     set_to = _setting(stage.name, settings)
-    return TableColumn(stage.name, head, set_to, stage.kept, stage.removed_mass, cells)
+    return TableColumn(stage.name, head, set_to, stage.kept, stage.removed_mass, cells, shares, beyond)
 
 
 def _values(
     name: str, candidates: Sequence[Candidate], ran: Sequence[str], explained: Explained | None
-) -> tuple[bool, tuple[str, ...]]:
-    """True if the values are probabilities, and the cells; a cell is empty for a token that is cut by now."""
+) -> tuple[bool, tuple[str, ...], tuple[float, ...]]:
+    """True if the values are probabilities, and the cells, empty for a token that is cut by now; of known probabilities
+    the numbers, 0 for such a token."""
     stage = next((c for c in explained.columns if c.name == name), None) if explained else None
     if explained is None or stage is None:
-        return name not in PENALTIES, tuple("" if c.cut_by in ran else UNKNOWN for c in candidates)
+        return name not in PENALTIES, tuple("" if c.cut_by in ran else UNKNOWN for c in candidates), ()
     percent = stage.unit == "prob"
     values = dict(zip(map(_ID, explained.next.candidates), stage.values, strict=True))
     cells = []
@@ -192,7 +221,8 @@ def _values(
         value = values.get(candidate.id)
         known = UNKNOWN if value is None else scales.percent(value, "") if percent else f"{value:.2f}"
         cells.append("" if candidate.cut_by in ran else known)
-    return percent, tuple(cells)
+    shares = tuple(0.0 if c.cut_by in ran else values.get(c.id) or 0.0 for c in candidates)
+    return percent, tuple(cells), shares if percent else ()
 
 
 def _setting(name: str, settings: Settings | None) -> str:
@@ -497,10 +527,12 @@ class SamplerPanel(PanelCanvas, can_focus=True):
         if (shown := timeline.distribution) is None:
             return None
         trial, told = timeline.trial, timeline.explanation()
+        shown = with_own(shown, timeline.selected)
         if trial is not None and trial.settings != used:
             if told is None or (explained := told.explained) is None:
                 return SamplerView(shown, timeline.taken, used)
-            return SamplerView(explained.next, timeline.taken, trial.settings, explained, now=shown)
+            tried = with_own(explained.next, timeline.selected, tried=True)
+            return SamplerView(tried, timeline.taken, trial.settings, explained, now=shown)
         if told is None:
             return SamplerView(shown, timeline.taken, used)
         return SamplerView(shown, timeline.taken, told.settings, told.explained, told.failure)
@@ -568,18 +600,18 @@ class SamplerPanel(PanelCanvas, can_focus=True):
         distribution, muted = view.distribution, self.ink("muted")
         self._first = first + len(head)
         self._places = self._in_sight(view, min(len(distribution.candidates), height - len(head) - 1))
-        # the rest of the vocabulary in one row
-        others = scales.count(distribution.others)
+        # the rest of the vocabulary in one row, and what has no room
+        hidden = set(range(len(distribution.candidates))) - set(self._places)
+        others = scales.count(distribution.others + len(hidden))
         label = f"{others} others"
         if len(label) > token:
             label = f"{others} more" if len(others) + len(" more") <= token else others
         rest = [Segment(" " * _MARK + pad(label, token), muted)]
-        shares = {MODEL: distribution.others_prob, FINAL: distribution.others_sampler_prob}
-        if view.now is not None:
-            shares[NOW] = view.now.others_sampler_prob
         for column in kept:
-            share = shares.get(column.name)
-            text = "" if share is None else scales.percent(share, "") if share else "0"
+            text = ""
+            if column.beyond is not None:
+                share = column.beyond + fsum(column.shares[place] for place in hidden)
+                text = scales.percent(share, "") if share else "0"
             rest.append(Segment(pad(text, CELLS, right=True), muted))
         return [*head, *self._rows(view, kept, token, width), rest]
 

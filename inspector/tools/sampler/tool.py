@@ -223,9 +223,10 @@ class SamplerActions(ToolActions):
             return None
         if timeline.recorded:
             return OfSecond(looked.title, None, with_keys(NOT_RECORDED))
-        about = looked, distribution.node, distribution.reroll, self.controller.queries.used(timeline)
+        used = self.controller.queries.used(timeline)
+        about = looked, distribution.node, distribution.reroll, used
         if not timeline.running:
-            self._second.want(about, ExplainSecond(distribution.node))
+            self._second.want(about, ExplainSecond(distribution.node, used, distribution.reroll))
         failure = self._second.failure(about)
         why = f"{failure.message} {failure.hint}" if failure is not None else AWAITED
         if timeline.running:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from functools import partial
 from xml.etree.ElementTree import Element
@@ -10,7 +11,7 @@ from engine.protocol import ScoreRead
 from inspector.display import token_label
 from inspector.main.elements import bar_around_zero, element, explained, row, table
 from inspector.main.evidence import Exhibit, Exported, ExportPart, of_both
-from inspector.scales import signed
+from inspector.scales import count, signed
 from inspector.state.inside import InsideViews
 from inspector.state.scores import (
     ScoreShare,
@@ -51,17 +52,28 @@ def _tables(read: ScoreRead, of: Exported) -> Iterator[Element]:
         element("p", in_words(read, labels, key)),
         _bars("in the key", key_shares(read, key)),
         _bars("in the query", query_shares(read, key)),
-        _bars("query × key", pair_shares(read, key)),
+        _bars("query × key", pair_shares(read, key), whole=False),
     )
 
 
-def _bars(what: str, shares: Sequence[ScoreShare]) -> Element | None:
-    """The largest shares as bars around zero."""
-    kept = shares[:MOST]
+def _bars(what: str, shares: Sequence[ScoreShare], whole: bool = True) -> Element | None:
+    """The largest shares as bars around zero, and what the others sum to.
+
+    Args:
+        what: Whose they are.
+        shares: The largest first.
+        whole: Whether they are all; of pairs only the largest are known.
+    """
+    kept, left = shares[:MOST], shares[MOST:]
     if not kept:
         return None
     low, high = min(0.0, *(each.value for each in kept)), max(0.0, *(each.value for each in kept))
     rows = [row(each.name, bar_around_zero(each.value, low, high), signed(each.value)) for each in kept]
+    if left and whole:
+        rest = signed(math.fsum(each.value for each in left))
+        rows.append(row(f"{count(len(left))} others", "", rest, class_="others"))
+    elif left:
+        rows.append(row(f"{count(len(left))} more", "", "", class_="others"))
     return table("", (what, "", "score"), rows, class_="figured bars")
 
 

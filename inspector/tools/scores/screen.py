@@ -284,9 +284,12 @@ class Shares:
                     Segment(right, self._side(True)),
                 ]
             )
-        if cut and title != PAIRS:  # of pairs only the largest are known
+        if cut:
             rest = signed(sum(each.value for each in shares[len(shown) :]))
-            made.append([Segment(f"{pad(others, names)} {rest:>{NUMBER}}", on.ink("muted"))])
+            told = f"{pad(others, names)} {rest:>{NUMBER}}"
+            if title == PAIRS:  # of pairs only the largest are known
+                told = f"{len(shares) - len(shown)} more"
+            made.append([Segment(told, on.ink("muted"))])
         return made
 
     def _side(self, raises: bool) -> Style:

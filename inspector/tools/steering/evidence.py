@@ -23,7 +23,7 @@ Three = Callable[[SteeredStrength], tuple[float, float, float]]
 
 def _exhibits(of: Exported) -> Iterator[Exhibit]:
     places: Counter[int] = Counter()
-    for (node, *_), swept in of.timeline.of(InsideViews).strengths.items():
+    for ((node, *_), _), swept in of.timeline.of(InsideViews).strengths.items():
         unit = Intervention("direction", swept.layer, None, 1.0, swept.direction)
         heading = f"Steered by {visible(unit.label)}, {steered_words(swept.scope, swept.begin)}"
         yield Exhibit(f"steered-{places[node]}", heading, partial(_swept, swept), node)
@@ -44,7 +44,7 @@ def _swept(swept: StrengthsSwept) -> Iterator[Element]:
     ]  # fmt: skip
     head = ("strength", "KL bits", "random", "logits", "random", "then leads")
     says = (
-        f"Logits: what is added to the logit of {token} less that of {other}, {signed(swept.difference)} without. "
+        f"Logits: what is added to the logit of {token} less that of {other}, {signed(swept.difference)} unsteered. "
         f"Random: the 5th to the 95th percentile of {swept.random} random directions of the same length, "
         f"{swept.share:.2f} of the stream's; {swept.steered} of the path's positions are steered."
     )

@@ -36,8 +36,8 @@ from inspector.keys import key_for
 from inspector.main.dialogs.destination import Destination, directory_hint
 from inspector.main.inside.screen import InsideScreen, Notice, not_recorded, refused, under_way
 from inspector.main.tool import Host
-from inspector.scales import bits, percent
-from inspector.state.inside import interventions_words, steered_words
+from inspector.scales import bits, left_over, percent
+from inspector.state.inside import interventions_words, sides, steered_words
 from inspector.state.session_tree import Item
 from inspector.state.steering import EXAMPLE, Contrast
 from inspector.tools.steering.control import (
@@ -407,11 +407,22 @@ class SteeringPage:
             [] if cell_len(said) <= label else [[Segment(truncate(said, width), on.ink("accent"))]]
         )
         first = Segment(pad("" if rows else said, label), on.ink("accent"))
-        rows.append([first, Segment(f"{'without':>9}{'with':>9}", on.ink("muted"))])
+        rows.append(
+            [
+                first,
+                Segment("".join(f"{name:>9}" for name in sides(self.tried.interventions)), on.ink("muted")),
+            ]
+        )
         likely = sorted(self.tried.candidates, key=lambda each: -max(each.before.prob, each.after.prob))
-        shown = {id(each) for each in likely[: max(1, height - len(rows))]}
-        listed = (each for each in self.tried.candidates if id(each) in shown)
-        return [*rows, *(self._candidate(on, each, label, width) for each in listed)]
+        shown = {id(each) for each in likely[: max(1, height - len(rows) - 1)]}
+        listed = [each for each in self.tried.candidates if id(each) in shown]
+        sides_left = (
+            left_over(each.before.prob for each in listed),
+            left_over(each.after.prob for each in listed),
+        )
+        rest = pad("others", label) + "".join(f"{percent(share):>9}" for share in sides_left)
+        made = [self._candidate(on, each, label, width) for each in listed]
+        return [*rows, *made, [Segment(rest, on.ink("muted"))]]
 
     def _candidate(self, on: Canvas, each: CandidateChange, label: int, width: int) -> Row:
         arrow = "↑" if each.ranks_up > 0 else "↓" if each.ranks_up < 0 else " "

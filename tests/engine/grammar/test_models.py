@@ -187,7 +187,7 @@ def test_a_token_of_a_prompt_that_becomes_one_of_the_completion_is_matched(loade
     session = begun(loaded, grammar=Grammar("regex", "(yes|no)+"))
     go_back(session, 1)
     at = session.tree[session.node]
-    token = session.tree[at.latest].token if at.latest is not None else -1
+    token = session.tree[at.newest].token if at.newest is not None else -1
     assert session.next.grammar.state == "open"
     session.choose(token, leave_grammar=True)  # the prompt's last token, now a step
     assert session.next.grammar.state == "left"

@@ -14,7 +14,7 @@ from engine.decoding.run import run
 from engine.errors import COMPUTE_AGAIN, Cancelled, SettingsError, StepError
 from engine.logits.questions import Vocabulary, explain, find, what_if
 from engine.model.tokens import Tokens
-from engine.protocol import Candidate, TokensFound
+from engine.protocol import Candidate, FindTokens, TokensFound
 from engine.sampling.pipeline import uniform
 from engine.sampling.ranking import checked_logprobs, rank_of
 from engine.session.session import Session
@@ -188,13 +188,20 @@ def test_a_draw_made_again_elsewhere_changes_nothing_of_the_branch_that_was_left
     session = ran(zoo, BASE, 10)
     tip = session.node
     fork = session.tree.nodes(tip)[-6]
-    recorded = explain(session, fork).next.draw
+    recorded = explain(session, fork).next
     session.move(fork)
-    assert session.reroll().draw != recorded
-    session.step()
+    again = session.reroll()
+    assert again.draw != recorded.draw
+    other = session.step().node
     session.move(tip)
     assert all(step.same for step in what_if(session, session.settings, tip).steps)
-    assert explain(session, fork).next.draw == recorded
+    for here in (other, tip):  # each draw is told by its number, whichever branch the session stands on
+        session.move(here)
+        told = [explain(session, fork, reroll=count).next for count in (0, 1)]
+        assert [(each.draw, each.picked) for each in told] == [
+            (recorded.draw, recorded.picked),
+            (again.draw, again.picked),
+        ]
 
 
 def test_a_draw_goes_back_to_an_earlier_one(zoo: Zoo) -> None:
@@ -241,7 +248,7 @@ def vocabulary(session: Session) -> Vocabulary:
 
 
 def search(session: Session, vocabulary: Vocabulary, query: str, limit: int = 5000) -> TokensFound:
-    return find(session, vocabulary, session.node, query, limit)
+    return find(session, vocabulary, FindTokens(session.node, query, limit))
 
 
 def texts(found: TokensFound) -> set[str]:
@@ -389,7 +396,9 @@ def test_an_older_step_is_told_under_the_settings_that_were_used_there(zoo: Zoo)
     before, expected = session.node, session.next.candidates
     session.step()
     session.configure(replace(SAMPLED, temp=0.0, top_p=0.1))
-    assert find(session, Vocabulary(session.tokens), before, "", len(expected)).matches == expected
+    assert (
+        find(session, Vocabulary(session.tokens), FindTokens(before, "", len(expected))).matches == expected
+    )
 
 
 def test_nothing_moves_while_searching(session: Session, vocabulary: Vocabulary) -> None:
@@ -406,13 +415,13 @@ def test_what_is_not_kept_is_said_and_can_be_computed(zoo: Zoo) -> None:
     vocabulary = Vocabulary(session.tokens)
     list(session.prefill("", session.tokens.encode("Once upon a time there was a"), echo=True))
     with pytest.raises(StepError, match="logits here were not kept"):
-        find(session, vocabulary, 3, "the", 10)
+        find(session, vocabulary, FindTokens(3, "the", 10))
     session.recall((3,))
-    assert find(session, vocabulary, 3, "time", 10).matches[0].text == " time"
+    assert find(session, vocabulary, FindTokens(3, "time", 10)).matches[0].text == " time"
     with pytest.raises(StepError, match="The model predicts nothing for the first token"):
-        find(session, vocabulary, 0, "the", 10)
+        find(session, vocabulary, FindTokens(0, "the", 10))
     with pytest.raises(StepError, match="no token number 77"):
-        find(session, vocabulary, 77, "the", 10)
+        find(session, vocabulary, FindTokens(77, "the", 10))
 
 
 def test_dropped_logits_are_said_to_be_dropped_but_never_those_at_hand(zoo: Zoo) -> None:
@@ -421,19 +430,19 @@ def test_dropped_logits_are_said_to_be_dropped_but_never_those_at_hand(zoo: Zoo)
     list(session.prefill("", session.tokens.encode("Once upon"), echo=False))
     before = session.node
     session.step()
-    assert find(session, vocabulary, session.node, "the", 10).total > 0
+    assert find(session, vocabulary, FindTokens(session.node, "the", 10)).total > 0
     with pytest.raises(StepError, match="dropped to stay within the memory limit") as error:
-        find(session, vocabulary, before, "the", 10)
+        find(session, vocabulary, FindTokens(before, "the", 10))
     assert error.value.hint.startswith(COMPUTE_AGAIN)
 
 
 def test_a_first_search_that_is_stopped_goes_on_where_it_was(session: Session) -> None:
     vocabulary = Vocabulary(session.tokens)
     with pytest.raises(Cancelled):
-        find(session, vocabulary, session.node, "the", 10, stopped=lambda: True)
+        find(session, vocabulary, FindTokens(session.node, "the", 10), stopped=lambda: True)
     vocabulary.read(never)
     assert vocabulary.matching(read_query("#5")) == [5]
-    assert find(session, vocabulary, session.node, "the", 10, stopped=lambda: True).total > 0
+    assert find(session, vocabulary, FindTokens(session.node, "the", 10), stopped=lambda: True).total > 0
 
 
 # ---- through the thread -----------------------------------------------------------------------

@@ -2,12 +2,17 @@
 
 const HEAT = [20, 50, 150, 350, 650];
 const looked = { head: 0, open: false, coloured: false, kinds: new Set() };
-const articles = new Map([...document.querySelectorAll("#evidence [data-row]")].map((each) => [Number(each.dataset.row), each]));
+const articles = [...document.querySelectorAll("#evidence [data-row]")];
+const looksAt = new Map();
+for (const article of articles) {
+  const row = Number(article.dataset.row);
+  looksAt.set(row, [...looksAt.get(row) || [], ...article.querySelectorAll(".look")]);
+}
 
 /** The row whose forward predicted a token, the token before; at the end of a path that of the last token itself. */
 function readAt(row) {
   const last = row === state.rows[state.rows.length - 1];
-  return articles.has(tokens.parent[row]) || !last ? tokens.parent[row] : row;
+  return looksAt.has(tokens.parent[row]) || !last ? tokens.parent[row] : row;
 }
 
 function attentionOf(row) {
@@ -16,10 +21,12 @@ function attentionOf(row) {
 }
 
 function insideSections(row) {
-  const article = articles.get(readAt(row)), attention = attentionOf(row);
-  const sections = article ? [...article.querySelectorAll(".look")].filter((each) => !attention || each.dataset.kind !== "attention") : [];
+  const read = readAt(row), looks = looksAt.get(read), attention = attentionOf(row);
+  const own = ({ dataset: { kind, token } }) => (!attention || kind !== "attention")
+    && (token === undefined || read === row || Number(token) === tokens.id[row]);
+  const sections = (looks || []).filter(own);
   return [
-    article && readAt(row) === row ? make("p", { class: "hint" }, "What comes after it:") : null,
+    looks && read === row ? make("p", { class: "hint" }, "What comes after it:") : null,
     attention ? attentionSection(attention) : null,
     ...sections.map(foldedLook),
     secondSection(row),

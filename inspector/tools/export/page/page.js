@@ -194,12 +194,14 @@ function listed(figures) {
 
 /** The tokens that were looked at, in the order of the text: each goes to what it predicted. */
 function showLooked() {
-  const list = [...articles].map(([row, article]) => make("button", { class: "told", onclick: () => {
-    const next = (children.get(row) || []).find((child) => state.rows.includes(child));
-    for (const look of article.querySelectorAll(".look")) if (look.dataset.kind !== "attention") looked.kinds.add(look.dataset.kind);
-    go.row(next === undefined ? (children.get(row) || [row])[0] : next);
-  } }, make("b", {}, children.has(row) ? tokens.label[children.get(row)[0]] : `${tokens.label[row]} …`),
-  make("span", {}, [...article.querySelectorAll("h4")].map((head) => head.textContent).join(" · "))));
+  const list = articles.map((article) => {
+    const row = Number(article.dataset.row), next = article.dataset.next;
+    return make("button", { class: "told", onclick: () => {
+      for (const look of article.querySelectorAll(".look")) if (look.dataset.kind !== "attention") looked.kinds.add(look.dataset.kind);
+      go.row(Number(next === undefined ? row : next));
+    } }, make("b", {}, next === undefined ? `${tokens.label[row]} …` : tokens.label[next]),
+    make("span", {}, [...article.querySelectorAll("h4")].map((head) => head.textContent).join(" · ")));
+  });
   return list.length ? section("Views that were opened", ...list) : null;
 }
 

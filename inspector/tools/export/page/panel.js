@@ -4,7 +4,7 @@
 function candidates(row) {
   const packed = tokens.candidates[row];
   if (!packed) return null;
-  const [words, probs, drawn, cuts, others, mass, ranks] = packed;
+  const [words, probs, drawn, cuts, others, mass, ranks, drawnMass = mass] = packed;
   const rank = new Map(ranks);
   let inside = 0;
   const list = words.map((word, place) => {
@@ -13,7 +13,7 @@ function candidates(row) {
     const share = cut ? 0 : drawn ? drawn[inside++] : probs[place];
     return { id, label, prob: probs[place], drawn: share, cut, rank: rank.get(place) || place + 1 };
   });
-  return { list, others, mass };
+  return { list, others, mass, drawnMass };
 }
 
 /** The token of another branch that took a candidate, if one did. */
@@ -112,7 +112,7 @@ function candidateTable(row, found, go) {
   for (const each of found.list) body.append(candidateLine(row, each, most, prompt, go));
   if (found.others > 0) {
     body.append(make("tr", { class: "others" }, make("td"), make("td", {}, `${count(found.others)} others`),
-      make("td"), make("td", {}, percent(found.mass)), make("td")));
+      make("td"), make("td", {}, percent(found.mass)), make("td", {}, prompt ? "" : percent(found.drawnMass))));
   }
   const head = ["", "candidate", "", "model", prompt ? "" : "sampler"].map((each) => make(each ? "th" : "td", {}, each));
   return make("table", { class: "candidates" }, make("thead", {}, make("tr", {}, ...head)), body);

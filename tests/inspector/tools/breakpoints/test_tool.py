@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from engine.protocol import Moved, Step
+from inspector.scales import SURPRISE_BITS
 from inspector.state.timeline import Timeline
-from inspector.tools.breakpoints.tool import FORK, FORK_MARGIN, SURPRISE, SURPRISE_BITS, go, surprisal
+from inspector.tools.breakpoints.tool import FORK, FORK_MARGIN, SURPRISE, go, surprisal
 from tests.inspector.fakes import Session, session
 
 

@@ -25,6 +25,7 @@ from inspector.display import GUARDED, guarded
 from inspector.scales import METRIC
 from inspector.state.speculation import Speculation
 from inspector.state.timeline import Timeline
+from inspector.tools.breakpoints.tool import SURPRISE
 from inspector.tools.export.documents import FORMATS, embedded, escaped
 from inspector.tools.export.recording import Recording, line, paths, read, snapshot, totals
 from tests.inspector.cold import cold_start
@@ -116,7 +117,7 @@ def test_the_page_has_every_candidate_and_what_cut_it() -> None:
     found = page_data(recording)
     step = recording.items[-1]
     assert isinstance(step, Step)
-    words, probs, drawn, cuts, others, mass, ranks = found["tokens"]["candidates"][-1]
+    words, probs, drawn, cuts, others, mass, ranks, rest = found["tokens"]["candidates"][-1]
     candidates = step.choice.candidates
     assert [found["words"][word][0] for word in words] == [each.id for each in candidates]
     assert [each / 1e6 for each in probs] == pytest.approx(
@@ -127,6 +128,7 @@ def test_the_page_has_every_candidate_and_what_cut_it() -> None:
     names = [None if cut == "." else found["stages"][int(cut)] for cut in cuts or "." * len(words)]
     assert names == [each.cut_by for each in candidates]
     assert (others, mass / 1e6) == (step.choice.others, pytest.approx(step.choice.others_prob, rel=0.01))
+    assert rest / 1e6 == pytest.approx(step.choice.others_sampler_prob, rel=0.01)
     assert ranks == []
 
 
@@ -135,10 +137,47 @@ def test_a_long_session_keeps_fewer_candidates_and_their_mass(monkeypatch: pytes
     recording = told()
     step = recording.items[-1]
     assert isinstance(step, Step)
-    words, probs, _, _, others, mass, _ = page_data(recording)["tokens"]["candidates"][-1]
+    words, probs, _, _, others, mass, *_ = page_data(recording)["tokens"]["candidates"][-1]
     assert len(words) in (3, 4)  # the one that was taken is always among them
     assert others == step.choice.others + len(step.choice.candidates) - len(words)
     assert sum(probs) + mass == pytest.approx(1e6, rel=1e-3)
+
+
+def test_a_branch_in_the_list_has_the_tokens_and_the_perplexity_that_the_tree_gives_it() -> None:
+    recording = told(branched())
+    tree, listed = recording.timeline.tree, paths(recording)
+    assert len(listed) == 3
+    report, rows = FORMATS["md"].make(recording), page_data(recording)["paths"]
+    for place, path in enumerate(listed[1:], 1):
+        branch = tree.branches.of(path.items[-1].node)
+        assert branch is not None
+        assert branch.sums.perplexity is not None
+        assert (path.tokens, path.perplexity) == (branch.sums.tokens, f"{branch.sums.perplexity:.2f}")
+        assert f"| {path.tokens} | {path.perplexity} |" in report
+        assert (rows[place]["tokens"], rows[place]["perplexity"]) == (path.tokens, path.perplexity)
+
+
+def test_surprises_of_a_report_are_those_that_the_keys_go_through() -> None:
+    made = Session()
+    made.load()
+    made.open()
+    made.steps(120)
+    for bits, step in enumerate(each for each in made.records if isinstance(each, Step)):
+        object.__setattr__(step, "surprisal_bits", bits / 10)
+    recording = told(made)
+    timeline = recording.timeline
+    steps = {each.index + 1 for each in timeline.steps}
+    found = {timeline.items[slot].index + 1 for slot in SURPRISE.slots(timeline)
+             if isinstance(timeline.items[slot], Step)}  # fmt: skip
+    section = FORMATS["md"].make(recording).partition("## Surprises")[2].partition("\n## ")[0]
+    rows = {int(each) for each in re.findall(r"^\| (\d+) \|", section, re.MULTILINE)}
+    assert rows == set(sorted(found)[-10:])
+    assert f"{len(found) - 10} more have 4 bits or more." in section
+    assert found < steps
+    object.__setattr__(timeline.steps[-1], "surprisal_bits", 3.9)
+    for step in timeline.steps[:-1]:
+        object.__setattr__(step, "surprisal_bits", 1.0)
+    assert "## Surprises" not in FORMATS["md"].make(recording)
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow])  # of the machine, not of the values

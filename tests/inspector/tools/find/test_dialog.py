@@ -58,7 +58,9 @@ def queries(rig: Rig) -> list[str]:
 
 async def test_the_dialog_opens_with_the_ways_to_search_and_the_most_probable_tokens(rig: Rig) -> None:
     await opened(rig)
-    assert rig.engine.asked == [protocol.FindTokens(rig.timeline.tip, "", LIMIT)]
+    assert rig.engine.asked == [
+        protocol.FindTokens(rig.timeline.tip, "", LIMIT, rig.app.controller.queries.in_force)
+    ]
     assert remark(rig, "find-remark") == (HELP, False)
     await rig.push(found(rig, *MATCHES, total=4096))
     text = rig.screen_text()
@@ -101,7 +103,10 @@ async def test_what_is_typed_is_asked_and_an_older_answer_is_not_shown(rig: Rig)
 async def test_enter_takes_the_highlighted_match_at_the_token_that_is_looked_at(rig: Rig) -> None:
     await opened(rig, "left", "left")
     node = rig.timeline.before
-    assert rig.engine.asked == [protocol.FindTokens(node, "", LIMIT)]
+    selected = rig.timeline.selected
+    assert selected is not None
+    used = rig.timeline.tree.settings[selected.node]
+    assert rig.engine.asked == [protocol.FindTokens(node, "", LIMIT, used)]
     assert "step 5" in rig.screen_text()
     await rig.push(found(rig, *MATCHES))
     await rig.press("down", "enter")

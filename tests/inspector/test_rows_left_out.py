@@ -1,0 +1,115 @@
+"""What a table has no room for is counted in its last row, so that its columns still sum to the whole."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator
+from xml.etree.ElementTree import Element
+
+import pytest
+
+from engine import protocol
+from engine.protocol import Intervene, Intervention, Record
+from inspector.cli.writers.inside import gradients_table, intervened_table, position_table, scores_table
+from inspector.state.scores import by_weight, compared_to
+from inspector.tools.export.evidence import evidence
+from inspector.tools.export.recording import line, snapshot
+from inspector.tools.exports import EXPORTS
+from inspector.version import program
+from mlx_inspector import Session, open
+
+NUMBER = re.compile(r"[−+-]?\d+\.\d+(?= ?%|$)|[−+-]\d+\.\d+")
+
+
+@pytest.fixture(scope="module")
+def looked() -> Iterator[Session]:
+    """A session that was looked into at one step."""
+    with open(
+        "pocket", prompt="Once upon a time there was a little girl. She had a dog.", temp=0.8, seed=7
+    ) as s:
+        s.run(14).wait()
+        s.at(12).scores(4, 2)
+        s.at(12).gradients(integrated=False)
+        yield s
+
+
+def answer(session: Session, command: protocol.Command, kind: type[Record]) -> Record:
+    found: Record = session._line.do(command).answer(kind)
+    return found
+
+
+def tables(session: Session, heading: str) -> list[list[list[str]]]:
+    """The tables under a heading of the exported page, row by row."""
+    own = session._line
+    recording = line(snapshot(own.timeline, own.settings, own.load, program()))
+    recording.parts = EXPORTS
+    section = next(
+        each
+        for article in evidence(recording)
+        for each in article.iter("section")
+        if heading in "".join(next(each.iter("h4")).itertext())
+    )
+    return [[_cells(row) for row in table.iter("tr")] for table in section.iter("table")]
+
+
+def _cells(row: Element) -> list[str]:
+    return ["".join(cell.itertext()) for cell in row]
+
+
+def total(cells: Iterable[str]) -> float:
+    """The sum of numbers as they are written."""
+    found = (NUMBER.search(cell) for cell in cells)
+    return math.fsum(float(each[0].replace("−", "-")) for each in found if each)
+
+
+def test_the_writers_that_have_no_row_are_summed_on_the_page_and_in_the_terminal(looked: Session) -> None:
+    read = looked.at(12).scores(4, 2)
+    key = by_weight(read.record)[0]
+    whole = compared_to(read.record, read.record.scores.row(), key, None)
+    in_key, in_query, pairs = tables(looked, "looks there")
+    for table in (in_key, in_query):
+        assert table[-1][0].endswith(" others")
+        assert total(row[2] for row in table[1:]) == pytest.approx(whole, abs=0.1)
+    assert pairs[-1][0].endswith(" more")
+    lines = list(scores_table(read.record, [str(n) for n in range(read.record.tokens)], None, None))
+    first = next(n for n, each in enumerate(lines) if each.startswith("in the key")) + 1
+    cells = [[each[at : at + 26] for at in (0, 26, 52)] for each in lines[first : first + 9]]
+    assert "others" in cells[-1][0]
+    assert "more" in cells[-1][2]
+    for column in (0, 1):
+        assert total(row[column].strip() for row in cells) == pytest.approx(whole, abs=0.1)
+
+
+def test_the_tokens_that_have_no_row_are_summed_on_the_page_and_in_the_terminal(looked: Session) -> None:
+    read = looked.at(12).gradients(integrated=False)
+    (table,) = tables(looked, "hangs on")
+    assert table[-1][0] == f"{len(read.shares) - 12} others"
+    assert total(row[3] for row in table[1:]) == pytest.approx(read.record.total, abs=0.1)
+    assert total(row[2] for row in table[1:]) == pytest.approx(
+        100 * math.fsum(each.share for each in read.shares), abs=1
+    )
+    rows = [each for each in gradients_table(read.record, looked.at(12)._path()) if "%" in each][:13]
+    assert rows[-1].startswith(table[-1][0])
+    assert total(row.split("%")[1].strip() for row in rows) == pytest.approx(read.record.total, abs=0.1)
+
+
+def percents(row: str) -> list[float]:
+    return [float(each) for each in re.findall(r"([\d.]+) %", row)]
+
+
+def test_candidates_with_parts_off_or_at_another_place_sum_to_a_hundred(looked: Session) -> None:
+    node = looked.at(12).node
+    tried = answer(looked, Intervene(node, (Intervention("head", 4, 2),)), protocol.Intervened)
+    assert isinstance(tried, protocol.Intervened)
+    (table,) = tables(looked, "With L5 h3 off")
+    moved = looked.at(12).moved(5).record
+    shown = (
+        [" ".join(row) for row in table[1:]],
+        [each for each in intervened_table(tried) if "%" in each],
+        [each for each in position_table(moved) if "%" in each],
+    )
+    for rows in shown:
+        assert rows[-1].startswith("others")
+        for place in (0, 1):
+            assert math.fsum(percents(row)[place] for row in rows) == pytest.approx(100, abs=0.15)
