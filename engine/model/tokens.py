@@ -502,7 +502,12 @@ class Tokens:
             decode, around = self._fast.decode, self._fast.encode("a", add_special_tokens=False)
         begin = len(decode(around))
         end = begin - len(decode([*around, *around]))
-        return lambda token, piece: decode([*around, piece if by_piece else token, *around])[begin:end]
+
+        def between(token: int, piece: str) -> str:
+            own: Any = piece if by_piece else token
+            return decode([*around, own, *around])[begin:end]
+
+        return between
 
     @property
     def _decodes_itself(self) -> bool:
