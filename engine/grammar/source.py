@@ -7,7 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, TypeGuard
 
-from engine.errors import SettingsError, first_line
+from engine.errors import SettingsError
+from engine.grammar.gbnf import NAMES_A_TOKEN, GbnfError, lark_of
 from engine.grammar_settings import Grammar
 
 # ---- JSON schemas ------------------------------------------------------------------------------
@@ -34,6 +35,9 @@ _NEGATED = re.compile(r"(\\.)|\[\^([]-]?)", re.DOTALL)
 _PLAIN_NEGATED = re.compile(r"\[\^[]-]?(?:\\.|(?!&&|--|~~)[^][\\])*\]", re.DOTALL)
 _WITH_CONTROLS = re.compile(r"\\P|\\p\{?\^?C|\\x0|\\x\{|\\u00[01]|\[:|\[[^]]*(?:[\x00-\x1f]-|&&|--|~~)")
 """A class of which it can't be seen whether it has all control characters and neither `"` nor a backslash."""
+_CLASS = re.compile(r"(\\.)|(\[\^?]?)((?:\\.|[^]\\])*)", re.DOTALL)
+_BRACKET = re.compile(r"(\\.)|\[", re.DOTALL)
+"""In a class of a JSON schema's pattern a character, in one of llguidance the beginning of another class."""
 _CONTROL = re.compile(r"[\x00-\x07\x0b\x0e-\x1f\x7f]")
 """What a string of JSON has as `\\u` and four digits alone; llguidance writes U+007F so too."""
 
@@ -169,7 +173,12 @@ def _pattern(pattern: str) -> str:
             f"its pattern {pattern[:60]} has control characters, \\P, \\p{{C}} or an operation in a class, which "
             "llguidance can't hold in JSON"
         )
+    pattern = _CLASS.sub(lambda found: found[1] or found[2] + _escaped(found[3]), pattern)
     return _NEGATED.sub(lambda found: found[1] or r"[^\x00" + (f"\\{found[2]}" if found[2] else ""), pattern)
+
+
+def _escaped(characters: str) -> str:
+    return _BRACKET.sub(lambda found: found[1] or r"\[", characters)
 
 
 # ---- grammars ----------------------------------------------------------------------------------
@@ -177,6 +186,8 @@ def _pattern(pattern: str) -> str:
 NO_FORCING = '\n%llguidance {"no_forcing": true}\n'
 """The last line: it overrides the grammar's own. Without it a mask has only the first token of the tokenizer's own cut
 of a text that is certain, and forbids what the grammar allows: `i` and `il` where `ily` follows."""
+_LARK_TOKEN = re.compile(r'"(?:\\.|[^"\\\n])*"|//[^\n]*|/(?:\\.|[^/\\\n])+/|(<[^<>\s]+>)')
+"""A text, a comment, a regular expression or a token; what is no token is passed over."""
 _POSITION = re.compile(r"^(?:at )?(\d+)\((\d+)\): (.*)", re.DOTALL)
 _KEYWORDS = re.compile(r"Unimplemented keys: (\[.*\])")
 _ERROR, _CARET = re.compile(r"^error: (.*)", re.MULTILINE), re.compile(r"^    ( *)\^+ *$", re.MULTILINE)
@@ -208,17 +219,20 @@ def llguidance_source(grammar: Grammar) -> str:
     """The grammar as llguidance takes it, in Lark, where masks are those of the grammar alone.
 
     Raises:
-        SettingsError: A schema is no JSON, or GBNF can't be read.
+        SettingsError: A schema is no JSON, GBNF can't be read, or the grammar names tokens.
     """
+    text = grammar.text.removeprefix("\ufeff")  # the byte order mark of a file
     match grammar.kind:
         case "regex":
             return _rule(grammar.text) + NO_FORCING
         case "json-schema":
-            return f"start: %json {json.dumps(schema_for_llguidance(grammar.text))}{NO_FORCING}"
+            return f"start: %json {json.dumps(schema_for_llguidance(text))}{NO_FORCING}"
         case "lark":
-            return grammar.text + NO_FORCING
+            if token := next((found[1] for found in _LARK_TOKEN.finditer(text) if found[1]), None):
+                raise refusal(NAMES_A_TOKEN.format(token[:40]))
+            return text + NO_FORCING
         case "gbnf":
-            return _lark_of_gbnf(grammar.text) + NO_FORCING
+            return _lark_of_gbnf(text) + NO_FORCING
         case "choices":
             texts = dict.fromkeys(text for text in grammar.text.split("\n") if text)
             return f"start: {' | '.join(json.dumps(text, ensure_ascii=False) for text in texts)}{NO_FORCING}"
@@ -233,17 +247,12 @@ def _rule(regex: str) -> str:
 
 
 def _lark_of_gbnf(text: str) -> str:
-    from llguidance.gbnf_to_lark import GbnfToLarkError, gbnf_to_lark
-
     try:
-        return str(gbnf_to_lark(text))
-    except GbnfToLarkError as error:
-        before, why = text[: error.pos.pos].split("\n"), first_line(error).partition(" at line ")[0]
-        raise refusal(f"line {len(before)}, column {len(before[-1]) + 1}: {why}") from None
+        return lark_of(text)
+    except GbnfError as error:
+        raise refusal(str(error)) from None
     except RecursionError:
         raise refusal("it is nested too deeply") from None
-    except Exception as error:  # it raises ValueError, IndexError or AssertionError
-        raise refusal(first_line(error, nothing="it is not GBNF")) from None
 
 
 def in_words(error: str, grammar: Grammar) -> str:
