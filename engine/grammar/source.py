@@ -17,7 +17,7 @@ from engine.grammar_settings import Grammar
 # through.
 
 DEFAULTS = {"whitespace_pattern": " ?", "json_allowed_escapes": 'nrbtf\\"'}
-"""A schema's own `x-guidance` overrides them.
+"""llguidance's options, which a schema may not have: some of them let through what is no JSON, or not the schema's.
 
 Between the parts of JSON at most one space, as people and `json.dumps` write it: with as many as the standard allows
 a model that likes newlines writes newlines for ever. No `\\u` in strings: to llguidance `"\\u0061"` is another name
@@ -29,7 +29,7 @@ _EXACT = 2**53
 _BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 _MAPS = ("properties", "patternProperties", "$defs", "definitions")
 """Keywords whose value has a schema for each name."""
-_VALUES = ("default", "example", "examples", "x-guidance")
+_VALUES = ("default", "example", "examples")
 """Keywords whose value is no schema."""
 _NEGATED = re.compile(r"(\\.)|\[\^([]-]?)", re.DOTALL)
 _PLAIN_NEGATED = re.compile(r"\[\^[]-]?(?:\\.|(?!&&|--|~~)[^][\\])*\]", re.DOTALL)
@@ -66,10 +66,7 @@ def schema_for_llguidance(text: str) -> Any:
         raise refusal("it is nested too deeply") from None
     except ValueError as error:  # an integer of more than 4,300 digits
         raise refusal(str(error)) from None
-    if isinstance(schema, dict):
-        own = schema.get("x-guidance", {})
-        schema["x-guidance"] = {**DEFAULTS, **own} if isinstance(own, dict) else own
-    return schema
+    return {**schema, "x-guidance": DEFAULTS} if isinstance(schema, dict) else schema
 
 
 def _schema(value: Any) -> Any:
@@ -78,10 +75,12 @@ def _schema(value: Any) -> Any:
         return [_schema(each) for each in value]
     if not isinstance(value, dict):
         return value
+    if "x-guidance" in value:
+        raise refusal("it has x-guidance, options of llguidance that the program sets itself: leave them out")
     _check_bounds(value)
-    _check_values(value)
-    _check_count(value)
-    made = {key: _keyword(key, held) for key, held in value.items()}
+    made = _named({key: _keyword(key, held) for key, held in value.items()})
+    _check_values(made)
+    _check_count(made)
     return _inclusive(made | _fewer_digits(value))
 
 
@@ -92,6 +91,59 @@ def _keyword(key: str, value: Any) -> Any:
         pattern = key == "patternProperties"
         return {_pattern(name) if pattern else name: _schema(each) for name, each in value.items()}
     return _pattern(value) if key == "pattern" and isinstance(value, str) else _schema(value)
+
+
+def _named(schema: dict[str, Any]) -> dict[str, Any]:
+    """Write patterns that few names match as properties: llguidance keeps no list of the names that it wrote, and if
+    all of a pattern's names are properties it begins another name and can't finish it."""
+    patterns, properties = schema.get("patternProperties"), schema.get("properties", {})
+    if not isinstance(patterns, dict) or not isinstance(properties, dict):
+        return schema
+    few = {pattern: _few_names(pattern) for pattern in patterns}
+    # llguidance counts properties only if all are required; it counts the names of patterns, though one may come twice
+    counted = "minProperties" in schema or "maxProperties" in schema
+    found = {
+        pattern: names
+        for pattern, names in few.items()
+        if names is not None and not (counted and properties.keys().isdisjoint(names))
+    }
+    if not found:
+        return schema
+    properties = {**properties}
+    for pattern, names in found.items():
+        for name in names:
+            held = patterns[pattern]
+            properties[name] = {"allOf": [properties[name], held]} if name in properties else held
+    left = {pattern: held for pattern, held in patterns.items() if pattern not in found}
+    return {**schema, "properties": properties, "patternProperties": left}
+
+
+MOST_NAMES, LONGEST_NAME = 16, 200
+"""Names of a pattern that are written as properties, and bytes of each."""
+
+
+def _few_names(pattern: str) -> list[str] | None:
+    """All names that a pattern matches, None if they aren't few."""
+    from llguidance import LLMatcher, LLTokenizer
+
+    bytes_ = LLTokenizer("byte")
+    schema = {"type": "string", "pattern": pattern, "x-guidance": DEFAULTS}
+    source = f"start: %json {json.dumps(schema)}{NO_FORCING}"
+    found: list[str] = []
+    left = [(b"", LLMatcher(bytes_, source, log_level=0))]
+    while left:
+        text, matcher = left.pop()
+        if matcher.is_error() or len(left) + len(found) > MOST_NAMES or len(text) > LONGEST_NAME:
+            return None
+        if matcher.is_accepting():
+            found.append(json.loads(text))
+            continue  # behind the quotation mark there is nothing
+        mask = int.from_bytes(matcher.compute_bitmask(), "little")
+        for byte in (byte for byte in range(256) if mask >> byte & 1):
+            after = matcher.deep_copy()
+            after.consume_token(byte)
+            left.append((text + bytes([byte]), after))
+    return sorted(found)
 
 
 def _number(value: Any) -> TypeGuard[int | float]:
