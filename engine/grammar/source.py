@@ -7,7 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, TypeGuard
 
-from engine.errors import SettingsError, first_line
+from engine.errors import SettingsError
+from engine.grammar.gbnf import NAMES_A_TOKEN, GbnfError, lark_of
 from engine.grammar_settings import Grammar
 
 # ---- JSON schemas ------------------------------------------------------------------------------
@@ -16,7 +17,7 @@ from engine.grammar_settings import Grammar
 # through.
 
 DEFAULTS = {"whitespace_pattern": " ?", "json_allowed_escapes": 'nrbtf\\"'}
-"""A schema's own `x-guidance` overrides them.
+"""llguidance's options, which a schema may not have: some of them let through what is no JSON, or not the schema's.
 
 Between the parts of JSON at most one space, as people and `json.dumps` write it: with as many as the standard allows
 a model that likes newlines writes newlines for ever. No `\\u` in strings: to llguidance `"\\u0061"` is another name
@@ -28,12 +29,15 @@ _EXACT = 2**53
 _BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 _MAPS = ("properties", "patternProperties", "$defs", "definitions")
 """Keywords whose value has a schema for each name."""
-_VALUES = ("default", "example", "examples", "x-guidance")
+_VALUES = ("default", "example", "examples")
 """Keywords whose value is no schema."""
 _NEGATED = re.compile(r"(\\.)|\[\^([]-]?)", re.DOTALL)
 _PLAIN_NEGATED = re.compile(r"\[\^[]-]?(?:\\.|(?!&&|--|~~)[^][\\])*\]", re.DOTALL)
 _WITH_CONTROLS = re.compile(r"\\P|\\p\{?\^?C|\\x0|\\x\{|\\u00[01]|\[:|\[[^]]*(?:[\x00-\x1f]-|&&|--|~~)")
 """A class of which it can't be seen whether it has all control characters and neither `"` nor a backslash."""
+_CLASS = re.compile(r"(\\.)|(\[\^?]?)((?:\\.|[^]\\])*)", re.DOTALL)
+_BRACKET = re.compile(r"(\\.)|\[", re.DOTALL)
+"""In a class of a JSON schema's pattern a character, in one of llguidance the beginning of another class."""
 _CONTROL = re.compile(r"[\x00-\x07\x0b\x0e-\x1f\x7f]")
 """What a string of JSON has as `\\u` and four digits alone; llguidance writes U+007F so too."""
 
@@ -62,10 +66,7 @@ def schema_for_llguidance(text: str) -> Any:
         raise refusal("it is nested too deeply") from None
     except ValueError as error:  # an integer of more than 4,300 digits
         raise refusal(str(error)) from None
-    if isinstance(schema, dict):
-        own = schema.get("x-guidance", {})
-        schema["x-guidance"] = {**DEFAULTS, **own} if isinstance(own, dict) else own
-    return schema
+    return {**schema, "x-guidance": DEFAULTS} if isinstance(schema, dict) else schema
 
 
 def _schema(value: Any) -> Any:
@@ -74,10 +75,12 @@ def _schema(value: Any) -> Any:
         return [_schema(each) for each in value]
     if not isinstance(value, dict):
         return value
+    if "x-guidance" in value:
+        raise refusal("it has x-guidance, options of llguidance that the program sets itself: leave them out")
     _check_bounds(value)
-    _check_values(value)
-    _check_count(value)
-    made = {key: _keyword(key, held) for key, held in value.items()}
+    made = _named({key: _keyword(key, held) for key, held in value.items()})
+    _check_values(made)
+    _check_count(made)
     return _inclusive(made | _fewer_digits(value))
 
 
@@ -88,6 +91,59 @@ def _keyword(key: str, value: Any) -> Any:
         pattern = key == "patternProperties"
         return {_pattern(name) if pattern else name: _schema(each) for name, each in value.items()}
     return _pattern(value) if key == "pattern" and isinstance(value, str) else _schema(value)
+
+
+def _named(schema: dict[str, Any]) -> dict[str, Any]:
+    """Write patterns that few names match as properties: llguidance keeps no list of the names that it wrote, and if
+    all of a pattern's names are properties it begins another name and can't finish it."""
+    patterns, properties = schema.get("patternProperties"), schema.get("properties", {})
+    if not isinstance(patterns, dict) or not isinstance(properties, dict):
+        return schema
+    few = {pattern: _few_names(pattern) for pattern in patterns}
+    # llguidance counts properties only if all are required; it counts the names of patterns, though one may come twice
+    counted = "minProperties" in schema or "maxProperties" in schema
+    found = {
+        pattern: names
+        for pattern, names in few.items()
+        if names is not None and not (counted and properties.keys().isdisjoint(names))
+    }
+    if not found:
+        return schema
+    properties = {**properties}
+    for pattern, names in found.items():
+        for name in names:
+            held = patterns[pattern]
+            properties[name] = {"allOf": [properties[name], held]} if name in properties else held
+    left = {pattern: held for pattern, held in patterns.items() if pattern not in found}
+    return {**schema, "properties": properties, "patternProperties": left}
+
+
+MOST_NAMES, LONGEST_NAME = 16, 200
+"""Names of a pattern that are written as properties, and bytes of each."""
+
+
+def _few_names(pattern: str) -> list[str] | None:
+    """All names that a pattern matches, None if they aren't few."""
+    from llguidance import LLMatcher, LLTokenizer
+
+    bytes_ = LLTokenizer("byte")
+    schema = {"type": "string", "pattern": pattern, "x-guidance": DEFAULTS}
+    source = f"start: %json {json.dumps(schema)}{NO_FORCING}"
+    found: list[str] = []
+    left = [(b"", LLMatcher(bytes_, source, log_level=0))]
+    while left:
+        text, matcher = left.pop()
+        if matcher.is_error() or len(left) + len(found) > MOST_NAMES or len(text) > LONGEST_NAME:
+            return None
+        if matcher.is_accepting():
+            found.append(json.loads(text))
+            continue  # behind the quotation mark there is nothing
+        mask = int.from_bytes(matcher.compute_bitmask(), "little")
+        for byte in (byte for byte in range(256) if mask >> byte & 1):
+            after = matcher.deep_copy()
+            after.consume_token(byte)
+            left.append((text + bytes([byte]), after))
+    return sorted(found)
 
 
 def _number(value: Any) -> TypeGuard[int | float]:
@@ -169,7 +225,12 @@ def _pattern(pattern: str) -> str:
             f"its pattern {pattern[:60]} has control characters, \\P, \\p{{C}} or an operation in a class, which "
             "llguidance can't hold in JSON"
         )
+    pattern = _CLASS.sub(lambda found: found[1] or found[2] + _escaped(found[3]), pattern)
     return _NEGATED.sub(lambda found: found[1] or r"[^\x00" + (f"\\{found[2]}" if found[2] else ""), pattern)
+
+
+def _escaped(characters: str) -> str:
+    return _BRACKET.sub(lambda found: found[1] or r"\[", characters)
 
 
 # ---- grammars ----------------------------------------------------------------------------------
@@ -177,6 +238,8 @@ def _pattern(pattern: str) -> str:
 NO_FORCING = '\n%llguidance {"no_forcing": true}\n'
 """The last line: it overrides the grammar's own. Without it a mask has only the first token of the tokenizer's own cut
 of a text that is certain, and forbids what the grammar allows: `i` and `il` where `ily` follows."""
+_LARK_TOKEN = re.compile(r'"(?:\\.|[^"\\\n])*"|//[^\n]*|/(?:\\.|[^/\\\n])+/|(<[^<>\s]+>)')
+"""A text, a comment, a regular expression or a token; what is no token is passed over."""
 _POSITION = re.compile(r"^(?:at )?(\d+)\((\d+)\): (.*)", re.DOTALL)
 _KEYWORDS = re.compile(r"Unimplemented keys: (\[.*\])")
 _ERROR, _CARET = re.compile(r"^error: (.*)", re.MULTILINE), re.compile(r"^    ( *)\^+ *$", re.MULTILINE)
@@ -208,17 +271,20 @@ def llguidance_source(grammar: Grammar) -> str:
     """The grammar as llguidance takes it, in Lark, where masks are those of the grammar alone.
 
     Raises:
-        SettingsError: A schema is no JSON, or GBNF can't be read.
+        SettingsError: A schema is no JSON, GBNF can't be read, or the grammar names tokens.
     """
+    text = grammar.text.removeprefix("\ufeff")  # the byte order mark of a file
     match grammar.kind:
         case "regex":
             return _rule(grammar.text) + NO_FORCING
         case "json-schema":
-            return f"start: %json {json.dumps(schema_for_llguidance(grammar.text))}{NO_FORCING}"
+            return f"start: %json {json.dumps(schema_for_llguidance(text))}{NO_FORCING}"
         case "lark":
-            return grammar.text + NO_FORCING
+            if token := next((found[1] for found in _LARK_TOKEN.finditer(text) if found[1]), None):
+                raise refusal(NAMES_A_TOKEN.format(token[:40]))
+            return text + NO_FORCING
         case "gbnf":
-            return _lark_of_gbnf(grammar.text) + NO_FORCING
+            return _lark_of_gbnf(text) + NO_FORCING
         case "choices":
             texts = dict.fromkeys(text for text in grammar.text.split("\n") if text)
             return f"start: {' | '.join(json.dumps(text, ensure_ascii=False) for text in texts)}{NO_FORCING}"
@@ -233,17 +299,12 @@ def _rule(regex: str) -> str:
 
 
 def _lark_of_gbnf(text: str) -> str:
-    from llguidance.gbnf_to_lark import GbnfToLarkError, gbnf_to_lark
-
     try:
-        return str(gbnf_to_lark(text))
-    except GbnfToLarkError as error:
-        before, why = text[: error.pos.pos].split("\n"), first_line(error).partition(" at line ")[0]
-        raise refusal(f"line {len(before)}, column {len(before[-1]) + 1}: {why}") from None
+        return lark_of(text)
+    except GbnfError as error:
+        raise refusal(str(error)) from None
     except RecursionError:
         raise refusal("it is nested too deeply") from None
-    except Exception as error:  # it raises ValueError, IndexError or AssertionError
-        raise refusal(first_line(error, nothing="it is not GBNF")) from None
 
 
 def in_words(error: str, grammar: Grammar) -> str:

@@ -207,9 +207,7 @@ class Tokens:
         self._special = {int(i) for i, token in added.items() if token.special} | set(
             self._fast.all_special_ids
         )
-        self._entries = len(self._fast)
-        """Ids that the tokenizer has."""
-        self._bytes_of: Callable[[int, str], bytes] = self._reader()
+        self._decoded = self._decoder()
         self._raw: dict[int, bytes] = {}
         self._texts: dict[int, tuple[str, bytes]] = {}
         self.known: dict[int, tuple[str, bytes, bool]] = {}
@@ -265,10 +263,10 @@ class Tokens:
     def _token_of(self, text: str) -> int | None:
         """The token of a text or a piece; where several have the text, the one that the tokenizer cuts it into."""
         cut = [int(i) for i in self._fast.encode(text, add_special_tokens=False)]
-        raw, whole = text.encode(), range(min(self.vocabulary, len(self._fast)))
+        raw, whole = text.encode(), range(self.vocabulary)
         if len(cut) == 1 and self.raw(cut[0]) == raw:
             return cut[0]
-        pieces = (token for token in whole if self._fast.convert_ids_to_tokens(token) == text)
+        pieces = (token for token in whole if self._piece(token) == text)
         return next(pieces, next((token for token in whole if self.raw(token) == raw), None))
 
     @cached_property
@@ -302,15 +300,7 @@ class Tokens:
         """The bytes of a token; empty for an id that the tokenizer has no entry for."""
         if (raw := self._raw.get(token)) is not None:
             return raw
-        added = self._added.get(token)
-        piece = self._fast.convert_ids_to_tokens(token) if 0 <= token < self._entries else None
-        if added is not None and not BYTE_PIECE.fullmatch(added):
-            raw = added.encode("utf-8", "replace")
-        elif piece is None:
-            raw = b""
-        else:
-            raw = piece if isinstance(piece, bytes) else self._bytes_of(token, str(piece))
-        self._raw[token] = raw
+        raw = self._raw[token] = self._bytes_of(token)
         return raw
 
     def text(self, token: int, pending: bytes = b"") -> tuple[str, bytes]:
@@ -486,42 +476,57 @@ class Tokens:
                     "The tokenizer does not belong to this model, or the text holds a token it was not made for.",
                 )
 
-    def _reader(self) -> Callable[[int, str], bytes]:
-        """The function from a piece to its bytes, chosen by the tokenizer's decoder."""
-        kinds = self._decoders()
-        if "ByteLevel" in kinds:
-            byte = _ByteOf({char: bytes([byte]) for char, byte in alphabet().items()})
-            return lambda _, piece: b"".join(map(byte.__getitem__, piece))
-        if kinds & {"Replace", "Metaspace", "ByteFallback"}:
-            return lambda _, piece: _sentencepiece(piece)
-        return lambda token, _: self._by_difference(token)
+    def _piece(self, token: int) -> str | bytes | None:
+        """A token as the tokenizer's files spell it; None if they have no such id."""
+        if token < 0:
+            return None
+        try:
+            piece: str | bytes | None = self._fast.convert_ids_to_tokens(token)
+        except (IndexError, KeyError, OverflowError):  # of a tokenizer that is code; an id beyond 32 bits
+            return None
+        return piece
 
-    def _decoders(self) -> set[str]:
+    def _bytes_of(self, token: int) -> bytes:
+        piece = self._piece(token)
+        if piece is None or isinstance(piece, bytes):
+            return piece or b""
+        text = self._decoded(token, piece)
+        if "�" in text:  # a part of a character, whose bytes no decoder gives out
+            if BYTE_PIECE.fullmatch(piece):
+                return bytes([int(piece[3:5], 16)])
+            if all(char in _BYTE_OF for char in piece):
+                return bytes(map(_BYTE_OF.__getitem__, piece))
+        return text.encode("utf-8", "replace")
+
+    def _decoder(self) -> Callable[[int, str], str]:
+        """A function from a token and its piece to its text within a text: at the ends decoders drop spaces."""
         backend = getattr(self._fast, "backend_tokenizer", None)
-        decoder = getattr(backend, "decoder", None)
-        if decoder is None:
-            return set()
-        state = json.loads(decoder.__getstate__())
-        return {state["type"]} | {part["type"] for part in state.get("decoders", [])}
+        decode: Callable[[list[Any]], str]
+        if by_piece := isinstance(backend, Tokenizer) and not self._decodes_itself:
+            decode = " ".join if backend.decoder is None else backend.decoder.decode
+            around: list[Any] = ["\0"]
+        else:
+            decode, around = self._fast.decode, self._fast.encode("a", add_special_tokens=False)
+        begin = len(decode(around))
+        end = begin - len(decode([*around, *around]))
 
-    def _by_difference(self, token: int) -> bytes:
-        """What a token adds to an anchor's decoded text: for tokenizers that show their bytes in no other way."""
-        anchor = self._fast.encode("a", add_special_tokens=False)
-        before, after = self._fast.decode(anchor), self._fast.decode([*anchor, token])
-        return str(after[len(before) :] if after.startswith(before) else self._fast.decode([token])).encode()
+        def between(token: int, piece: str) -> str:
+            own: Any = piece if by_piece else token
+            return decode([*around, own, *around])[begin:end]
+
+        return between
+
+    @property
+    def _decodes_itself(self) -> bool:
+        """True if code decodes tokens, instead of the `tokenizers` library alone."""
+        if isinstance(self._fast, PlainTokenizer):
+            return False
+        from transformers import PreTrainedTokenizerBase  # imported before: it made the tokenizer
+
+        return type(self._fast).decode is not PreTrainedTokenizerBase.decode
 
 
-class _ByteOf(dict[str, bytes]):
-    """The byte of each character of the byte-level alphabet; any other character stands for itself."""
-
-    def __missing__(self, char: str) -> bytes:
-        return char.encode("utf-8", "replace")
-
-
-def _sentencepiece(piece: str) -> bytes:
-    if BYTE_PIECE.fullmatch(piece):
-        return bytes([int(piece[3:5], 16)])
-    return piece.replace("▁", " ").encode("utf-8", "replace")
+_BYTE_OF = alphabet()
 
 
 def _check_unicode(text: str) -> None:

@@ -111,7 +111,8 @@ GRAMMAR_FLAGS = {
 def add_grammar(group: argparse._ArgumentGroup) -> None:
     """The flags, of which one may be given."""
     add = group.add_argument
-    add("--regex", metavar="REGEX", help="the completion, as a whole, must match this regular expression")
+    expression = "the completion, as a whole, must match this regular expression, in the syntax of Rust's regex"
+    add("--regex", metavar="REGEX", help=expression)
     schema = "the completion must be JSON of this schema: a file, or the schema itself, which begins with {"
     add("--json-schema", metavar="FILE|TEXT", help=schema)
     grammar = "the completion must match this grammar: Lark, or llama.cpp's GBNF"

@@ -27,7 +27,7 @@ LABELS: dict[GrammarKind, str] = {
     "regex": "regex", "json-schema": "JSON schema", "choices": "one of", "lark": "Lark", "gbnf": "GBNF",
 }  # fmt: skip
 HELP: dict[GrammarKind, str] = {
-    "regex": "A regular expression that the whole answer matches; no look-around, no backreferences.",
+    "regex": "A regular expression in Rust's syntax that the whole answer matches; no look-around, no backreferences.",
     "json-schema": "A JSON schema: the answer is JSON that is valid under it.",
     "choices": "Texts, one a line: the answer is one of them.",
     "lark": 'A grammar in Lark: start: "yes" | "no".',

@@ -159,6 +159,11 @@ CASES: dict[str, tuple[Grammar, tuple[Judge, Judge]]] = {
     ),
     "lark": (Grammar("lark", 'start: "ab"~1..3 end?\nend: "cd" | "日"'), by_regex("(ab){1,3}(cd|日)?")),
     "gbnf": (Grammar("gbnf", 'root ::= "ab" x*\nx ::= [0-2]+ "-"'), by_regex("ab([0-2]+-)*")),
+    "gbnf, a beginning of what follows": (Grammar("gbnf", 'root ::= [a-d]+ "ab"'), by_regex("[a-d]+ab")),
+    "gbnf, a rule in itself": (
+        Grammar("gbnf", 'root ::= x root | x end?\nx ::= "a" | "ab" | "日"\nend ::= "cd" | "c"'),
+        by_regex("(a|ab|日)+(cd|c)?"),
+    ),
     "no forcing taken off": (
         Grammar("lark", '%llguidance {"no_forcing": false}\nstart: "abcd"'),
         of_texts(["abcd"]),
@@ -255,8 +260,8 @@ REFUSED: dict[str, tuple[GrammarKind, str, str]] = {
     "no start": ("lark", 'foo: "a"', "it has no rule named start"),
     "no rule": ("lark", "// nothing", "it has no rule"),
     "a file of rules": ("lark", "%import .rules.x\nstart: x", "line 1, column 1: Unknown common regex"),
-    "GBNF": ("gbnf", 'root ::= "a"\nx :: "b"', "line 2, column 3: Expected ::="),
-    "GBNF without a root": ("gbnf", 'foo ::= "a"', "No 'root' rule found"),
+    "GBNF": ("gbnf", 'root ::= "a"\nx :: "b"', "line 2, column 3: expected ::="),
+    "GBNF without a root": ("gbnf", 'foo ::= "a"', "it has no rule root"),
 }  # fmt: skip
 TAKEN: dict[str, tuple[GrammarKind, str]] = {
     "a million": ("regex", "(a{1000}){1000}"),

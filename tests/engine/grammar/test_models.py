@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer, decoders, models
 
 from engine.beam_settings import BeamSettings
 from engine.breakpoints import UNSURE, Breakpoints
@@ -17,7 +18,7 @@ from engine.grammar import states
 from engine.grammar.matcher import GrammarVocabulary, Matcher
 from engine.grammar_settings import Grammar
 from engine.model.load import Loaded, load
-from engine.model.tokens import Tokens
+from engine.model.tokens import PlainTokenizer, Tokens
 from engine.session.node_records import stop_reached
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
@@ -107,22 +108,9 @@ def test_ids_beyond_the_embedding_and_without_bytes_are_no_tokens() -> None:
 
 
 def _wrapper() -> dict[str, object]:
-    pieces = "abcdefgh"
-    fast = SimpleNamespace(
-        added_tokens_decoder={},
-        all_special_ids=[],
-        backend_tokenizer=SimpleNamespace(
-            decoder=SimpleNamespace(__getstate__=lambda: b'{"type": "ByteLevel"}')
-        ),
-        convert_ids_to_tokens=lambda token: pieces[token],
-        __len__=None,
-    )
-
-    class Fast(SimpleNamespace):
-        def __len__(self) -> int:
-            return len(pieces)
-
-    return {"_tokenizer": Fast(**vars(fast)), "eos_token_ids": [5], "has_chat_template": False}
+    own = Tokenizer(models.BPE(vocab={piece: place for place, piece in enumerate("abcdefgh")}, merges=[]))
+    own.decoder = decoders.ByteLevel()
+    return {"_tokenizer": PlainTokenizer(own, {}), "eos_token_ids": [5], "has_chat_template": False}
 
 
 def test_pieces_of_sentencepiece_are_spaces_and_bytes(sentencepiece: Tokens) -> None:  # noqa: F811

@@ -82,6 +82,8 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "a class of controls": ({"type": "string", "pattern": r"^[\x00-!#-~]*$"}, "its pattern ^[\\x00-!#-~]*$ has"),
     "what is no punctuation": ({"patternProperties": {r"^\P{P}$": {}}}, r"its pattern ^\P{P}$ has"),
     "a length": ({"type": "string", "maxLength": 2**40}, "a number in it is beyond what llguidance can count"),
+    "options of llguidance": ({"type": "object", "x-guidance": {"key_separator": "="}}, "it has x-guidance"),
+    "the same within": ({"properties": {"a": {"x-guidance": {"coerce_one_of": True}}}}, "it has x-guidance"),
     "a contradiction": ({"enum": ["abc"], "pattern": "^b"}, "no text matches it"),
 }  # fmt: skip
 
@@ -102,6 +104,15 @@ KEPT: tuple[tuple[Any, str, str], ...] = (
     ({"type": "string", "pattern": '^[^-"]*$'}, '"ab"', '"-"'),
     ({"type": "string", "pattern": r"^[\[^a]$"}, '"^"', '"b"'),
     ({"type": "string", "pattern": r'^[^"\x00-\x1f]+$'}, '"ab"', r'"\""'),
+    ({"type": "string", "pattern": "^[[a]]$"}, '"a]"', '"a"'),
+    ({"type": "string", "pattern": r"^[^[\]]x$"}, '"ax"', '"[x"'),
+    ({"patternProperties": {"^[[a]$": {"const": 1}}, "additionalProperties": False}, '{"[": 1}', '{"[": 2}'),
+    ({"patternProperties": {"^(a|b)$": {"type": "null"}}, "additionalProperties": False}, '{"a": null, "b": null}',
+     '{"a": null, "a": null}'),
+    ({"patternProperties": {"^a$": {"type": "null"}}, "minProperties": 1}, '{"a": null}', "{}"),
+    ({"properties": {"a": {"minimum": 2}}, "patternProperties": {"^[ab]$": {"type": "integer"}}}, '{"a": 2, "b": 1}',
+     '{"a": 1}'),
+    ({"properties": {"x-guidance": {"const": 1}}}, '{"x-guidance": 1}', '{"x-guidance": 2}'),
     ({"patternProperties": {'^[^"]*$': {"const": 1}}, "additionalProperties": False}, '{"a": 1}', r'{"\"": 1}'),
     ({"properties": {"a": {"type": "integer"}}}, '{"a": 1}', r'{"\u0061": "x"}'),
     ({"properties": {"é": {"type": "integer"}}}, '{"é": 1}', r'{"\u00e9": "x"}'),
@@ -124,6 +135,28 @@ def test_what_llguidance_breaks_is_written_otherwise(schema: Any, good: str, bad
     matcher = matcher_of(schema)
     assert accepts(matcher, good)
     assert not accepts(matcher, bad)
+
+
+INTEGER = {"type": "integer"}
+CLOSED = {"additionalProperties": False}
+BROKEN: tuple[tuple[Any, str, str], ...] = (
+    (
+        {"properties": {"score": INTEGER}, "patternProperties": {"^score$": INTEGER}, **CLOSED},
+        '{"score": 1',
+        "}",
+    ),
+    ({"properties": {"a": {}, "b": {}}, "patternProperties": {"^(a|b)$": INTEGER}, **CLOSED}, '{"b": 1', "}"),
+    ({"properties": {"a": {}}, "patternProperties": {"^[ab]$": INTEGER}, **CLOSED}, '{"a": 1', ",}"),
+)
+"""Schemas, a beginning, and which signs of JSON may follow."""
+
+
+@pytest.mark.parametrize(("schema", "begun", "signs"), BROKEN)
+def test_nothing_is_begun_that_can_not_be_finished(schema: Any, begun: str, signs: str) -> None:
+    matcher = matcher_of(schema)
+    for byte in begun.encode():
+        matcher.take(byte)
+    assert {chr(byte) for byte in matcher.allowed_ids()} & {",", "}"} == {*signs}
 
 
 def anyof(levels: int, width: int, names: Iterator[int]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Tokenizers of five kinds, trained on the program's own help in a moment, and texts to cut with them."""
+"""Tokenizers of eight kinds, trained on the program's own help in a moment, and texts to cut with them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 import inspector
 from engine import pocket
 
-KINDS = ("pocket", "byte-level", "sentencepiece", "unigram", "wordpiece")
+KINDS = ("pocket", "byte-level", "sentencepiece", "gemma", "llama", "unigram", "wordpiece", "suffixed")
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 PAGES = sorted((Path(inspector.__file__).parent / "help" / "parts").glob("*.md"))
 
@@ -27,7 +27,7 @@ def lines() -> tuple[str, ...]:
 
 @cache
 def tokenizer(kind: str) -> Tokenizer:
-    """One of the five."""
+    """One of the eight."""
     match kind:
         case "pocket":
             return Tokenizer.from_file(str(pocket.directory() / "tokenizer.json"))
@@ -35,8 +35,14 @@ def tokenizer(kind: str) -> Tokenizer:
             return byte_level()
         case "sentencepiece":
             return sentencepiece()
+        case "gemma":
+            return gemma()
+        case "llama":
+            return llama()
         case "unigram":
             return unigram()
+        case "suffixed":
+            return suffixed()
     return wordpiece()
 
 
@@ -55,6 +61,8 @@ def byte_level(size: int = 1200) -> Tokenizer:
         [
             AddedToken("<tool>", lstrip=True, rstrip=True, normalized=False),
             AddedToken("word", single_word=True),
+            AddedToken("Ġx", normalized=False),
+            AddedToken("é", normalized=False),
         ]
     )
     return made
@@ -71,6 +79,56 @@ def sentencepiece(**model: Any) -> Tokenizer:
     file["pre_tokenizer"] = None
     file["added_tokens"] = [each for each in file["added_tokens"] if each["content"] in ("<unk>", "<0x0A>")]
     return Tokenizer.from_str(json.dumps(file))
+
+
+def gemma() -> Tokenizer:
+    """As Gemma 3's: tokens of its vocabulary are added ones, too, which hold ▁."""
+    file = json.loads(sentencepiece().to_str())
+    file["normalizer"] = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
+    vocabulary = file["model"]["vocab"]
+    for piece in ("▁▁", "▁▁▁", "▁▁▁▁▁▁", "\n\n", "<start_of_turn>"):
+        vocabulary.setdefault(piece, len(vocabulary))
+    file["model"]["merges"] += [["▁", "▁"], ["▁▁", "▁"], ["▁▁▁", "▁▁▁"]]
+    added = [_added(vocabulary[piece], piece) for piece in ("▁▁", "▁▁▁", "▁▁▁▁▁▁", "\n\n", "▁the")]
+    added.append({**_added(vocabulary["<start_of_turn>"], "<start_of_turn>"), "special": True})
+    return _with(file, added, [_REPLACE, {"type": "ByteFallback"}, {"type": "Fuse"}])
+
+
+def llama() -> Tokenizer:
+    """As Llama 2's: a space before every text and every added token that is normalized."""
+    file = json.loads(sentencepiece().to_str())
+    size = len(file["model"]["vocab"])
+    added = [_added(size, "Upper"), _added(size + 1, "▁<PRE>"), _added(size + 2, "</s>")]
+    added[0]["normalized"], added[1]["special"], added[2]["special"] = True, True, True
+    strip = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
+    return _with(file, added, [_REPLACE, {"type": "ByteFallback"}, {"type": "Fuse"}, strip])
+
+
+_REPLACE = {"type": "Replace", "pattern": {"String": "▁"}, "content": " "}
+
+
+def _added(id: int, content: str) -> dict[str, Any]:
+    no = dict.fromkeys(("special", "normalized", "single_word", "lstrip", "rstrip"), False)
+    return {"id": id, "content": content, **no}
+
+
+def _with(file: dict[str, Any], added: list[dict[str, Any]], parts: list[dict[str, Any]]) -> Tokenizer:
+    file["added_tokens"] = sorted([*file["added_tokens"], *added], key=lambda each: each["id"])
+    file["decoder"] = {"type": "Sequence", "decoders": parts}
+    return Tokenizer.from_str(json.dumps(file))
+
+
+def suffixed() -> Tokenizer:
+    """As the first GPT's: the last piece of a word ends with a mark."""
+    made = Tokenizer(models.BPE(end_of_word_suffix="</w>", unk_token="<unk>"))
+    made.normalizer = normalizers.Lowercase()
+    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    made.decoder = decoders.BPEDecoder("</w>")
+    trainer = trainers.BpeTrainer(
+        vocab_size=800, special_tokens=["<unk>"], end_of_word_suffix="</w>", show_progress=False
+    )
+    made.train_from_iterator(lines(), trainer)
+    return made
 
 
 def unigram() -> Tokenizer:
@@ -104,10 +162,12 @@ ENDS = (
     " [UNK] ",
     " <tool> ",
     "a word wordy",
+    " see the dog      and Upper",
+    " ▁<PRE> Ġx",
     "é́ ﬁ",
     "\x00",
 )
-"""Special tokens of the five, in the text and beside it."""
+"""Special tokens of these, in the text and beside it."""
 
 
 def texts(count: int, seed: int = 0) -> Iterator[str]:
