@@ -70,7 +70,7 @@ def _guarded(argv: Sequence[str]) -> int:
         return INTERRUPTED
     except BrokenPipeError:
         return 0
-    except Exception as error:
+    except BaseException as error:  # a panic in a library written in Rust is no Exception
         trace = "".join(traceback.format_exception(error))
         return fault(f"{type(error).__name__}: {error}", trace)
 
