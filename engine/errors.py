@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 COMPUTE_AGAIN = "Compute them again"
 """Begin of a hint where `commands.Recall` solves the problem."""
+FAULT = "This is a fault of the program; please report it with the log."
+"""The hint of a failure that is a bug."""
 
 
 class EngineError(Exception):
@@ -90,6 +95,24 @@ class Cancelled(EngineError):
 
     def __init__(self) -> None:
         super().__init__("Cancelled.")
+
+
+@contextmanager
+def cutting() -> Iterator[None]:
+    """Report whatever a tokenizer raises at a text, a panic of its library in Rust too, which is no `Exception`.
+
+    Raises:
+        PromptError: It raised something.
+    """
+    try:
+        yield
+    except (EngineError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        raise PromptError(
+            f"The tokenizer can't cut this text ({first_line(error, 160)}).",
+            "Give another text, or another tokenizer.",
+        ) from error
 
 
 def first_line(error: object, most: int = 200, nothing: str = "") -> str:

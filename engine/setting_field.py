@@ -17,6 +17,8 @@ from engine.frozen import frozen
 
 MOST_BIAS = 1e9
 """The largest logit bias either way: it decides alone, and far above float32 overflows."""
+LONGEST_SHOWN = 60
+"""Characters of a value in a message."""
 GRAMMAR = "grammar"
 """The stage of a grammar, which no program's order names: it is the first."""
 StageKind = Literal["logits", "order", "shares", "scale"]
@@ -147,6 +149,11 @@ class Field:
                 if "" in value:
                     hint = "Leave the setting out."
                     raise SettingsError(self.name, f"{self.label} must not be empty.", hint)
+                try:
+                    "".join(value).encode()
+                except UnicodeEncodeError:
+                    message, hint = f"{self.label} is not valid Unicode.", "Give it as UTF-8."
+                    raise SettingsError(self.name, message, hint) from None
                 inside = True
             case "biases":
                 inside = not value or _check_biases(self, value)
@@ -157,8 +164,10 @@ class Field:
                 inside = inside and (value >= self.least or value == self.low)
                 inside = inside and value <= self.high and math.isfinite(value)
         if not inside:
-            given = value if str(value).strip() else "empty"
-            raise SettingsError(self.name, f"{self.label} must be {self.bounds}, not {given}.")
+            given = str(value) if len(str(value)) <= LONGEST_SHOWN else f"{str(value)[:LONGEST_SHOWN]}…"
+            raise SettingsError(
+                self.name, f"{self.label} must be {self.bounds}, not {given if given.strip() else 'empty'}."
+            )
 
 
 def setting(default: Value, help: str, low: float = -math.inf, high: float = math.inf, **about: Any) -> Value:

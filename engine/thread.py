@@ -11,12 +11,14 @@ import os
 import resource
 import sys
 import threading
+import traceback
 from collections import deque
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from engine.errors import PathError
+from engine.errors import FAULT, PathError, first_line
 from engine.files import here
 from engine.protocol import Cancel, Command, Ended, Failure, Loading, Record
 from engine.task import Task
@@ -37,6 +39,7 @@ OPEN_FILES = 4096
 """The hard limit that mlx_lm sets when it is imported; it may lower that of the process to it, not raise it."""
 WITHOUT_MLX = "`inspector replay` and `inspector learn` need no MLX."
 """Ends the hint of every failure of a command where MLX can't be imported."""
+ENDED = "The engine has ended.", "Start the program again.", False
 SWITCH_INTERVAL = 1e-4
 """Seconds for which one thread may keep the interpreter while another waits for it. A step acquires it several times;
 with Python's own 5 ms a step during a frame waits until the frame ends: the slowest 5 % of a run took 27 to 32 ms on
@@ -104,6 +107,8 @@ class EngineThread:
         self._closing = threading.Event()
         self._tasks: dict[int, Task] = {}
         """Queued and running tasks by their commands' ids. Threads share it: every access is one atomic call."""
+        self._over = False
+        """True once the thread takes no more commands."""
         self._thread = threading.Thread(target=self._work, name="engine", daemon=True)
 
     def start(self) -> None:
@@ -141,6 +146,8 @@ class EngineThread:
         if self._closing.is_set():  # which cancelled those that were there before
             task.cancel.set()
         self._inbox.put(task)
+        if self._over and not self._closing.is_set():
+            self._fail_open(*ENDED)
 
     def close(self, timeout: float = 2.0) -> bool:
         """Cancel the running and the queued commands, and join the thread.
@@ -169,33 +176,41 @@ class EngineThread:
         self._inbox.put(session)
 
     def _work(self) -> None:
-        for name, value in QUIET_ENVIRONMENT.items():
-            os.environ.setdefault(name, value)
-        self._receivers[0](Loading("import", 0, 0, "mlx"))
+        # BaseException here and below: a panic in a library written in Rust is one, and no Exception
         try:
-            self._serve()
-        except Exception as error:  # the import itself failed: answer every command with a failure
-            self._fail_commands(error)
+            for name, value in QUIET_ENVIRONMENT.items():
+                os.environ.setdefault(name, value)
+            self._receivers[0](Loading("import", 0, 0, "mlx"))
+            try:
+                import mlx.core  # fails by itself, where only MLX is the matter
+
+                from engine.libraries import import_mlx_lm
+
+                import_mlx_lm()  # before any module of ours does
+                from engine.worker import Worker
+            except BaseException as error:
+                self._fail_all(*_cause(error))
+            else:
+                self._serve(Worker)
+        except BaseException as error:
+            self._fail_open(*_fault(error))
         finally:
+            self._over = True
+            if not self._closing.is_set():
+                self._fail_open(*ENDED)
             if (mlx := sys.modules.get("mlx.core")) is not None:
                 # MLX requires it of every thread that used it: without it the interpreter's exit aborts.
                 mlx.clear_streams()
 
-    def _serve(self) -> None:
-        import mlx.core  # noqa: F401  # fails by itself, where only MLX is the matter
-
-        from engine.libraries import import_mlx_lm
-
-        import_mlx_lm()  # before any module of ours does
-        from engine.worker import Worker
-
-        inbox, workers = self._inbox, dict[int, Worker]()
+    def _serve(self, make: type[Worker]) -> None:
+        inbox = self._inbox
+        workers: dict[int, Worker] = {}
 
         def loaded(settings: LoadSettings) -> Loaded | None:
             return next(filter(None, (each.holds(settings) for each in workers.values())), None)
 
         def made(session: int) -> Worker:
-            worker = workers[session] = Worker(
+            worker = workers[session] = make(
                 self._receivers[session],
                 partial(inbox.aside, session),
                 lambda: inbox.waiting,
@@ -207,21 +222,35 @@ class EngineThread:
         first = made(0)
         try:
             while not self._closing.is_set() and (task := inbox.get(workers.values())) is not None:
-                if isinstance(task, Task):
-                    (workers.get(task.session) or made(task.session)).carry_out(task)
-                else:
-                    del self._receivers[task]
-                    if (gone := workers.pop(task, None)) is not None:
-                        gone.leave(last=not any(each.loaded for each in workers.values()))
+                try:
+                    if isinstance(task, int):
+                        del self._receivers[task]
+                        if (gone := workers.pop(task, None)) is not None:
+                            gone.leave(last=not any(each.loaded for each in workers.values()))
+                    else:
+                        (workers.get(task.session) or made(task.session)).carry_out(task)
+                except BaseException as error:  # beside a command, or where its records go: the others go on
+                    if isinstance(task, Task):
+                        self._fail(task, *_fault(error))
         finally:
             first.close()
 
-    def _fail_commands(self, error: Exception) -> None:
-        while not self._closing.is_set() and (task := self._inbox.get()) is not None:
-            if isinstance(task, Task):
-                kind, id, emit = task.command.kind, task.command.id, self._receivers[task.session]
-                emit(Failure(kind, *_cause(error), request=id))
-                self._tasks.pop(id, None)
+    def _fail_all(self, message: str, hint: str) -> None:
+        """Answer every command with a failure, until the end."""
+        while not self._closing.is_set() and self._inbox.get() is not None:
+            self._fail_open(message, hint)
+
+    def _fail_open(self, *why: Any) -> None:
+        """Answer each command that has not ended with a failure: somebody may wait for it."""
+        for task in list(self._tasks.values()):
+            self._fail(task, *why)
+
+    def _fail(self, task: Task, message: str, hint: str, expected: bool = True, trace: str = "") -> None:
+        kind, id = task.command.kind, task.command.id
+        emit = self._receivers.get(task.session)
+        if self._tasks.pop(id, None) is not None and emit is not None:
+            with suppress(BaseException):  # of the receiver: the thread goes on
+                emit(Failure(kind, message, hint, expected, trace, request=id))
                 emit(Ended(kind, request=id))
 
 
@@ -249,7 +278,13 @@ class SessionBeside:
         return True
 
 
-def _cause(error: Exception) -> tuple[str, str]:
+def _fault(error: BaseException) -> tuple[str, str, bool, str]:
+    """A bug that ended no command: what is wrong, what to do, that it was not expected, and its traceback."""
+    trace = "".join(traceback.format_exception(error))
+    return f"The engine failed: {type(error).__name__}: {first_line(error)}.", FAULT, False, trace
+
+
+def _cause(error: BaseException) -> tuple[str, str]:
     """Why MLX can't be imported, and what to do."""
     try:
         here()  # what is imported asks for it

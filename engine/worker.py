@@ -9,7 +9,7 @@ from typing import Any
 
 from engine import protocol
 from engine.context import NO_MODEL, Capability, EngineContext, Handler, collect_all
-from engine.errors import Cancelled, EngineError, RankError, StepError, first_line
+from engine.errors import FAULT, Cancelled, EngineError, RankError, StepError, first_line
 from engine.model.forward import Compute
 from engine.model.load import Divider, Loaded
 from engine.protocol import Command, Intervention, Prefill, Record
@@ -119,7 +119,7 @@ class Worker:
             context.emit(
                 protocol.Failure(command.kind, error.message, error.hint, lost_rank=lost, error=name)
             )
-        except (Exception, SystemExit) as error:  # neither a bug nor a model's own code may end the thread
+        except BaseException as error:  # no bug, no model's own code and no panic in Rust may end the thread
             context.emit(unexpected(command, error))
         self._ending(command.id)
         context.emit(protocol.Ended(command.kind, cancelled))
@@ -131,7 +131,7 @@ class Worker:
             return False
         try:
             return self._context.read_prompt()
-        except Exception as error:  # what fails once would fail again, and here nothing ends
+        except BaseException as error:  # what fails once would fail again, and here nothing ends
             if self._context.opened is not None:
                 self._context.opened.unread.clear()
             self._context.emit(unexpected(Prefill("", False), error))
@@ -186,7 +186,7 @@ def unexpected(command: Command, error: BaseException) -> protocol.Failure:
     return protocol.Failure(
         command.kind,
         f"{command.kind} failed: {type(error).__name__}: {first_line(error, nothing='no message')}.",
-        "This is a fault of the program; please report it with the log.",
+        FAULT,
         expected=False,
         trace="".join(traceback.format_exception(error)),
     )

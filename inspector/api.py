@@ -18,12 +18,13 @@ from __future__ import annotations
 import asyncio
 import atexit
 import html
+import os
 import sys
 import threading
 import time
 import weakref
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import fields
 from difflib import get_close_matches
 from pathlib import Path
@@ -31,13 +32,23 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from engine import errors, protocol
 from engine.breakpoints import Breakpoints
-from engine.errors import COMPUTE_AGAIN, EngineError, PathError, PromptError, SettingsError, StepError
+from engine.errors import (
+    COMPUTE_AGAIN,
+    FAULT,
+    EngineError,
+    PromptError,
+    SettingsError,
+    StepError,
+    first_line,
+)
+from engine.files import replacing
 from engine.processes import python_command
 from engine.protocol import Command, Intervention, Message, Record
-from engine.settings import LoadSettings, Settings, changed, check_load, with_defaults
+from engine.settings import BY_NAME, LoadSettings, Settings, changed, check_load, with_defaults
 from engine.thread import EngineThread
 from engine.trace import Entry, save_as, worth_keeping
-from engine.training_settings import TrainingSettings
+from engine.training_settings import TrainingSettings, check_training
+from inspector.border import checked, settings_of
 from inspector.display import token_label
 from inspector.session.client import Backend, EngineClient, IdleBackend, Request
 from inspector.state.gradients import TokenShare, asked_words, baseline_of, largest, method_words, shares_of
@@ -74,6 +85,10 @@ ENDLESS = 10**9
 STOPS = ("eos", "stop", "grammar")
 """Why a text has ended, rather than a run."""
 CLOSED = "This session is closed.", "Open another one."
+FORKED = (
+    "This process was forked from one that had MLX in it: nothing can be computed here.",
+    'Start processes by "spawn": multiprocessing.get_context("spawn").Pool().',
+)
 
 
 class Fault(EngineError):
@@ -91,15 +106,45 @@ class _Engine:
     def __init__(self) -> None:
         self._thread: EngineThread | None = None
         self._lock = threading.Lock()
+        self._lines: weakref.WeakSet[_Line] = weakref.WeakSet()
+        self.forked = False
+        """True in a process that was forked from one with the thread, or with MLX: their threads did not come along."""
+        os.register_at_fork(after_in_child=self._after_fork)
 
-    def session(self, emit: Callable[[Record], None]) -> Backend:
-        """A session of its own in the thread."""
+    def session(self, line: _Line) -> Backend:
+        """A session of its own in the thread.
+
+        Raises:
+            StepError: The thread is another process's.
+        """
+        self.check()
         with self._lock:
             if self._thread is None:
                 self._thread = EngineThread(lambda record: None)
                 self._thread.start()
-                atexit.register(self._thread.close)
-            return self._thread.beside(emit)
+                atexit.register(self._close)
+            self._lines.add(line)
+            return self._thread.beside(line.emit)
+
+    def check(self) -> None:
+        """Refuse to compute where nothing would ever answer.
+
+        Raises:
+            StepError: The thread is another process's.
+        """
+        if self.forked:
+            raise StepError(*FORKED)
+
+    def _after_fork(self) -> None:
+        if self._thread is not None or sys.modules.get("mlx.core") is not None:
+            self.forked, self._lock = True, threading.Lock()
+            for line in self._lines:  # whoever held their locks isn't in this process, nor what runs
+                line.pending = None
+                line.unlock()
+
+    def _close(self) -> None:
+        if self._thread is not None and not self.forked:
+            self._thread.close()
 
 
 _ENGINE = _Engine()
@@ -117,10 +162,7 @@ class _Line:
     """
 
     def __init__(self, load: LoadSettings, settings: Settings) -> None:
-        self.lock = threading.RLock()
-        """Held by the call that is under way."""
-        self.arrived = threading.Condition()
-        """Held while a record is taken in, and while what they came to is read."""
+        self.unlock()
         self.load, self.settings = load, settings
         self.client = EngineClient(IdleBackend())
         self.held: tuple[Intervention, ...] = ()
@@ -130,8 +172,16 @@ class _Line:
         self.entries: list[Entry] = []
         """What a trace of the session holds."""
         self.closed = False
-        self._broken: Exception | None = None
+        self._broken: BaseException | None = None
+        """What was raised when a record was taken in, until somebody is told."""
         self._began = time.monotonic()
+
+    def unlock(self) -> None:
+        """Begin with locks that nobody holds."""
+        self.lock = threading.RLock()
+        """Held by the call that is under way."""
+        self.arrived = threading.Condition()
+        """Held while a record is taken in, and while what they came to is read."""
 
     @property
     def timeline(self) -> Timeline:
@@ -140,7 +190,7 @@ class _Line:
 
     def connect(self, given: Collection[str]) -> None:
         """Begin in the engine's thread: the model, and the settings, of which those that are not given are its own."""
-        self.client.backend = _ENGINE.session(self._emit)
+        self.client.backend = _ENGINE.session(self)
         self.keep(self.load)
         facts = self.do(protocol.Load(self.load)).answer(protocol.ModelFacts)
         self.configure(with_defaults(self.settings, facts.sampling, given))
@@ -166,6 +216,8 @@ class _Line:
                 self.settle()
             request = self.send(command, None)
             self.wait(request)
+            if request.cancelled:  # by a thread that closed the session
+                raise StepError(*CLOSED)
             return request
 
     def ask(self, command: Command, kind: type[Reply], at: int) -> Reply:
@@ -186,8 +238,9 @@ class _Line:
         """Send a command.
 
         Raises:
-            StepError: The session is closed, or a recording.
+            StepError: The session is closed, a recording, or another process's.
         """
+        _ENGINE.check()
         if self.closed:
             raise StepError(*CLOSED)
         if self.timeline.recorded:
@@ -219,20 +272,23 @@ class _Line:
     def until(self, holds: Callable[[], bool]) -> None:
         """Wait until the records that came make something true."""
         with self.arrived:
+            if not holds():
+                _ENGINE.check()
             self.arrived.wait_for(lambda: holds() or self._broken is not None)
-        if self._broken is not None:
-            raise self._broken
+            broken, self._broken = self._broken, None
+        if broken is not None:
+            raise Fault(f"{type(broken).__name__}: {first_line(broken)}.", FAULT) from broken
 
-    def _emit(self, record: Record) -> None:
+    def emit(self, record: Record) -> None:
         """Take in a record, in the engine's thread."""
         with self.arrived:
             try:
+                self.client.receive(record)
                 if worth_keeping(record):
                     self.keep(record)
-                self.client.receive(record)
                 if isinstance(record, protocol.Step):
                     self.timeline.tree.settings[record.node] = self.settings
-            except Exception as error:
+            except BaseException as error:
                 self._broken = error
             self.arrived.notify_all()
 
@@ -275,7 +331,8 @@ class _Line:
         """Let the tree go, and the model where no other session has it."""
         if not self.closed:
             self.closed = True
-            self.client.backend.close()
+            if not _ENGINE.forked:
+                self.client.backend.close()
 
 
 def _error(failure: protocol.Failure) -> EngineError:
@@ -315,6 +372,7 @@ class Sampler:
         """The number that is drawn, 0 to 1; None where the most probable token is taken."""
         return self.record.next.draw
 
+    @checked
     def top(self, count: int = 5) -> list[Candidate]:
         """The most probable tokens by the model, best first."""
         return top(self.record.next, count)
@@ -368,6 +426,7 @@ class Direction:
 
         return np.array(self.record.vector.row(), np.float32)
 
+    @checked
     def save(self, path: str | Path) -> None:
         """Save it to a file, which is replaced; `Branch.steer` and `--steer` take that.
 
@@ -411,6 +470,7 @@ class Attention:
         """Comparisons with what the model itself computes: the largest error of each, and what is allowed."""
         return {each.name: (each.error, each.bound) for each in self.record.facts.checks}
 
+    @checked
     def weights(self, layer: int) -> npt.NDArray[np.float32]:
         """The weights of a layer over the whole path.
 
@@ -463,9 +523,10 @@ class Gradients:
         """How far the shares are from what they have to sum to, as a share of it; None for gradient x input."""
         return self.record.residual
 
+    @checked
     def top(self, count: int = 5) -> list[TokenShare]:
         """The largest, whatever their sign."""
-        return largest(self.shares)[:count]
+        return largest(self.shares)[: max(0, count)]
 
     def _repr_html_(self) -> str:
         """The text, the larger a token's share the darker its ground."""
@@ -493,6 +554,7 @@ class Merges:
         """The words, as the tokenizer sees them."""
         return [b"".join(word.symbols).decode("utf-8", "replace") for word in self.record.words]
 
+    @checked
     def ladder(self, word: int = 0) -> list[tuple[int | float | None, tuple[bytes, ...]]]:
         """The ladder of a word: the rank of each merge, or the logprob of a unigram's way, and the pieces there.
 
@@ -503,7 +565,7 @@ class Merges:
             StepError: There is no such word.
         """
         if not 0 <= word < len(self.record.words):
-            raise StepError(f"There is no word {word}.", f"The text has {len(self.record.words)}.")
+            raise StepError(*_none("word", word, len(self.record.words), "the text"))
         of = self.record.words[word]
         made = (rung(of, place) for place in range(rungs(of)))
         return [(each.value, each.pieces) for each in made]
@@ -534,16 +596,19 @@ class Scores:
         """The head's weight on each key."""
         return dict(zip(self.record.keys, self.record.weights.row(), strict=True))
 
+    @checked
     def in_key(self, key: int | None = None, against: int | None = None) -> dict[str, float]:
         """The share of each writer of the key, by name, the largest first."""
         shares = key_shares(self.record, self._key(key, against), against)
         return {each.name: each.value for each in shares}
 
+    @checked
     def in_query(self, key: int | None = None, against: int | None = None) -> dict[str, float]:
         """The share of each writer of the query, by name, the largest first."""
         shares = query_shares(self.record, self._key(key, against), against)
         return {each.name: each.value for each in shares}
 
+    @checked
     def why(self, key: int | None = None, against: int | None = None) -> str:
         """The reason in a sentence."""
         labels = [token_label(text) for text in self.texts]
@@ -574,6 +639,7 @@ class Experts:
     def __init__(self, record: protocol.ExpertsRead) -> None:
         self.record = record
 
+    @checked
     def weights(self, layer: int) -> dict[int, float | None]:
         """The experts of a layer that ran, from 0, with the weight of each; None where it isn't known.
 
@@ -724,7 +790,7 @@ class Branch:
         with self._line.arrived:
             kinds = self._line.timeline.of(Segments).read(path).kinds
         return [
-            Step(item, kind)
+            Step(item, kind, self._line)
             for item, kind in zip(path, kinds, strict=True)
             if isinstance(item, protocol.Step)
         ]
@@ -758,26 +824,41 @@ class Branch:
         found = self._line.timeline.finished.get(self.node)
         return found.reason if found is not None and found.reason in STOPS else None
 
+    @checked
     def at(self, place: int | Step) -> Branch:
         """Go back to where a step was chosen.
 
         Args:
-            place: A step, or its index; below 0 from the end.
+            place: A step of any branch of this session, or the index of one of this branch; below 0 from the end.
 
         Raises:
-            StepError: There is no such step.
+            StepError: There is no such step, or it is one of another session.
         """
+        step = self._step(place)
+        return Branch(self._line, step.parent, step)
+
+    def _step(self, place: int | Step) -> protocol.Step:
+        """A step of this branch by its index, or any step of its session.
+
+        Raises:
+            StepError: There is none.
+        """
+        if isinstance(place, Step):
+            if not place.is_of(self._line):
+                raise StepError(
+                    "This is a step of another session.", "Give one of this session, or an index."
+                )
+            return place.record
         steps = self.steps
-        index = place.index if isinstance(place, Step) else place
-        try:
-            step = steps[index].record
-            return Branch(self._line, step.parent, step)
-        except IndexError:
-            most = f"from 0 to {len(steps) - 1}" if steps else "yet"
-            raise StepError(f"There is no step {index}.", f"There are steps {most}.") from None
+        if not steps:
+            raise StepError("There are no steps yet.", "Take some first: run(10).")
+        if not -len(steps) <= place < len(steps):
+            raise StepError(f"There is no step {place}.", f"There are steps from 0 to {len(steps) - 1}.")
+        return steps[place].record
 
     # ---- on from there ----------------------------------------------------------------------
 
+    @checked
     def run(self, count: int) -> Run:
         """Take tokens that the sampler picks, until there are `count` of them or the text ends.
 
@@ -794,9 +875,10 @@ class Branch:
             node = self._node if self.finished else line.stand(self.node)
             run = Run(line, node, self)
             if not self.finished:
-                run.begin(count)
+                run._begin(count)
             return run
 
+    @checked
     def take(self, token: int | str) -> Branch:
         """Take a token, or a text's tokens, whatever the sampler would pick.
 
@@ -822,8 +904,8 @@ class Branch:
     def _went(self, node: int) -> None:
         """Something was done at its end; a session goes along, a branch stays where it is."""
 
-    @contextmanager
-    def off(self, units: str) -> Iterator[Branch]:
+    @checked
+    def off(self, units: str) -> AbstractContextManager[Branch]:
         """Switch parts of the model off for what is run inside the block, on every branch of the session.
 
         Args:
@@ -831,19 +913,46 @@ class Branch:
                 hook or a module, as `named_part` takes it: `blocks.5.attn.hook_z[0]`; several with commas between them.
 
         Raises:
-            StepError: One of them is not so written.
+            StepError: One of them is not so written, or names a layer that the model lacks.
         """
         try:
             held = protocol.units_from(units)
         except ValueError as error:
             raise StepError(f"{error}.") from None
+        depth = self._depth
+        for name, unit in zip(units.split(","), held, strict=True):
+            if depth is not None and unit.layer >= depth:
+                raise StepError(
+                    f"There is no {name.strip()}: the model has {depth} layers.", f"L1 to L{depth} are."
+                )
+        return self._under(held)
+
+    @contextmanager
+    def _under(self, held: tuple[Intervention, ...]) -> Iterator[Branch]:
         with self._line.under(held):
             yield self
 
-    @contextmanager
+    @property
+    def _depth(self) -> int | None:
+        """Layers of the model; None where they are not known, as in some recordings."""
+        facts = self._line.timeline.facts
+        return facts.layers if facts is not None and facts.ran else None
+
+    def _layer(self, layer: int) -> int:
+        """A layer, counted from 0.
+
+        Raises:
+            StepError: There is no such layer.
+        """
+        depth = self._depth
+        if depth is not None and not 0 <= layer < depth:
+            raise StepError(*_none("layer", layer, depth, "the model", f"L1 to L{depth} of the screen"))
+        return layer
+
+    @checked
     def steer(
         self, direction: Direction | str | Path, strength: float = 1.0, layer: int | None = None
-    ) -> Iterator[Branch]:
+    ) -> AbstractContextManager[Branch]:
         """Add a direction to the residual stream for what is run inside the block, on every branch of the session.
 
         Args:
@@ -852,12 +961,11 @@ class Branch:
             layer: After which it is added, from 0; None for the one that it was made after.
 
         Raises:
-            EngineError: The file can't be read, or holds no direction.
+            EngineError: The file can't be read, or holds no direction; or there is no such layer.
         """
-        made = _direction(direction)
-        own = made.record.layer if layer is None else layer
-        with self._line.under((Intervention("direction", own, None, strength, made.record),)):
-            yield self
+        made = _direction(direction).record
+        own = self._layer(made.layer if layer is None else layer)
+        return self._under((Intervention("direction", own, None, strength, made),))
 
     # ---- what is asked ----------------------------------------------------------------------
 
@@ -877,6 +985,7 @@ class Branch:
         reroll = 0 if step is None else step.choice.reroll
         return Sampler(self._line.ask(protocol.Explain(node, other, reroll), protocol.Explained, node))
 
+    @checked
     def direction(self, pairs: Sequence[tuple[str, str]], layer: int, name: str = "") -> Direction:
         """Make a direction of pairs of texts: the mean stream after a layer at the last token of the first ones, less
         that of the second ones.
@@ -892,7 +1001,7 @@ class Branch:
         from inspector.config.directions import name_of
 
         toward, away = tuple(one for one, _ in pairs), tuple(other for _, other in pairs)
-        asked = protocol.MakeDirection(layer, toward, away, name=name or name_of(toward, away))
+        asked = protocol.MakeDirection(self._layer(layer), toward, away, name=name or name_of(toward, away))
         made = self._line.do(asked).answer(protocol.DirectionMade)
         if (failed := made.facts.failed) is not None:
             raise StepError(
@@ -900,24 +1009,49 @@ class Branch:
             )
         return Direction(made.direction)
 
+    @checked
     def strengths(
-        self, direction: Direction | str | Path, layer: int | None = None, **how: Any
+        self,
+        direction: Direction | str | Path,
+        layer: int | None = None,
+        *,
+        scope: protocol.Scope = "token",
+        begin: int = 0,
+        token: int | str | None = None,
+        other: int | str | None = None,
+        strengths: Sequence[float] = protocol.STRENGTHS,
     ) -> protocol.StrengthsSwept:
         """Add a direction with one strength after another here, and random ones of the same length beside it.
 
         Args:
             direction: As for `steer`.
             layer: As for `steer`.
-            how: `scope`, `begin`, `token`, `other`, `strengths` of `engine.protocol.SweepStrengths`.
+            scope: `token`: at the last token here alone; `context`: at all of them from `begin` on.
+            begin: A place in the path, from 0.
+            token: Whose logit is followed, by its id or text; None for the most probable one.
+            other: One whose logit is taken off; None for the most probable one beside that.
+            strengths: To try; 0 is always among them.
 
         Raises:
             EngineError: The engine refuses.
         """
         made = _direction(direction).record
-        own = made.layer if layer is None else layer
-        return self._line.do(protocol.SweepStrengths(self.node, made, own, **how)).answer(
-            protocol.StrengthsSwept
-        )
+        own = self._layer(made.layer if layer is None else layer)
+        self._places((begin,))
+        ids = [None if each is None else self._id(each) for each in (token, other)]
+        asked = protocol.SweepStrengths(self.node, made, own, scope, begin, ids[0], ids[1], tuple(strengths))
+        return self._line.do(asked).answer(protocol.StrengthsSwept)
+
+    def _places(self, places: Sequence[int]) -> None:
+        """Refuse places that the path doesn't have; they count from 0.
+
+        Raises:
+            StepError: It lacks one of them.
+        """
+        tokens = len(self._path())
+        for each in places:
+            if not 0 <= each < tokens:
+                raise StepError(*_none("token", each, tokens, "the path"))
 
     def what_if(self, **settings: Any) -> WhatIf:
         """Find the steps up to here at which other settings would have taken another token.
@@ -938,6 +1072,7 @@ class Branch:
         _see("attention", read.facts)
         return Attention(read, [item.text for item in self._path()])
 
+    @checked
     def gradients(
         self,
         token: int | str | None = None,
@@ -989,9 +1124,11 @@ class Branch:
             return token
         pieces = self._line.do(protocol.Tokenize(token)).answer(protocol.Tokenized).pieces
         if len(pieces) != 1:
-            raise PromptError(f"{token!r} is {len(pieces)} tokens, not one.", "Give one of them by its id.")
+            text = repr(token if len(token) <= 40 else f"{token[:40]}...")
+            raise PromptError(f"{text} is {len(pieces)} tokens, not one.", "Give one of them by its id.")
         return pieces[0].id
 
+    @checked
     def scores(self, layer: int | None = None, head: int | None = None, keys: Sequence[int] = ()) -> Scores:
         """Divide the scores of one head from the last token here among what wrote the query and the keys.
 
@@ -1003,6 +1140,11 @@ class Branch:
         Raises:
             StepError: There is no such head or key, the sums are not what the model computes, or it can't be told.
         """
+        if layer is not None:
+            self._layer(layer)
+        if head is not None and head < 0:
+            raise StepError(f"There is no head {head}.", "Heads count from 0, which is h1 on the screen.")
+        self._places(keys)
         command = protocol.ReadScore(self.node, layer, head, tuple(keys))
         read = self._line.do(command).answer(protocol.ScoreRead)
         _see("scores", read.facts)
@@ -1018,6 +1160,7 @@ class Branch:
         _see("experts", read.facts)
         return Experts(read)
 
+    @checked
     def moved(self, offset: int = 0, change: protocol.PositionChange = "token") -> Moved:
         """Predict the next token with the last one here given a wrong position.
 
@@ -1033,6 +1176,7 @@ class Branch:
         _see("positions", read.facts)
         return Moved(read)
 
+    @checked
     def heads(self, texts: int = 0, length: int = 50, seed: int = 0) -> protocol.HeadsScored:
         """Score what each head does: previous token, induction, duplicate token, first token, entropy.
 
@@ -1049,11 +1193,12 @@ class Branch:
         _see("scores of heads", scored.facts)
         return scored
 
+    @checked
     def patching(
         self,
         source: Branch,
-        token: int,
-        against: int,
+        token: int | str,
+        against: int | str,
         part: protocol.PatchKind = "layer",
         facing: protocol.Facing | None = None,
     ) -> protocol.ActivationsPatched:
@@ -1062,20 +1207,24 @@ class Branch:
         Args:
             source: The other branch.
             token: Its logit ...
-            against: ... less that of this one is followed: ids.
+            against: ... less that of this one is followed: ids, or texts of one token.
             part: Whole layers, or what their `attention` or `mlp` returns.
             facing: Which token of this path, from 0, faces which of the other; None for common blocks.
 
         Raises:
-            StepError: There is nothing to put in; a check failed.
+            StepError: The other branch is of another session; there is nothing to put in; a check failed.
+            PromptError: A text is no single token.
         """
-        command = protocol.PatchActivations(self.node, source.node, token, against, part, facing)
+        _of_one_session(self, source)
+        ids = self._id(token), self._id(against)
+        command = protocol.PatchActivations(self.node, source.node, *ids, part, facing)
         read = self._line.do(command).answer(protocol.ActivationsPatched)
         _see("patching", read.facts)
         return read
 
+    @checked
     def patch_pairs(
-        self, pairs: Sequence[tuple[str, ...]], part: protocol.PatchKind = "layer"
+        self, pairs: Sequence[tuple[str, str] | tuple[str, str, str, str]], part: protocol.PatchKind = "layer"
     ) -> protocol.PairsPatched:
         """Patch each of a set of pairs of texts on this session's model, and take the means.
 
@@ -1094,6 +1243,7 @@ class Branch:
 
     # ---- where it goes ----------------------------------------------------------------------
 
+    @checked
     def to_html(self, path: str | Path | None = None) -> str:
         """The session as a page of its own: this branch to its end, then the others, the oldest first, with the views
         of the inside that were asked for.
@@ -1118,12 +1268,8 @@ class Branch:
         recording.parts = EXPORTS
         made = web_page(recording)
         if path is not None:
-            try:
-                Path(path).write_text(made, "utf-8")
-            except OSError as error:
-                raise PathError(
-                    f"{path} can't be written: {error.strerror or error}.", "Name another file."
-                ) from error
+            with replacing(Path(path)) as file:
+                file.write(made.encode())
         return made
 
 
@@ -1212,7 +1358,7 @@ class Run(Branch):
         self._came: list[protocol.Step] = []
         self._count = 0
 
-    def begin(self, count: int) -> None:
+    def _begin(self, count: int) -> None:
         """Have the engine run."""
         line, self._count = self._line, count
         self._request = line.send(protocol.Run(until=Breakpoints(tokens=count)), self._take)
@@ -1228,6 +1374,7 @@ class Run(Branch):
         self.wait()
         return self._node
 
+    @checked
     def wait(self, progress: bool = False) -> Run:
         """Wait for the end of the run.
 
@@ -1275,7 +1422,7 @@ class Run(Branch):
             if given < len(self._came):
                 record = self._came[given]
                 at = self._line.timeline.of(Segments).state(record.node)
-                return Step(record, at.kind if at is not None else None)
+                return Step(record, at.kind if at is not None else None, self._line)
             if self._line.pending is self:
                 self.wait()  # tells what failed
             return None
@@ -1353,6 +1500,7 @@ class Session(Branch):
         assert facts is not None, "there is no session before its model is loaded"
         return facts
 
+    @checked
     def merges(self, text: str) -> Merges:
         """Take apart how the model's tokenizer cuts a text.
 
@@ -1379,6 +1527,7 @@ class Session(Branch):
             self._line.configure(_changed(self._line.settings, settings))
         return self
 
+    @checked
     def save(self, path: str | Path, force: bool = False) -> Path:
         """Write a trace, which `inspector replay` and `open` take.
 
@@ -1430,6 +1579,7 @@ class Session(Branch):
         self.close()
 
 
+@checked
 def open(
     model: str | Path = "pocket",
     prompt: str | None = None,
@@ -1456,12 +1606,18 @@ def open(
     Raises:
         EngineError: The model can't be loaded, the prompt can't be held, or a setting is wrong.
     """
-    if model != "pocket" and Path(model).is_file():
-        if prompt is not None or messages is not None or settings:
+    if model != "pocket" and os.path.isfile(model):
+        if prompt is not None or messages is not None or system is not None or chat or settings:
             raise PromptError("A trace is opened as it is.", "Open its model for another prompt.")
         return _recorded(Path(model))
+    if messages is not None and (prompt is not None or system is not None):
+        other = "a prompt" if prompt is not None else "a system message"
+        raise PromptError(f"messages and {other} were both given.", "Put all of it into messages.")
+    if system is not None and chat is False:
+        raise PromptError("The system message needs the chat template.", "Give chat=True, too.")
     said = _messages(messages or ())
     load, sampling = _split(settings)
+    load = settings_of(LoadSettings, BY_NAME, load)
     line = _Line(
         check_load(LoadSettings(model=str(model), **load)), _changed(Settings(max_tokens=ENDLESS), sampling)
     )
@@ -1477,6 +1633,7 @@ def open(
     return session
 
 
+@checked
 def train(
     *texts: str | Path, directory: str | Path | None = None, **settings: Any
 ) -> Iterator[protocol.TrainedStep]:
@@ -1498,11 +1655,15 @@ def train(
         raise SettingsError(
             min(unknown), f"There is no setting {min(unknown)}.", f"There are {', '.join(sorted(known))}."
         )
-    line = _Line(LoadSettings(), Settings())
-    line.client.backend = _ENGINE.session(line._emit)
+    asked = TrainingSettings(texts=tuple(map(str, texts)), **settings_of(TrainingSettings, {}, settings))
     try:
-        begin = protocol.BeginTraining(TrainingSettings(texts=tuple(map(str, texts)), **settings))
-        begun = line.do(begin).answer(protocol.TrainingBegun)
+        check_training(asked)
+    except SettingsError as error:  # its sentences go on from the name of a setting
+        raise SettingsError(error.field, f"{error.field} {error.message}", error.hint) from None
+    line = _Line(LoadSettings(), Settings())
+    line.client.backend = _ENGINE.session(line)
+    try:
+        begun = line.do(protocol.BeginTraining(asked)).answer(protocol.TrainingBegun)
     except BaseException:
         line.close()
         raise
@@ -1525,11 +1686,15 @@ def _messages(given: Sequence[dict[str, str]]) -> tuple[Message, ...]:
     """A conversation.
 
     Raises:
-        PromptError: One of them has no role, or no content.
+        PromptError: One of them has no role, no content, or something else.
     """
     for each in given:
         if missing := {"role", "content"} - each.keys():
             raise PromptError(f"A message has no {' and no '.join(sorted(missing))}.", "Give it both.")
+        if more := sorted(each.keys() - {"role", "content"}):
+            raise PromptError(
+                f"A message has a {more[0][:40]!r}, too.", "Give it a role and a content alone."
+            )
     return tuple(Message(each["role"], each["content"]) for each in given)
 
 
@@ -1543,6 +1708,7 @@ def _recorded(path: Path) -> Session:
     return Session(line, recording.tip)
 
 
+@checked
 def compare(left: Branch, right: Branch) -> Comparison:
     """Compare two branches of one session.
 
@@ -1551,11 +1717,26 @@ def compare(left: Branch, right: Branch) -> Comparison:
     """
     from inspector.tools.compare import comparison
 
-    if left._line is not right._line:
-        raise StepError(
-            "These are branches of two sessions.", "Compare two of one: s.at(12).take(' cat').run(10)."
-        )
+    _of_one_session(left, right)
     return Comparison(comparison.compare(left._path(), right._path()))
+
+
+def _of_one_session(one: Branch, other: Branch) -> None:
+    """Refuse branches of two sessions.
+
+    Raises:
+        StepError: They are.
+    """
+    if one._line is not other._line:
+        raise StepError(
+            "These are branches of two sessions.", "Give two of one: b = s.at(12).take(' cat').run(10)."
+        )
+
+
+def _none(what: str, number: int, count: int, of: str, shown: str = "") -> tuple[str, str]:
+    """What is said where there is no such thing of some that count from 0."""
+    hint = f"They count from 0: give 0 to {count - 1}{shown and f', {shown}'}." if count else ""
+    return f"There is no {what} {number}: {of} has {count or 'none'}.", hint
 
 
 def _split(given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -1577,5 +1758,4 @@ def _changed(settings: Settings, given: dict[str, Any]) -> Settings:
             raise SettingsError(
                 name, f"There is no setting {name}.", f"Did you mean {near[0]}?" if near else ""
             )
-    listed = {k: tuple(v) if isinstance(v, list) else v for k, v in given.items()}
-    return changed(settings, **listed)
+    return changed(settings, **settings_of(Settings, BY_NAME, given))

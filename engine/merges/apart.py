@@ -19,7 +19,7 @@ from tokenizers.models import BPE
 from tokenizers.processors import ByteLevel
 
 from engine import pocket
-from engine.errors import Cancelled, LoadError, PromptError, first_line
+from engine.errors import Cancelled, LoadError, PromptError, cutting, first_line
 from engine.files import typed
 from engine.frozen import frozen
 from engine.merges.algorithms import Ladder, algorithm_of
@@ -123,12 +123,9 @@ class Apart:
 
     def _words(self, text: str) -> Iterator[_Word]:
         """The words of a text, and the library's tokens of each; those that come to nothing are left out."""
-        try:
+        with cutting():
             cut = self._tokenizer.encode(text, add_special_tokens=False)
             seen = self._words_alone.encode(text, add_special_tokens=False)
-        except Exception as error:  # tokenizers raises Exception itself
-            message = f"The tokenizer can't cut this text ({first_line(error, 160)})."
-            raise PromptError(message, "Give another text, or another tokenizer.") from error
         ids, ends = cut.ids, [end for _, end in cut.offsets]
         tokens = {word: [*places] for word, places in groupby(range(len(ids)), cut.word_ids.__getitem__)}
         bytes_seen, spans = seen.ids, seen.offsets

@@ -23,7 +23,7 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer
 
-from engine.errors import LoadError, PromptError
+from engine.errors import LoadError, PromptError, cutting
 from engine.model import chat_template as chat_template
 from engine.model.chat_template import Filling, filling, left_open
 from engine.model.prompt_fields import ChatText, chat_text
@@ -327,12 +327,13 @@ class Tokens:
             Ids below the vocabulary size.
 
         Raises:
-            PromptError: The text is empty, isn't Unicode, or gives an id beyond the model's embedding.
+            PromptError: The text is empty, isn't Unicode, can't be cut, or gives an id beyond the model's embedding.
         """
         _check_unicode(text)
         bos = self._fast.bos_token
         special = not bare and (bos is None or not text.startswith(bos))
-        ids = [int(i) for i in self._fast.encode(text, add_special_tokens=special)]
+        with cutting():
+            ids = [int(i) for i in self._fast.encode(text, add_special_tokens=special)]
         if not ids:
             raise PromptError("The prompt is empty.", "Give some text.")
         self.check(ids)

@@ -11,7 +11,7 @@ from typing import Any
 
 from engine.cache.live import KV
 from engine.cache.moves import KVStore, Mover
-from engine.errors import EngineError, PromptError, StepError
+from engine.errors import PromptError, StepError
 from engine.frozen import frozen
 from engine.logits.node_sampler import Position
 from engine.model.chat_template import given_tools
@@ -426,7 +426,7 @@ class SessionState:
             return None
         try:
             self._set_node(self.node, self.logits)
-        except EngineError:
+        except BaseException:
             self.settings = before
             raise
         return self.next

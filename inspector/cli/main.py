@@ -74,11 +74,11 @@ def _guarded(argv: Sequence[str]) -> int:
         if error.filename is None:  # of no file: standard output
             return bad_input(str(not_written(error)))
         return _faulty(error)
-    except Exception as error:
+    except BaseException as error:  # a panic in a library written in Rust is no Exception
         return _faulty(error)
 
 
-def _faulty(error: Exception) -> int:
+def _faulty(error: BaseException) -> int:
     return fault(f"{type(error).__name__}: {error}", "".join(traceback.format_exception(error)))
 
 

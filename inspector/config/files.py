@@ -9,15 +9,19 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from engine.errors import EngineError, PathError
-from engine.files import PRIVATE, TEXT_LIMIT, message_and_hint, read_regular, replacing
+from engine.files import PRIVATE, TEXT_LIMIT, message_and_hint, read_regular, replacing, shorter
 from inspector import places
+
+LOCK_SECONDS = 1.0
+"""The longest wait for a lock. Others write a few kilobytes; the screen shows nothing meanwhile."""
 
 
 @contextmanager
@@ -29,6 +33,9 @@ def alone(path: Path) -> Iterator[None]:
 
     Args:
         path: The file; all others in its directory wait, too.
+
+    Raises:
+        PathError: Another program has kept the lock for `LOCK_SECONDS`.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -37,11 +44,30 @@ def alone(path: Path) -> Iterator[None]:
         yield
         return
     try:
-        with suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if not _locked(descriptor):
+            raise PathError(
+                f"Another program has locked {shorter(path.parent)}.",
+                "Let it go on, or end it; then try again.",
+            )
         yield
     finally:
         os.close(descriptor)
+
+
+def _locked(descriptor: int) -> bool:
+    """Lock a directory, where its file system has locks; returns False while another program keeps it locked."""
+    until = time.monotonic() + LOCK_SECONDS
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > until:
+                return False
+            time.sleep(LOCK_SECONDS / 50)
+        except OSError:
+            return True
+        else:
+            return True
 
 
 def write(path: Path, text: str) -> None:

@@ -320,7 +320,7 @@ class RecordedAnswers:
             cancelled = True
         except EngineError as error:
             self._fail(command, error)
-        except Exception as error:  # only a file made to mislead: ids or nodes that its rows haven't
+        except BaseException as error:  # only a file made to mislead: ids or nodes that its rows haven't
             message = f"The recording is inconsistent here: {type(error).__name__}."
             self._fail(command, StepError(message, _EDITED))
         del self._tasks[command.id]

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from engine.protocol import Distribution
 from engine.protocol import Step as StepRecord
 from inspector import display
+from inspector.border import checked
 from inspector.state.session_tree import Item
 
 
@@ -96,8 +97,8 @@ class Candidate(NamedTuple):
 
 
 def top(distribution: Distribution, count: int) -> list[Candidate]:
-    """The first candidates of a distribution."""
-    return [Candidate(each.text, each.prob, each.id) for each in distribution.candidates[:count]]
+    """The first candidates of a distribution; none for a count below 1."""
+    return [Candidate(each.text, each.prob, each.id) for each in distribution.candidates[: max(0, count)]]
 
 
 class Step:
@@ -108,10 +109,12 @@ class Step:
     nothing tells it.
     """
 
-    __slots__ = ("record", "segment")
+    __slots__ = ("_session", "record", "segment")
 
-    def __init__(self, record: StepRecord, segment: str | None = None) -> None:
+    def __init__(self, record: StepRecord, segment: str | None = None, session: object | None = None) -> None:
         self.record, self.segment = record, segment
+        self._session = session
+        """Tells its session from others."""
 
     @property
     def index(self) -> int:
@@ -169,6 +172,11 @@ class Step:
     def __hash__(self) -> int:
         return hash(self.record.node)
 
+    def is_of(self, session: object) -> bool:
+        """True if it is a step of that session."""
+        return self._session is session
+
+    @checked
     def top(self, count: int = 5) -> list[Candidate]:
         """The most probable tokens in its place, best first.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 import tomllib
@@ -252,6 +253,91 @@ def test_where_mlx_cannot_be_imported_every_command_is_told_so(monkeypatch: pyte
         assert "`inspector replay` and `inspector learn` need no MLX" in failure.hint
         assert ended == protocol.Ended(command.kind)
         assert (failure.command, failure.request) == (command.kind, command.id)
+    assert engine.thread.close(10)
+
+
+class Panic(BaseException):
+    """What a panic in a library written in Rust is raised as, in the eyes of Python."""
+
+
+def fails(*given: object) -> None:
+    raise Panic("at the disco")
+
+
+def test_a_text_at_which_the_tokenizer_panics_is_refused_and_the_engine_goes_on(
+    engine: Engine, panicking_model: str
+) -> None:
+    engine.do(protocol.Load(LoadSettings(model=panicking_model)))
+    failure, _ = engine.do(protocol.Prefill("a" * 60 + "c", chat=False))
+    assert failure.message.startswith("The tokenizer can't cut this text (Onig: ")
+    assert (failure.expected, failure.error) == (True, "PromptError")
+    assert kinds(engine.do(protocol.Prefill("Once", chat=False)))[-1] == "Ended"
+    assert kinds(engine.do(protocol.TakeStep())) == ["Step", "Ended"]
+
+
+@pytest.fixture
+def panicking_model(tmp_path: Path) -> str:
+    """The bundled model with a pattern whose search gives up at some texts."""
+    from engine import pocket
+
+    for name in ("config.json", "model.safetensors"):
+        (tmp_path / name).symlink_to(pocket.directory() / name)
+    tokenizer = json.loads((pocket.directory() / "tokenizer.json").read_bytes())
+    split = {
+        "type": "Split",
+        "pattern": {"Regex": "(a|a)*b|(a|aa)+$"},
+        "behavior": "Isolated",
+        "invert": False,
+    }
+    apart = tokenizer["pre_tokenizer"] | {"use_regex": False}
+    tokenizer["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [split, apart]}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer), "utf-8")
+    return str(tmp_path)
+
+
+def test_what_is_no_exception_is_a_failure_too_in_a_command_and_between_commands(
+    ready: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.context.EngineContext.emit_step", fails)
+    failure, ended = ready.do(protocol.TakeStep())
+    assert failure.message == "Step failed: Panic: at the disco."
+    assert (failure.expected, kinds([ended])) == (False, ["Ended"])
+    monkeypatch.undo()
+    monkeypatch.setattr("engine.context.EngineContext.read_prompt", fails)
+    monkeypatch.setattr("engine.context.EngineContext.read_prompts", lambda *given: None)
+    ready.do(protocol.Prefill("The big dog", chat=False))
+    assert ready.until(protocol.Failure)[-1].message == "Prefill failed: Panic: at the disco."
+    monkeypatch.undo()
+    assert kinds(ready.do(protocol.TakeStep())) == ["Step", "Ended"]
+
+
+def test_a_receiver_that_raises_ends_its_own_command_alone(ready: Engine) -> None:
+    beside = ready.thread.beside(fails)
+    beside.send(protocol.Load(LoadSettings()))
+    assert kinds(ready.do(protocol.TakeStep())) == ["Step", "Ended"]
+    assert not ready.thread._tasks
+
+
+def test_while_mlx_is_imported_a_panic_is_told_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.libraries.import_mlx_lm", fails)
+    engine = Engine()
+    failure, ended = engine.do(protocol.TakeStep())[-2:]
+    assert failure.message == "MLX can't be started: at the disco."
+    assert ended == protocol.Ended("Step")
+    assert engine.thread.close(10)
+
+
+def test_whoever_waits_is_woken_where_the_thread_ends_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Engine()
+    engine.do(protocol.Load(LoadSettings()))
+    monkeypatch.setattr("engine.thread.Inbox.get", fails)
+    for wanted in ("The engine failed: Panic: at the disco.", "The engine has ended."):
+        failure, ended = engine.do(protocol.TakeStep())[-2:]
+        if failure.message != wanted:  # the thread was inside the real one, and took the command
+            failure, ended = engine.do(protocol.TakeStep())[-2:]
+        assert (failure.message, failure.expected) == (wanted, False)
+        assert ended == protocol.Ended("Step")
+        engine.thread._thread.join(10)
     assert engine.thread.close(10)
 
 

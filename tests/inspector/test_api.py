@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Iterator
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -22,14 +23,16 @@ import pytest
 
 import mlx_inspector
 from engine import protocol
-from engine.errors import EngineError, LoadError, PromptError, SettingsError, StepError
+from engine.errors import EngineError, LoadError, PathError, PromptError, SettingsError, StepError
 from inspector import api
 from inspector.cli.main import main
-from mlx_inspector import Session, compare, open
+from inspector.session.client import EngineClient
+from mlx_inspector import Session, compare, open, train
 from tests import templates
 
 STORY = "Once upon a time"
 SAMPLED = {"temp": 0.8, "seed": 7}
+SAID = {"role": "user", "content": "Hello"}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -146,7 +149,7 @@ def test_a_direction_is_made_saved_and_steers(tmp_path: Path) -> None:
         label = s._line.timeline.under[0].label
         assert label == f"L4 +happy-sad x4 #{made.record.digest}"
         assert s.at(0).run(1).steps[-1].record.origin == "greedy"
-        with pytest.raises(StepError, match="There is no L100"):
+        with pytest.raises(StepError, match="There is no layer 99"):
             s.direction(pairs, 99)
         with pytest.raises(EngineError, match="No such file"), s.steer(tmp_path / "none"):
             pass
@@ -363,10 +366,56 @@ def run_without(session: Session, units: str) -> None:
         (lambda s: s.experts(), StepError, "has neither experts nor recurrent layers"),
         (lambda s: s.off("blocks.3.attn.hook_pattern").__enter__(), StepError, "These can: hook_z"),
         (lambda s: s.attention().weights(99), StepError, "Layer 99 has no attention"),
-        (lambda s: s.scores(99), StepError, "There is no layer 100"),
+        (
+            lambda s: s.scores(99),
+            StepError,
+            "There is no layer 99: the model has 8. They count from 0: give 0 to 7, L1 to L8",
+        ),
+        (lambda s: s.scores(-1, 0), StepError, "There is no layer -1: the model has 8."),
+        (lambda s: s.scores(4, 99), StepError, "L5 has 4 heads: there is no h100. Choose h1 to h4."),
+        (
+            lambda s: s.scores(4, 2, (9999,)),
+            StepError,
+            "There is no token 9999: the path has 9. They count from 0",
+        ),
         (lambda s: s.scores(1).why(9999), StepError, "Token 9999 is not among the keys"),
+        (lambda s: s.direction([("a", "b")], 8), StepError, "give 0 to 7, L1 to L8 of the screen."),
+        (lambda s: s.off("L99 h1"), StepError, "There is no L99 h1: the model has 8 layers."),
+        (lambda s: s.off("L1, blocks.8.hook_mlp_out"), StepError, "There is no blocks.8.hook_mlp_out"),
+        (lambda s: s.merges("a cat").ladder(2), StepError, "There is no word 2: the text has 2."),
+        (lambda s: open(prompt="A").at(0), StepError, "There are no steps yet. Take some first: run(10)."),
+        (lambda s: s.patching(open(prompt="The dog"), 12, 13), StepError, "branches of two sessions"),
+        (lambda s: s.patching(s.at(2), " a big dog", 13), PromptError, "is 3 tokens, not one"),
+        (
+            lambda s: s.moved(3, "x"),
+            EngineError,
+            "moved(change=...) must be 'token', 'path' or 'mask', not 'x'.",
+        ),
+        (
+            lambda s: s.moved("x"),
+            EngineError,
+            "moved(offset=...) must be a whole number, not 'x'. help(mlx_insp",
+        ),
+        (lambda s: s.moved(2**40), StepError, "The offset +1,099,511,627,776 is too large."),
+        (lambda s: s.take(s.at(2).run(1)), EngineError, "must be a whole number or a text, not a Run."),
+        (
+            lambda s: s.set(seed=1.5),
+            SettingsError,
+            "seed must be a whole number from 0 to 18446744073709551615, n",
+        ),
+        (lambda s: s.set(stop=[1]), SettingsError, "stop must be a list of texts, not a list with 1 in it."),
+        (lambda s: s.set(stop=["\ud800"]), SettingsError, "stop string is not valid Unicode."),
+        (lambda s: s.set(grammar="x"), SettingsError, "must be a Grammar of engine.grammar_settings or None"),
+        (lambda s: s.to_html("no/such.html"), PathError, "There is no directory no"),
+        (lambda s: train(layers=99), SettingsError, "layers must be from 1 to 12, not 99."),
+        (lambda s: open(prompt=3), EngineError, "open(prompt=...) must be a text or None, not 3."),
         (lambda s: open().run(1).wait(), EngineError, ""),
-        (lambda s: open(prompt="x", messages=[{"role": "user"}]), EngineError, "content"),
+        (lambda s: open(messages=[{"role": "user"}]), PromptError, "A message has no content."),
+        (lambda s: open(messages=[{**SAID, "name": "x"}]), PromptError, "A message has a 'name', too."),
+        (lambda s: open(messages=[{**SAID, "content": 5}]), EngineError, "not a list with 5 in it."),
+        (lambda s: open(prompt="x", messages=[SAID]), PromptError, "messages and a prompt were both given."),
+        (lambda s: open(messages=[SAID], system="x"), PromptError, "messages and a system message were both"),
+        (lambda s: open(prompt="x", system="y", chat=False), PromptError, "needs the chat template."),
     ],
 )
 def test_what_is_wrong_is_said_and_the_session_stays(
@@ -378,6 +427,110 @@ def test_what_is_wrong_is_said_and_the_session_stays(
     assert words in str(raised.value)
     assert [step.id for step in story.steps] == before
     assert len(story.run(2)) == 2
+
+
+def test_numbers_may_be_those_of_numpy(tmp_path: Path) -> None:
+    """What they come to is what Python's own come to, and can be saved."""
+
+    def ids(**given: Any) -> list[int]:
+        with open(prompt=STORY, **given) as session:
+            session.run(6).take(given["top_k"])
+            session.moved(given["seed"])
+            session.direction([("happy", "sad")], given["seed"])
+            session.scores(4, 2, [given["seed"]])
+            assert session.save(tmp_path / "x.trace", force=True).exists()
+            return [*session.ids, *open(tmp_path / "x.trace").ids]
+
+    plain = ids(temp=0.5, seed=3, top_k=5, logit_bias=[(11, -100.0)])
+    numpy = {
+        "temp": np.float32(0.5),
+        "seed": np.int64(3),
+        "top_k": np.uint8(5),
+        "logit_bias": {np.int32(11): -100},
+    }
+    assert ids(**numpy) == plain
+
+
+def test_a_step_of_any_branch_is_gone_back_to_on_that_branch(story: Session) -> None:
+    story.run(8).wait()
+    side = story.at(3).take(" cat").run(6).wait()
+    assert side.steps[5] != story.steps[5]
+    assert story.at(side.steps[5]).ids == side.at(5).ids != story.at(5).ids
+    with open(prompt="The dog", **SAMPLED) as other:
+        step = next(iter(other.run(3)))
+        with pytest.raises(StepError, match="This is a step of another session"):
+            story.at(step)
+
+
+def test_no_step_or_sampler_has_fewer_candidates_than_none(story: Session) -> None:
+    story.run(1).wait()
+    for each in (story.steps[0], story.at(0).sampler(), story.gradients(integrated=False)):
+        assert each.top(-2) == each.top(0) == []
+
+
+def test_a_record_that_can_t_be_taken_in_fails_its_call_and_no_other(story: Session, tmp_path: Path) -> None:
+    def refuse(client: EngineClient, record: protocol.Record) -> None:
+        if isinstance(record, protocol.AttentionRead):
+            raise ValueError("not this one")
+        receive(client, record)
+
+    story.run(2).wait()
+    receive = EngineClient.receive
+    with patch.object(EngineClient, "receive", refuse), pytest.raises(api.Fault, match="not this one"):
+        story.attention()
+    assert len(story.run(2)) == 2
+    assert story.save(tmp_path / "x.trace").exists()
+
+
+def test_whoever_asks_is_told_where_another_thread_closes_the_session() -> None:
+    def closing(line: api._Line, record: protocol.Record) -> None:
+        if isinstance(record, protocol.Measuring):
+            session.close()
+        emit(line, record)
+
+    emit = api._Line.emit
+    with patch.object(api._Line, "emit", closing), open(prompt=STORY) as session:
+        session.run(1).wait()
+        with pytest.raises(StepError, match="This session is closed"):
+            session.heads(texts=20)
+
+
+def test_a_page_is_written_to_no_pipe(story: Session, tmp_path: Path) -> None:
+    """It would wait for a reader for ever."""
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(PathError, match="is a pipe"):
+        story.to_html(tmp_path / "pipe")
+
+
+FORKING = """
+import os, sys, multiprocessing
+from mlx_inspector import EngineError, open
+def use(number):
+    told = []
+    for ask in (lambda: s.text, lambda: s.run(1), lambda: open("pocket"), lambda: len(run), s.close):
+        try:
+            told.append(ask())
+        except EngineError as error:
+            told.append("spawn" in str(error))
+    return told
+s = open("pocket", prompt="Once upon a time", temp=0.8, seed=7)
+s.run(2).wait()
+run = s.run(300)
+with multiprocessing.get_context("fork").Pool(1) as pool:
+    print(pool.map_async(use, [1]).get(60))
+pid = os.fork()
+if not pid:
+    sys.exit(0)
+print(os.waitpid(pid, 0)[1], len(run) > 100)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a process with threads is not forked")
+def test_a_forked_process_says_that_it_can_t_compute_and_hangs_nowhere() -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORKING], capture_output=True, text=True, timeout=100
+    )
+    assert done.stdout == "[[' there were', True, True, 0, None]]\n0 True\n", done.stderr
 
 
 def test_a_closed_session_says_so(story: Session) -> None:

@@ -39,6 +39,8 @@ PIECE = 512
 """Tokens in a forward of the whole path."""
 LOGITS = 1 << 30
 """Bytes of the logits of a forward without the mask, which can't be cut into pieces."""
+MOST_OFFSET = 2**30
+"""MLX counts positions with 32 bits."""
 
 
 def try_position(
@@ -68,6 +70,8 @@ def try_position(
     """
     begun = time.perf_counter()
     session.check_node(node)
+    if abs(offset) > MOST_OFFSET:
+        raise StepError(f"The offset {offset:+,} is too large.", f"Give at most {MOST_OFFSET:,} either way.")
     runner, _, note = runner_before(session, node, stopped)
     token, model = session.tree[node].token, session.runner.model
     step_begun = time.perf_counter()

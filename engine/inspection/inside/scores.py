@@ -92,7 +92,7 @@ def read_score(
         raise StepError(f"{len(keys)} keys are named, {MOST_KEYS} at most can be.", "Name fewer.")
     if (unseen := next((key for key in keys if key not in seen), None)) is not None:
         raise StepError(
-            f"The head sees no token {unseen + 1} of the path from there.",
+            f"The head doesn't see token {unseen + 1} of the path, counted from 1.",
             "Choose one that it has a weight on.",
         )
     kept_keys, query = _kept(session, seen, keys), taken.depth - 1
@@ -142,7 +142,9 @@ def _attention(
     """The attention of a head, of a layer that has several the first; and the head."""
     depth = len(decoder_layers(session.runner.model))
     if layer is not None and not 0 <= layer < depth:
-        raise StepError(f"There is no layer {layer + 1}: the model has {depth}.", "Choose one of them.")
+        raise StepError(
+            f"There is no L{layer + 1}: this model has {depth} layers.", f"Choose L1 to L{depth}."
+        )
     if not taken.taps[-1].layers:
         raise _refused(session, "it runs the parts of its layers itself")
     first: dict[int, AttentionRun] = {}
@@ -158,9 +160,8 @@ def _attention(
     heads = [(run, each) for run in known for each in range(run.weights.shape[0]) if head in (None, each)]
     if not heads:
         most = max(run.weights.shape[0] for run in known)
-        raise StepError(
-            f"There is no head {(head or 0) + 1} in {where}: it has {most}.", "Choose one of them."
-        )
+        of = "Its layers have" if layer is None else f"L{layer + 1} has"
+        raise StepError(f"{of} {most} heads: there is no h{(head or 0) + 1}.", f"Choose h1 to h{most}.")
     return heads[0] if len(heads) == 1 else max(heads, key=lambda each: _focus(each[0], each[1], taken.depth))
 
 

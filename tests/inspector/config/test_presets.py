@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
-from engine.errors import EngineError
+from engine.errors import EngineError, PathError
 from engine.settings import Settings, check
 from inspector.cli import main as cli
 from inspector.cli import screen
+from inspector.config import files
 from inspector.config.files import TableFile
 from inspector.config.presets import LONGEST_NAME, SHIPPED, Presets
 from tests.inspector.cli.test_main import ask
@@ -203,3 +207,22 @@ def test_without_the_flag_the_file_is_not_read(config):
     file_of(config, "{")
     assert ask("--prompt", "x").settings.temp == 0.0
     assert ask("--prompt", "x", "--preset", "precise").settings.temp == 0.3
+
+
+def test_a_directory_that_stays_locked_is_said_and_not_waited_for(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a program that was stopped, or over a network: the screen waits for the answer."""
+    monkeypatch.setattr(files, "LOCK_SECONDS", 0.1)
+    presets = Presets()
+    presets.save("mine", MINE)
+    holder = os.open(config, os.O_RDONLY)
+    fcntl.flock(holder, fcntl.LOCK_EX)
+    before = (config / "presets.json").read_bytes()
+    began = time.monotonic()
+    with pytest.raises(PathError, match=r"Another program has locked .*\. Let it go on"):
+        presets.save("other", MINE)
+    assert time.monotonic() - began < 5
+    assert (config / "presets.json").read_bytes() == before
+    threading.Timer(0.02, os.close, [holder]).start()
+    assert "Saved as other" in presets.save("other", MINE)

@@ -190,10 +190,10 @@ def test_of_four_bit_weights(zoo: Zoo) -> None:
 @pytest.mark.parametrize(
     ("layer", "head", "keys", "said"),
     [
-        (99, 0, (), "There is no layer 100"),
-        (-1, 0, (), "There is no layer 0"),
-        (0, 99, (), "There is no head 100 in layer 1"),
-        (0, 0, (9999,), "sees no token 10000"),
+        (99, 0, (), "There is no L100: this model has "),
+        (-1, 0, (), "There is no L0: this model has "),
+        (0, 99, (), "heads: there is no h100"),
+        (0, 0, (9999,), "doesn't see token 10000"),
         (0, 0, tuple(range(17)), "17 keys are named"),
     ],
 )

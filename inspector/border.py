@@ -1,0 +1,296 @@
+"""The border of the Python interface: arguments are checked and converted in the caller's thread, before they go on.
+
+What a public function takes is written once, as the annotations of its parameters. NumPy's numbers become Python's, and
+a value of another type is refused in a sentence, before anything has changed.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import operator
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from contextlib import suppress
+from dataclasses import fields, is_dataclass
+from itertools import islice
+from pathlib import Path
+from types import NoneType, SimpleNamespace, UnionType
+from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from engine.errors import EngineError, SettingsError
+from engine.setting_field import Field
+
+Given = ParamSpec("Given")
+Returned = TypeVar("Returned")
+LARGEST = 2**64
+"""Whole numbers are smaller, and greater than its negative: a seed has 64 bits."""
+LONGEST = 2**20
+"""Elements of a list at most: no vocabulary has as many tokens."""
+
+
+class ArgumentError(EngineError):
+    """An argument is of a wrong type."""
+
+
+class _Misfit(Exception):
+    """A value is not of the type that was asked for.
+
+    Args:
+        value: The value, or the element of it that isn't.
+    """
+
+    def __init__(self, value: object) -> None:
+        super().__init__()
+        self.value = value
+
+
+def checked(function: Callable[Given, Returned]) -> Callable[Given, Returned]:
+    """Have the arguments of a function converted to the types that its parameters are annotated with.
+
+    What has no annotation, or is annotated with `Any`, is left as it is.
+
+    Raises:
+        ArgumentError: By the function that is returned, where an argument is of another type.
+    """
+    signature = inspect.signature(function)
+
+    @functools.cache
+    def hints() -> dict[
+        str, Any
+    ]:  # asked for by the first call: they may name classes that come later in the module
+        annotations = {name: hint for name, hint in function.__annotations__.items() if name != "return"}
+        return get_type_hints(SimpleNamespace(__annotations__=annotations), function.__globals__)
+
+    @functools.wraps(function)
+    def call(*args: Given.args, **kwargs: Given.kwargs) -> Returned:
+        try:
+            bound = signature.bind(*args, **kwargs)
+        except TypeError:
+            return function(
+                *args, **kwargs
+            )  # says in Python's own words which argument is missing or unknown
+        for name, value in bound.arguments.items():
+            if (hint := hints().get(name, Any)) is Any:
+                continue
+            if signature.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL:
+                hint = tuple[hint, ...]
+            try:
+                bound.arguments[name] = _taken(hint, value)
+            except _Misfit as misfit:
+                raise ArgumentError(
+                    f"{function.__name__}({name}=...) must be {_words(hint)}, not {_found(value, misfit)}.",
+                    f"help(mlx_inspector.{function.__qualname__}) says what it takes.",
+                ) from None
+        return function(*bound.args, **bound.kwargs)
+
+    return call
+
+
+def settings_of(kind: type, declared: Mapping[str, Field], given: Mapping[str, object]) -> dict[str, Any]:
+    """The values of settings, converted to their types.
+
+    Args:
+        kind: The class of the settings.
+        declared: The declarations of its fields by name, as far as they have any.
+        given: Values by name; each name is a field of the class.
+
+    Raises:
+        SettingsError: One is of another type.
+    """
+    hints, values = _hints(kind), {}
+    for name, value in given.items():
+        try:
+            values[name] = _taken(hints[name], value)
+        except _Misfit as misfit:
+            field = declared.get(name)
+            ranged = field is not None and (field.choices or field.kind in ("int", "float"))
+            label, must_be = (field.label, field.bounds) if field and ranged else (name, _words(hints[name]))
+            raise SettingsError(name, f"{label} must be {must_be}, not {_found(value, misfit)}.") from None
+    return values
+
+
+@functools.cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+# ---- one value -----------------------------------------------------------------------------------
+
+
+def _taken(hint: Any, value: object) -> Any:
+    """A value converted to the type that a hint names.
+
+    Raises:
+        _Misfit: It is of another type.
+    """
+    value, origin, parts = _plain(value), get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return _one_of(parts, value)
+    if origin is Literal:
+        if isinstance(value, str) and value in parts:
+            return _text(value)
+        raise _Misfit(value)
+    if origin is dict:
+        if not isinstance(value, Mapping):
+            raise _Misfit(value)
+        return {_taken(parts[0], key): _taken(parts[1], each) for key, each in value.items()}
+    if origin in (tuple, Sequence):
+        return _elements(parts, value)
+    convert = _CONVERT.get(hint)
+    return convert(value) if convert is not None else _instance(hint, value)
+
+
+def _plain(value: object) -> object:
+    """A Python number for a number of NumPy, MLX or the like, which are arrays without axes; anything else as it is."""
+    with suppress(Exception):
+        if value.shape == ():  # type: ignore[attr-defined]
+            return value.item()  # type: ignore[attr-defined]
+    return value
+
+
+def _one_of(kinds: Sequence[Any], value: object) -> Any:
+    kinds = [each for each in kinds if not (each is str and Path in kinds)]  # a path may be a text
+    if NoneType in kinds and value is None:
+        return None
+    kinds = [each for each in kinds if each is not NoneType]
+    for each in kinds[:-1]:
+        with suppress(_Misfit):
+            return _taken(each, value)
+    try:
+        return _taken(kinds[-1], value)
+    except _Misfit as misfit:
+        raise _Misfit(value if len(kinds) > 1 else misfit.value) from None
+
+
+def _elements(kinds: tuple[Any, ...], value: object) -> tuple[Any, ...]:
+    """The elements of a list of any length, for `kinds` (kind,) or (kind, ...), or else of one with an element each."""
+    any_length = len(kinds) == 1 or kinds[1] is ...
+    if any_length and kinds[0] is str and isinstance(value, str):
+        return (_text(value),)
+    if any_length and get_origin(kinds[0]) is tuple and isinstance(value, Mapping):
+        value = tuple(value.items())  # a dict is the natural form of pairs
+    unordered = () if any_length else (Set,)
+    # a `Run` is no collection: to iterate over one waits for it
+    if not isinstance(value, Collection) or isinstance(value, (str, bytes, bytearray, Mapping, *unordered)):
+        raise _Misfit(value)
+    items = list(islice(value, LONGEST + 1))
+    if len(items) > LONGEST or (not any_length and len(items) != len(kinds)):
+        raise _Misfit(value)
+    return tuple(map(_taken, [kinds[0]] * len(items) if any_length else kinds, items))
+
+
+def _whole(value: Any) -> int:
+    try:
+        number = int(operator.index(value))
+    except Exception:  # an object's own code may raise anything, here and below
+        raise _Misfit(value) from None
+    if isinstance(value, bool) or not -LARGEST < number < LARGEST:
+        raise _Misfit(value)
+    return number
+
+
+def _number(value: Any) -> float:
+    try:
+        number = float(value)
+    except Exception:
+        raise _Misfit(value) from None
+    if isinstance(value, bool | str | bytes | bytearray) or not math.isfinite(number):
+        raise _Misfit(value)
+    return number
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise _Misfit(value)
+    return str.__str__(value)
+
+
+def _path(value: Any) -> str | Path:
+    try:
+        path = os.fspath(value)
+        if not isinstance(path, str) or b"\0" in os.fsencode(path):
+            raise _Misfit(value)
+    except Exception:
+        raise _Misfit(value) from None
+    return _text(value) if isinstance(value, str) else Path(path)
+
+
+def _instance(kind: type, value: Any) -> Any:
+    """An object of a class; the fields of a dataclass are checked, too."""
+    if not isinstance(value, kind):
+        raise _Misfit(value)
+    if is_dataclass(kind):
+        hints = _hints(kind)
+        return kind(
+            **{each.name: _taken(hints[each.name], getattr(value, each.name)) for each in fields(kind)}
+        )
+    return value
+
+
+_CONVERT: Mapping[Any, Callable[[Any], Any]] = {
+    int: _whole,
+    float: _number,
+    str: _text,
+    bool: lambda value: _instance(bool, value),
+    Path: _path,
+    Any: lambda value: value,
+}
+
+
+# ---- in words ------------------------------------------------------------------------------------
+
+_NAMES: Mapping[Any, tuple[str, str]] = {
+    int: ("a whole number", "whole numbers"),
+    float: ("a number", "numbers"),
+    str: ("a text", "texts"),
+    bool: ("True or False", "True and False"),
+    Path: ("a path", "paths"),
+    NoneType: ("None", "None"),
+    Any: ("anything", "anything"),
+}
+"""Of one, and of several."""
+
+
+def _words(hint: Any, several: bool = False) -> str:
+    """The type that a hint names, as a sentence goes on: `a list of whole numbers`."""
+    origin, parts = get_origin(hint), get_args(hint)
+    if hint in _NAMES:
+        return _NAMES[hint][several]
+    if origin in (Union, UnionType):
+        kinds = [each for each in parts if not (each is str and Path in parts)]
+        return _listed([_words(each, several) for each in kinds])
+    if origin is Literal:
+        return _listed(list(map(repr, parts)))
+    if origin is dict:
+        return f"{'dicts' if several else 'a dict'} of {_words(parts[1], True)}"
+    if origin in (tuple, Sequence) and (len(parts) == 1 or parts[1] is ...):
+        return f"{'lists' if several else 'a list'} of {_words(parts[0], True)}"
+    if origin is tuple:
+        alike = f"{len(parts)} {_words(parts[0], True)}"
+        each = alike if len({*parts}) == 1 else " and ".join(map(_words, parts))
+        return f"{'tuples' if several else 'a tuple'} of {each}"
+    name = f"{hint.__name__} of {hint.__module__}" if is_dataclass(hint) else hint.__name__
+    return name if several else f"a {name}"
+
+
+def _listed(words: list[str]) -> str:
+    return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+
+
+def _found(value: object, misfit: _Misfit) -> str:
+    """What was given in place of it, as a sentence ends."""
+    whole = misfit.value is value or _plain(value) is not value
+    return _shown(misfit.value) if whole else f"{_shown(value)} with {_shown(misfit.value)} in it"
+
+
+def _shown(value: object) -> str:
+    """A value as a message shows it: that of an object may be long, or wait for the engine, and is not asked for."""
+    if isinstance(value, int) and not -LARGEST < value < LARGEST:
+        return "one that large"
+    if value is None or type(value) in (bool, int, float, str, bytes):
+        shown = repr(value)
+        return shown if len(shown) <= 60 else f"{shown[:57]}..."
+    name = type(value).__name__
+    return f"{'an' if name[:1] in 'aeiouAEIOU' else 'a'} {name}"
