@@ -182,7 +182,7 @@ class EngineThread:
                 os.environ.setdefault(name, value)
             self._receivers[0](Loading("import", 0, 0, "mlx"))
             try:
-                import mlx.core  # fails by itself, where only MLX is the matter
+                import mlx.core  # noqa: F401  # fails by itself, where only MLX is the matter
 
                 from engine.libraries import import_mlx_lm
 
@@ -198,9 +198,9 @@ class EngineThread:
             self._over = True
             if not self._closing.is_set():
                 self._fail_open(*ENDED)
-            if (mlx := sys.modules.get("mlx.core")) is not None:
+            if (core := sys.modules.get("mlx.core")) is not None:
                 # MLX requires it of every thread that used it: without it the interpreter's exit aborts.
-                mlx.clear_streams()
+                core.clear_streams()
 
     def _serve(self, make: type[Worker]) -> None:
         inbox = self._inbox

@@ -124,7 +124,7 @@ class _Engine:
                 self._thread.start()
                 atexit.register(self._close)
             self._lines.add(line)
-            return self._thread.beside(line.emit)
+            return self._thread.beside(line._emit)
 
     def check(self) -> None:
         """Refuse to compute where nothing would ever answer.
@@ -163,6 +163,8 @@ class _Line:
 
     def __init__(self, load: LoadSettings, settings: Settings) -> None:
         self.unlock()
+        self.own = object()
+        """Tells the steps of the session from those of others."""
         self.load, self.settings = load, settings
         self.client = EngineClient(IdleBackend())
         self.held: tuple[Intervention, ...] = ()
@@ -279,7 +281,7 @@ class _Line:
         if broken is not None:
             raise Fault(f"{type(broken).__name__}: {first_line(broken)}.", FAULT) from broken
 
-    def emit(self, record: Record) -> None:
+    def _emit(self, record: Record) -> None:
         """Take in a record, in the engine's thread."""
         with self.arrived:
             try:
@@ -790,7 +792,7 @@ class Branch:
         with self._line.arrived:
             kinds = self._line.timeline.of(Segments).read(path).kinds
         return [
-            Step(item, kind, self._line)
+            Step(item, kind, self._line.own)
             for item, kind in zip(path, kinds, strict=True)
             if isinstance(item, protocol.Step)
         ]
@@ -844,7 +846,7 @@ class Branch:
             StepError: There is none.
         """
         if isinstance(place, Step):
-            if not place.is_of(self._line):
+            if not place.is_of(self._line.own):
                 raise StepError(
                     "This is a step of another session.", "Give one of this session, or an index."
                 )
@@ -1038,8 +1040,8 @@ class Branch:
         made = _direction(direction).record
         own = self._layer(made.layer if layer is None else layer)
         self._places((begin,))
-        ids = [None if each is None else self._id(each) for each in (token, other)]
-        asked = protocol.SweepStrengths(self.node, made, own, scope, begin, ids[0], ids[1], tuple(strengths))
+        first, second = (None if each is None else self._id(each) for each in (token, other))
+        asked = protocol.SweepStrengths(self.node, made, own, scope, begin, first, second, tuple(strengths))
         return self._line.do(asked).answer(protocol.StrengthsSwept)
 
     def _places(self, places: Sequence[int]) -> None:
@@ -1422,7 +1424,7 @@ class Run(Branch):
             if given < len(self._came):
                 record = self._came[given]
                 at = self._line.timeline.of(Segments).state(record.node)
-                return Step(record, at.kind if at is not None else None, self._line)
+                return Step(record, at.kind if at is not None else None, self._line.own)
             if self._line.pending is self:
                 self.wait()  # tells what failed
             return None

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from itertools import islice
 from pathlib import Path
-from types import NoneType, SimpleNamespace, UnionType
+from types import GenericAlias, NoneType, SimpleNamespace, UnionType
 from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from engine.errors import EngineError, SettingsError
@@ -57,25 +57,24 @@ def checked(function: Callable[Given, Returned]) -> Callable[Given, Returned]:
     signature = inspect.signature(function)
 
     @functools.cache
-    def hints() -> dict[
-        str, Any
-    ]:  # asked for by the first call: they may name classes that come later in the module
+    def hints() -> dict[str, Any]:
+        """Asked for by the first call: they may name classes that come later in the module."""
         annotations = {name: hint for name, hint in function.__annotations__.items() if name != "return"}
-        return get_type_hints(SimpleNamespace(__annotations__=annotations), function.__globals__)
+        found = get_type_hints(SimpleNamespace(__annotations__=annotations), function.__globals__)
+        for each in signature.parameters.values():
+            if each.kind is inspect.Parameter.VAR_POSITIONAL:
+                found[each.name] = GenericAlias(tuple, (found[each.name], ...))
+        return found
 
     @functools.wraps(function)
     def call(*args: Given.args, **kwargs: Given.kwargs) -> Returned:
         try:
             bound = signature.bind(*args, **kwargs)
-        except TypeError:
-            return function(
-                *args, **kwargs
-            )  # says in Python's own words which argument is missing or unknown
+        except TypeError:  # an argument is missing or unknown: Python's own words say which
+            return function(*args, **kwargs)
         for name, value in bound.arguments.items():
             if (hint := hints().get(name, Any)) is Any:
                 continue
-            if signature.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL:
-                hint = tuple[hint, ...]
             try:
                 bound.arguments[name] = _taken(hint, value)
             except _Misfit as misfit:
@@ -271,7 +270,10 @@ def _words(hint: Any, several: bool = False) -> str:
         alike = f"{len(parts)} {_words(parts[0], True)}"
         each = alike if len({*parts}) == 1 else " and ".join(map(_words, parts))
         return f"{'tuples' if several else 'a tuple'} of {each}"
-    name = f"{hint.__name__} of {hint.__module__}" if is_dataclass(hint) else hint.__name__
+    name: str = hint.__name__
+    name += (
+        f" of {hint.__module__}" if is_dataclass(hint) else ""
+    )  # one of the engine's, not of this interface
     return name if several else f"a {name}"
 
 

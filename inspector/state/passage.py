@@ -113,8 +113,7 @@ class Step:
 
     def __init__(self, record: StepRecord, segment: str | None = None, session: object | None = None) -> None:
         self.record, self.segment = record, segment
-        self._session = session
-        """Tells its session from others."""
+        self._session = session  # stands for it: a step that is kept keeps no session
 
     @property
     def index(self) -> int:
@@ -173,7 +172,7 @@ class Step:
         return hash(self.record.node)
 
     def is_of(self, session: object) -> bool:
-        """True if it is a step of that session."""
+        """True if it is a step of the session that an object stands for."""
         return self._session is session
 
     @checked

@@ -490,8 +490,8 @@ def test_whoever_asks_is_told_where_another_thread_closes_the_session() -> None:
             session.close()
         emit(line, record)
 
-    emit = api._Line.emit
-    with patch.object(api._Line, "emit", closing), open(prompt=STORY) as session:
+    emit = api._Line._emit
+    with patch.object(api._Line, "_emit", closing), open(prompt=STORY) as session:
         session.run(1).wait()
         with pytest.raises(StepError, match="This session is closed"):
             session.heads(texts=20)
