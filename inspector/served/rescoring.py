@@ -239,6 +239,8 @@ class Rescoring:
         """True if an end of sequence was served that is not among the tokens that were taken."""
         if reply.cut or not self._eos or not self._ends(reply) or reply.completion_tokens == 0:
             return False
+        if reply.calls and self._source in (None, "cut"):  # the calls' own tokens come before it
+            return False
         return not self._steps or self._steps[-1].id not in self._eos
 
     def _end(self, following: protocol.Distribution | None) -> int:

@@ -215,6 +215,13 @@ def test_a_reply_longer_than_a_model_writes_is_not_computed_again() -> None:
     assert result.notes[-1].startswith("The reply has 1,048,577 characters")
 
 
+def test_no_end_is_taken_right_after_the_text_of_a_reply_with_calls() -> None:
+    """The tokens of the calls come between, and which they are isn't known."""
+    answer = replace(reply("Let me look."), calls=("f({})",), finish="tool_calls")
+    (sent,) = commands_of({"temperature": 1.0}, answer, ReplyFormat())
+    assert isinstance(sent, Insert)
+
+
 def test_nothing_is_sent_for_what_was_refused_or_not_answered() -> None:
     refused = replace(reply(""), error="404 no")
     assert commands_of({}, refused, ReplyFormat()) == []
