@@ -148,7 +148,8 @@ class EngineProcess:
 
 def _write(pipe: Connection[Any, Any], outgoing: SimpleQueue[Command | None]) -> None:
     """Send what is queued, in a thread of its own: the pipe is full while the process hangs."""
-    with suppress(OSError):  # the reader sees the end
+    # the reader sees the end; it may close the pipe while something is sent, which is a TypeError then
+    with suppress(OSError, TypeError):
         while True:
             command = outgoing.get()
             pipe.send(command)
