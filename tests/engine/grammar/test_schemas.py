@@ -7,6 +7,7 @@ import random
 import re
 from collections.abc import Iterator
 from decimal import Decimal, localcontext
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -14,8 +15,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import inspector
 from engine.errors import EngineError, SettingsError, StepError
 from engine.grammar.matcher import ByteVocabulary, GrammarVocabulary, Matcher
+from engine.grammar.source import FORMATS
 from engine.grammar_settings import Grammar
 
 BYTES = GrammarVocabulary(ByteVocabulary())
@@ -148,6 +151,15 @@ def test_what_llguidance_breaks_is_written_otherwise(schema: Any, good: str, bad
     matcher = matcher_of(schema)
     assert accepts(matcher, good)
     assert not accepts(matcher, bad)
+
+
+@pytest.mark.parametrize("name", FORMATS.replace(" and", ",").split(", "))
+def test_each_format_that_a_refusal_names_is_known_and_in_the_help(name: str) -> None:
+    matcher = matcher_of({"type": "string", "format": name})
+    if name == "date":  # by its form alone, as the help says
+        assert accepts(matcher, '"2021-02-29"')
+    page = Path(inspector.__file__).parent / "help" / "parts" / "grammar.md"
+    assert re.search(rf"A `format` is [^.]*\b{name}\b", page.read_text("utf-8"))
 
 
 INTEGER = {"type": "integer"}
