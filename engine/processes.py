@@ -28,7 +28,7 @@ def answer_of(script: Path, given: Mapping[str, Any]) -> dict[str, Any]:
         given: What it reads, of values that JSON has.
 
     Returns:
-        What it wrote; empty where it was ended first.
+        What it wrote. If it was ended first, its exit status as `ended`; None if it took too long.
 
     Raises:
         OSError: No process can be started.
@@ -43,8 +43,10 @@ def answer_of(script: Path, given: Mapping[str, Any]) -> dict[str, Any]:
             start_new_session=True,  # a Ctrl-C of the terminal is answered here
         )
         answer: dict[str, Any] = json.loads(done.stdout)
-    except (subprocess.TimeoutExpired, ValueError):  # it has written nothing, or a part
-        return {}
+    except subprocess.TimeoutExpired:
+        return {"ended": None}
+    except ValueError:  # it has written nothing, or a part
+        return {"ended": done.returncode}
     return answer
 
 

@@ -6,6 +6,7 @@ its log, are never written to the terminal.
 
 from __future__ import annotations
 
+import signal
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from engine import processes
 from engine.errors import SettingsError, StepError
 from engine.grammar.source import in_words, llguidance_source, refusal
 from engine.grammar_settings import Grammar
@@ -202,7 +204,14 @@ MEMORY = 1024 * 2**20
 SECONDS = 1
 """Of processor time, beside the 0.2 that the imports take."""
 _SCRIPT = Path(__file__).with_name("trial_process.py")
-_AGAIN = "Try again when the machine is less busy, or take a simpler one."
+_ENDED = {
+    -signal.SIGSEGV: "it is nested too deeply",
+    -signal.SIGBUS: "it is nested too deeply",
+    -signal.SIGABRT: "it takes too much memory",
+    -signal.SIGKILL: "it takes too much time or memory",
+    -signal.SIGXCPU: "it takes too much time",
+}
+"""Why a trial was ended, by its exit status: llguidance calls itself for what is nested, until the stack is full."""
 
 
 @lru_cache(maxsize=256)
@@ -216,10 +225,20 @@ def _error(kind: str, text: str) -> str:
     try:
         answer = answer_of(_SCRIPT, given)
     except OSError as error:
-        raise SettingsError("grammar", f"The grammar can't be checked: {error.strerror}.", _AGAIN) from error
-    if "error" not in answer:
-        raise SettingsError("grammar", refusal("it takes too much time or memory").message, _AGAIN)
-    return str(answer["error"])
+        raise SettingsError(
+            "grammar",
+            f"The grammar can't be checked: {error.strerror}.",
+            "Close other programs, and try again.",
+        ) from error
+    if "error" in answer:
+        return str(answer["error"])
+    if (ended := answer.get("ended")) is None:
+        raise SettingsError(
+            "grammar",
+            f"The grammar can't be checked: the process that tries it gave no answer in {processes.PATIENCE:g} s.",
+            "Try again when the machine is less busy, or take a simpler one.",
+        )
+    raise refusal(_ENDED.get(ended, f"the process that tries it {processes.ending_of(ended)}"))
 
 
 def try_out(grammar: Grammar) -> None:

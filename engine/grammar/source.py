@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import combinations
 from typing import Any, TypeGuard
 
 from engine.errors import SettingsError
 from engine.grammar.gbnf import NAMES_A_TOKEN, GbnfError, lark_of
 from engine.grammar_settings import Grammar
+
+BYTE_ORDER_MARK = "\ufeff"
+"""Of a file."""
 
 # ---- JSON schemas ------------------------------------------------------------------------------
 # Found by trying texts against jsonschema (tests/engine/grammar/test_schemas.py): llguidance 1.9 computes bounds in
@@ -56,7 +60,7 @@ def schema_for_llguidance(text: str) -> Any:
         SettingsError: The text is no JSON, no schema, or says what llguidance can't hold.
     """
     try:
-        value = json.loads(text)
+        value = json.loads(text.removeprefix(BYTE_ORDER_MARK), parse_constant=_no_number)
         if not isinstance(value, dict | bool):
             raise refusal("a JSON schema is an object, or true or false")
         schema = _schema(value)
@@ -67,6 +71,10 @@ def schema_for_llguidance(text: str) -> Any:
     except ValueError as error:  # an integer of more than 4,300 digits
         raise refusal(str(error)) from None
     return {**schema, "x-guidance": DEFAULTS} if isinstance(schema, dict) else schema
+
+
+def _no_number(name: str) -> None:
+    raise refusal(f"{name} is no number of JSON")
 
 
 def _schema(value: Any) -> Any:
@@ -146,14 +154,61 @@ def _few_names(pattern: str) -> list[str] | None:
     return sorted(found)
 
 
+def _overlap(schema: Any) -> str:
+    """Which parts of a schema's `oneOf` llguidance can't tell apart, and what helps.
+
+    Args:
+        schema: As llguidance takes it.
+    """
+    shared = {key: schema[key] for key in ("$defs", "definitions") if key in schema}
+    for place, parts in _one_ofs(schema, "#"):
+        for (first, one), (second, other) in combinations(enumerate(parts, 1), 2):
+            if ONE_OF in _error_of({**shared, "oneOf": [one, other]}):
+                both = f"parts {first} and {second} of {place}/oneOf"
+                if any(isinstance(each, dict) and "$ref" in each for each in (one, other)):
+                    return f"llguidance can't compare {both} through a $ref. Write out what it names, or use anyOf"
+                return f"{both} overlap, as far as llguidance can tell. {_APART}"
+    return f"parts of a oneOf overlap, as far as llguidance can tell. {_APART}"
+
+
+_APART = "Use anyOf, or give each part a required property with a text of its own as const"
+
+
+def _one_ofs(schema: Any, place: str) -> Iterator[tuple[str, list[Any]]]:
+    """The lists of a schema's `oneOf` and their places, the innermost first."""
+    if isinstance(schema, list):
+        for number, each in enumerate(schema):
+            yield from _one_ofs(each, f"{place}/{number}")
+    elif isinstance(schema, dict):
+        for key, each in schema.items():
+            yield from _one_ofs(each, f"{place}/{key}")
+        if isinstance(parts := schema.get("oneOf"), list):
+            yield place, parts
+
+
+def _error_of(schema: Mapping[str, Any]) -> str:
+    from llguidance import LLMatcher, LLTokenizer
+
+    source = f"start: %json {json.dumps({**schema, 'x-guidance': DEFAULTS})}"
+    return str(LLMatcher(LLTokenizer("byte"), source, log_level=0).get_error())
+
+
 def _number(value: Any) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _short(number: float) -> str:
+    """A number in six digits; an integer may be larger than any float."""
+    try:
+        return f"{number:.6g}"
+    except OverflowError:
+        return f"of {len(str(abs(int(number)))):,} digits"
 
 
 def _check_bounds(schema: Mapping[str, Any]) -> None:
     for key in _BOUNDS:
         if _number(bound := schema.get(key)) and abs(bound) >= _EXACT:
-            raise refusal(f"its {key} {bound:.6g} is beyond what llguidance can hold, ±{_EXACT - 1:,}")
+            raise refusal(f"its {key} {_short(bound)} is beyond what llguidance can hold, ±{_EXACT - 1:,}")
 
 
 def _check_values(schema: Mapping[str, Any]) -> None:
@@ -171,7 +226,9 @@ def _check_values(schema: Mapping[str, Any]) -> None:
                 f"it names the control character U+{ord(found[0]):04X}, which llguidance can't write"
             )
         elif isinstance(value, int | float) and abs(value) >= _EXACT:
-            raise refusal(f"the number {value:.6g} in it is beyond what llguidance can hold, ±{_EXACT - 1:,}")
+            raise refusal(
+                f"the number {_short(value)} in it is beyond what llguidance can hold, ±{_EXACT - 1:,}"
+            )
 
 
 def _check_count(schema: Mapping[str, Any]) -> None:
@@ -181,7 +238,7 @@ def _check_count(schema: Mapping[str, Any]) -> None:
     closed = schema.get("additionalProperties") is False and not schema.get("patternProperties")
     if _number(least) and least > sure + 1 and not closed:
         raise refusal(
-            f"its minProperties {least} can't be counted where names are free: one may come twice. Name the "
+            f"its minProperties {_short(least)} can't be counted where names are free: one may come twice. Name the "
             'properties and say "additionalProperties": false, or list some as required'
         )
 
@@ -245,6 +302,10 @@ _KEYWORDS = re.compile(r"Unimplemented keys: (\[.*\])")
 _ERROR, _CARET = re.compile(r"^error: (.*)", re.MULTILINE), re.compile(r"^    ( *)\^+ *$", re.MULTILINE)
 """What the regex parser says, and where: it indents the line of an expression of one line by four."""
 _REMOTE = re.compile(r"Resource '(.*)' is not present in a registry")
+_DRAFT = re.compile(r'"\$schema"\s*:\s*"([^"]*)"')
+_FORMAT = re.compile(r"Unknown format: (.*)")
+FORMATS = "date, time, date-time, duration, email, hostname, ipv4, ipv6, uri and uuid"
+ONE_OF = "oneOf constraints are not supported"
 NO_TOKEN = "no token of the model continues it"
 _WORDS = {
     "NoExtension": NO_TOKEN,
@@ -263,6 +324,7 @@ _WORDS = {
     "Current row has": "it is too complex",
     "Regex is empty": "no text matches it",
     "decimal literal invalid": "a number in it is beyond what llguidance can count",
+    "number out of range": "a number in it is beyond what llguidance can count",
 }
 """What llguidance says of a whole grammar, and what it means."""
 
@@ -273,12 +335,12 @@ def llguidance_source(grammar: Grammar) -> str:
     Raises:
         SettingsError: A schema is no JSON, GBNF can't be read, or the grammar names tokens.
     """
-    text = grammar.text.removeprefix("\ufeff")  # the byte order mark of a file
+    text = grammar.text.removeprefix(BYTE_ORDER_MARK)
     match grammar.kind:
         case "regex":
             return _rule(grammar.text) + NO_FORCING
         case "json-schema":
-            return f"start: %json {json.dumps(schema_for_llguidance(text))}{NO_FORCING}"
+            return f"start: %json {json.dumps(schema_for_llguidance(grammar.text))}{NO_FORCING}"
         case "lark":
             if token := next((found[1] for found in _LARK_TOKEN.finditer(text) if found[1]), None):
                 raise refusal(NAMES_A_TOKEN.format(token[:40]))
@@ -313,7 +375,15 @@ def in_words(error: str, grammar: Grammar) -> str:
     if keywords := _KEYWORDS.search(first):
         names: list[Any] = json.loads(keywords[1])
         return f"keywords of the schema that are not supported: {', '.join(map(str, names))}"
-    if remote := _REMOTE.search(first):
+    if ONE_OF in first:
+        return _overlap(schema_for_llguidance(grammar.text) if grammar.kind == "json-schema" else {})
+    if unknown := _FORMAT.search(first):
+        return f"llguidance doesn't know the format {unknown[1][:60]}. It knows {FORMATS}"
+    if (remote := _REMOTE.search(first)) and remote[1] in _DRAFT.findall(grammar.text):
+        return (
+            f"llguidance doesn't know its $schema {remote[1][:100]}. Name a draft of json-schema.org, or none"
+        )
+    if remote:
         return f"$ref to {remote[1][:100]}: only references within the schema are followed"
     if words := next((words for part, words in _WORDS.items() if part in first), ""):
         return words

@@ -115,7 +115,10 @@ def add_grammar(group: argparse._ArgumentGroup) -> None:
         "the completion, as a whole, must match this regular expression, in the syntax of Rust's regex"
     )
     add("--regex", metavar="REGEX", help=expression)
-    schema = "the completion must be JSON of this schema: a file, or the schema itself, which begins with {"
+    schema = (
+        "the completion must be JSON of this schema: a file, or the schema itself, which begins with {. Formats are "
+        "checked by their form alone"
+    )
     add("--json-schema", metavar="FILE|TEXT", help=schema)
     grammar = "the completion must match this grammar: Lark, or llama.cpp's GBNF"
     add("--grammar", dest="grammar_file", metavar="FILE", help=grammar)

@@ -28,7 +28,7 @@ LABELS: dict[GrammarKind, str] = {
 }  # fmt: skip
 HELP: dict[GrammarKind, str] = {
     "regex": "A regular expression in Rust's syntax that the whole answer matches; no look-around, no backreferences.",
-    "json-schema": "A JSON schema: the answer is JSON that is valid under it.",
+    "json-schema": "A JSON schema: the answer is JSON that is valid under it; of a format only the form is checked.",
     "choices": "Texts, one a line: the answer is one of them.",
     "lark": 'A grammar in Lark: start: "yes" | "no".',
     "gbnf": 'A grammar in GBNF, as llama.cpp reads it: root ::= "yes" | "no".',

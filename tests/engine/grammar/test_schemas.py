@@ -7,6 +7,7 @@ import random
 import re
 from collections.abc import Iterator
 from decimal import Decimal, localcontext
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -14,8 +15,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import inspector
 from engine.errors import EngineError, SettingsError, StepError
 from engine.grammar.matcher import ByteVocabulary, GrammarVocabulary, Matcher
+from engine.grammar.source import FORMATS
 from engine.grammar_settings import Grammar
 
 BYTES = GrammarVocabulary(ByteVocabulary())
@@ -72,7 +75,8 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "beyond float64's integers": ({"type": "integer", "exclusiveMinimum": 2**53}, "exclusiveMinimum 9.0072e+15"),
     "int64's end": ({"type": "integer", "exclusiveMaximum": 2**63 - 1}, "exclusiveMaximum 9.22337e+18"),
     "a number": ({"properties": {"a": {"type": "number", "minimum": 2**53 + 1}}}, "minimum 9.0072e+15"),
-    "infinity": ({"type": "number", "maximum": float("inf")}, "maximum inf is beyond"),
+    "infinity": ({"type": "number", "maximum": float("inf")}, "Infinity is no number of JSON"),
+    "beyond all floats": ({"enum": [10**400]}, "the number of 401 digits in it"),
     "a constant": ({"const": 123456789012345678}, "the number 1.23457e+17 in it"),
     "a constant of a float": ({"allOf": [{"type": "integer"}, {"enum": [1e300]}]}, "the number 1e+300 in it"),
     "one of some": ({"enum": [{"a": [2**64]}]}, "the number 1.84467e+19 in it"),
@@ -82,6 +86,18 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "a class of controls": ({"type": "string", "pattern": r"^[\x00-!#-~]*$"}, "its pattern ^[\\x00-!#-~]*$ has"),
     "what is no punctuation": ({"patternProperties": {r"^\P{P}$": {}}}, r"its pattern ^\P{P}$ has"),
     "a length": ({"type": "string", "maxLength": 2**40}, "a number in it is beyond what llguidance can count"),
+    "parts that overlap": (
+        {"properties": {"a": {"oneOf": [{"type": "string"}, {"type": "integer"}, {"type": "number"}]}}},
+        "parts 2 and 3 of #/properties/a/oneOf overlap, as far as llguidance can tell. Use anyOf, or",
+    ),
+    "parts behind references": (
+        {"oneOf": [{"type": "null"}, {"$ref": "#/$defs/a"}], "$defs": {"a": {"type": "integer"}}},
+        "llguidance can't compare parts 1 and 2 of #/oneOf through a $ref. Write out what it names, or use anyOf",
+    ),
+    "parts that overlap in a part": (
+        {"oneOf": [{"type": "null"}, {"oneOf": [{"enum": [1, 2]}, {"enum": [2, 3]}]}]},
+        "parts 1 and 2 of #/oneOf/1/oneOf overlap",
+    ),
     "options of llguidance": ({"type": "object", "x-guidance": {"key_separator": "="}}, "it has x-guidance"),
     "the same within": ({"properties": {"a": {"x-guidance": {"coerce_one_of": True}}}}, "it has x-guidance"),
     "a contradiction": ({"enum": ["abc"], "pattern": "^b"}, "no text matches it"),
@@ -135,6 +151,15 @@ def test_what_llguidance_breaks_is_written_otherwise(schema: Any, good: str, bad
     matcher = matcher_of(schema)
     assert accepts(matcher, good)
     assert not accepts(matcher, bad)
+
+
+@pytest.mark.parametrize("name", FORMATS.replace(" and", ",").split(", "))
+def test_each_format_that_a_refusal_names_is_known_and_in_the_help(name: str) -> None:
+    matcher = matcher_of({"type": "string", "format": name})
+    if name == "date":  # by its form alone, as the help says
+        assert accepts(matcher, '"2021-02-29"')
+    page = Path(inspector.__file__).parent / "help" / "parts" / "grammar.md"
+    assert re.search(rf"A `format` is [^.]*\b{name}\b", page.read_text("utf-8"))
 
 
 INTEGER = {"type": "integer"}
