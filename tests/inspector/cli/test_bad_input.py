@@ -75,7 +75,7 @@ REFUSED = {
         "--off h3": "--off: 'h3' is not a unit: write L6 h1, L3 mlp or L4",
         "--head L6": "--head: 'L6' is not a head: write L6 h1",
         "--show scores --key 900": "--key 900 is not a token of the path, which has 4.",
-        "--show scores --head 'L9 h1'": "There is no layer 9: the model has 8.",
+        "--show scores --head 'L9 h1'": "There is no L9: this model has 8 layers.",
         "--off L0": "layers and heads count from 1",
     },
     "diff": {

@@ -43,7 +43,7 @@ FAR = " zebra", " cat", " the"
 @pytest.fixture(scope="module")
 def taken() -> Iterator[Session]:
     """A text of sampled tokens, with some that were typed."""
-    with open("pocket", prompt="Once upon a time", temp=1.0, seed=7) as s:
+    with open("pocket", prompt="Once upon a time", temp=1.0, top_p=1.0, seed=7) as s:
         s.run(12).wait()
         for text in FAR:
             s.take(text)
