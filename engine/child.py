@@ -148,13 +148,17 @@ class EngineProcess:
 
 def _write(pipe: Connection[Any, Any], outgoing: SimpleQueue[Command | None]) -> None:
     """Send what is queued, in a thread of its own: the pipe is full while the process hangs."""
-    # the reader sees the end; it may close the pipe while something is sent, which is a TypeError then
-    with suppress(OSError, TypeError):
+    try:
         while True:
             command = outgoing.get()
             pipe.send(command)
             if command is None:
                 return
+    except OSError:  # the reader sees the end
+        pass
+    except TypeError:  # the reader closed the pipe while something was sent
+        if not pipe.closed:
+            raise
 
 
 def _ending(process: subprocess.Popen[bytes], errors: Any) -> str:

@@ -347,7 +347,8 @@ def with_defaults(settings: Settings, own: Iterable[tuple[str, Any]], given: Col
         own: The model's own defaults by name.
         given: Names of the settings that the user gave; these stay.
     """
-    usual = {name: BY_NAME[name].default for name in MODELS_OWN} | dict(own)
+    usual = {name: BY_NAME[name].default for name in MODELS_OWN}
+    usual |= {name: int(value) if BY_NAME[name].kind == "int" else value for name, value in own}
     return replace(settings, **{name: value for name, value in usual.items() if name not in given})
 
 

@@ -260,6 +260,9 @@ class _Line:
         """
         try:
             self.until(lambda: request.done)
+        except Fault:  # a record of it could not be taken in: its end may not come
+            request.cancel()
+            raise
         except BaseException:
             self.stop(request)
             raise
@@ -284,6 +287,7 @@ class _Line:
     def _emit(self, record: Record) -> None:
         """Take in a record, in the engine's thread."""
         with self.arrived:
+            request = self.client.requests.get(record.request)
             try:
                 self.client.receive(record)
                 if worth_keeping(record):
@@ -292,6 +296,8 @@ class _Line:
                     self.timeline.tree.settings[record.node] = self.settings
             except BaseException as error:
                 self._broken = error
+                if request is not None and isinstance(record, protocol.Ended):
+                    request.done = True  # whoever waits for it need not know why
             self.arrived.notify_all()
 
     def settle(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from textual.screen import Screen
 
 from engine.breakpoints import Breakpoints
 from engine.errors import EngineError, TraceError
-from engine.protocol import NO_OPTIONS, ChatOptions, Failure, Load, Message, Prefill, Record
+from engine.protocol import NO_OPTIONS, ChatOptions, Failure, Load, Message, ModelFacts, Prefill, Record
 from engine.settings import LoadSettings, Settings
 from engine.speculation_settings import SpeculationSettings
 from engine.thread import EngineThread
@@ -93,6 +93,7 @@ class InspectorApp(App[int]):
         options: What else the chat template gets.
         given: Names of the settings that the user gave; the others are the model's own. None if all were given.
         notes: What to tell the person at the start about the flags: one sentence each.
+        notes_on: Asked for more of them once the first model is loaded.
         speculation: What speculative decoding begins with; None for its defaults.
 
     Raises:
@@ -133,6 +134,7 @@ class InspectorApp(App[int]):
         options: ChatOptions = NO_OPTIONS,
         given: Collection[str] | None = None,
         notes: Sequence[str] = (),
+        notes_on: Callable[[ModelFacts], Sequence[str]] = lambda facts: (),
         speculation: SpeculationSettings | None = None,
     ) -> None:
         super().__init__()
@@ -167,6 +169,7 @@ class InspectorApp(App[int]):
         self.controller.client.listen(self.recorder.receive)
         self.playback = Playback(self.controller, self.recorder, self._live_engine, self.inbox.emit, self)
         self._notes = notes
+        self._notes_on: Callable[[ModelFacts], Sequence[str]] | None = notes_on
         self.closed_in_time = True
         """False when the engine was still at work two seconds after it was asked to end."""
         self._engine_runs = False
@@ -301,15 +304,18 @@ class InspectorApp(App[int]):
         self._tell_keys()
         for problem in self._remembered.problems:
             self.notify(problem, title="Look of the screen", severity="warning", markup=False)
-        if self._notes:
-            text = "\n".join(map(visible, self._notes))
-            self.notify(text, title="Flags", severity="warning", timeout=NOTES_SECONDS, markup=False)
+        self._tell_flags(self._notes)
         if self._trace is not None:
             self.playback.open(self._trace)
         else:
             self._live_engine()
             self.controller.setup.open(self.controller.setup.load)
         self.main.changed()
+
+    def _tell_flags(self, notes: Sequence[str]) -> None:
+        if notes:
+            text = "\n".join(map(visible, notes))
+            self.notify(text, title="Flags", severity="warning", timeout=NOTES_SECONDS, markup=False)
 
     def _tell_keys(self) -> None:
         """Tell what is wrong with the person's own keys, a line each, as far as there is room."""
@@ -342,6 +348,9 @@ class InspectorApp(App[int]):
         """Take in a record, and say what is no part of the panels: a model or first prompt that is refused is told in
         the text's place."""
         self.controller.client.receive(record)
+        if isinstance(record, ModelFacts) and self._notes_on is not None:
+            self._tell_flags(self._notes_on(record))
+            self._notes_on = None
         if not isinstance(record, TOLD) or (told := notice(record)) is None:
             return
         timeline = self.controller.timeline

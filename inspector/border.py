@@ -100,6 +100,8 @@ def settings_of(kind: type, declared: Mapping[str, Field], given: Mapping[str, o
     """
     hints, values = _hints(kind), {}
     for name, value in given.items():
+        if isinstance(value, os.PathLike):
+            value = os.fspath(value)  # `adapter_path` and others are texts
         try:
             values[name] = _taken(hints[name], value)
         except _Misfit as misfit:
@@ -170,6 +172,8 @@ def _elements(kinds: tuple[Any, ...], value: object) -> tuple[Any, ...]:
         return (_text(value),)
     if any_length and get_origin(kinds[0]) is tuple and isinstance(value, Mapping):
         value = tuple(value.items())  # a dict is the natural form of pairs
+    with suppress(Exception):  # an array of NumPy or MLX
+        value = value.tolist()  # type: ignore[attr-defined]
     unordered = () if any_length else (Set,)
     # a `Run` is no collection: to iterate over one waits for it
     if not isinstance(value, Collection) or isinstance(value, (str, bytes, bytearray, Mapping, *unordered)):

@@ -22,6 +22,7 @@ _LINES = re.compile(r"(?:[ \t\r\n]|#[^\r\n]*)*")
 _ESCAPES = {"t": "\t", "r": "\r", "n": "\n", "\\": "\\", '"': '"', "[": "[", "]": "]"}
 _DIGITS = {"x": 2, "u": 4, "U": 8}
 """Hexadecimal digits of an escape."""
+MOST_DIGITS = 9
 _NOTHING = '""'
 NAMES_A_TOKEN = (
     "{} names a token, and a grammar here matches text: write the text of the token, or leave it out"
@@ -204,7 +205,10 @@ class _Grammar:
         return self._read(_NAME, "the name of a rule")
 
     def _count(self) -> str:
-        return self._read(_COUNT, "a number")
+        number = self._read(_COUNT, "a number")
+        if len(number) > MOST_DIGITS:
+            raise self._wrong(f"a repetition has a number of {len(number)} digits")
+        return number
 
     def _read(self, pattern: re.Pattern[str], what: str) -> str:
         found = pattern.match(self._text, self._at)

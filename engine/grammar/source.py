@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from itertools import combinations
+from itertools import combinations, islice
 from typing import Any, TypeGuard
 
 from engine.errors import SettingsError
@@ -162,7 +162,7 @@ def _overlap(schema: Any) -> str:
     """
     shared = {key: schema[key] for key in ("$defs", "definitions") if key in schema}
     for place, parts in _one_ofs(schema, "#"):
-        for (first, one), (second, other) in combinations(enumerate(parts, 1), 2):
+        for (first, one), (second, other) in islice(combinations(enumerate(parts, 1), 2), MOST_PAIRS):
             if ONE_OF in _error_of({**shared, "oneOf": [one, other]}):
                 both = f"parts {first} and {second} of {place}/oneOf"
                 if any(isinstance(each, dict) and "$ref" in each for each in (one, other)):
@@ -171,6 +171,8 @@ def _overlap(schema: Any) -> str:
     return f"parts of a oneOf overlap, as far as llguidance can tell. {_APART}"
 
 
+MOST_PAIRS = 200
+"""Pairs of parts that are compared to name two that overlap: each takes llguidance up to 10 ms."""
 _APART = "Use anyOf, or give each part a required property with a text of its own as const"
 
 
@@ -295,7 +297,7 @@ def _escaped(characters: str) -> str:
 NO_FORCING = '\n%llguidance {"no_forcing": true}\n'
 """The last line: it overrides the grammar's own. Without it a mask has only the first token of the tokenizer's own cut
 of a text that is certain, and forbids what the grammar allows: `i` and `il` where `ily` follows."""
-_LARK_TOKEN = re.compile(r'"(?:\\.|[^"\\\n])*"|//[^\n]*|/(?:\\.|[^/\\\n])+/|(<[^<>\s]+>)')
+_LARK_TOKEN = re.compile(r'"(?:\\.|[^"\\\n])*"|(?://|#)[^\n]*|/(?:\\.|[^/\\\n])+/|(<[^<>\s]+>)')
 """A text, a comment, a regular expression or a token; what is no token is passed over."""
 _POSITION = re.compile(r"^(?:at )?(\d+)\((\d+)\): (.*)", re.DOTALL)
 _KEYWORDS = re.compile(r"Unimplemented keys: (\[.*\])")

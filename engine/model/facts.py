@@ -206,7 +206,8 @@ def generation_defaults(path: Path) -> GenerationDefaults:
                 raise SettingsError(name, "it is no number")
             value = int(value) if field.kind == "int" and value == int(value) else value
             field.check(value)
-            found[name] = value
+            if value != field.default or name == "temp":
+                found[name] = value
         except (SettingsError, OverflowError, ValueError):  # int() of what is not finite
             asked = f"generation_config.json asks for {theirs} {str(value)[:40]!r}"
             notes.append(f"{asked}, which is not used: it must be {field.bounds}.")

@@ -73,10 +73,8 @@ def encoded(session: Session, command: Prefill | PreviewPrompt) -> EncodedPrompt
         PromptError: The prompt can't be encoded, or the template refuses the conversation.
     """
     notes = []
-    options, wanted = command.options, command.chat
-    if wanted is None:  # what only a template has a place for asks for it
-        asked = command.system is not None or options.response is not None
-        wanted = session.facts.fills_template or asked or bool(options.config) or options.default_template
+    options = command.options
+    wanted = session.facts.through_template(command.chat, command.system, options)
     chat = (wanted or bool(command.messages)) and session.tokens.takes_chat(options)
     if command.messages and not chat:
         raise PromptError("This model has no chat template, which a conversation needs.", "Give raw text.")

@@ -63,12 +63,17 @@ class CliRequest:
             return None
         return frozenset(known(Settings, self.given))
 
-    def model_known(self, facts: ModelFacts) -> None:
-        """Take over the model's own settings, except for those that the flags name."""
+    def model_known(self, facts: ModelFacts) -> tuple[str, ...]:
+        """Take over the model's own settings, except for those that the flags name.
+
+        Returns:
+            The flags that have no effect together with the settings: one sentence each, which are notes from now on.
+        """
         if (names := self.given_settings) is not None:
             self.settings = with_defaults(self.settings, facts.sampling, names)
-        if self.given is not None:
-            self.notes += _notes(self.given, self.settings, self.load)
+        idle = () if self.given is None else _notes(self.given, self.settings, self.load)
+        self.notes += idle
+        return idle
 
 
 def request_from(args: argparse.Namespace, default_prompt: bool = False) -> CliRequest:

@@ -127,6 +127,7 @@ def run_screen(args: argparse.Namespace) -> int:
         tools=tools if steer is None else with_steering(tools, steer),
         theme=args.theme or "",
         notes=() if trace else request.notes,
+        notes_on=(lambda facts: ()) if trace else request.model_known,
         speculation=speculation_from(args),
     )
     return run_app(app)

@@ -224,12 +224,14 @@ class Recorder:
         self.journal = None
         if isinstance(error, TraceChanged) and self.directory is not None:
             try:
-                self.journal = self._created(self.directory)
+                journal = self._created(self.directory)
+                for entry in self.entries:
+                    journal.write_entry(entry)
             except TraceError as other:
                 error = other
             else:
-                self._copy(self.entries)
-                self._report(f"{error.message} The session is saved to {self.journal.path} instead.")
+                self.journal = journal
+                self._report(f"{error.message} The session is saved to {journal.path} instead.")
                 return
         self._report(f"{error} The session continues, and you can save it elsewhere: {key_for('save_as')}.")
 

@@ -136,8 +136,10 @@ def _error(body: Any) -> str | None:
     """The words of an error; None if there is none."""
     error = body.get("error") if isinstance(body, dict) and "choices" not in body else None
     if isinstance(error, dict):
-        error = error.get("message", error)
-    return error if isinstance(error, str) or not error else json.dumps(error)
+        error = error.get("message") or error
+    if not error:
+        return None
+    return error if isinstance(error, str) else json.dumps(error)
 
 
 # ---- one reply, or one part of a stream -----------------------------------------------------------
@@ -152,7 +154,8 @@ def _read(body: Mapping[str, Any], first: int = 0) -> ServedReply:
     """
     if choice := next((each for each in _dicts(body.get("choices")) if _index(each) == first), None):
         return _usage(_openai(body, choice), body.get("usage"))
-    if "completion_probabilities" in body or "tokens_predicted" in body:
+    part = isinstance(body.get("content"), str) and isinstance(body.get("stop"), bool)
+    if part or "completion_probabilities" in body or "tokens_predicted" in body:
         return _llama_cpp(body)
     if isinstance(body.get("meta_info"), dict):
         return _sglang(body, body["meta_info"])
@@ -189,9 +192,9 @@ def _openai(body: Mapping[str, Any], choice: Mapping[str, Any]) -> ServedReply:
     named = named if isinstance(named, dict) else {}
     by_mlx_lm = bool(re.match(_MLX_LM, str(body.get("system_fingerprint", ""))))
     # vLLM's: a stop string, or one of `stop_token_ids`
-    finish = (
-        "stop_sequence" if isinstance(choice.get("stop_reason"), str | int) else choice.get("finish_reason")
-    )
+    stopped = choice.get("stop_reason")
+    stopped = isinstance(stopped, str | int) and not isinstance(stopped, bool)
+    finish = "stop_sequence" if stopped else choice.get("finish_reason")
     more = {"finish": finish if isinstance(finish, str) else ""}
     if isinstance(named.get("tokens"), list):
         return _made("OpenAI completions", choice.get("text"), _completion_tokens(named), **more)

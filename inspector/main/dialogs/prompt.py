@@ -111,7 +111,8 @@ class PromptDialog(Dialog[Draft]):
         before: Sequence[Prefill] = (),
     ) -> None:
         super().__init__()
-        self.prompt, self.facts, self.lookup = prompt, facts, lookup
+        self.facts, self.lookup = facts, lookup
+        self.prompt = prompt = prompt if facts() is None else replace(prompt, chat=self._chat(prompt))
         self.history = PromptHistory(before, prompt)
         self._conversation: tuple[protocol.Message, ...] = ()
         """The one whose last message is edited; empty where there is one message alone."""
@@ -145,7 +146,7 @@ class PromptDialog(Dialog[Draft]):
     def _chat(self, prompt: Prefill) -> bool:
         """True if a prompt goes through the chat template."""
         facts = self.facts()
-        return prompt.chat if prompt.chat is not None else facts is not None and facts.fills_template
+        return facts is not None and facts.through_template(prompt.chat, prompt.system, prompt.options)
 
     @property
     def _modes(self) -> tuple[str, ...]:

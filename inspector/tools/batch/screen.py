@@ -541,8 +541,8 @@ class BatchScreen(ToolScreen[int]):
             self._ask("", begins=False)
 
     def _ask(self, text: str, begins: bool) -> None:
-        own, facts = self.host.controller.setup.prompt.chat, self.host.controller.timeline.facts
-        own = facts is not None and facts.fills_template if own is None else own
+        prompt, facts = self.host.controller.setup.prompt, self.host.controller.timeline.facts
+        own = facts is not None and facts.through_template(prompt.chat, prompt.system, prompt.options)
         how = "Each goes through the chat template" if own else "Each is raw text"
         kind = "static" if self.control.static else "continuous"
         at_once = f", {self.control.size} lanes at once, {kind}" if begins else ""

@@ -76,6 +76,7 @@ WRONG = {
     r'root ::= "\u12"': r'line 1, column 11: \u12" is no escape',
     r'root ::= "\ud83d"': r"line 1, column 11: \ud83d is no character",
     'root ::= "a"{,2}': "line 1, column 14: expected a number",
+    'root ::= "a"{' + "9" * 5000 + "}": "a repetition has a number of 5000 digits",
     'root ::= "a"{3,2}': "line 1, column 13: {3,2} is out of order",
     "root ::= " + "(" * 5000 + '"a"' + ")" * 5000: "it is nested too deeply",
     'root ::= "a" <[14]>': "line 1, column 14: <[14]> names a token, and a grammar here matches text: write the text",
@@ -98,6 +99,7 @@ def test_tokens_in_lark_are_refused(text: str) -> None:
     with pytest.raises(SettingsError, match="names a token"):
         Matcher.begin(Grammar("lark", text), BYTES)
     Matcher.begin(Grammar("lark", 'start: "<b>\\"<b>" /<[a-z]>\\/<x>/ // <d>'), BYTES)
+    Matcher.begin(Grammar("lark", 'start: "<b>"  # <one> of two'), BYTES)
 
 
 # ---- random grammars, against Python's regular expressions ------------------------------------

@@ -13,7 +13,16 @@ from transformers import AutoTokenizer
 
 from engine.errors import PromptError
 from engine.model.load import Loaded, load
-from engine.protocol import AddTurn, ChatOptions, Message, Prefill, Prefilled, PromptOpened, TurnDiffers
+from engine.protocol import (
+    NO_OPTIONS,
+    AddTurn,
+    ChatOptions,
+    Message,
+    Prefill,
+    Prefilled,
+    PromptOpened,
+    TurnDiffers,
+)
 from engine.session import conversation
 from engine.session.conversation import ANSWER, OTHER_CUT, add_turn, prompt
 from engine.session.session import Session
@@ -243,3 +252,33 @@ def test_raw_text_has_no_place_for_it(loaded: Loaded) -> None:
     prompt = opening_of(list(conversation.prompt(session, command, lambda: False)))
     assert prompt.options.response is None
     assert "beginning is not used" in prompt.notes[0]
+
+
+# ---- raw text or the template -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("template", "raw", "chat", "system", "options", "through"),
+    [
+        (True, False, None, None, NO_OPTIONS, True),
+        (True, True, None, None, NO_OPTIONS, False),
+        (True, True, True, None, NO_OPTIONS, True),
+        (True, False, False, "Be brief.", NO_OPTIONS, False),
+        (True, True, None, "Be brief.", NO_OPTIONS, True),
+        (True, True, None, None, ChatOptions(response="Once"), True),
+        (True, True, None, None, ChatOptions(config='{"a": 1}'), True),
+        (False, False, None, "Be brief.", NO_OPTIONS, False),
+        (False, False, None, None, ChatOptions(default_template=True), True),
+    ],
+)
+def test_which_prompts_go_through_the_template(
+    zoo: Zoo,
+    template: bool,
+    raw: bool,
+    chat: bool | None,
+    system: str | None,
+    options: ChatOptions,
+    through: bool,
+) -> None:
+    known = replace(zoo.load("pocket").facts, has_chat_template=template, raw_prompts=raw)
+    assert known.through_template(chat, system, options) is through

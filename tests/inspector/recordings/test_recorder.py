@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from engine import protocol
+from engine.errors import TraceError
 from engine.protocol import Ended, Marked, ModelFacts, PromptOpened, Step
 from engine.settings import LoadSettings, Settings
 from engine.trace import Journal, load
+from engine.trace.journal import TraceChanged
 from inspector.app import InspectorApp
 from inspector.recordings import sessions
 from inspector.recordings.recorder import Recorder
@@ -135,6 +137,22 @@ def test_a_session_whose_file_another_program_emptied_is_saved_to_another(tmp_pa
     assert values(kept.path) == [entry.value for entry in kept.entries]
     kept.close()
     assert (kept.saved, kept.notice, first.read_bytes()) == (tmp_path / kept.saved.name, "", b"")
+
+
+def test_a_session_goes_on_unsaved_if_its_second_file_cannot_be_written_either(tmp_path, monkeypatch):
+    def full(journal: Journal, entry: object) -> None:
+        raise TraceError("The disk is full.", "Free some space.")
+
+    told: list[str] = []
+    kept = recording(tmp_path, told)
+    session = lived(kept)
+    monkeypatch.setattr(Journal, "write_entry", full)
+    kept._failed(TraceChanged(f"Another program changed {kept.path}.", ""))
+    kept.receive(session.steps(1)[0])
+    (said,) = told
+    assert said.startswith(
+        "The disk is full. Free some space. The session continues, and you can save it elsewhere"
+    )
 
 
 def test_a_session_whose_file_was_emptied_last_is_saved_to_another(tmp_path):
