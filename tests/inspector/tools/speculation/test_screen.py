@@ -3,6 +3,7 @@ the text."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -79,6 +80,7 @@ async def test_a_round_is_shown_with_its_fates_its_times_and_what_it_came_to(
     assert "verify 0" not in rig.screen_text()  # no time of a stage to come
     await rig.push([draft_round(tip - 2, tip)])
     text = rig.screen_text()
+    assert re.search(r"token +draft +sampler  ", text)  # not the model's own probability
     assert "✗␣[b]ox ?␣and" in text  # behind the text
     for words in ("known before", "accepted", "refused", "taken instead", "not checked"):
         assert words in text
