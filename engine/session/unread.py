@@ -25,10 +25,10 @@ PIECE_MS = 60.0
 the quickest piece."""
 LEAST = 4
 """Rows of a piece: one alone takes as long as four, since all of the head is read for it."""
-LONGER = 2.0
+LONGER = 3.0
 """Each piece reads the whole head: of 152,000 float32 rows of 1,024 that takes as long as some 14 rows. Pieces of four
 took 13 s for a prompt of 480 tokens."""
-PIECE_BYTES = 48 * 2**20
+PIECE_BYTES = 64 * 2**20
 """Bytes of a piece's logits in float32, at most."""
 UNREAD_BYTES = 64 * 2**20
 """Bytes that are kept for readings to come; beyond, a prefill reads the oldest before it goes on."""
