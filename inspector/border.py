@@ -100,8 +100,7 @@ def settings_of(kind: type, declared: Mapping[str, Field], given: Mapping[str, o
     """
     hints, values = _hints(kind), {}
     for name, value in given.items():
-        if isinstance(value, os.PathLike):
-            value = os.fspath(value)  # `adapter_path` and others are texts
+        value = str(value) if isinstance(value, Path) else value  # `adapter_path` and others are texts
         try:
             values[name] = _taken(hints[name], value)
         except _Misfit as misfit:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NewType
+from typing import Annotated, ClassVar, Literal, NewType
 
 from engine.frozen import frozen
 from engine.memory import MemoryOf, Room
 from engine.protocol.base import Record
-
-if TYPE_CHECKING:
-    from engine.protocol.steps import ChatOptions
 
 CacheKind = Literal["plain", "quantized", "rotating", "recurrent", "chunked", "list", "other"]
 Runs = Annotated[tuple[int, ...], "mostly one after another"]
@@ -86,20 +83,6 @@ class ModelFacts(Record):
     """The sampling settings of its generation_config.json, by their names in `engine.settings.Settings`."""
     raw_prompts: bool = False
     """True if the model's folder asks for prompts as raw text, though the model has a chat template."""
-
-    def through_template(self, chat: bool | None, system: str | None, options: ChatOptions) -> bool:
-        """Whether a prompt is meant for the chat template.
-
-        Args:
-            chat: What the user says; None if nothing: then it is, unless the model's folder asks for raw prompts and
-                nothing else is given that only a template has a place for.
-            system: The system prompt.
-            options: What else the template gets.
-        """
-        if chat is not None:
-            return chat
-        asked = system is not None or options.response is not None or bool(options.config)
-        return options.default_template or (self.has_chat_template and (asked or not self.raw_prompts))
 
     @property
     def ran(self) -> bool:

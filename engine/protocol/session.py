@@ -8,7 +8,7 @@ from engine.frozen import frozen
 from engine.protocol.base import Command, Failure, Record
 from engine.protocol.floats import Endless
 from engine.protocol.interventions import Intervention
-from engine.protocol.model import KVReading, Loading
+from engine.protocol.model import KVReading, Loading, ModelFacts
 from engine.protocol.segments import ReplyFormat
 from engine.protocol.steps import NO_OPTIONS, ChatOptions, Distribution, Message, Origin
 from engine.settings import LoadSettings, Settings
@@ -53,6 +53,22 @@ class Prefill(Command):
     """A whole conversation, in place of `text` and `system`."""
     options: ChatOptions = NO_OPTIONS
     """What else the chat template gets."""
+
+
+def through_template(facts: ModelFacts, chat: bool | None, system: str | None, options: ChatOptions) -> bool:
+    """Whether a prompt is meant for the chat template.
+
+    Args:
+        facts: Of the model.
+        chat: What the user says; None if nothing: then it is if the model has one, unless its folder asks for raw
+            prompts and nothing is given that only a template has a place for.
+        system: The system prompt.
+        options: What else the template gets.
+    """
+    if chat is not None:
+        return chat
+    asked = system is not None or options.response is not None or bool(options.config)
+    return options.default_template or (facts.has_chat_template and (asked or not facts.raw_prompts))
 
 
 @frozen

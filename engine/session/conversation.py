@@ -21,6 +21,7 @@ from engine.protocol import (
     PreviewPrompt,
     TurnDiffers,
     conversation,
+    through_template,
 )
 from engine.session.prefill import PromptRecord
 from engine.session.session import Session
@@ -74,7 +75,7 @@ def encoded(session: Session, command: Prefill | PreviewPrompt) -> EncodedPrompt
     """
     notes = []
     options = command.options
-    wanted = session.facts.through_template(command.chat, command.system, options)
+    wanted = through_template(session.facts, command.chat, command.system, options)
     chat = (wanted or bool(command.messages)) and session.tokens.takes_chat(options)
     if command.messages and not chat:
         raise PromptError("This model has no chat template, which a conversation needs.", "Give raw text.")

@@ -20,7 +20,7 @@ from textual.widgets import Input, Label, TextArea
 from engine import protocol
 from engine.errors import EngineError, PathError
 from engine.files import typed
-from engine.protocol import NO_OPTIONS, ModelFacts, Prefill, PreviewPrompt, PromptPreview
+from engine.protocol import NO_OPTIONS, ModelFacts, Prefill, PreviewPrompt, PromptPreview, through_template
 from inspector.display import visible
 from inspector.keys import key_for
 from inspector.main.dialogs import PROMPT_KEYS
@@ -146,7 +146,7 @@ class PromptDialog(Dialog[Draft]):
     def _chat(self, prompt: Prefill) -> bool:
         """True if a prompt goes through the chat template."""
         facts = self.facts()
-        return facts is not None and facts.through_template(prompt.chat, prompt.system, prompt.options)
+        return facts is not None and through_template(facts, prompt.chat, prompt.system, prompt.options)
 
     @property
     def _modes(self) -> tuple[str, ...]:

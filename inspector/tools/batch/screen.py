@@ -26,6 +26,7 @@ from engine.protocol import (
     LanesPrefilled,
     LaneStarted,
     Record,
+    through_template,
 )
 from inspector.config.presets import FORM
 from inspector.display import pad, quoted, token_label, truncate, truncate_words, visible
@@ -542,7 +543,7 @@ class BatchScreen(ToolScreen[int]):
 
     def _ask(self, text: str, begins: bool) -> None:
         prompt, facts = self.host.controller.setup.prompt, self.host.controller.timeline.facts
-        own = facts is not None and facts.through_template(prompt.chat, prompt.system, prompt.options)
+        own = facts is not None and through_template(facts, prompt.chat, prompt.system, prompt.options)
         how = "Each goes through the chat template" if own else "Each is raw text"
         kind = "static" if self.control.static else "continuous"
         at_once = f", {self.control.size} lanes at once, {kind}" if begins else ""

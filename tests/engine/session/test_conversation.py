@@ -22,6 +22,7 @@ from engine.protocol import (
     Prefilled,
     PromptOpened,
     TurnDiffers,
+    through_template,
 )
 from engine.session import conversation
 from engine.session.conversation import ANSWER, OTHER_CUT, add_turn, prompt
@@ -281,4 +282,4 @@ def test_which_prompts_go_through_the_template(
     through: bool,
 ) -> None:
     known = replace(zoo.load("pocket").facts, has_chat_template=template, raw_prompts=raw)
-    assert known.through_template(chat, system, options) is through
+    assert through_template(known, chat, system, options) is through
