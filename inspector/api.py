@@ -297,7 +297,7 @@ class _Line:
             except BaseException as error:
                 self._broken = error
                 if request is not None and isinstance(record, protocol.Ended):
-                    request.done = True  # whoever waits for it need not know why
+                    request.done = True  # so that no thread waits for an end that came
             self.arrived.notify_all()
 
     def settle(self) -> None:

@@ -60,9 +60,9 @@ class _Grammar:
     def __init__(self, text: str, letter: str) -> None:
         self._text, self._at, self._letter = text, 0, letter
         self._numbers: dict[str, int] = {}
-        """By the name of each rule: to Lark, case says what a rule is, and `-` is no part of a name."""
+        """A number for each rule by its name: names in Lark have no `-`, and their case tells rules from terminals."""
         self._rules: dict[str, str] = {}
-        """What each rule stands for, in Lark."""
+        """The right-hand side of each rule in Lark, by the name of the rule."""
         self.named: dict[str, dict[str, int]] = {}
         """The rules that each rule names, and where it does first."""
         self._own: dict[str, int] = {}

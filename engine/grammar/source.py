@@ -13,7 +13,7 @@ from engine.grammar.gbnf import NAMES_A_TOKEN, GbnfError, lark_of
 from engine.grammar_settings import Grammar
 
 BYTE_ORDER_MARK = "\ufeff"
-"""Of a file."""
+"""The character that some programs begin a file with."""
 
 # ---- JSON schemas ------------------------------------------------------------------------------
 # Found by trying texts against jsonschema (tests/engine/grammar/test_schemas.py): llguidance 1.9 computes bounds in
@@ -155,7 +155,7 @@ def _few_names(pattern: str) -> list[str] | None:
 
 
 def _overlap(schema: Any) -> str:
-    """Which parts of a schema's `oneOf` llguidance can't tell apart, and what helps.
+    """A sentence on the parts of a schema's `oneOf` that llguidance can't tell apart, and on what helps.
 
     Args:
         schema: As llguidance takes it.

@@ -346,7 +346,7 @@ def _check_settings(path: Path) -> None:
 
 _OWN_METHODS = frozenset({"bitnet", "mxfp4", "mxfp8"})
 _PACKED_FORMATS = frozenset({"nvfp4-pack-quantized", "mxfp4-pack-quantized", "pack-quantized"})
-"""Those of compressed-tensors that mlx_lm reads."""
+"""The formats of compressed-tensors that mlx_lm reads."""
 IN_MLX_FORMAT = "Use a version of it in MLX's format, or convert its unquantized weights with mlx_lm.convert."
 QUANTIZATION = "hf_quant_config.json"
 

@@ -106,7 +106,7 @@ def complete_words(read: GradientsRead) -> str:
 def percent_off(error: float) -> str:
     """A residual: `0.12 % missing`, `1.3 % too much`."""
     if not math.isfinite(error):
-        return "not a number" if math.isnan(error) else "of 0 there is no share"
+        return "not a number" if math.isnan(error) else "a share of 0 can't be given"
     size = f"{abs(error):.2%}".replace("%", " %")
     return f"{size} {'too much' if error > 0 else 'missing'}"
 

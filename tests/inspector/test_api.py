@@ -470,22 +470,12 @@ def test_no_step_or_sampler_has_fewer_candidates_than_none(story: Session) -> No
         assert each.top(-2) == each.top(0) == []
 
 
-def test_a_call_whose_end_can_t_be_taken_in_fails_and_does_not_wait(story: Session) -> None:
+@pytest.mark.parametrize("kind", [protocol.AttentionRead, protocol.Ended])
+def test_a_record_that_can_t_be_taken_in_fails_its_call_and_no_other(
+    story: Session, tmp_path: Path, kind: type[protocol.Record]
+) -> None:
     def refuse(client: EngineClient, record: protocol.Record) -> None:
-        if isinstance(record, protocol.Ended):
-            raise RuntimeError("not this one")
-        receive(client, record)
-
-    story.run(2).wait()
-    receive = EngineClient.receive
-    with patch.object(EngineClient, "receive", refuse), pytest.raises(api.Fault, match="not this one"):
-        story.at(0).sampler()
-    assert story.at(0).sampler().stages
-
-
-def test_a_record_that_can_t_be_taken_in_fails_its_call_and_no_other(story: Session, tmp_path: Path) -> None:
-    def refuse(client: EngineClient, record: protocol.Record) -> None:
-        if isinstance(record, protocol.AttentionRead):
+        if isinstance(record, kind):
             raise ValueError("not this one")
         receive(client, record)
 

@@ -130,7 +130,7 @@ def test_residuals_in_words() -> None:
     assert percent_off(0.0123) == "1.23 % too much"
     assert percent_off(-0.5) == "50.00 % missing"
     assert percent_off(float("nan")) == "not a number"
-    assert percent_off(float("inf")) == "of 0 there is no share"
+    assert percent_off(float("inf")) == "a share of 0 can't be given"
     assert largest([]) == []
 
 
