@@ -141,7 +141,7 @@ def _mask_column(rows: list[Cells], head: str) -> None:
             for below in rows[at + 1 :]:
                 if any(char not in " 0123456789.," for char, _ in below[start:end]):
                     break
-                below[start:end] = [("#", style) for _, style in below[start:end]]
+                below[start:end] = [("#", below[end - 1][1])] * COLUMN_WIDTH
 
 
 def _masked_row(row: Cells, scenario: str) -> Cells:
