@@ -13,6 +13,7 @@ import struct
 import subprocess
 import termios
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from fcntl import ioctl
@@ -156,8 +157,9 @@ class TerminalScreen:
 
     def close(self) -> None:
         """End the program and all that it started."""
-        with suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
+        for process in self._processes() if self.process.poll() is None else ():
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
         self.process.wait()
         os.close(self._leader)
 
@@ -182,13 +184,23 @@ class TerminalScreen:
     def _used(self) -> float | None:
         """CPU seconds of the program and its child processes; None while one of their threads wants the CPU."""
         used = 0.0
-        for process in Path("/proc").glob("[0-9]*"):
-            with suppress(OSError):
-                if os.getsid(int(process.name)) != self.process.pid:
-                    continue
-                for thread in (process / "task").iterdir():
-                    fields = (thread / "stat").read_text().rpartition(")")[2].split()
+        for process in self._processes():
+            for stat in Path(f"/proc/{process}/task").glob("*/stat"):
+                with suppress(OSError):
+                    fields = stat.read_text().rpartition(")")[2].split()
                     if fields[0] in "RD":
                         return None
                     used += (int(fields[11]) + int(fields[12])) * TICK
         return used
+
+    def _processes(self) -> list[int]:
+        """The program and its child processes, in whatever session; the program alone where there is no /proc."""
+        children = defaultdict[int, list[int]](list)
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            with suppress(OSError):
+                fields = stat.read_text().rpartition(")")[2].split()
+                children[int(fields[1])].append(int(stat.parent.name))
+        found = [self.process.pid]
+        for process in found:
+            found += children[process]
+        return found

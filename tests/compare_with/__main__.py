@@ -113,17 +113,19 @@ class Comparison:
             count = max(map(results.size, outputs.values()))
             self._values += count
             self._differences += Counter({scenario.name: len(found)})
-            told = f"{len(found):,} differ" if found else "equal"
-            self._print(f"{scenario.name}: {told}, of {count:,}  ({time.monotonic() - begun:.0f} s)")
-            for at, each in enumerate(found):
-                self._tell(each, at < SHOWN)
+            summary = f"{len(found):,} differ" if found else "equal"
+            self._print(f"{scenario.name}: {summary}, of {count:,}  ({time.monotonic() - begun:.0f} s)")
+            alike = Counter((each.other, each.this) for each in found)
+            for at, (sides, times) in enumerate(alike.items()):
+                name = next(each.name for each in found if each[2:] == sides)
+                self._tell(f"{name} (and {times - 1} more)" if times > 1 else name, sides, at < SHOWN)
 
-    def _tell(self, difference: results.Difference, shown: bool) -> None:
-        sides = difference.other, difference.this
+    def _tell(self, name: str, sides: tuple[str, str], shown: bool) -> None:
+        """Print both values of a difference, from shortly before the first character that differs."""
         pairs = enumerate(zip(*sides, strict=False))
         place = next((at for at, pair in pairs if len({*pair}) > 1), min(map(len, sides)))
         start = max(place - 50, 0)
-        lines = [f"    {difference.name}"]
+        lines = [f"    {name}"]
         lines += [
             f"      {mark} {side[start : start + WIDEST]}" for mark, side in zip("-+", sides, strict=True)
         ]

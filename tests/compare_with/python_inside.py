@@ -2,14 +2,14 @@
 
 import json
 
-import mlx_inspector as own
+import mlx_inspector as mi
 
 
 def tell(name, answer):
     """Print an answer; an error is one, too, and one that is not the program's own is no reason to end here."""
     try:
         value = answer()
-    except own.EngineError as error:
+    except mi.EngineError as error:
         value = f"{type(error).__name__}: {error}"
     except Exception as error:
         value = f"FAILED: {type(error).__name__}: {error}"
@@ -21,7 +21,7 @@ def candidates(each):
     return [[one.id, one.text, one.prob] for one in each.steps[-1].top(5)]
 
 
-s = own.open("pocket", prompt="Lily has a red ball. Tom has a blue", chat=False, temp=0, top_p=1.0, seed=7)
+s = mi.open("pocket", prompt="Lily has a red ball. Tom has a blue", chat=False, temp=0, top_p=1.0, seed=7)
 s.run(4).wait()
 place = s.at(2)
 for layer in range(8):
@@ -65,7 +65,7 @@ b = s.at(1).take(" big").run(2).wait()
 tell("patching", lambda: type(s.patching(b, " car", " ball")).__name__ and "done")
 tell("page", lambda: len(s.to_html()) > 1000)
 s.close()
-for each in own.train(layers=1, width=32, steps=6, every=3, seed=5):
+for each in mi.train(layers=1, width=32, steps=6, every=3, seed=5):
     tell(
         "trained", lambda each=each: [each.step, each.loss, each.rate, each.look and each.look.held_out_loss]
     )

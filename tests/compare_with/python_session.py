@@ -2,14 +2,14 @@
 
 import json
 
-import mlx_inspector as own
+import mlx_inspector as mi
 
 
 def tell(name, answer):
     """Print an answer; an error is one, too, and one that is not the program's own is no reason to end here."""
     try:
         value = answer()
-    except own.EngineError as error:
+    except mi.EngineError as error:
         value = f"{type(error).__name__}: {error}"
     except Exception as error:
         value = f"FAILED: {type(error).__name__}: {error}"
@@ -42,7 +42,7 @@ def sampler(each):
 
 
 settings = {"temp": 0.8, "top_p": 0.95, "seed": 7}
-s = own.open("pocket", prompt="Once upon a time", chat=False, **settings)
+s = mi.open("pocket", prompt="Once upon a time", chat=False, **settings)
 tell("run", lambda: [step(each) for each in s.run(12)])
 tell("session", lambda: branch(s))
 other = s.at(5).take(" cat")
@@ -52,7 +52,7 @@ tell("own text", lambda: branch(s.at(3).take(" big dog, naïve 🐕").run(3).wai
 last = s.tree[-1]
 tell(
     "compare",
-    lambda: [own.compare(s, last).shared, own.compare(s, last).logprobs, repr(own.compare(s, last))],
+    lambda: [mi.compare(s, last).shared, mi.compare(s, last).logprobs, repr(mi.compare(s, last))],
 )
 for place in (0, 4, -1):
     tell("sampler", lambda place=place: sampler(s.at(place).sampler()))
@@ -70,22 +70,22 @@ s.set(temp=0.3, max_tokens=40)
 tell("other temperature", lambda: branch(s.run(6).wait()))
 tell("page", lambda: len(s.to_html("own.html")) > 1000)
 tell("saved", lambda: str(s.save("own.trace", force=True)).rpartition("/")[2])
-tell("reopened", lambda: branch(own.open("own.trace")))
-tell("reopened tree", lambda: [branch(each) for each in own.open("own.trace").tree])
+tell("reopened", lambda: branch(mi.open("own.trace")))
+tell("reopened tree", lambda: [branch(each) for each in mi.open("own.trace").tree])
 for wrong in (
     lambda: s.at(99),
     lambda: s.take(10**6),
     lambda: s.run(0),
     lambda: s.set(temp=-1),
-    lambda: own.open("none.trace"),
+    lambda: mi.open("none.trace"),
 ):
     tell("error", wrong)
 s.close()
-with own.open(
+with mi.open(
     "pocket", messages=[{"role": "user", "content": "Tell me a story."}], max_tokens=10, **settings
 ) as s:
     tell("chat", lambda: branch(s.run(40).wait()))
-with own.open(
+with mi.open(
     "pocket", prompt="Lily had a", chat=False, temp=0, top_p=1.0, logit_bias={14: -100}, kv_bits=8
 ) as s:
     tell("quantized", lambda: branch(s.run(8).wait()))
