@@ -3,12 +3,13 @@
 For each checkout, side by side and measured the same way:
 
     lines, files          of code (no docstrings, comments, blanks), of the product and of the tests
-    naming                files of the product that name a command or its records
     circles               files that import each other in a circle, also for types alone or inside functions
-    space, choice, ...    functions of ours that run, and the files they are in, from the press of a key until it
-                          is painted, in the screen's thread and in the engine's; on the bundled model
+    space, choice, ...    functions of ours that run, and the files they are in, from the press of a key until nothing
+                          more is painted or computed, in the screen's thread and in the engine's; on the bundled model
     down / space          the main thread's time of ↓ in the candidates as a share of that of a step
+    replayed step         as `space`, in a recording, without a model
 
+The program runs as its users start it, in a terminal, and is known by its command line and its keys alone.
 `--hops` prints the functions of `space` in the order in which they first run, with their depth among ours.
 """
 
@@ -16,30 +17,36 @@ from __future__ import annotations
 
 import argparse
 import ast
-import asyncio
 import io
 import json
 import os
-import re
+import signal
 import subprocess
 import sys
-import threading
-import time
+import tempfile
 import tokenize
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
 from typing import Any
+
+from tests.terminal_screen import TerminalScreen
 
 SKIPPED = {
     tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER,
 }  # fmt: skip
-NAMED = {
-    "DrawMany": r"\b(DrawMany|DrawsCounted|DrawnToken)\b",
-    "SweepHeads": r"\b(SweepHeads|HeadsSwept|SweptUnit)\b",
+RUN = ["--seed", "7", "--temp", "1", "--max-tokens", "60", "--ignore-chat-template", "--prompt"]
+PROMPT = "Once upon a time"
+KEYS = {
+    "space": ("space",),
+    "choice": ("down", "enter"),
+    "what-if": ("s", "down", "1"),
+    "attention": ("3", "A"),
 }
-KEYS = {"space": ("space",), "choice": ("down", "enter"), "what-if": ("s", "down", "1"), "attention": ("A",)}
-"""What is pressed for each figure."""
+"""What is pressed for each figure; the functions are counted from the last key of `attention` on."""
+UNCHANGED = 3
+"""Seconds in which a key must change the screen."""
+TURNS = 15
+"""Of idling, ↓ and a step, whose median times are compared."""
 
 
 def main() -> int:
@@ -47,13 +54,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.measure", description=__doc__)
     parser.add_argument("checkouts", nargs="+", type=Path)
     parser.add_argument("--hops", action="store_true", help="the functions of `space`, of the last checkout")
-    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.inside:
-        os.chdir(args.checkouts[0])
-        sys.path.insert(0, os.getcwd())
-        print(json.dumps(asyncio.run(_keys())))
-        return 0
     figures = [_measured(path.resolve()) for path in args.checkouts]
     for name in figures[-1]:
         if name != "hops":
@@ -68,17 +69,9 @@ def _measured(top: Path) -> dict[str, Any]:
     for title, folders in (("product", ("engine", "inspector")), ("tests", ("tests",))):
         paths = [path for folder in folders for path in sorted((top / folder).rglob("*.py"))]
         figures[f"{title} lines, files"] = f"{sum(map(lines_of, paths)):,} in {len(paths)}"
-    product = [path for folder in ("engine", "inspector") for path in (top / folder).rglob("*.py")]
-    for title, pattern in NAMED.items():
-        figures[f"files naming {title}"] = sum(bool(re.search(pattern, path.read_text())) for path in product)
     figures["files in circles"] = sum(map(len, circles(top)))
-    command = (sys.executable, __file__, "--inside", str(top))
-    environment = os.environ | {"PYTHONPATH": str(top), "INSPECTOR_CONFIG": ""}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=top)
-    if done.returncode:
-        print(done.stderr[-2000:], file=sys.stderr)
-        return figures
-    return figures | json.loads(done.stdout.splitlines()[-1])
+    with tempfile.TemporaryDirectory(prefix="measure-") as home:
+        return figures | _live(top, Path(home)) | _replayed(top, Path(home))
 
 
 # ---- what is written ----------------------------------------------------------------------------
@@ -144,140 +137,114 @@ def _reached(graph: dict[str, set[str]], name: str) -> set[str]:
     return found
 
 
-# ---- what runs; in a process of its own, with nothing imported but its checkout -------------------
+# ---- what runs ----------------------------------------------------------------------------------
 
 
-class Profile:
-    """The functions of ours that are called while it is on."""
+class Profiled:
+    """The program in a terminal, under `tests/profiled.py`.
 
-    def __init__(self) -> None:
-        self._top = os.getcwd() + os.sep
-        self._calls: list[tuple[int, str, str]] = []
-        self.on = False
-
-    def __call__(self, frame: FrameType, event: str, argument: object) -> None:
-        """Take in one event of the interpreter."""
-        file = frame.f_code.co_filename
-        if self.on and event == "call" and self._own(file):
-            depth, outer = 0, frame.f_back
-            while outer is not None:
-                depth, outer = depth + self._own(outer.f_code.co_filename), outer.f_back
-            self._calls.append((depth, file[len(self._top) :], frame.f_code.co_qualname))
-
-    def _own(self, file: str) -> bool:
-        return file.startswith((self._top + "engine", self._top + "inspector"))
-
-    def take(self) -> list[tuple[int, str, str]]:
-        """The calls since this was asked for last, each function once."""
-        calls, self._calls = self._calls, []
-        return list({(file, name): (depth, file, name) for depth, file, name in reversed(calls)}.values())[
-            ::-1
-        ]
-
-
-async def until(true: Callable[[], bool]) -> None:
-    """Wait until something is so."""
-    async with asyncio.timeout(120):
-        while not true():
-            await asyncio.sleep(0.01)
-
-
-async def _keys() -> dict[str, Any]:
-    from engine.settings import LoadSettings, Settings
-    from inspector.app import InspectorApp
-    from inspector.config.preferences import Preferences
-
-    figures: dict[str, Any] = {}
-    profile = Profile()
-    threading.setprofile(profile)
-    settings = Settings(temp=1.0, seed=7, max_tokens=60)
-    app = InspectorApp(LoadSettings(), settings, "Once upon a time", False, begins=Preferences())
-    async with app.run_test(size=(120, 40)) as pilot:
-        client = app.controller.client
-
-        async def settle() -> None:
-            await until(lambda: not client.outstanding and client.timeline.next is not None)
-            for _ in range(3):
-                await pilot.pause()
-
-        async def press(*keys: str) -> None:
-            for key in keys:
-                await pilot.press(key)
-                await settle()
-
-        async def count(keys: tuple[str, ...], rest: float = 0.4) -> list[tuple[int, str, str]]:
-            profile.take()
-            profile.on = True
-            sys.setprofile(profile)
-            await press(*keys)
-            await asyncio.sleep(rest)
-            await settle()
-            sys.setprofile(None)
-            profile.on = False
-            return profile.take()
-
-        await settle()
-        await press("space", "space", "space")
-        ahead = getattr(app, "_ahead", None)  # what is imported ahead
-        await until(lambda: ahead is None or ahead.done)
-        await asyncio.sleep(3)
-        await count(("space",))
-        for name, keys in KEYS.items():
-            if name == "attention" and hasattr(app.main, "open_tab"):  # older checkouts have no tabs
-                await press("3")
-            calls = await count(keys, 0.4 if name in ("space", "choice") else 1.5)
-            figures[name] = f"{len(calls)} in {len({file for _, file, _ in calls})} files"
-            if name == "space":
-                figures["hops"] = [f"{'  ' * depth}{file}:{name}" for depth, file, name in calls]
-            await press("escape")
-        threading.setprofile(None)
-        down, step = await _times(app)
-        figures["down / space"] = f"{down * 1000:.1f} / {step * 1000:.1f} ms, {down / step:.2f}"
-    figures["replayed step"] = await _replayed(profile)
-    return figures
-
-
-async def _times(app: Any) -> tuple[float, float]:
-    """Seconds of the main thread for ↓ in the candidates and for a step, the median of 15 each in turns.
-
-    What it takes in the same quarter of a second without a key is taken off.
+    Args:
+        top: The checkout.
+        home: A directory for what the program writes.
+        arguments: Of its command line.
     """
-    from textual import events
 
-    taken: dict[str, list[float]] = {"": [], "down": [], "space": []}
-    for _ in range(15):
-        for key, times in taken.items():
-            began = time.thread_time()
-            if key:
-                app._driver.process_message(events.Key(key, " " if key == "space" else None))
-            await asyncio.sleep(0.25)
-            times.append(time.thread_time() - began)
-    idle, down, step = (sorted(each)[len(each) // 2] for each in taken.values())
-    return down - idle, step - idle
+    def __init__(self, top: Path, home: Path, *arguments: str) -> None:
+        answers = home / "answers"
+        answers.unlink(missing_ok=True)
+        os.mkfifo(answers)
+        wrapper = Path(__file__).with_name("profiled.py")
+        command = (sys.executable, str(wrapper), str(answers), *arguments)
+        self.screen = TerminalScreen(command, _environment(top, home), cwd=top)
+        self._answers = answers.open(encoding="utf-8")
+        self.screen.wait_for("space")
+        self.screen.settle()
+
+    def __enter__(self) -> Profiled:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.screen.close()
+        self._answers.close()
+
+    def press(self, *keys: str) -> None:
+        """Press keys one after another, and wait after each until it has changed the screen and nothing computes.
+
+        Raises:
+            TimeoutError: A key changes nothing.
+        """
+        for key in keys:
+            before = self.screen.cells()
+            self.screen.press(key)
+            self.screen.wait_for(lambda _: self.screen.cells() != before, timeout=UNCHANGED)  # noqa: B023
+            self.screen.settle()
+
+    def calls(self, *keys: str) -> list[tuple[int, str, str]]:
+        """Depth, file and name of the functions that keys run."""
+        self._ask(signal.SIGUSR1)
+        self.press(*keys)
+        return [(depth, file, name) for depth, file, name in self._ask(signal.SIGUSR1)]
+
+    def seconds(self, *keys: str) -> float:
+        """Seconds of the main thread that keys take."""
+        before = self._ask(signal.SIGUSR2)
+        self.press(*keys)
+        self.screen.settle()
+        return float(self._ask(signal.SIGUSR2) - before)
+
+    def seconds_of_a_candidate(self) -> float:
+        """Seconds of the main thread that ↓ takes in the candidates, or ↑ if the last one is highlighted."""
+        try:
+            return self.seconds("down")
+        except TimeoutError:
+            return self.seconds("up")
+
+    def _ask(self, number: signal.Signals) -> Any:
+        self.screen.process.send_signal(number)
+        if line := self._answers.readline():
+            return json.loads(line)
+        self.screen.wait_closed()
+        raise RuntimeError(f"the program has ended:\n{self.screen.text()}")
 
 
-async def _replayed(profile: Profile) -> str:
-    from engine.settings import LoadSettings, Settings
-    from inspector.app import InspectorApp
-    from inspector.config.preferences import Preferences
-    from inspector.session.playback import Opening
+def _live(top: Path, home: Path) -> dict[str, Any]:
+    figures: dict[str, Any] = {}
+    with Profiled(top, home, "--no-save", *RUN, PROMPT) as program:
+        program.press("space", "space", "space")
+        program.calls("space")
+        for name, keys in KEYS.items():
+            if name == "attention":
+                program.press(keys[0])
+                keys = keys[1:]
+            calls = program.calls(*keys)
+            figures[name] = _sum(calls)
+            if name == "space":
+                figures["hops"] = [f"{'  ' * depth}{file}:{function}" for depth, file, function in calls]
+            program.screen.press("escape")
+        turns = [
+            (program.seconds(), program.seconds_of_a_candidate(), program.seconds("space"))
+            for _ in range(TURNS)
+        ]
+    idle, down, step = (sorted(times)[TURNS // 2] for times in zip(*turns, strict=True))
+    down, step = down - idle, step - idle
+    return figures | {"down / space": f"{down * 1000:.1f} / {step * 1000:.1f} ms, {down / step:.2f}"}
 
-    trace = Opening(Path("inspector/demo/demonstration.trace.zst"))
-    app = InspectorApp(LoadSettings(), Settings(), trace=trace, begins=Preferences())
-    async with app.run_test(size=(120, 40)) as pilot:
-        await asyncio.sleep(4)
-        for key in ("backspace",) * 6 + ("space",) * 2:  # it opens at its end
-            await pilot.press(key)
-            await asyncio.sleep(0.5)
-        await asyncio.sleep(2)
-        profile.take()
-        profile.on = True
-        sys.setprofile(profile)
-        await pilot.press("space")
-        await asyncio.sleep(0.4)
-        await pilot.pause()
-        sys.setprofile(None)
-        calls = profile.take()
+
+def _replayed(top: Path, home: Path) -> dict[str, str]:
+    trace = str(home / "recorded.trace.zst")
+    generate = (sys.executable, "-m", "inspector", "generate", *RUN, PROMPT, "--output", trace)
+    subprocess.run(generate, env=_environment(top, home), cwd=top, check=True, capture_output=True)
+    with Profiled(top, home, "replay", trace) as program:  # it opens at its end
+        program.press(*("backspace",) * 6, *("space",) * 2)
+        return {"replayed step": _sum(program.calls("space"))}
+
+
+def _environment(top: Path, home: Path) -> dict[str, str]:
+    places = {f"XDG_{name}_HOME": str(home / name) for name in ("STATE", "CONFIG", "DATA", "CACHE")}
+    return os.environ | {"HOME": str(home), **places, "PYTHONPATH": str(top), "INSPECTOR_CONFIG": ""}
+
+
+def _sum(calls: list[tuple[int, str, str]]) -> str:
     return f"{len(calls)} in {len({file for _, file, _ in calls})} files"
 
 

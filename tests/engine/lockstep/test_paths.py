@@ -185,6 +185,30 @@ def test_another_system_prompt_is_compared_behind_it() -> None:
     assert "no place for the second model's system prompt" in failure.message
 
 
+@pytest.mark.parametrize("system", [None, "Tell of a cat."])
+def test_the_second_model_gets_its_system_prompt_and_the_rest_of_the_conversation(system: str | None) -> None:
+    """Each model's logprobs are those that a session of that system prompt has by itself."""
+    second = "Tell of a dog."
+    two = Two()
+    two.one(protocol.OpenLockstep(LoadSettings(), system=second), protocol.LockstepOpened)
+    two.do(protocol.Prefill("Once upon a time", True, system=system))
+    before = node(two)
+    for _ in range(3):
+        two.do(protocol.TakeStep())
+    spans = told(two.do(protocol.ReadLockstep(node(two), candidates=0)))[-3:]
+    taken = two.session.tree.tokens(node(two))[-3:]
+    assert two.session.tree[before].depth == two.session.tree[node(two)].depth - 3
+    for given, logprobs in (
+        (system, [span.logprob for span in spans]),
+        (second, [span.other_logprob for span in spans]),
+    ):
+        alone = Two()
+        alone.do(protocol.Prefill("Once upon a time", True, system=given))
+        found = alone.do(protocol.Take(node(alone), tuple(taken)))
+        steps = [each for each in found if isinstance(each, protocol.Step)]
+        assert logprobs == pytest.approx([step.logprob for step in steps], abs=1e-4)
+
+
 def test_what_was_read_of_another_tree_is_read_again() -> None:
     two = opened(Two(), LoadSettings())
     first = told(two.do(protocol.ReadLockstep(node(two), candidates=0)))

@@ -76,6 +76,20 @@ def test_unknown_characters_and_ignored_merges_are_as_in_the_library(model: dict
         holds(made, text)
 
 
+@pytest.mark.parametrize("falls_back", [True, False])
+def test_unknown_characters_of_a_unigram_are_as_in_the_library(falls_back: bool) -> None:
+    """Beside each other they are one token, or the tokens of their bytes."""
+    vocab = [("<unk>", 0.0), ("a", -1.0), ("b", -2.0), ("ab", -2.5)]
+    vocab += [(f"<0x{byte:02X}>", -9.0) for byte in "é".encode()]
+    made = Tokenizer(models.Unigram(vocab, 0, falls_back))
+    for text in ("xa", "xya", "axyb", "abx", "xaxb", "éa", "éxa", "xy", "bé"):
+        assert [id for word in Apart(made).take(text).words for id in word.ids] == made.encode(text).ids, text
+    without = Tokenizer(models.Unigram(vocab, None, False))
+    assert Apart(without).take("ab").words[0].ids == (3,)
+    with pytest.raises(PromptError, match="can't cut this text"):
+        Apart(without).take("xa")
+
+
 def test_prefixes_and_suffixes_of_subwords_are_as_in_the_library() -> None:
     vocab = {"a": 0, "b": 1, "##a": 2, "##b": 3, "ab": 4, "##ab": 5, "aab": 6, "<unk>": 7}
     merges = [("a", "##b"), ("##a", "##b"), ("a", "##ab")]
@@ -159,6 +173,17 @@ def test_a_file_without_a_pre_tokenizer_is_cut_into_words_where_nothing_is_merge
     assert [(word.begin, word.end) for word in words] == [(0, 3), (3, 13), (13, 16), (16, 23)]
 
 
+@pytest.mark.parametrize("spelling", [{}, {"continuing_subword_prefix": "#"}, {"end_of_word_suffix": "#"}])
+def test_a_text_without_a_pre_tokenizer_is_cut_as_by_the_library(spelling: dict[str, str]) -> None:
+    """With a prefix or a suffix the place in the text decides which token a character is."""
+    chars = "ab "
+    spelled = [*chars, *(f"#{char}" for char in chars), *(f"{char}#" for char in chars), "ab", "ab#", "a#b"]
+    made = Tokenizer(models.BPE({text: id for id, text in enumerate(spelled)}, [], **spelling))
+    for text in ("ab ab", "a b", " a", "b "):
+        ids = [id for word in Apart(made).take(text).words for id in word.ids]
+        assert ids == made.encode(text).ids
+
+
 def test_a_text_of_one_word_without_end_is_taken() -> None:
     vocab = {"a": 0, "b": 1, "aa": 2, "aab": 3, "aaaa": 4}
     made = Tokenizer(models.BPE(vocab=vocab, merges=[("a", "a"), ("aa", "b"), ("aa", "aa")]))
@@ -197,6 +222,23 @@ def test_a_wordpiece_takes_the_longest_from_the_left() -> None:
         (0, 2),
     )
     assert Apart(made).take("unhappyx").words[0].ids == (4,) == (taken.unknown,)
+
+
+def test_a_wordpiece_knows_no_word_of_more_characters_than_its_file_says() -> None:
+    made = Tokenizer(
+        models.WordPiece({"a": 0, "##a": 1, "[U]": 2}, unk_token="[U]", max_input_chars_per_word=5)
+    )
+    for length, ids in ((5, (0, 1, 1, 1, 1)), (6, (2,))):
+        assert Apart(made).take("a" * length).words[0].ids == ids == tuple(made.encode("a" * length).ids)
+
+
+def test_a_word_that_takes_too_long_is_refused() -> None:
+    """Four million pieces are tried at most: here each of 2,000 characters may begin one of as many lengths."""
+    vocab = {"a" * 2000: 0, "##a": 1, "[U]": 2}
+    made = Tokenizer(models.WordPiece(vocab, unk_token="[U]", max_input_chars_per_word=5000))
+    assert Apart(made).take("a" * 2000).words[0].ids == (0,)
+    with pytest.raises(PromptError, match="A word of 2,001 characters takes too long"):
+        Apart(made).take("a" * 2001)
 
 
 def test_words_are_left_out_beside_the_characters_that_are_asked_for() -> None:

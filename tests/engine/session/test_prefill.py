@@ -22,6 +22,7 @@ from engine.session.unread import PIECE_BYTES, UnreadRows
 from engine.settings import LoadSettings, Settings
 from engine.timing import tpot, warm
 from tests import synthetic
+from tests.engine.inspection.inside.looking import loaded
 from tests.engine.sessions import begun
 from tests.zoo import CONFIGS, Zoo
 
@@ -309,6 +310,19 @@ def test_a_family_whose_end_can_t_run_alone_is_read_from_its_logits(zoo: Zoo) ->
         assert whole.logprob == pytest.approx(alone.logprob, abs=1e-5)
         assert whole.entropy_bits == pytest.approx(alone.entropy_bits, abs=1e-5)
         assert whole.others_prob == pytest.approx(alone.others_prob, abs=1e-5)
+
+
+@pytest.mark.parametrize("family", ["hunyuan", "rwkv7"])
+def test_prompt_logprobs_of_layers_that_return_more_than_the_residual_stream(
+    tmp_path: Path, family: str
+) -> None:
+    session = Session(loaded(tmp_path, family), Settings())
+    ids = list(range(5, 17))
+    list(session.prefill("", ids))
+    expected = plain_logprobs(session, ids)
+    assert [token.logprob for token in read_all(session)] == pytest.approx(
+        [expected[place, id] for place, id in enumerate(ids[1:])], abs=1e-3
+    )
 
 
 # ---- cold starts -------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ import pytest
 
 from engine.errors import TraceError
 from engine.protocol import Loading, LookedAhead, Marked, Step
-from engine.trace import Entry, Journal, TraceChanged, in_use, load, peek, worth_keeping
+from engine.trace import Entry, Journal, TraceChanged, in_use, load, peek, save_as, worth_keeping
 from engine.trace import journal as trace_journal
 from tests.engine.trace.made_records import session
 from tests.system import python
@@ -207,6 +207,19 @@ def test_two_programs_never_append_to_one_file(path: Path) -> None:
     journal.close()
     assert not in_use(path)
     Journal.resume(path, PROGRAM)[2].close()
+
+
+@pytest.mark.parametrize("form", ["gz", "zst"])
+def test_a_compressed_file_is_not_gone_on_with_and_left_as_it_is(path: Path, form: str) -> None:
+    path = path.with_suffix(f".trace.{form}")
+    path.parent.mkdir(parents=True)
+    save_as(path, [Entry(value, 0.0) for value in session()], PROGRAM)
+    content = path.read_bytes()
+    with pytest.raises(TraceError, match="is compressed, so the session can't be continued in it") as refused:
+        Journal.resume(path, PROGRAM)
+    assert refused.value.hint == "Save it under a name without .gz or .zst."
+    assert path.read_bytes() == content
+    assert not in_use(path)
 
 
 # ---- what goes wrong --------------------------------------------------------------------------

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -55,6 +57,60 @@ def test_all_holds_on_the_bundled_model(alone: None, capsys: pytest.CaptureFixtu
     assert any(each.startswith("textual ") for each in report["terminal"])
     for said in (PROMPT.split()[-1], "ball", str(Path.home())):
         assert said not in printed
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "said", "difference"),
+    [
+        (lambda place, step: step, "ok", "8 tokens as in one process", 0.0),
+        (lambda place, step: replace(step, id=step.id + (place == 2)), "ok", "2 tokens as in one process", 0.0),
+        (lambda place, step: replace(step, id=step.id + 1), "differs", "0 tokens as in one process", math.inf),
+        (lambda place, step: replace(step, logprob=step.logprob - 0.5 * (place == 3)), "differs",
+         "8 tokens as in one process", 0.5),
+    ],
+    ids=["equal", "another token", "no token", "another logprob"],
+)  # fmt: skip
+def test_two_ranks_are_compared_with_one_process(
+    checked: ModelChecks,
+    change: Callable[[int, protocol.Step], protocol.Step],
+    status: str,
+    said: str,
+    difference: float,
+) -> None:
+    """The second engine computes in one process, too, and its steps are changed on their way."""
+    steps = count()
+
+    class Ranks(EngineThread):
+        def __init__(self, emit: Callable[[protocol.Record], None]) -> None:
+            super().__init__(
+                lambda each: emit(change(next(steps), each) if isinstance(each, protocol.Step) else each)
+            )
+
+        def send(self, command: protocol.Command) -> None:
+            if isinstance(command, protocol.Load):
+                assert command.settings.ranks == 2
+                object.__setattr__(command, "settings", replace(command.settings, ranks=1))
+            super().send(command)
+
+    asked = AskedEngine(Ranks)
+    try:
+        result = checked.over_ranks(asked)
+    finally:
+        asked.close()
+    assert (result.check, result.status, result.found.said) == ("two ranks", status, said)
+    assert result.found.difference == pytest.approx(difference, abs=1e-5)
+
+
+@pytest.fixture(scope="module")
+def checked() -> Iterator[ModelChecks]:
+    """The checks of the bundled model in one process, which hold."""
+    asked = AskedEngine(EngineThread)
+    try:
+        checks = ModelChecks(asked, LoadSettings("pocket", dtype="float32"))
+        assert [each.status for each in checks.run()] == ["ok"] * len(CHECKS)
+        yield checks
+    finally:
+        asked.close()
 
 
 def test_what_differs_is_told_by_how_much_and_ends_with_3(

@@ -112,6 +112,23 @@ def test_a_file_that_is_no_toml_or_too_large_is_told_once_and_nothing_of_it_hold
     assert len(own.problems[0]) < 600
 
 
+def test_a_file_of_64_KiB_is_read_and_no_larger_one(tmp_path: Path) -> None:
+    path = tmp_path / "keys.toml"
+    entry = b'step = "f5"\n'
+    for longer, keys in ((0, {"step": ("f5",)}), (1, {})):
+        path.write_bytes(entry + b"#" * (64 * 1024 - len(entry) + longer))
+        own = read(PLACES, path)
+        assert own.keys == keys
+        assert len(own.problems) == longer
+
+
+@pytest.mark.parametrize("key", ["ctrl+q", "ctrl+p"])
+def test_a_key_that_holds_everywhere_stays_what_it_is(tmp_path: Path, key: str) -> None:
+    own = reading(tmp_path / "keys.toml", f'step = "{key}"')
+    assert own.keys == {}
+    assert f"{key} for step is not used: it " in own.problems[0]
+
+
 def test_a_directory_in_its_place_is_told(tmp_path: Path) -> None:
     (tmp_path / "keys.toml").mkdir()
     assert "can't be read" in read(PLACES, tmp_path / "keys.toml").problems[0]
@@ -122,15 +139,59 @@ def test_thousands_of_wrong_entries_are_told_within_a_moment(tmp_path: Path) -> 
     assert len(own.problems) == 5000
 
 
+def test_ten_wrong_names_get_a_similar_one(tmp_path: Path) -> None:
+    own = reading(tmp_path / "keys.toml", "".join(f'ste{letter} = "f5"\n' for letter in "abcdefghijk"))
+    assert ["Did you mean" in problem for problem in own.problems] == [*[True] * 10, False]
+
+
 @pytest.mark.parametrize(
-    "key", ["n", "N", "#", "ä", "space", "f5", "ctrl+n", "shift+up", "pgup", "esc", "shift+tab", "⏎"]
+    "key",
+    [
+        "n",
+        "N",
+        "#",
+        "ä",
+        "space",
+        "f1",
+        "f24",
+        "ctrl+a",
+        "ctrl+z",
+        "shift+up",
+        "ctrl+delete",
+        "pgup",
+        "esc",
+        "shift+tab",
+        "⏎",
+    ],
 )
 def test_what_terminals_send(key: str) -> None:
     assert can_be_sent(key)
 
 
 @pytest.mark.parametrize(
-    "key", ["", " ", "ctrl+1", "ctrl+i", "super+c", "ctrl+shift+n", "shift+n", "\t", "word", "alt+x"]
+    "key",
+    [
+        "",
+        " ",
+        "ab",
+        "f0",
+        "f25",
+        "ctrl+1",
+        "ctrl+h",
+        "ctrl+i",
+        "ctrl+j",
+        "ctrl+m",
+        "ctrl+[",
+        "ctrl+f1",
+        "super+c",
+        "ctrl+shift+n",
+        "shift+n",
+        "shift+f1",
+        "alt+up",
+        "\t",
+        "word",
+        "alt+x",
+    ],
 )
 def test_what_they_do_not(key: str) -> None:
     assert not can_be_sent(key)

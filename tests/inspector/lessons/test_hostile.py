@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from engine.errors import EngineError
 from inspector.lessons.check import read_checked
 from inspector.lessons.errors import LessonError
-from inspector.lessons.reading import LARGEST, lesson, read
+from inspector.lessons.reading import LARGEST, draft, lesson, read
 from tests.inspector.lessons.test_check import GOOD
 from tests.system import peak
 
@@ -98,6 +98,58 @@ def test_a_file_that_is_too_large_is_told_by_how_much(tmp_path: Path) -> None:
     path.write_bytes(b"x" * 70_000)
     with pytest.raises(EngineError, match=r"more than 64 KiB\. Give a smaller one"):
         read(path)
+
+
+BEAT = "## b\n\nA text.\n\n"
+ASKED = "## b\n\n```toml\nanswer = '1'\n```\n\n? q\n\n{}\n"
+
+
+def _options(count: int) -> str:
+    return HEAD + ASKED.replace("{}", "\n".join(f"- {number}" for number in range(count)))
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "line", "said"),
+    [
+        (HEAD + BEAT * 60, HEAD + BEAT * 61, 5 + 60 * 4, "There are 61 beats."),
+        (BLOCK.replace("{}", f"act = {['step'] * 20}"), BLOCK.replace("{}", f"act = {['step'] * 21}"), 8,
+         "There are 21 actions."),
+        (_options(2), _options(1), 11, "The question has 1 options."),
+        (_options(4), _options(5), 11, "The question has 5 options."),
+        (HEAD + ASKED.replace("{}", f"- {'a' * 200}\n- b"), HEAD + ASKED.replace("{}", f"- {'a' * 201}\n- b"), 13,
+         "An option is too long."),
+        (BLOCK.replace("{}", "minutes = 600"), BLOCK.replace("{}", "minutes = 600.1"), 8, "from 0 to 600."),
+        (BLOCK.replace("{}", "minutes = 0"), BLOCK.replace("{}", "minutes = -0.1"), 8, "from 0 to 600."),
+        (BLOCK.replace("{}", "minutes = 1"), BLOCK.replace("{}", "minutes = true"), 8, "minutes must be a number."),
+        (BLOCK.replace("{}", "look = 'step 999999'"), BLOCK.replace("{}", "look = 'step 1000000'"), 8,
+         "names no token."),
+        (BLOCK.replace("{}", "look = 'prompt 1'"), BLOCK.replace("{}", "look = 'prompt 0'"), 8, "names no token."),
+        (BLOCK.replace("{}", "hide = 'sampler'"), BLOCK.replace("{}", "hide = ['sampler', 5]"), 8, "a list of texts"),
+        (BLOCK.replace("{}", "keep = {a = 'next.prob'}"), BLOCK.replace("{}", "keep = {a = 5}"), 8, "a can't be the"),
+        (BLOCK.replace("{}", "keep = {a = 'next.prob'}"), BLOCK.replace("{}", "keep = {'a b' = 'next.prob'}"), 8,
+         "a b can't be the"),
+        (BLOCK.replace("{}", "keep = {a = 'next.prob'}"), BLOCK.replace("{}", "keep = {step = 'next.prob'}"), 8,
+         "step can't be the"),
+        (BLOCK.replace("{}", "#" * (16 * 1024 - 1)), BLOCK.replace("{}", "#" * (16 * 1024)), 8, "too large"),
+        (HEAD + BEAT + "\n" * (3000 - 8), HEAD + BEAT + "\n" * (3000 - 7), 3000, "too long for a lesson"),
+        (f"{HEAD}{BEAT}".ljust(LARGEST, "a"), f"{HEAD}{BEAT}".ljust(LARGEST + 1, "a"), 3000, "too long for a lesson"),
+        (HEAD + BEAT, HEAD + "A text.\n\n" + BEAT, 5, "There is text before the first beat."),
+        (HEAD + BEAT, HEAD, 5, "There is no beat."),
+        (_options(2), _options(2) + "\n? r\n", 16, "asks one question."),
+        (_options(2), _options(2).replace("- 1", "- 0"), 14, "empty, or given twice."),
+        (HEAD + BEAT, HEAD.replace('title = "t"', 'title = " "') + BEAT, 2, "The lesson has no title."),
+        (HEAD + BEAT, HEAD.replace("+++\n", "++\n", 1) + BEAT, 1, "doesn't begin with +++"),
+        (HEAD + BEAT, "+++\n" + BEAT, 1, "The front matter has no end."),
+    ],
+    ids=lambda value: value if isinstance(value, str) and value.count("\n") == 0 else "",
+)  # fmt: skip
+def test_the_last_that_is_allowed_is_read_and_the_first_beyond_is_told_with_its_line(
+    right: str, wrong: str, line: int, said: str
+) -> None:
+    made, faults = draft(right, "a")
+    assert (made is not None, [fault.message for fault in faults]) == (True, [])
+    found = draft(wrong, "a")[1]
+    assert [(fault.line, said in fault.message) for fault in found] == [(line, True)], found
 
 
 @pytest.mark.parametrize(

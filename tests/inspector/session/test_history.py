@@ -211,6 +211,32 @@ def test_a_chosen_token_is_undone_by_going_back_to_the_path_before(editing):
     assert editing.undo() == with_keys(NOTHING), "the path has left it already"
 
 
+def test_several_tokens_of_one_command_are_undone_as_one_change_after_others(editing):
+    tip = editing.timeline.tip
+    editing.push([Marked(tip, bookmarked=True)])
+    typed = [editing.made.step(None, "inserted") for _ in range(3)]
+    editing.push([*typed, Ended("Take")])
+    assert editing.undo() == "Undone: 3 tokens inserted; its branch stays. U redoes it"
+    assert editing.timeline.tip == tip
+    assert editing.redo() == "Redone: 3 tokens inserted; that branch stays. u undoes it"
+    assert editing.timeline.tip == typed[-1].node
+    assert editing.undo().startswith("Undone: 3 tokens inserted")
+    assert editing.undo().startswith("Undone: the bookmark")
+    assert editing.undo() == with_keys(NOTHING)
+
+
+def test_another_tree_leaves_the_settings_to_undo_and_another_model_leaves_nothing(editing):
+    editing.push([Marked(editing.timeline.tip, bookmarked=True)])
+    editing.controller.setup.configure(Settings(temp=0.3))
+    editing.end()
+    editing.push(editing.made.open())
+    assert editing.undo().startswith("Undone: the change of settings: temperature is 0.8 now.")
+    assert editing.undo() == with_keys(NOTHING)
+    assert editing.redo().startswith("Redone: the change of settings")
+    editing.push([*editing.made.load(), *editing.made.open()])
+    assert editing.undo() == with_keys(NOTHING)
+
+
 def test_deletions_are_undone_in_their_place_among_other_changes(editing):
     tip, boundary = editing.timeline.tip, editing.timeline.step_slots[0]
     chosen = editing.choose(boundary + 1)

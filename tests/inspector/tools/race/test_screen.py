@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from dataclasses import replace
 
 import pytest
 
 from engine.protocol import Failure, Measuring, Race, RaceEnded, RaceOpened, RaceStep
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
+from inspector.scales import milliseconds
 from inspector.tools.race.screen import RaceScreen, columns, verdict
 from tests.inspector.rig import Rig
 
@@ -86,6 +89,27 @@ async def test_both_lanes_grow_and_the_factor_is_told(rig: Rig) -> None:
     assert "128 tokens reached" in rig.screen_text()
     assert "all 112 the same, and the logits bit for bit" in rig.answer_words()
     assert HOW in rig.screen_text()
+
+
+@pytest.mark.parametrize("first", [16, 1], ids=["slower without", "faster without"])
+async def test_the_bars_are_as_long_as_the_sums(rig: Rig, first: int) -> None:
+    """240 ms with the cache, and without it 972 ms, or a tenth of that; the longer one has all the room."""
+    await began(rig)
+    await rig.press("space")
+    made = steps(16, 64)
+    if first == 1:
+        made = [replace(each, uncached_total_ms=each.uncached_total_ms / 10) for each in made]
+    await rig.push([opened(rig), *made])
+    found = re.findall(r"│ (with|without) +([█▉▊▋▌▍▎▏]+) (\S+ \S+)", rig.screen_text())
+    eighths = " ▏▎▍▌▋▊▉█"
+    bars = {name: sum(map(eighths.index, cells)) / 8 for name, cells, _ in found}
+    sums = {"with": made[-1].cached_total_ms, "without": made[-1].uncached_total_ms}
+    assert {name: said for name, _, said in found} == {
+        name: milliseconds(total) for name, total in sums.items()
+    }
+    for name, total in sums.items():
+        assert bars[name] == pytest.approx(max(bars.values()) * total / max(sums.values()), abs=1 / 8)
+    assert max(bars.values()) > 30  # of the 58 cells of the panel
 
 
 async def test_a_pause_goes_on_where_it_was_and_the_sums_with_it(rig: Rig) -> None:
