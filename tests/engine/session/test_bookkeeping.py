@@ -497,6 +497,7 @@ class Spot:
     def __init__(self, number: int, id: int, parent: Spot | None, origin: str, units: Units) -> None:
         self.number, self.id, self.parent, self.origin, self.units = number, id, parent, origin, units
         self.depth = 0 if parent is None else parent.depth + 1
+        self.path: list[Spot] = [] if parent is None else [*parent.path, self]
         self.start = self.begin = self.decoded = 0
         """Tokens up to the end of the prompt that it follows or is in, those before that prompt, and those of the path
         that belong to no prompt."""
@@ -519,15 +520,6 @@ class Spot:
         assert self.parent is not None
         self.start, self.begin = self.parent.start, self.parent.begin
         self.decoded, self.drawn = self.parent.decoded + 1, self.parent.reroll
-
-    @property
-    def path(self) -> list[Spot]:
-        """The tokens up to this one."""
-        found, at = [], self
-        while at.parent is not None:
-            found.append(at)
-            at = at.parent
-        return found[::-1]
 
     @property
     def prompts(self) -> tuple[tuple[int, int], ...]:
@@ -727,11 +719,10 @@ class Book:
         tolerance: float,
     ) -> None:
         self.fresh, self.options, self.facts, self.tolerance = fresh, options, facts, tolerance
-        self.plain = (
-            set(facts.cache_kinds) == {"plain"} and options.kept_kv_mib > 0 and not options.no_kv_cache
-        )
-        """Whether a cache can be cut anywhere and all of its tokens are kept: then each figure of a move is known."""
         self.cut_matters = options.kv_bits is not None or options.max_kv_size is not None
+        kept = options.kept_kv_mib > 0 and not options.no_kv_cache and not self.cut_matters
+        self.plain = set(facts.cache_kinds) == {"plain"} and kept
+        """Whether a cache can be cut anywhere and all of its tokens are kept: then each figure of a move is known."""
         self.talk = Talk(engine.thread)
         self.talk.load(options)
         root = Spot(0, -1, None, PROMPT, ())
@@ -1576,19 +1567,19 @@ def run_walk(machine: type[RuleBasedStateMachine], examples: int, rules: int) ->
 QUANTIZED = {"kv_group_size": 32, "quantized_kv_start": 0}
 KINDS: dict[str, tuple[str, float, dict[str, Any]]] = {
     "plain": ("llama", 1e-4, {}),
-    "hybrid": ("qwen3-next", 1e-4, {}),
+    "hybrid, with little room": ("qwen3-next", 1e-4, {"kept_kv_mib": 1}),
     "sliding beside global": ("gemma3", 1e-4, {}),
     "recurrent": ("mamba2", 1e-4, {}),
     "convolution": ("lfm2", 1e-4, {}),
     "rotating": ("phi3", 1e-4, {"max_kv_size": 16}),
-    "quantized 8 bits": ("llama", 0.1, {"kv_bits": 8, **QUANTIZED}),
+    "quantized 8 bits": ("llama", 1e-4, {"kv_bits": 8, **QUANTIZED}),
     "no kept logits": ("llama", 1e-4, {"kept_logits_mib": 0}),
     "no kept KV": ("llama", 1e-4, {"kept_kv_mib": 0}),
     "no cache": ("llama", 1e-4, {"no_kv_cache": True}),
     "plain bfloat16": ("llama:bfloat16", 0.25, {}),
     "the bundled model": ("pocket", 1e-4, {"dtype": "float32"}),
 }
-QUICK = ("plain", "hybrid")
+QUICK = ("plain", "hybrid, with little room", "quantized 8 bits")
 
 
 @pytest.fixture
