@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import time
 import weakref
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError, fields, replace
@@ -211,6 +212,79 @@ def test_what_needs_a_model_is_refused_without_one(command: Command) -> None:
     assert isinstance(failure, protocol.Failure)
     assert isinstance(ended, protocol.Ended)
     assert (failure.request, ended.request) == (command.id, command.id)
+
+
+# ---- what commands answer ---------------------------------------------------------------------
+
+ANSWERS: dict[type[Record], Callable[[int], tuple[Command, ...]]] = {
+    protocol.AttentionRead: lambda node: (protocol.ReadAttention(node),),
+    protocol.TriangleRead: lambda node: (protocol.ReadTriangle(node, 0, 0),),
+    protocol.AttributionRead: lambda node: (protocol.Attribute(node, (2, 3)),),
+    protocol.GradientsRead: lambda node: (protocol.ReadGradients(node, method="gradient"),),
+    protocol.LensRead: lambda node: (protocol.ReadLens(node),),
+    protocol.ScoreRead: lambda node: (protocol.ReadScore(node, 0, 0),),
+    protocol.ModelModules: lambda node: (protocol.ReadModules(),),
+    protocol.Intervened: lambda node: (protocol.Intervene(node, (Intervention("head", 0, 0),)),),
+    protocol.PositionTried: lambda node: (protocol.TryPosition(node),),
+    protocol.PairsPatched: lambda node: (protocol.PatchPairs((protocol.PatchPair("The dog", "The cat"),)),),
+    protocol.LookedAhead: lambda node: (protocol.LookAhead(node, (2, 3), 3),),
+    protocol.BeamEnded: lambda node: (protocol.SearchBeams(BeamSettings(2, max_tokens=3)),),
+    protocol.LaneCompared: lambda node: (
+        protocol.DrawMany(3, tokens=2),
+        protocol.CompareBatch(),
+    ),
+    protocol.ReplyRepeated: lambda node: (protocol.RepeatReply(node),),
+    protocol.SpeculationVerified: lambda node: (
+        protocol.TakeRound(SpeculationSettings()),
+        protocol.VerifySpeculation(node),
+    ),
+    protocol.Profiled: lambda node: (protocol.Profile(1),),
+    protocol.RaceEnded: lambda node: (protocol.Race(2, 4),),
+    protocol.KVCompared: lambda node: (protocol.CompareKV((8,)),),
+    protocol.Verified: lambda node: (protocol.Verify(),),
+}
+"""Records, and the commands that are answered by them."""
+
+
+def milliseconds(record: object, within: str = "") -> dict[str, float]:
+    """The times in a record and in those inside it, by their places."""
+    found: dict[str, float] = {}
+    for name, value in (
+        enumerate(record)
+        if isinstance(record, tuple)
+        else ((field, getattr(record, field)) for field in getattr(record, "__annotations__", ()))
+    ):
+        place = f"{within}.{name}"
+        if isinstance(value, float) and (
+            isinstance(record, protocol.StepTimes) or str(name).endswith("ms")
+        ):
+            found[place] = value
+        else:
+            found |= milliseconds(value, place)
+    return found
+
+
+@pytest.fixture(scope="module")
+def stepped() -> Unthreaded:
+    """Some steps behind a prompt."""
+    engine = Unthreaded(LoadSettings(), prompt="Once upon a time", settings=Settings(max_tokens=100))
+    engine.do(protocol.Run(until=Breakpoints(tokens=3)))
+    return engine
+
+
+@pytest.mark.parametrize("kind", ANSWERS, ids=lambda kind: kind.__name__)
+def test_a_command_is_answered_and_no_time_in_it_is_longer_than_it_took(
+    stepped: Unthreaded, kind: type[Record]
+) -> None:
+    node = stepped.session.node
+    begun = time.perf_counter()
+    found = [record for command in ANSWERS[kind](node) for record in stepped.do(command)]
+    took = (time.perf_counter() - begun) * 1000
+    assert kind in map(type, found), found
+    for record in found:
+        told = milliseconds(record, type(record).__name__)
+        assert all(0 <= ms <= took for ms in told.values()), (took, told)
+    assert protocol.Failure not in map(type, found)
 
 
 def test_settings_may_come_before_the_model() -> None:
