@@ -64,12 +64,14 @@ def pytest_collection_finish() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Of a test marked `wide(n)` leave n cases to the quick suite, spread over its parameters; the others are slow.
 
+    Cases that are marked slow themselves are none of the n.
+
     Another family of models, another size of the screen or another signal shows the same code another input: each of
     them costs up to seconds, and together they were most of the suite.
     """
     families: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
-        if item.get_closest_marker("wide"):
+        if item.get_closest_marker("wide") and not item.get_closest_marker("slow"):
             families[item.nodeid.partition("[")[0]].append(item)
     for cases in families.values():
         mark = cases[0].get_closest_marker("wide")

@@ -255,9 +255,7 @@ def milliseconds(record: object, within: str = "") -> dict[str, float]:
         else ((field, getattr(record, field)) for field in getattr(record, "__annotations__", ()))
     ):
         place = f"{within}.{name}"
-        if isinstance(value, float) and (
-            isinstance(record, protocol.StepTimes) or str(name).endswith("ms")
-        ):
+        if isinstance(value, float) and (isinstance(record, protocol.StepTimes) or str(name).endswith("ms")):
             found[place] = value
         else:
             found |= milliseconds(value, place)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -310,6 +311,10 @@ def test_many_prompts(engine: Engine, text: str, chat: bool, system: str | None)
 
 def test_of_a_long_prompt_both_ends_are_handed_out_and_nothing_changes(engine: Engine) -> None:
     engine.do(protocol.Prefill("Once upon a time", False))
+    short = protocol.PreviewPrompt("Once upon a day" + " dog" * 7, False, most=11)
+    for most, first, last in ((12, 11, 0), (11, 11, 0), (10, 5, 5), (9, 4, 5), (0, 1, 1)):
+        told = engine.do(replace(short, most=most))[0]
+        assert (told.tokens, len(told.first), len(told.last)) == (11, first, last)
     told = engine.do(protocol.PreviewPrompt("Once upon a day" + " dog" * 300, False, most=11))
     assert [type(record).__name__ for record in told] == ["PromptPreview", "Ended"]
     shown = told[0]

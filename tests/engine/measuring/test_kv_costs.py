@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from collections import Counter
+
 import mlx.core as mx
 import numpy as np
 import pytest
@@ -155,3 +158,12 @@ def test_it_needs_a_prompt_tells_how_far_it_is_and_can_be_stopped(zoo: Zoo) -> N
     assert first == Measuring("CompareKV", 0, HELD, "the model's own type")
     with pytest.raises(Cancelled):
         list(compare(loaded, opened(zoo, "llama"), stopped=lambda: True))
+
+
+def test_progress_is_told_a_few_times_a_second_and_not_for_each_token(zoo: Zoo) -> None:
+    session = begun(zoo.load("llama"), PROMPT, steps=3 * STEPS)
+    begun_at = time.perf_counter()
+    told = Counter(each.detail for each in compare(zoo.load("llama"), session) if isinstance(each, Measuring))
+    took = time.perf_counter() - begun_at
+    assert len(told) == 3
+    assert all(1 <= times <= 1 + 5 * took for times in told.values()), (told, took)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -251,6 +252,11 @@ def test_tokens_are_labelled_as_their_words(name: str) -> None:
         assert ([kinds[place]] if place in kinds else []) == inside
         at += len(text)
     assert all(one.end <= other.begin for one, other in pairwise(runs))
+    assert found.segments([" ", *texts]).runs == tuple(
+        replace(run, begin=run.begin + 1, end=run.end + 1) for run in runs
+    ), "a tokenizer that begins with a space has its labels at the same words"
+    assert found.segments([f" {texts[0]}", *texts[1:]]).runs == runs
+    assert not found.segments([*texts, "x"]).runs
 
 
 def test_a_call_is_one_with_the_json_around_it() -> None:

@@ -58,6 +58,7 @@ def test_every_form_is_written_and_read_again(body: Any, asked: Any, tmp_path: P
     opened = next(each for each in read if isinstance(each, PromptOpened))
     assert len(opened.messages) == (2 if asked else 0)
     facts = next(each for each in read if isinstance(each, ModelFacts))
+    assert facts.name.startswith("a reply of ")
     assert not facts.ran
     first = next(each for each in read if isinstance(each, Prefilled))
     assert first.next.listed

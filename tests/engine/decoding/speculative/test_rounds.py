@@ -63,6 +63,17 @@ def test_the_text_is_that_of_plain_steps(zoo: Zoo, kind: str, temp: float) -> No
     assert drafted(found, "refused")
     assert drafted(found, "unseen")
     assert sum(each.taken for each in found) == len(steps) == 24
+    taken = iter(steps)
+    for one in found:
+        judged = 1 + sum(each.fate == "accepted" for each in one.drafts)
+        for each in (step.ms for step in islice(taken, one.taken)):
+            if one.note:  # verified in a copy: each token taken is a step of its own
+                assert each.shared == 0
+                continue
+            assert each.shared == (judged if one.drafts else 0)
+            drafting = each.total - each.forward - each.sample - each.inspect
+            assert drafting == pytest.approx(one.draft_ms / judged, abs=1e-6)
+            assert 0 < judged * each.forward <= one.verify_ms
     assert session.verify().largest_difference <= 10 * tolerance
     after = session.step()
     session.move(after.parent)  # and its cache goes on as any other

@@ -60,6 +60,9 @@ def test_every_array_is_there_once_and_the_sums_are_those_of_the_facts(zoo: Zoo,
         f"{path}.{array.name}": array for path, part in paths(modules).items() for array in part.arrays
     }
     assert written.keys() == flat.keys()
+    head = modules.head.rpartition(".")[2]
+    assert (modules.tied, head) == (True, head) if "lm_head.weight" not in flat else (False, "lm_head")
+    assert f"{modules.head}.weight" in flat
     for path, array in written.items():
         assert array.bytes == flat[path].nbytes
         assert array.bits is not None or array.shape == flat[path].shape
