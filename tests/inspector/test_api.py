@@ -464,6 +464,29 @@ def test_a_step_of_any_branch_is_gone_back_to_on_that_branch(story: Session) -> 
             story.at(step)
 
 
+def test_the_first_and_the_last_are_there_and_nothing_beyond(story: Session) -> None:
+    places = len(story.run(1).ids)
+    for layer, head in ((0, 0), (0, 3), (7, 0), (7, 3)):
+        scores = story.scores(layer, head, keys=[0, places - 1])
+        assert scores.why().startswith(f"L{layer + 1} h{head + 1} looks at ")
+        assert {0, places - 1} <= set(scores.weights)
+    for layer, head, keys in (
+        (-1, 0, ()),
+        (8, 0, ()),
+        (0, -1, ()),
+        (0, 4, ()),
+        (0, 0, [-1]),
+        (0, 0, [places]),
+    ):
+        with pytest.raises(StepError, match=r"[Tt]here is no "):
+            story.scores(layer, head, keys)
+    attention = story.attention()
+    assert attention.weights(0).shape == attention.weights(7).shape
+    for layer in (-1, 8):
+        with pytest.raises(StepError):
+            attention.weights(layer)
+
+
 def test_no_step_or_sampler_has_fewer_candidates_than_none(story: Session) -> None:
     story.run(1).wait()
     for each in (story.steps[0], story.at(0).sampler(), story.gradients(integrated=False)):

@@ -112,6 +112,16 @@ def test_words_of_the_template_are_no_message(name: str, content: str, before: s
     assert words(found) == [("user", 0, content)]
 
 
+@pytest.mark.parametrize("look", ["m.content.startswith('/no')", "m.content.endswith('way')"])
+def test_a_template_may_look_at_how_a_message_begins_or_ends(look: str) -> None:
+    """A mark there would hide what it looks for."""
+    template = f"{{% for m in messages %}}[{{% if {look} %}}!{{% endif %}}{{{{ m.content }}}}]{{% endfor %}}"
+    found = made(template, {"role": "user", "content": "Well?"}, {"role": "user", "content": "/no way"})
+    assert found.text == "[Well?][!/no way]"
+    assert words(found)[-1][1:] == (1, "/no way")
+    assert words(found)[0][1:] == (0, "Well?")
+
+
 def test_what_is_left_out_or_written_otherwise_is_known() -> None:
     one, other = {"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}
     last = made(TEMPLATES["the last alone"], one, other)

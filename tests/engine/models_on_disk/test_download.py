@@ -29,7 +29,13 @@ def content(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     """The files of a model that can be listed, and some that nobody asked for."""
     path = made_up.model(tmp_path_factory.mktemp("made"))
     files = {each.name: each.read_bytes() for each in path.iterdir()}
-    return {**files, "empty.txt": b"", "README.md": b"no part of it", "original/weights.pth": b"not wanted"}
+    return {
+        **files,
+        "empty.txt": b"",
+        "below/more.json": b"{}",
+        "README.md": b"no part of it",
+        "original/weights.pth": b"not wanted",
+    }
 
 
 @pytest.fixture
@@ -57,7 +63,11 @@ def test_a_model_comes_whole_and_is_found_by_the_hubs_own_library(
     path, told = fetched(hub, tmp_path)
     assert path == tmp_path / "models--some--tiny" / "snapshots" / COMMIT
     whole(path, content)
-    assert told[-1].done == told[-1].total == sum(each.stat().st_size for each in path.iterdir())
+    assert (
+        told[-1].done
+        == told[-1].total
+        == sum(each.stat().st_size for each in path.rglob("*") if each.is_file())
+    )
     assert Path(snapshot_download(SPEC, cache_dir=tmp_path, local_files_only=True)) == path
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     (model,) = (each for each in listed() if each.source == "hub")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import random
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +23,13 @@ from tests.engine.unthreaded import Unthreaded
 
 def made(*documents: str) -> TrainingText:
     return TrainingText("made", documents, "")
+
+
+class Characters:
+    """A tokenizer of which every character is a token."""
+
+    def encode(self, text: str, **_: object) -> Any:
+        return SimpleNamespace(ids=[1] * len(text))
 
 
 def test_the_stories_come_with_the_program() -> None:
@@ -61,6 +70,21 @@ def test_ids_are_the_documents_behind_one_another(tmp_path: Path) -> None:
     whole = np.concatenate([tokens.train, tokens.held_out]).tolist()
     parts = tokenizer.decode(whole, skip_special_tokens=False).split(END_OF_TEXT)
     assert parts == ["", *documents]
+
+
+@pytest.mark.parametrize(("characters", "held_out"), [(67, 34), (200, 34), (678, 34), (719, 36), (1999, 100)])
+def test_a_twentieth_of_a_text_is_held_out_and_two_rows_at_least(
+    tmp_path: Path, characters: int, held_out: int
+) -> None:
+    """A row of 16 tokens needs one more, which is to be predicted; every character is a token here."""
+    tokens = encode(made("x" * characters), Characters(), tiny(tmp_path))
+    assert (len(tokens.held_out), len(tokens.train)) == (held_out, characters + 1 - held_out)
+
+
+def test_four_rows_are_the_shortest_text(tmp_path: Path) -> None:
+    for characters in (66, 1):
+        with pytest.raises(PathError, match=f"The text has {characters + 1} tokens, too few for rows of 16"):
+            encode(made("x" * characters), Characters(), tiny(tmp_path))
 
 
 def test_a_text_without_a_blank_is_learned_from_in_bounded_time(tmp_path: Path) -> None:

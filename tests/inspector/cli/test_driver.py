@@ -6,6 +6,8 @@ import errno
 import io
 import os
 import signal
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -97,14 +99,35 @@ def test_a_second_interrupt_breaks_in() -> None:
     assert run.go() == Outcome(130)
 
 
+class Watched(io.StringIO):
+    def __init__(self, look: Callable[[], None]) -> None:
+        super().__init__()
+        self.look = look
+
+    def write(self, text: str) -> int:
+        self.look()
+        return super().write(text)
+
+
 def test_an_ignored_interrupt_stays_ignored() -> None:
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
+        seen = []
         run = Run(script())
-        run.backend.interrupt = protocol.Configure
+        run.out = Watched(lambda: seen.append(signal.getsignal(signal.SIGINT)))
         assert run.go() == Outcome(0)
+        assert set(seen) == {signal.SIG_IGN}
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def test_a_thread_may_run_it_and_leaves_the_signal_alone() -> None:
+    seen = []
+    run, before = Run(script()), signal.getsignal(signal.SIGINT)
+    run.out = Watched(lambda: seen.append(signal.getsignal(signal.SIGINT)))
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(run.go).result() == Outcome(0)
+    assert set(seen) == {before}
 
 
 def test_an_engine_that_does_not_end_is_told() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
 
 from engine import protocol
@@ -10,8 +12,8 @@ from inspector.cli import main as cli
 from inspector.cli.arguments import request_from
 from inspector.cli.driver import Outcome
 from inspector.cli.flags import parsed
-from inspector.cli.subcommands.measure import race_parser
-from inspector.cli.writers.measured import race_writer
+from inspector.cli.subcommands.measure import profile_parser, race_parser
+from inspector.cli.writers.measured import profile_writer, race_writer
 from tests.inspector.cli.scripted import Complaint, Events, ScriptedRun
 from tests.inspector.tools.race.test_report import OPENED, steps
 
@@ -116,6 +118,19 @@ def test_the_bundled_model_races(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 # ---- inspector profile -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("columns", "width"), [(10, 40), (42, 40), (43, 41), (102, 100), (300, 100)])
+def test_what_is_below_a_table_is_as_wide_as_the_terminal_within_bounds(
+    columns: int, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    out = io.StringIO()
+    writer = profile_writer(request_from(parsed(profile_parser(), ["-p", "Once"])), out, None)
+    writer.take(protocol.KVCompared(1, 8, (), "word" * 200, last=True), "")
+    lines = out.getvalue().partition("By formula:")[2].splitlines()
+    assert max(map(len, lines)) == width
+    assert "".join("".join(lines).split()) == f"{'word' * 200}."
 
 
 @pytest.mark.slow

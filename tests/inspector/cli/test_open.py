@@ -50,6 +50,23 @@ def test_what_can_not_be_opened_is_refused_with_what_to_do(complaint: Complaint,
     assert "needs a terminal" in complaint("open", file(json.dumps(CHAT)))
 
 
+@pytest.mark.parametrize("flags", [[], ["--no-save"]])
+@pytest.mark.parametrize("argv", [["open", "REQUEST", "--model", "pocket"], ["--model", "pocket"]])
+def test_the_screen_keeps_the_session_unless_it_is_not_to(
+    argv: list[str], flags: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = tmp_path / "request.json"
+    request.write_text('{"prompt": "Once", "seed": 3}')
+    opened: list[dict[str, Any]] = []
+    monkeypatch.setattr("inspector.app.InspectorApp", lambda **given: opened.append(given))
+    monkeypatch.setattr("inspector.cli.screen.check_terminal", lambda *_, **__: None)
+    monkeypatch.setattr("inspector.cli.screen.run_app", lambda app: 0)
+    assert main([str(request) if each == "REQUEST" else each for each in argv] + flags) == 0
+    (given,) = opened
+    assert given["load"].model == "pocket"
+    assert (given["save"] is None) == bool(flags)
+
+
 def test_a_request_that_the_model_can_not_take_does_not_stop_the_others(
     events: Events, tmp_path: Path
 ) -> None:

@@ -6,13 +6,21 @@ import io
 import json
 import math
 import re
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any, TextIO
 
 import pytest
 
 from engine import protocol
+from inspector.cli import driver
+from inspector.cli.arguments import CliRequest
 from inspector.cli.driver import Outcome, Tally
-from inspector.cli.writers.generation import ERASE, PlainText, for_terminal, loading
+from inspector.cli.writers.diff import DiffReading
+from inspector.cli.writers.diff import writer as diff_writer
+from inspector.cli.writers.generation import ERASE, PlainText, for_terminal, loading, text_writer
+from inspector.cli.writers.measured import profile_writer, race_writer
+from inspector.cli.writers.sequences import batch_writer
 from tests.inspector import fakes
 from tests.inspector.cli.scripted import Run, Terminal, script, with_texts
 from tests.inspector.cold import cold_start
@@ -312,3 +320,26 @@ def test_each_step_has_its_segment_and_the_end_those_of_the_reply() -> None:
     ]
     prompt = next(each for each in run.events if each["event"] == "prompt")
     assert prompt["segments"]["runs"] == [{"kind": "user", "begin": 0, "end": 2, "message": 0}]
+
+
+def diff(request: CliRequest, out: TextIO, err: TextIO | None) -> driver.Writer:
+    return diff_writer(request, out, err, DiffReading())
+
+
+PROGRESS = [
+    (text_writer, protocol.DraftLoading("d", 1, 2), "loading the draft: 1/2 d"),
+    (profile_writer, protocol.Measuring("Profile", 1, 3, "mlp"), "Profile: mlp 1/3"),
+    (race_writer, protocol.Measuring("Race", 1, 3, "warm"), "race: warm 1/3"),
+    (batch_writer, protocol.Measuring("CompareBatch", 1, 3, "lane 2"), "lane 2, 1 of 3"),
+    (diff, protocol.Measuring("OpenLockstep", 2, 5, "weights w"), "second model: weights w 2/5"),
+    (diff, protocol.LockstepRead(-1, 0, (), 3, 9, 1.0, 1.0), "read 3/9 tokens"),
+]
+
+
+@pytest.mark.parametrize(("made", "record", "told"), PROGRESS)
+def test_each_command_shows_its_own_progress_on_a_terminal_alone(
+    made: Callable[..., Any], record: protocol.Record, told: str
+) -> None:
+    for err in (Terminal(), io.StringIO()):
+        made(Run(script(), jsonl=False).request, io.StringIO(), err).take(record, "")
+        assert err.getvalue() == (told if err.isatty() else "")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
 
+from engine.protocol import LockstepSpan
 from engine.settings import LoadSettings
 from engine.speculation_settings import SpeculationSettings
 from inspector.lessons.actions import VERBS, Before, action
@@ -14,6 +16,7 @@ from inspector.lessons.check import read_checked
 from inspector.lessons.errors import LessonError
 from inspector.lessons.expressions import expression
 from inspector.lessons.headless import HeadlessSession, live_play, live_session, settle
+from inspector.lessons.kinds import LOCKSTEP
 from inspector.lessons.lesson import LessonPhase
 from inspector.lessons.quantities import Scope, Unanswered
 from inspector.main.screen import MainScreen
@@ -114,6 +117,16 @@ def test_what_a_lesson_asks_is_not_taken_for_what_the_learner_looks_at() -> None
             controller.client.request(command)
         session.until(lambda: not controller.client.outstanding)
         assert VERBS["attention"].done("", controller, before)
+
+
+def told(session: HeadlessSession, scope: Scope, source: str) -> object:
+    """The value of an expression, the engine asked for what it takes."""
+    while True:
+        try:
+            return expression(source, 1).value(scope).raw
+        except Unanswered as question:
+            scope.ask(question.command)
+            session.until(lambda: not session.controller.client.outstanding)
 
 
 def test_heads_and_layers_may_be_named_as_hooks() -> None:
@@ -290,6 +303,19 @@ async def test_the_recorded_training_is_shown_up_to_the_step_of_the_beat(learner
 @pytest.mark.parametrize(
     ("written", "usage"),
     [
+        ("choose", "choose girl"),
+        ("type", "type and then"),
+        ("prompt", "prompt Tom was sad."),
+        ("set", "set temp=1.5"),
+        ("grammar", "grammar regex [0-9]+"),
+        ("grammar example nothing", "grammar regex [0-9]+"),
+        ("step 0", "step 3"),
+        ("step 1001", "step 3"),
+        ("back 1.5", "back 3"),
+        ("race long", "race 128"),
+        ("beams depth=4", "beams width=4 max_tokens=16"),
+        ("beams width=0", "beams width=4 max_tokens=16"),
+        ("lockstep 2", "lockstep 4"),
         ("batch", "batch static"),
         ("batch dynamic", "batch static"),
         ("batch static many", "batch static"),
@@ -304,6 +330,75 @@ def test_what_an_action_is_given_is_checked(written: str, usage: str) -> None:
     with pytest.raises(LessonError, match=written.split()[0]) as refused:
         action(written, 3)
     assert usage in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    "written", ["step", "step 1", "step 1000", "reroll 1000", "lockstep 4", "lockstep 8"]
+)
+def test_an_action_may_be_given_its_least_and_its_most(written: str) -> None:
+    assert str(action(written, 3)) == written
+
+
+def test_what_cannot_be_told_says_why() -> None:
+    """A value that nothing has happened for yet, and names of what isn't there."""
+    lesson = find("looking-back").lesson
+    with live_session(LoadSettings(lesson.model), lesson) as session:
+        scope = Scope(session.controller)
+        with pytest.raises(LessonError, match="no prompt was read"):
+            told(session, scope, "next.picked")
+        done(session, "prompt", "Once upon a time")
+        for source, why in {
+            "last.text": "the completion has 0 steps",
+            "least_sure.text": "nothing was generated",
+            "step(1).text": "the completion has 0 steps",
+            "candidate('dragonfly').prob": "dragonfly",
+            "doing('nothing').score": "nothing is not previous, induction or duplicate",
+            "lockstep.kl": "no second model",
+            "ways.parted": "both models did not part in this beat",
+            "race.ratio": "no race was run in this beat",
+            "beams(1).text": "no beam search",
+            "batch.lanes": "no batch was run in this beat",
+            "round.taken": "no round was taken in this beat",
+            "speculation.rounds": "no round was taken",
+            "verified.equal": "nothing was verified in this beat",
+            "contribution('L9 h1').logits": "no part is called L9 h1",
+        }.items():
+            with pytest.raises(LessonError, match=f"There is no .* here: .*{why}"):
+                told(session, scope, source)
+
+
+def test_parts_and_heads_are_told_by_the_names_of_the_screen() -> None:
+    lesson = find("looking-back").lesson
+    with live_session(LoadSettings(lesson.model), lesson) as session:
+        scope = Scope(session.controller)
+        done(session, "prompt", "Once upon a time")
+        for name in ("L1 h1", "L8 h4", "L1 MLP", "L8 MLP", "embedding"):
+            assert told(session, scope, f"contribution('{name}').label") == name
+        does = told(session, scope, "doing('induction').label")
+        assert (
+            does
+            == f"L{told(session, scope, 'doing(' + repr('induction') + ').layer')} {str(does).split()[1]}"
+        )
+
+
+def test_the_figures_of_a_lockstep_are_those_of_its_tokens() -> None:
+    logprobs, others = (-0.1, -2.0, -3.0), (-0.2, -2.5, -1.0)
+    kl, entropies, same = (0.5, 2.0, 1.0), (0.4, 1.5, 2.0), (True, False, True)
+    spans = [
+        LockstepSpan(
+            place, place, 1, 1, f" {place}", b"", logprobs[place], others[place], 1, 1, entropies[place], 1.0,
+            kl[place], 1, 1, same[place],
+        )
+        for place in range(3)
+    ]  # fmt: skip
+    found = {name: read(spans).raw for name, (_, read) in LOCKSTEP.fields.items()}
+    bits = 1 / math.log(2)
+    assert found == {
+        "kl": pytest.approx(bits * 3.5 / 3), "sure_kl": pytest.approx(bits * 0.5), "unsure_kl": pytest.approx(bits),
+        "same_top": pytest.approx(2 / 3), "worst": " 1", "worst_kl": pytest.approx(2 * bits),
+        "worst_prob": pytest.approx(math.exp(-2)), "worst_other_prob": pytest.approx(math.exp(-2.5)),
+        "perplexity": pytest.approx(math.exp(5.1 / 3)), "other_perplexity": pytest.approx(math.exp(3.7 / 3)),
+    }  # fmt: skip
 
 
 def test_leaving_a_batch_lesson_gives_the_prompt_back() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from inspector.served.exchange import Exchange
-from inspector.served.listing import outcome
+from inspector.served.listing import asked, outcome
 from inspector.served.opening import exchanges_of
 from inspector.served.replies import ServedReply, read_reply
 from tests.inspector.served.test_har import ASK, WHOLE
@@ -75,6 +75,33 @@ def test_whole_replies_stay_apart(opened: Any) -> None:
     for found in (opened(one, one), opened([one, one])):
         assert [reply_of(each).text for each in found] == ["a", "a"]
     assert len(opened(OLLAMA[0], {"request": ASK, "response": one}, one)) == 3
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ({"prompt": "Once\n upon"}, ("Once upon", "completion")),
+        ({"messages": []}, ("", "chat")),
+        ({"messages": [{"role": "system", "content": "Be kind."}]}, ("", "chat")),
+        (
+            {
+                "messages": [
+                    {"role": "user", "content": "First?"},
+                    {"role": "user", "content": "Second?"},
+                    {"role": "assistant", "content": "Yes."},
+                ]
+            },
+            ("Second?", "chat"),
+        ),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, "?", {"text": "b"}]}]},
+            ("a b", "chat"),
+        ),
+    ],
+)
+def test_a_request_is_listed_by_the_last_words_of_its_user(opened: Any, body: Any, told: Any) -> None:
+    (found,) = opened(body)
+    assert asked(found) == told
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])

@@ -58,10 +58,17 @@ def test_every_form_is_written_and_read_again(body: Any, asked: Any, tmp_path: P
     opened = next(each for each in read if isinstance(each, PromptOpened))
     assert len(opened.messages) == (2 if asked else 0)
     facts = next(each for each in read if isinstance(each, ModelFacts))
-    assert facts.name.startswith("a reply of ")
     assert not facts.ran
     first = next(each for each in read if isinstance(each, Prefilled))
     assert first.next.listed
+
+
+def test_a_recording_has_the_name_of_the_model_that_was_asked_for() -> None:
+    for asked, name in (({**ASK, "model": "gpt-x"}, "gpt-x"), (ASK, "a reply of "), (None, "a reply of ")):
+        facts = next(
+            each.value for each in recording_of(exchange(CHAT, asked)) if isinstance(each.value, ModelFacts)
+        )
+        assert facts.name.startswith(name)
 
 
 def test_what_a_reply_says_is_what_is_shown() -> None:
