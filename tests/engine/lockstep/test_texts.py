@@ -195,6 +195,17 @@ def test_the_second_goes_with_the_first() -> None:
     assert "no second model" in two.one(protocol.DiffText(TEXT), protocol.Failure).message
 
 
+@pytest.mark.parametrize("bits", [None, 4])
+def test_a_second_that_is_stopped_is_not_opened(bits: int | None) -> None:
+    two = Two()
+    two.cancel_when = lambda record: isinstance(record, protocol.LockstepMemory)
+    *told, ended = two.do(protocol.OpenLockstep(POCKET, bits))
+    assert isinstance(ended, protocol.Ended)
+    assert ended.cancelled
+    assert not two.of(protocol.LockstepOpened, told)
+    assert "no second model" in two.one(protocol.DiffText(TEXT), protocol.Failure).message
+
+
 def test_a_quantized_model_is_not_quantized_again(zoo: Zoo) -> None:
     settings = LoadSettings(model=str(zoo.path("llama:4bit")))
     failure = Two(settings).one(protocol.OpenLockstep(settings, bits=8), protocol.Failure)

@@ -13,7 +13,8 @@ from inspector.lessons.catalogue import new_lesson
 from inspector.lessons.check import examine, find_seed, read_checked
 from inspector.lessons.errors import LessonError
 from inspector.lessons.headless import HeadlessSession, live_session
-from inspector.lessons.lesson import PANELS, SCREENS
+from inspector.lessons.kinds import number
+from inspector.lessons.lesson import PANELS, SCREENS, option
 from inspector.lessons.reading import lesson as lesson_of
 from inspector.main import key_table as tables
 from inspector.main.key_table import key_table
@@ -115,6 +116,7 @@ STATIC = (
     Fault("look", 'look = "last"', 'look = "next"', "> It is {last.text}"),
     Fault("look", "{last.text}, at {last.prob}", "{step(1).text}", "{step(1).text}"),
     Fault("form", "{next.draw:.3}", "{next.draw:.9}"),
+    Fault("form", "The draw is {next.draw:.3};", "It is\n{last.text} and\n{next.draw:.9}", "{next.draw:.9}"),
     Fault("quantity", "{next.draw:.3}", "{future.draw}"),
     Fault("quantity", "{next.draw:.3}", "{system('x')}"),
     Fault("field", "{next.draw:.3}", "{next.drawn}"),
@@ -182,6 +184,20 @@ def test_a_run_that_may_not_end() -> None:
     text = GOOD.replace("seed = 1}", "seed = 1, max_tokens = 5000}").replace('act = "step"', 'act = "run"')
     _, found = read_checked(text, "faulty")
     assert [(each.rule, each.line) for each in found] == [("run", 14)]
+
+
+@pytest.mark.parametrize(
+    ("test", "value", "told"),
+    [
+        ("1.5..", 3.0, "50 % from a border"),
+        ("..1.5", 1.2, "20 % from a border"),
+        ("1..4", 3.0, "25 % from a border"),
+        ("..", 3.0, ""),
+        ("girl", 3.0, ""),
+    ],
+)
+def test_how_far_an_answer_is_from_a_border_is_told(test: str, value: float, told: str) -> None:
+    assert option(f"it is so {{{test}}}", 1).margin(number(value)) == told
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -10,11 +11,37 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.errors import PromptError
-from engine.protocol import PatchPair
-from inspector.state.patching import faced_with, facing_from, facing_words, pairs_from
+from engine.protocol import Candidate, PatchPair
+from inspector.state.patching import faced_with, facing_from, facing_words, pair, pairs_from
+from tests.inspector.explanations import candidate
 
 PLACES = st.lists(st.integers(0, 30), unique=True, max_size=12).map(sorted)
 FACING = st.tuples(PLACES, PLACES).map(lambda sides: tuple(zip(*sides, strict=False)))
+
+
+def ranked(*texts: tuple[int, float]) -> list[Candidate]:
+    """Candidates by their ids and probabilities, the most probable first."""
+    return [
+        replace(candidate(id, f" {id}", prob), rank=place) for place, (id, prob) in enumerate(texts, start=1)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("own", "source", "found"),
+    [
+        (ranked((1, 0.6), (2, 0.3), (3, 0.1)), ranked((2, 0.7), (1, 0.2), (3, 0.1)), (2, 1)),
+        (ranked((1, 0.6), (2, 0.4)), ranked((1, 0.9), (2, 0.1)), (1, 2)),
+        (ranked((1, 0.6), (2, 0.4)), ranked((3, 0.7), (4, 0.3)), (3, 1)),
+        (ranked((1, 0.6), (2, 0.4)), ranked((1, 0.7), (4, 0.3)), None),
+        (ranked((1, 1.0)), [], None),
+        ([], [], None),
+    ],
+)
+def test_two_texts_are_told_apart_by_what_each_favours(
+    own: list[Candidate], source: list[Candidate], found: tuple[int, int] | None
+) -> None:
+    """Where they have less than two in common, by the most probable of each."""
+    assert pair(own, source) == found
 
 
 @given(FACING.filter(bool))
