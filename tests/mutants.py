@@ -23,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -200,7 +201,7 @@ class TestMap:
                 found[test] = min(self._width[number], found.get(test, sys.maxsize))
         near = str(Path("tests", fault.file).parent)
         ranked = sorted(found, key=lambda test: (not test.startswith(near), found[test]))
-        return ranked[:MOST_TESTS] or self._related(fault)
+        return spread_over_files(ranked, MOST_TESTS) or self._related(fault)
 
     def _related(self, fault: Fault) -> list[str]:
         module = fault.file.removesuffix(".py").replace("/", ".")
@@ -212,6 +213,18 @@ class TestMap:
         ]  # fmt: skip
         beside = [path for path in files if path.parent == folder]
         return [str(path) for path in dict.fromkeys(importing + beside)][:8]
+
+
+def spread_over_files(ranked: list[str], most: int) -> list[str]:
+    """The first tests of every file, so many in all; those of a file stay together."""
+    files = [test.partition("::")[0] for test in ranked]
+    seen = Counter[str]()
+    turns = []
+    for file in files:
+        seen[file] += 1
+        turns.append(seen[file])
+    kept = sorted(range(len(ranked)), key=lambda place: (turns[place], place))[:most]
+    return [ranked[place] for place in sorted(kept, key=lambda place: (files.index(files[place]), place))]
 
 
 def environment(root: Path) -> dict[str, str]:
@@ -273,6 +286,9 @@ def main() -> int:
     parser.add_argument("--budget", type=float, default=200, help="seconds for each fault")
     parser.add_argument("--least", type=float, default=80, help="per cent that must be noticed")
     parser.add_argument("--map", type=Path, help="a folder that keeps which tests reach which line")
+    parser.add_argument(
+        "--also", nargs="+", default=[], help="tests newer than the map: each fault's first ones"
+    )
     parser.add_argument("--list", action="store_true", help="print the faults as JSON lines, and run nothing")
     args = parser.parse_args()
     if args.list:
@@ -287,7 +303,7 @@ def main() -> int:
             if args.places and place not in args.places:
                 continue
             began = time.monotonic()
-            tests = test_map.tests(fault)
+            tests = [*args.also, *test_map.tests(fault)]
             by = noticed(root, fault, tests, args.budget)
             results.append((fault, by is not None))
             word = (

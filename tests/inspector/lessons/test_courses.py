@@ -200,7 +200,16 @@ def test_it_is_left_and_gone_on_with_where_it_was_left(
     assert Progress().read()["one-loop"].done
     answers("q\n")
     assert main(course) == 0
-    assert "How an LLM writes, 3 of 6." in capsys.readouterr().out
+    printed = capsys.readouterr()
+    assert "How an LLM writes, 3 of 6." in printed.out
+    assert "begins again" not in printed.err
+    for part in WRITING.parts:
+        Progress().keep(part.listed.lesson.id, LessonProgress(done=True))
+    answers("q\n")
+    assert main(course) == 0
+    printed = capsys.readouterr()
+    assert "How an LLM writes, 1 of 6." in printed.out
+    assert "All lessons of How an LLM writes are done; the course begins again." in printed.err
 
 
 # ---- on the screen ------------------------------------------------------------------------------
