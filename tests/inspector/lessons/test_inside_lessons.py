@@ -346,6 +346,9 @@ def test_what_cannot_be_told_says_why() -> None:
         scope = Scope(session.controller)
         with pytest.raises(LessonError, match="no prompt was read"):
             told(session, scope, "next.picked")
+        for verb in ("merges", "back"):
+            with pytest.raises(LookupError, match=r"the text has no word|the completion has 0 tokens"):
+                VERBS[verb].commands("", session.controller)
         done(session, "prompt", "Once upon a time")
         for source, why in {
             "last.text": "the completion has 0 steps",

@@ -84,6 +84,13 @@ def test_the_text_around_a_token_ends_at_special_tokens_and_begins_with_a_word()
     inside = around(marked, 8)
     assert inside is not None
     assert (inside.first, around(marked, 5).text) == (6, items[5].text)  # type: ignore[union-attr]
+    before = around(marked, 2)
+    assert before is not None
+    assert list(before.tokens) == items[before.first : 5]
+    for after in (0, 1, 3):
+        cut = around(items, 6, after=after)
+        assert cut is not None
+        assert list(cut.tokens) == items[cut.first : 7 + after]
 
 
 def test_a_tokens_slots_are_those_that_have_characters_of_its_word() -> None:

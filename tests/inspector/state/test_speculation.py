@@ -39,6 +39,12 @@ def test_totals_are_those_of_the_rounds() -> None:
     assert totals.rates.rejection == pytest.approx(0.8)
 
 
+def test_before_the_first_round_there_is_nothing_to_sum() -> None:
+    totals = Speculation().totals
+    assert (totals.rounds, totals.taken, totals.drafted) == (0, 0, 0)
+    assert (totals.looked, totals.accepted) == ((), ())
+
+
 @pytest.mark.parametrize(
     ("ms", "words"),
     [
