@@ -118,6 +118,8 @@ def test_a_file_that_goes_away_is_told_once(tmp_path):
     kept.receive(session.steps(1)[0])
     assert len(told) == 1
     assert "was removed" in told[0]
+    assert "The session continues, and you can save it elsewhere" in told[0]
+    assert not list(tmp_path.iterdir()), "nobody asked for another file"
 
 
 def test_a_session_whose_file_another_program_emptied_is_saved_to_another(tmp_path):
@@ -193,6 +195,7 @@ def test_a_full_disk_is_told_once(tmp_path, monkeypatch):
         time.sleep(0.01)
     assert len(told) == 1
     assert "No space left" in told[0]
+    assert "The session continues, and you can save it elsewhere" in told[0]
 
 
 def test_going_on_appends_to_the_same_file(tmp_path):
