@@ -336,3 +336,27 @@ def test_bits_per_byte_are_over_the_bytes_of_the_text(
     for token in tokens[1:]:
         mine._add(token)
     assert (mine.bytes, mine.characters) == (counted, characters)
+
+
+@pytest.mark.parametrize(
+    ("cold", "tps"), [(False, 1000 / (70 / 10 + 9 / 9)), (True, 1000 / (30 / 6 + 9 / 9))]
+)
+def test_tokens_a_second_are_those_of_chunks_and_readings_without_a_cold_start(
+    cold: bool, tps: float
+) -> None:
+    tokens = tuple(
+        protocol.PromptToken(place, place, place, "a", b"a", False, logprob=-1.0 if place else None)
+        for place in range(10)
+    )
+    session = fakes.Session()
+    session.load()
+    kv = fakes.reading(10, session.model)
+    mine = Score()
+    mine.take(protocol.PromptOpened("a" * 10, False, tokens, True))
+    assert (mine.tps, mine.complete) == (0, False)
+    mine.take(protocol.PrefillChunk(4, 10, 40.0, 0.0, kv, (), cold))
+    mine.take(protocol.PrefillChunk(10, 10, 30.0, 0.0, kv, ()))
+    assert mine.tps == 0
+    mine.take(protocol.PromptReadings(tokens[1:], 9.0, 0))
+    assert mine.tps == pytest.approx(tps)
+    assert (mine.scored, mine.complete) == (9, True)
