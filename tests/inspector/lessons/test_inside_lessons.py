@@ -384,6 +384,26 @@ def test_parts_and_heads_are_told_by_the_names_of_the_screen() -> None:
         )
 
 
+def test_the_figures_of_a_completion_with_and_without_a_grammar() -> None:
+    lesson = find("looking-back").lesson
+    with live_session(LoadSettings(lesson.model), lesson) as session:
+        scope = Scope(session.controller)
+        done(session, "prompt", "Once upon a time")
+        done(session, "step", "3")
+        assert told(session, scope, "completion.forced") == 0
+        done(session, "start", "")
+        done(session, "grammar", "regex ( dog| cat), who was happy")
+        done(session, "run", "")
+        steps = session.controller.timeline.completion
+        assert told(session, scope, "completion.length") == len(steps)
+        assert told(session, scope, "completion.text") == "".join(each.text for each in steps)
+        assert str(told(session, scope, "completion.text")) in (" dog, who was happy", " cat, who was happy")
+        assert 0 < told(session, scope, "completion.forced") < len(steps)  # the animal is free
+        total = sum(each.logprob for each in steps)
+        assert told(session, scope, "completion.logprob") == pytest.approx(total)
+        assert told(session, scope, "completion.perplexity") == pytest.approx(math.exp(-total / len(steps)))
+
+
 def test_the_figures_of_a_lockstep_are_those_of_its_tokens() -> None:
     logprobs, others = (-0.1, -2.0, -3.0), (-0.2, -2.5, -1.0)
     kl, entropies, same = (0.5, 2.0, 1.0), (0.4, 1.5, 2.0), (True, False, True)

@@ -15,7 +15,7 @@ from engine.protocol import (
     SegmentRun,
     ToolCallChecked,
 )
-from inspector.state.segments import Segments
+from inspector.state.segments import Figures, Segments
 from inspector.state.timeline import Timeline
 from tests.inspector.segmented import END, FACTS, prompt, step
 
@@ -140,6 +140,11 @@ def test_figures_of_a_segment() -> None:
     assert totals["user"].bits is None
     assert sum(each.tokens for each in totals.values()) == len(timeline.items)
     assert totals["markup"].steps == 5
+    whole = path.figures(path.runs)
+    assert [sum(each) for each in zip(*totals.values(), strict=True)] == list(whole)
+    one, other = Figures(1, 2.0, 3, 4.0, 5), Figures(10, 20.0, 30, 40.0, 50)
+    assert one.plus(other) == Figures(11, 22.0, 33, 44.0, 55)
+    assert other.plus(one, -1) == Figures(9, 18.0, 27, 36.0, 45)
 
 
 def test_calls_that_have_ended_are_asked_about_once_each() -> None:
