@@ -24,7 +24,7 @@ def driven(seed: int, keys: int, pty: bool = False, kinds: tuple[str, ...] = KIN
     return outcome
 
 
-@pytest.mark.wide(2)
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("keys", [30, pytest.param(280, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", sorted(set(KINDS)))
 def test_random_use_ends_nothing(kind: str, keys: int) -> None:

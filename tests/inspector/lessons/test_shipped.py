@@ -81,7 +81,7 @@ def test_the_recording_says_what_the_engine_says(listed: Listed) -> None:
             assert numbers(one.answer.plain) == pytest.approx(numbers(other.answer.plain), rel=1e-4, abs=1e-4)
 
 
-@pytest.mark.wide(2)
+@pytest.mark.wide(1)
 @EACH
 @pytest.mark.parametrize("size", [pytest.param((120, 40), marks=pytest.mark.slow), (80, 24)], ids=str)
 @pytest.mark.lesson(recorded=True)
@@ -146,7 +146,7 @@ def test_nothing_is_wrong_that_needs_no_model(path: Path) -> None:
     assert [fault.at(path.name) for fault in faults] == []
 
 
-@pytest.mark.wide(2)
+@pytest.mark.wide(1)
 @pytest.mark.parametrize(
     "path",
     [pytest.param(path, marks=() if path.stem in QUICK else pytest.mark.slow) for path in PATHS],
