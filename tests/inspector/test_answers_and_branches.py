@@ -19,7 +19,7 @@ from engine import protocol
 from engine.protocol import Record
 from inspector.api import Branch
 from inspector.display import quoted, token_label
-from inspector.state.inside import InsideViews
+from inspector.state.inside import InsideViews, checked
 from inspector.state.session_tree import SessionTree
 from inspector.tools.export.documents import FORMATS
 from inspector.tools.export.evidence import evidence
@@ -272,3 +272,12 @@ async def test_a_recording_shows_at_each_branch_what_explains_its_own_token(tmp_
                 told = answer.token if isinstance(answer, protocol.HeadsSwept) else answer.tokens[0].id
                 assert told == of.id, action
                 await rig.press("escape")
+
+
+@pytest.mark.parametrize(
+    ("step_ms", "told"), [(10.0, "30.0 ms, 3.0 plain steps"), (0.0, "30.0 ms, 0.0 plain steps")]
+)
+def test_what_a_view_costs_is_told_in_plain_steps(step_ms: float, told: str) -> None:
+    facts = protocol.CaptureFacts((protocol.Check("forward", 0.1, 0.2),), 30.0, step_ms, "llama")
+    assert f"Checked · {told} · " in checked(facts, 200)
+    assert "plain steps" not in checked(facts, 20)
