@@ -59,7 +59,7 @@ def offer(part: str) -> tuple[tuple[str, ...], str]:
     keys, words = list[str](), part.split(" ")
     while len(words) > 1 and (len(words[0]) == 1 or words[0] in NAMED or not words[0].isalnum()):
         word = words.pop(0)
-        keys += [word] if word in NAMED or "+" in word[1:] and word.isascii() and len(word) > 2 else [*word]
+        keys += [word] if word in NAMED or ("+" in word[1:] and word.isascii() and len(word) > 2) else [*word]
     return tuple(keys), " ".join(words)
 
 
@@ -84,7 +84,11 @@ def busy(app: Any) -> bool:
     working = app.controller.client.outstanding or app.inbox.waiting or app.keys.busy
     screen = app.screen
     stale = app.main._stale or getattr(screen, "_stale", False)
-    stale = stale or screen._layout_required or screen._update_timer is not None and screen._update_timer._active.is_set()
+    stale = (
+        stale
+        or screen._layout_required
+        or (screen._update_timer is not None and screen._update_timer._active.is_set())
+    )
     lesson = app.main.actions["lessons"].play
     return bool(working or stale or (lesson is not None and lesson.stage.busy))
 
