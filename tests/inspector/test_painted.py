@@ -1,0 +1,126 @@
+"""What each view paints of one recording is what it painted before, colours included.
+
+The recording `painted/every-view.trace.zst` has an answer of each view, so no model is needed and no number differs
+from machine to machine. `painted/*.txt` has what each view paints at 120x40, `painted/*.digests` a number for what it
+paints at 80x24 and after each key of its line of keys. After an intended change:
+
+    PAINTED=write python -m pytest -n0 -m "slow or not slow" tests/inspector/test_painted.py
+
+writes them again, and the recording if it is missing; look at the difference before it is committed.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
+
+import pytest
+
+from tests.inspector.outside import Outside, outside
+from tests.inspector.test_views import ASKS, VIEWS, home
+
+HERE = Path(__file__).parent / "painted"
+RECORDING, SMALL, KEYS = HERE / "every-view.trace.zst", HERE / "80x24.digests", HERE / "keys.digests"
+WRITES = os.environ.get("PAINTED") == "write"
+ELSEWHERE = {
+    "Open model", "Recent sessions", "Save as", "Copy", "Export", "Find a token", "Type your own", "Grammar",
+    "Watch a model learn", "Start here", "Learn", "All lessons", "Help", "Find anything", "What the grammar expects",
+    "Ranks", "Recorded requests",
+}  # fmt: skip
+"""What shows the machine or the program rather than the recording."""
+SHOWN = [view for view in VIEWS if view.name not in ELSEWHERE]
+FIRST = ("Speculate", "Beam search", "Race", "Batch", "Lockstep")
+"""They are asked first: what they add to the tree is in what the others show."""
+ALSO_ASKED = {"Batch": ("enter", "space", "space"), "Lockstep": ("enter",)}
+LEAVES = {"esc", "q", ":", "?", "1-6", "tab", "⇥", "shift+tab"}
+
+
+def lines_of(user: Outside) -> list[str]:
+    """The painted lines, each after eight digits that change with its colours."""
+    found = []
+    for segments in user.looks:
+        colours = "|".join(f"{part.style}:{len(part.text)}" for part in segments)
+        text = "".join(part.text for part in segments).rstrip()
+        found.append(f"{zlib.crc32(colours.encode()):08x} {text}".rstrip())
+    return found
+
+
+async def replayed(size: tuple[int, int], keys: bool) -> AsyncIterator[tuple[str, list[str]]]:
+    """What each view paints by its name; with `keys` what it paints after each key instead."""
+    if WRITES and not RECORDING.exists():
+        HERE.mkdir(exist_ok=True)
+        await record()
+    async with outside("replay", str(RECORDING), "--no-save", "--theme", "dark", size=size) as user:
+        for view in SHOWN:
+            await user.press(*view.keys)
+            if not keys:
+                yield view.name, lines_of(user)
+            else:
+                offered = [key for names, _ in user.offered for key in names if key not in LEAVES]
+                for key in dict.fromkeys(offered):
+                    await user.press(key)
+                    yield f"{view.name} + {key}", lines_of(user)
+            await home(user)
+
+
+def file_of(name: str) -> Path:
+    """The file of what a view paints at 120x40."""
+    return HERE / f"{name.lower().replace(' ', '-')}.txt"
+
+
+def digest(name: str, lines: Iterable[str]) -> str:
+    """A line of `*.digests`."""
+    return f"{name}: {zlib.crc32(chr(10).join(lines).encode()):08x}"
+
+
+async def digests(keys: bool) -> AsyncIterator[tuple[str, list[str]]]:
+    """Lines of `*.digests`, with what is painted."""
+    if keys:
+        async for name, lines in replayed((120, 40), keys=True):
+            yield digest(name, lines), lines
+    else:
+        async for name, lines in replayed((80, 24), keys=False):
+            yield digest(f"{name} at 80x24", lines), lines
+
+
+async def record() -> None:
+    """Record a session in which each view was asked for once."""
+    order = [view for view in SHOWN if view.name in FIRST] + [
+        view for view in SHOWN if view.name not in FIRST
+    ]
+    async with outside("--no-save", "--seed", "7", "--temp", "1", "--max-tokens", "12") as user:
+        await user.press("space", "space", "space", "left", "down", "enter", "space", "4", "b")
+        for view in order:
+            await user.press(*view.keys, *ALSO_ASKED.get(view.name, ASKS.get(view.name, ())))
+            await home(user)
+        await user.press("6", "ctrl+s", *["backspace"] * 40, *str(RECORDING), "enter")
+        await user.until(RECORDING.exists)
+
+
+async def test_each_view_paints_what_it_painted() -> None:
+    changed = []
+    async for name, lines in replayed((120, 40), keys=False):
+        if WRITES:
+            file_of(name).write_text("\n".join(lines) + "\n")
+        elif lines != file_of(name).read_text().splitlines():
+            changed.append(name)
+            print(name, *lines, sep="\n")
+    assert not changed, "see above what is painted; the files have what was painted before"
+
+
+@pytest.mark.parametrize(
+    "keys", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["80x24", "each key"]
+)
+async def test_and_at_80x24_and_after_each_key(keys: bool) -> None:
+    file = KEYS if keys else SMALL
+    before, found = (file.read_text().splitlines() if file.exists() else []), []
+    async for line, lines in digests(keys):
+        found.append(line)
+        if line not in before and not WRITES:
+            print(line, *lines, sep="\n")
+    if WRITES:
+        file.write_text("".join(f"{line}\n" for line in found))
+    else:
+        assert found == before, "see above what is painted"
