@@ -399,7 +399,8 @@ async def test_what_is_exported_has_the_numbers_that_were_painted(
     [export] = [view for view in VIEWS if view.name == "Export"]
     async with outside(*STARTED) as user:
         await branched(user)
-        shown = re.findall(r"(\d+\.\d\d) %", user.text)
+        perplexity = re.search(r"perplexity ([\d.]+)", user.text)
+        assert perplexity is not None
         await opened(user, export)
         await user.press("ctrl+s")
         await user.until(lambda: [*tmp_path.glob("*.html")])
