@@ -46,9 +46,10 @@ TEXT_MASKS = (
     Mask(re.compile(r"[\d.]+ plain steps")),
     Mask(
         re.compile(
-            r"(?:[\d.]+ times (?:faster|slower) than|As fast as) plain steps here: .*? for|[\d.]+ times faster"
+            r"(?:[\d.]+ times (?:faster|slower) than|As fast as) plain steps here: .*? for (?=[\d.]+ tokens)"
         )
     ),
+    Mask(re.compile(r"[\d.]+ times faster")),
     Mask(re.compile(r"([\d.]+) times as long, for"), "lesson-*"),
     Mask(re.compile(r"With the cache: ([\d.]+) times"), "lesson-*"),
     # the small chart of them
@@ -139,7 +140,11 @@ def _mask_column(rows: list[Cells], head: str) -> None:
         for match in re.finditer(rf"(?<= ){head}(?= )", "".join(char or "\0" for char, _ in row)):
             start, end = match.end() - COLUMN_WIDTH, match.end()
             for below in rows[at + 1 :]:
-                if any(char not in " 0123456789.," for char, _ in below[start:end]):
+                text = "".join(char or "\0" for char, _ in below)
+                ends = text.rfind("╰", 0, start) > text.rfind(
+                    "│", 0, start
+                )  # the frame, whatever is written on it
+                if ends or any(char not in " 0123456789.," for char, _ in below[start:end]):
                     break
                 below[start:end] = [("#", below[end - 1][1])] * COLUMN_WIDTH
 

@@ -241,7 +241,7 @@ def _commands() -> Iterator[Scenario]:
         ("generat", "--prompt", "x"),
         ("generate", "--prompt", "x", "--model", "no-such-model"),
         ("generate", "--prompt", "x", "--regex", "("),
-        ("generate", "--prompt", "x", "--kv-bits", "4", "--max-kv-size", "8"),
+        ("generate", "--prompt", "x", "--kv-bits", "4", "--max-kv-size", "8", "--max-tokens", "4", *DRAWN),
         ("generate", "--prompt-file", "none.txt"),
         ("score", "none.txt"), ("replay", "none.trace"), ("export", "text.txt", "--to", "html"),
         ("open", "text.txt", "--check"), ("inside", "--prompt", "a", "--off", "L99 h1", "--temp", "0"),
@@ -274,8 +274,9 @@ def _screens() -> Iterator[Scenario]:
     yield Scenario("screen-cost", (Screen(SESSION, {
         "four": ("space",) * 4, "kv": ("5", "k"), "verify": ("v",), "segments": ("g",),
     }),))  # fmt: skip
+    # alone beside the text: a dialog would lie over a part of the panel of times
     yield Scenario("screen-dialogs", (Screen(SESSION, {
-        "three": ("space",) * 3, "sampling": ("s",), "other temperature": ("escape", "2", "-", "-"),
+        "three": ("space", "space", "space", "0"), "sampling": ("s",), "other temperature": ("escape", "2", "-", "-"),
         "prompt": ("escape", "p"),
         "breakpoints": ("escape", "1", "b"), "find": ("escape", "/"), "everything": ("escape", ":"),
         "export": ("escape", "6", "E"), "copy": ("escape", "C"),
