@@ -46,7 +46,7 @@ TEXT_MASKS = (
     Mask(re.compile(r"[\d.]+ plain steps")),
     Mask(
         re.compile(
-            r"(?:[\d.]+ times (?:faster|slower) than|As fast as) plain steps here: .*? for (?=[\d.]+ tokens)"
+            r"(?:[\d.]+ times (?:faster|slower) than|As fast as|Slower than) plain steps here: .*? for (?=\d)"
         )
     ),
     Mask(re.compile(r"[\d.]+ times faster")),
@@ -141,9 +141,9 @@ def _mask_column(rows: list[Cells], head: str) -> None:
             start, end = match.end() - COLUMN_WIDTH, match.end()
             for below in rows[at + 1 :]:
                 text = "".join(char or "\0" for char, _ in below)
-                ends = text.rfind("╰", 0, start) > text.rfind(
-                    "│", 0, start
-                )  # the frame, whatever is written on it
+                # at the end of its frame, whatever is written on it, or below all frames
+                framed = text.rfind("│", 0, start)
+                ends = framed < 0 or text.rfind("╰", 0, start) > framed
                 if ends or any(char not in " 0123456789.," for char, _ in below[start:end]):
                     break
                 below[start:end] = [("#", below[end - 1][1])] * COLUMN_WIDTH

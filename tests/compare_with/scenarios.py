@@ -278,9 +278,11 @@ def _screens() -> Iterator[Scenario]:
     yield Scenario("screen-dialogs", (Screen(SESSION, {
         "three": ("space", "space", "space", "0"), "sampling": ("s",), "other temperature": ("escape", "2", "-", "-"),
         "prompt": ("escape", "p"),
-        "breakpoints": ("escape", "1", "b"), "find": ("escape", "/"), "everything": ("escape", ":"),
-        "export": ("escape", "6", "E"), "copy": ("escape", "C"),
+        "everything": ("escape", ":"), "export": ("escape", "6", "E"), "copy": ("escape", "C"),
     }),))  # fmt: skip
+    yield Scenario("screen-small-dialogs", (Screen(SESSION, {
+        "three": ("space",) * 3, "breakpoints": ("b",), "find": ("escape", "/"),
+    }, (80, 24)),))  # fmt: skip
     yield Scenario("screen-help", (Screen(SESSION, {
         "help": ("?",), "what": ("right",), "walks": ("right",), "pages": ("right",), "closed": ("escape",),
     }),))  # fmt: skip
