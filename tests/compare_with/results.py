@@ -137,14 +137,17 @@ def _mask_panel(rows: list[Cells], title: str) -> None:
 
 def _mask_column(rows: list[Cells], head: str) -> None:
     for at, row in enumerate(rows):
-        for match in re.finditer(rf"(?<= ){head}(?= )", "".join(char or "\0" for char, _ in row)):
+        heads = "".join(char or "\0" for char, _ in row)
+        for match in re.finditer(rf"(?<= ){head}(?= )", heads):
+            if heads[: match.start()].rstrip()[-1:].isdigit():
+                continue  # the unit of a number
             start, end = match.end() - COLUMN_WIDTH, match.end()
             for below in rows[at + 1 :]:
                 text = "".join(char or "\0" for char, _ in below)
-                # at the end of its frame, whatever is written on it, or below all frames
-                framed = text.rfind("│", 0, start)
-                ends = framed < 0 or text.rfind("╰", 0, start) > framed
-                if ends or any(char not in " 0123456789.," for char, _ in below[start:end]):
+                framed = text.rfind("╰", 0, start) > text.rfind(
+                    "│", 0, start
+                )  # the end, whatever is written on it
+                if framed or any(char not in " 0123456789.," for char, _ in below[start:end]):
                     break
                 below[start:end] = [("#", below[end - 1][1])] * COLUMN_WIDTH
 
