@@ -28,6 +28,7 @@ GUARDED = {
     "engine/ranks/programs.py": "its test is left out elsewhere, with that reason",
     "engine/test_files.py": "its test is left out elsewhere, with that reason",
     "fuzz/terminal.py": "only where there is such a file",
+    "terminal_screen.py": "the program alone where there is no such file",
     "inspector/cli/test_broken_models.py": "a limit that is set on Linux alone",
     "inspector/cli/test_generate.py": "the case is left out elsewhere, with that reason",
     "inspector/cli/test_paths.py": "its test is left out elsewhere, with that reason",
