@@ -259,17 +259,17 @@ def _screens() -> Iterator[Scenario]:
         "next": ("1",), "next view": ("tab",), "enlarged": ("f",), "restored": ("escape",), "look-ahead": ("l",),
     }),))  # fmt: skip
     yield Scenario("screen-inside", (Screen(SESSION, {
-        "four": ("space",) * 4, "attention": ("3", "A"), "head": ("]", "up"), "why there": ("escape", "V"),
-        "lens": ("escape", "I"), "layer": ("up", "up"), "contributions": ("escape", "D"), "heads": ("h",),
+        "four": ("space",) * 4, "attention": ("3", "A"), "head": ("]", "up"), "why there": ("escape", "3", "V"),
+        "lens": ("escape", "3", "I"), "layer": ("up", "up"), "contributions": ("escape", "3", "D"), "heads": ("h",),
     }),))  # fmt: skip
     yield Scenario("screen-inside-more", (Screen(SESSION, {
-        "four": ("space",) * 4, "gradients": ("3", "g"), "positions": ("escape", "Y"), "modules": ("escape", "O"),
-        "module": ("down", "down"), "experts": ("escape", "E"), "facts": ("escape", "i"),
+        "four": ("space",) * 4, "gradients": ("3", "g"), "positions": ("escape", "3", "Y"),
+        "modules": ("escape", "3", "O"), "module": ("down", "down"), "experts": ("escape", "3", "E"), "facts": ("escape", "3", "i"),
     }),))  # fmt: skip
     yield Scenario("screen-what-if", (Screen(SESSION, {
         "branches": ("space", "space", "space", "left", "down", "enter", "space", "space"), "tree": ("4", "t"),
-        "tree up": ("up",), "compare": ("escape", "c"), "off": ("escape", "X"), "off more": ("]", "a"),
-        "beams": ("escape", "B"),
+        "tree up": ("up",), "compare": ("escape", "4", "c"), "off": ("escape", "4", "X"), "off more": ("]", "a"),
+        "beams": ("escape", "4", "B"),
     }),))  # fmt: skip
     yield Scenario("screen-cost", (Screen(SESSION, {
         "four": ("space",) * 4, "kv": ("5", "k"), "verify": ("v",), "segments": ("g",),
