@@ -64,6 +64,7 @@ TEXT_MASKS = (
     Mask(re.compile(r"sha256-([\w+/=]+)")),
     # of files with times in them
     Mask(re.compile(r"^own\.\w+: ([\d.]+ [KM]iB)"), "recording"),
+    Mask(re.compile(r"ms a token +[\d.]+ +[\d.]+ +[+−][\d.]+"), "screen-*"),
     # names in a picture of the screen
     Mask(re.compile(r"terminal-(\d+)-"), "export-*"),
     # what turns while something is computed

@@ -264,7 +264,8 @@ def _screens() -> Iterator[Scenario]:
     }),))  # fmt: skip
     yield Scenario("screen-inside-more", (Screen(SESSION, {
         "four": ("space",) * 4, "gradients": ("3", "g"), "positions": ("escape", "3", "Y"),
-        "modules": ("escape", "3", "O"), "module": ("down", "down"), "experts": ("escape", "3", "E"), "facts": ("escape", "3", "i"),
+        "modules": ("escape", "3", "O"), "module": ("down", "down"), "experts": ("escape", "3", "E"),
+        "facts": ("escape", "3", "i"),
     }),))  # fmt: skip
     yield Scenario("screen-what-if", (Screen(SESSION, {
         "branches": ("space", "space", "space", "left", "down", "enter", "space", "space"), "tree": ("4", "t"),
