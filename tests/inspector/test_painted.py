@@ -27,7 +27,7 @@ WRITES = os.environ.get("PAINTED") == "write"
 ELSEWHERE = {
     "Open model", "Recent sessions", "Save as", "Copy", "Export", "Find a token", "Type your own", "Grammar",
     "Watch a model learn", "Start here", "Learn", "All lessons", "Help", "Find anything", "What the grammar expects",
-    "Ranks", "Recorded requests",
+    "Ranks", "Recorded requests", "Model facts",
 }  # fmt: skip
 """What shows the machine or the program rather than the recording."""
 SHOWN = [view for view in VIEWS if view.name not in ELSEWHERE]
