@@ -738,8 +738,8 @@ class Book:
         """The path that the cache holds, and how many of its tokens."""
         self.half: Spot | None = None
         """The end of a prompt that is half read."""
-        self.lost: list[Spot] = []
-        """The tokens that ran for it: they are not kept if it is left."""
+        self.unsure: set[Spot] = set()
+        """Tokens that the cache held when such a prompt was left: nobody knows whether they are kept elsewhere."""
         self.unread: Counter[int] = Counter()
         """Tokens of prompts whose readings are to come."""
         self.later: list[Spot] = []
@@ -782,10 +782,22 @@ class Book:
         return next((place for place, each in enumerate(spot.path) if not each.ran), spot.depth)
 
     def leave(self) -> None:
-        """Leave a prompt that is half read, if there is one."""
-        for spot in self.lost:
-            spot.ran = False
-        self.lost, self.half = [], None
+        """Leave a prompt that is half read, if there is one: what the cache has of it is not kept as a branch is."""
+        if self.half is not None:
+            self.unsure |= set(self.half.path[: self.offset])
+        self.half = None
+
+    def restored(self, end: Spot, want: int, kept: int, found: int) -> int:
+        """Tokens of a path that a move restores behind those that stay in the cache.
+
+        Args:
+            end: Of the path.
+            want: Tokens to hold at most.
+            kept: Those that stay.
+            found: What the engine says, which is taken where nobody else knows.
+        """
+        most = max(0, min(want, self.ran(end)) - kept)
+        return min(found, most) if self.unsure & set(end.path[kept:]) else most
 
     def unstepped(self, spot: Spot) -> list[Spot]:
         """The tokens at the end of a path that only a beam search took."""
@@ -913,11 +925,12 @@ class Book:
         if self.plain:
             want = spot.depth - (spot.number not in self.kept)
             kept = min(self.shared(self.cached, spot), want, self.offset)
-            restored = max(0, min(want, self.ran(spot)) - kept)
+            restored = self.restored(spot, want, kept, moved.restored)
             assert counts == (kept, restored, spot.depth - kept - restored)
             assert moved.bytes == restored * per_token
         for each in spot.path:
             each.ran = True
+        self.unsure -= set(spot.path)
         self.kept.use(spot.number)
         self.stand(spot, moved.next, moved.kv, last)
 
@@ -1026,7 +1039,7 @@ class Book:
         row = known > 0 and path[known - 1].number in self.kept
         want = end.depth - 1 if row or self.cut_matters else max(0, known - 1)
         kept = min(self.shared(self.cached, end), want, self.offset)
-        restored = max(0, min(want, self.ran(end)) - kept)
+        restored = self.restored(end, want, kept, opened.held - kept)
         assert opened.held < end.depth
         if self.plain:
             assert opened.held == kept + restored
@@ -1065,16 +1078,15 @@ class Book:
         if answer.cancelled:
             self.half, self.offset = end, found[-1].kv.offset
             self.expect(done)
-            self.lost += [each for each in end.path[:done] if not each.ran]
-            for each in self.lost:
+            for each in end.path[:done]:
                 each.ran = True
             self.readings([*answer.all(Read), *self.overheard()])
             return
         ready = answer.one(Ready)
         self.expect(end.depth)
-        self.lost = []
         for each in end.path:
             each.ran = True
+        self.unsure -= set(end.path)
         self.stand(end, ready.next, ready.kv)
         self.readings([*self.overheard(), *answer.all(Read)])
         assert not +self.unread, "some tokens of a prompt were not read"
@@ -1609,3 +1621,52 @@ def test_a_long_walk_keeps_its_books_as_a_list_of_paths_does(
 ) -> None:
     run_walk(walk(grounds(kind), grammar=True), 15, 100)
     print({name: len(found) for name, found in COUNTS.items()})
+
+
+# ---- some of it by itself ------------------------------------------------------------------------
+
+FIRST = [0, 1, 2, 3]
+"""Words of a first prompt."""
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        pytest.param([0, 1, 4, 5], id="shares a beginning"),
+        pytest.param([0, 1, 2, 3], id="is equal"),
+        pytest.param([0, 1], id="is its beginning"),
+        pytest.param([0, 1, 2, 3, 5], id="goes on"),
+        pytest.param([4], id="one other token"),
+        pytest.param([0], id="its first token"),
+    ],
+)
+@pytest.mark.parametrize("steps", [0, 3])
+def test_the_logprobs_of_a_second_prompt_are_those_of_a_fresh_session(
+    plain: Ground, second: list[int], steps: int
+) -> None:
+    """Each token that is new has some, the first of them too; so has the one after the prompt."""
+    book, ids = plain.book(), [plain.ids[word] for word in second]
+    book.talk.prompt("".join(WORDS[word] for word in FIRST), echo=True)
+    for _ in range(steps):
+        book.talk.step()
+    answer = book.talk.prompt("".join(WORDS[word] for word in second), echo=True)
+    found = {each.given.position: each for each in answer.all(Read)}
+    alone = plain.fresh.read(ids, book.sampling)
+    shared = next((at for at, (a, b) in enumerate(zip(FIRST, second, strict=False)) if a != b), 4)
+    assert sorted(found) == [place for place in range(len(second)) if place >= max(1, shared)]
+    for place, each in found.items():
+        wanted = alone[place]
+        assert each.figures == pytest.approx(wanted.figures, abs=1e-3, rel=1e-3)
+        assert [candidate[0] for candidate in each.candidates[:2]] == [
+            candidate[0] for candidate in wanted.candidates[:2]
+        ]
+    ready, fresh = answer.one(Ready), plain.fresh.new(book.sampling)
+    wanted = fresh.prompt("".join(WORDS[word] for word in second)).one(Ready).next
+    assert (ready.next.picked, ready.next.draw) == (wanted.picked, wanted.draw)
+    book.talk.close()
+
+
+@pytest.fixture
+def plain(grounds: Callable[[str], Ground]) -> Ground:
+    """The plain cache."""
+    return grounds("plain")
