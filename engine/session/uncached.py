@@ -85,6 +85,8 @@ class UncachedSession(Session):
         row, recomputed = self.kept_logits.get(node), 0
         if row is None:
             row, recomputed = self._whole(node, stopped), self.tree[node].depth
+        if self.kv.offset:
+            self.kv.clear()  # chunks of a prompt that was stopped on its way: the next step would go on from them
         self._set_node(node, row)
         ms = (time.perf_counter() - begun) * 1000
         note = ALL_AGAIN if recomputed else ""

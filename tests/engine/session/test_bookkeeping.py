@@ -744,6 +744,8 @@ class Book:
         """Tokens of prompts whose readings are to come."""
         self.later: list[Spot] = []
         """Those that come once more of a prompt has been read."""
+        self.of_another_cut: set[int] = set()
+        """Tokens whose readings come from logits that were kept, of a path that was cut into other chunks."""
         self.sources: dict[int, Callable[[], Read]] = {}
         """What is to be read of the tokens of prompts."""
         self.raws: dict[int, bytes] = {}
@@ -1013,6 +1015,7 @@ class Book:
         parent: Spot,
         ids: Sequence[int] | None,
         alone: Callable[[], dict[int, Read]],
+        at_once: bool = True,
     ) -> Answer:
         """Give a prompt, and check what comes of it.
 
@@ -1021,6 +1024,7 @@ class Book:
             parent: The token that it is behind.
             ids: Its tokens; None where only the engine knows them.
             alone: What a fresh session makes of them.
+            at_once: Whether all of it is read then: one that is cancelled behind its last chunk is read in idle time.
         """
         COUNTS["moves"].append(1)
         first, answer = len(self.spots) == 1, ask()
@@ -1050,6 +1054,8 @@ class Book:
         if opened.echo:
             begin = opened.held + (not (row and opened.held == known))
             places = [each.depth - 1 for each in path[parent.depth :] if each.depth - 1 >= begin]
+            if self.cut_matters and known == opened.held < end.depth:
+                self.of_another_cut.add(path[known].number)
             table: list[dict[int, Read]] = []
 
             def read(place: int) -> Read:
@@ -1060,7 +1066,7 @@ class Book:
             for place in places:
                 self.sources[path[place].number] = partial(read, place)
             self.later = [path[place] for place in places]
-        self.chunks(answer, end)
+        self.chunks(answer, end, at_once)
         if not answer.cancelled:
             ready = answer.one(Ready)
             assert (opened.held, self.plain) in ((ready.kept + ready.restored, self.plain),)
@@ -1069,7 +1075,7 @@ class Book:
                 assert ready.bytes == restored * (self.facts.kv_bytes_per_token or 0)
         return answer
 
-    def chunks(self, answer: Answer, end: Spot) -> None:
+    def chunks(self, answer: Answer, end: Spot, at_once: bool = True) -> None:
         """Take in the chunks of a prompt, and its end where it came to that."""
         done = self.offset if not (found := answer.all(Chunk)) else found[-1].done
         for chunk in found:
@@ -1089,7 +1095,7 @@ class Book:
         self.unsure -= set(end.path)
         self.stand(end, ready.next, ready.kv)
         self.readings([*self.overheard(), *answer.all(Read)])
-        assert not +self.unread, "some tokens of a prompt were not read"
+        assert not (at_once and +self.unread), "some tokens of a prompt were not read"
 
     def expect(self, done: int) -> None:
         """Expect the readings of a prompt's tokens that follow the first ones of its path that ran."""
@@ -1113,6 +1119,8 @@ class Book:
             wanted = self.sources[spot.number]()
             assert each.given.said == wanted.given.said
             room = 20 * self.tolerance
+            if spot.number in self.of_another_cut:
+                continue
             assert each.figures == pytest.approx(wanted.figures, abs=room, rel=room)
             if self.tolerance <= EXACT:
                 assert abs(each.rank - wanted.rank) <= 2 + wanted.rank // 50
@@ -1221,6 +1229,7 @@ def walk(ground: Ground, grammar: bool = False) -> type[RuleBasedStateMachine]:
                 self.book.spots[0],
                 ids,
                 lambda: ground.fresh.read(ids, sampling),
+                at_once="cancel_after" not in more,
             )
 
         def any_spot(self, data: st.DataObject) -> Spot:
@@ -1267,6 +1276,10 @@ def walk(ground: Ground, grammar: bool = False) -> type[RuleBasedStateMachine]:
         @room
         def speculate(self, drafts: int) -> None:
             answer = self.talk.round(drafts)
+            if ground.options.no_kv_cache:
+                assert answer.refusal
+                self.book.same()
+                return
             assert 1 <= len(self.book.hear(answer, caches=False)) <= drafts + 1
             self.book.check_stops(answer)
 
@@ -1405,6 +1418,7 @@ def walk(ground: Ground, grammar: bool = False) -> type[RuleBasedStateMachine]:
             self.book.check_kept()
             answer = self.talk.hold(spot.number, units)
             if answer.refusal:  # the model has no such part
+                self.book.check_kept(exactly=False)
                 self.book.same()
                 return
             (step,) = self.book.hear(answer, units)
@@ -1670,3 +1684,18 @@ def test_the_logprobs_of_a_second_prompt_are_those_of_a_fresh_session(
 def plain(grounds: Callable[[str], Ground]) -> Ground:
     """The plain cache."""
     return grounds("plain")
+
+
+def test_without_a_cache_nothing_goes_on_from_a_prompt_that_was_stopped(
+    grounds: Callable[[str], Ground],
+) -> None:
+    ground = grounds("no cache")
+    book, alone = ground.book(), ground.fresh.new(SAMPLING["drawn"])
+    for talk in (book.talk, alone):
+        talk.prompt(" the cat")
+    end = book.talk.step().one(Taken).node
+    alone.step()
+    assert book.talk.prompt(" dog ran home and", chunk=1, cancel_after=1).cancelled
+    moved, step, wanted = book.talk.move(end).one(Went), book.talk.step().one(Taken), alone.step().one(Taken)
+    assert (moved.kv.offset, step.id, step.next) == (0, wanted.id, wanted.next._replace(node=step.node))
+    book.talk.close()
