@@ -521,8 +521,10 @@ def walk(seat_of: Callable[[], Seat]) -> type[RuleBasedStateMachine]:
                 assert token.parent is not None
                 assert self.seat.beside(slot) == [each.number for each in token.parent.shown]
                 assert self.seat.marked(token.number) == token.mark
-            after = self.at.latest
-            assert self.seat.goes_on(self.at.number) == (after.number if after is not None else None)
+            for token in self.root.below[1:]:
+                if token.number and token.deleted is None:
+                    after = token.latest
+                    assert self.seat.goes_on(token.number) == (after.number if after is not None else None)
             assert self.seat.ends == [end.number for end in self.root.ends]
             assert self.seat.hidden == sum(token.deleted is not None for token in self.root.below)
             assert (self.seat.sampling, self.seat.points) == (self.sampling, self.points)
