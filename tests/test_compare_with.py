@@ -157,6 +157,21 @@ def test_a_color_is_a_difference() -> None:
     ]
 
 
+def test_a_cursor_that_blinks_is_no_difference_and_one_that_moved_is() -> None:
+    plain = "white on black"
+    first, second = (
+        [[("a", one), ("b", two)]] for one, two in (("black on e0e0e0", plain), (plain, "black on e0e0e0"))
+    )
+    assert differing({"screen": first}, {"screen": [[("a", plain), ("b", plain)]]}) == []
+    assert differing({"screen": first}, {"screen": second})
+
+
+def test_what_a_dialog_leaves_of_the_line_of_times_is_masked() -> None:
+    line = "╰─ perplexity 3.08 ─╯ {} "
+    assert differing(painted(line.format("Time step 4 took")), painted(line.format("st token"))) == []
+    assert differing(painted("╰─ 3.08 ─╯ │ 4 │"), painted("╰─ 3.08 ─╯ │ 5 │"))
+
+
 def test_the_color_of_a_space_is_its_background() -> None:
     space = results.from_cells([[(" ", "red", "black", False, False, False, False, False)]], "x")
     assert space == results.from_cells([[(" ", "blue", "black", True, False, False, False, False)]], "x")

@@ -52,6 +52,15 @@ TEXT_MASKS = (
     Mask(re.compile(r"[\d.]+ times faster")),
     Mask(re.compile(r"([\d.]+) times as long, for"), "lesson-*"),
     Mask(re.compile(r"With the cache: ([\d.]+) times"), "lesson-*"),
+    # what is right there follows from them
+    Mask(
+        re.compile(r"^(?:Right: (?:several|about)|Not right: you said .*;) .*as long\.$"),
+        "lesson-plain-the-cache",
+    ),
+    Mask(re.compile(r"^(\d) of \d predictions were right"), "lesson-plain-the-cache"),
+    Mask(re.compile(r"\b(?:lost|saved) +[\d.,]+ m?s\b"), "generate-draft-*"),
+    # the line of times right of the text's border, of which a dialog or a message may hide a part
+    Mask(re.compile(r"^╰.*[╯▌]([^│╯╮╰]+)$")),
     # the small chart of them
     Mask(re.compile(r"first token [\d.]+ ms +([▁-█]+)")),
     # memory of the process and of the machine
@@ -76,6 +85,8 @@ PANEL_MASKS = ("Time",)
 COLUMN_MASKS = ("ms",)
 """Heads of columns on the screen that have numbers without a unit."""
 COLUMN_WIDTH = 6
+CURSOR = "on e0e0e0"
+"""How the style of a field's cursor ends."""
 MARKS = ("bold", "italics", "underscore", "strikethrough", "reverse")
 FAILED = "FAILED"
 """Begins an exit, or an answer, that no scenario means."""
@@ -146,10 +157,8 @@ def _mask_column(rows: list[Cells], head: str) -> None:
                 continue  # the unit of a number
             start, end = match.end() - COLUMN_WIDTH, match.end()
             for below in rows[at + 1 :]:
-                text = "".join(char or "\0" for char, _ in below)
-                framed = text.rfind("╰", 0, start) > text.rfind(
-                    "│", 0, start
-                )  # the end, whatever is written on it
+                text = "".join(char or "\0" for char, _ in below[:start])
+                framed = text.rfind("╰") > text.rfind("│")  # the end, whatever is written on it
                 if framed or any(char not in " 0123456789.," for char, _ in below[start:end]):
                     break
                 below[start:end] = [("#", below[end - 1][1])] * COLUMN_WIDTH
@@ -159,7 +168,8 @@ def _masked_row(row: Cells, scenario: str) -> Cells:
     text = "".join(char or "\0" for char, _ in row)
     spans = _spans(text, scenario)
     for start, end in spans:
-        row[start:end] = [("#", row[start][1])]
+        first = len(text[:start].rstrip(" "))  # a wider number has fewer spaces before it
+        row[first:end] = [("#", row[start][1])]
     return _collapsed(row) if spans else row
 
 
@@ -439,13 +449,21 @@ def _pair_rows(
         if texts[0] != texts[1]:
             yield f"{part} row {at + 1}", texts[0], texts[1]
             continue
-        place = next(place for place, cell in enumerate(one) if cell != two[place])
+        places = [at for at, pair in enumerate(zip(one, two, strict=False)) if pair[0] != pair[1]]
+        if not places or (len(places) == 1 and _blinks(one[places[0]], two[places[0]])):
+            continue
+        place = places[0]
         end = place + 1
-        while end < len(one) and one[end][1] == one[place][1] and two[end][1] == two[place][1]:
+        while end in places and one[end][1] == one[place][1] and two[end][1] == two[place][1]:
             end += 1
         shown = repr("".join(char for char, _ in one[place:end]))
         name = f"{part} row {at + 1} colors from column {place + 1}"
         yield name, f"{shown} {one[place][1]}", f"{shown} {two[place][1]}"
+
+
+def _blinks(*cells: tuple[str, str]) -> bool:
+    """Whether one of them may be the cursor of a field, which comes and goes."""
+    return any(style.endswith(CURSOR) for _, style in cells)
 
 
 def _rewritten_row(row: Cells, rules: list[Rule]) -> Iterator[Cells]:
