@@ -98,6 +98,9 @@ def test_a_page_has_the_values_of_its_data_and_its_lines() -> None:
         ("KV cache    64 tokens, 512 KiB of 2 MiB", None),
         ("logprob -1.16171  prob 31.30 %  rank 2  4.04 bits  seed 7  step 9", None),
         ("perplexity 3.16 · 1.66 bits a token · model entropy 0.81 bits", None),
+        ("sampling T 1.2, min-p 0.02, top-p 0.9, min-tokens 30  seed 2026112922", None),
+        ("206c6f7665 20616e64 20261129 9c20260612349e", None),
+        ("20261129-025312-pocket.jsonl  2026-11-29T02:53:12+00:00", "#-pocket.jsonl #"),
         ("tokens left  4,096  3  3 · chance cut −0.2 % · draw 0.921", None),
     ],
 )

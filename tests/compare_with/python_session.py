@@ -69,15 +69,15 @@ tell(
 s.set(temp=0.3, max_tokens=40)
 tell("other temperature", lambda: branch(s.run(6).wait()))
 tell("page", lambda: len(s.to_html("own.html")) > 1000)
-tell("saved", lambda: str(s.save("own.trace", force=True)).rpartition("/")[2])
-tell("reopened", lambda: branch(mi.open("own.trace")))
-tell("reopened tree", lambda: [branch(each) for each in mi.open("own.trace").tree])
+tell("saved", lambda: str(s.save("own", force=True)).rpartition("/")[2])
+tell("reopened", lambda: branch(mi.open("own")))
+tell("reopened tree", lambda: [branch(each) for each in mi.open("own").tree])
 for wrong in (
     lambda: s.at(99),
     lambda: s.take(10**6),
     lambda: s.run(0),
     lambda: s.set(temp=-1),
-    lambda: mi.open("none.trace"),
+    lambda: mi.open("text.txt"),
 ):
     tell("error", wrong)
 s.close()

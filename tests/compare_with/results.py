@@ -42,7 +42,7 @@ NAME_MASKS = (
 """Names of JSON fields and of table columns: numbers and texts under one of them are masked, however deep."""
 TEXT_MASKS = (
     # times, rates, and ratios of times
-    Mask(re.compile(r"(?<![\w.])[\d.,\u202f]+ ?(?:µs|ms|s|min|tok/s)(?!\w)")),
+    Mask(re.compile(r"(?<![\w.])\d(?:[\d.,\u202f]*\d)? ?(?:µs|ms|s|min|tok/s)(?![\w-])")),
     Mask(re.compile(r"[\d.]+ plain steps")),
     Mask(
         re.compile(
@@ -67,7 +67,8 @@ TEXT_MASKS = (
     Mask(re.compile(r"\b(?:memory|peak) +([\d.,]+ [KMG]iB)")),
     Mask(re.compile(r"[\d.,]+ [KMG]iB(?= at its peak| at the peak| are free| ─╯)")),
     # dates, and names of sessions made of one
-    Mask(re.compile(r"\d{4}-?\d\d-?\d\d(?:[ T-]\d\d[:.]?\d\d(?:[:.]?\d\d)?)?(?: UTC)?")),
+    Mask(re.compile(r"(?<![\w.])20\d\d-\d\d-\d\d(?:[ T]\d\d[:.]\d\d(?:[:.]\d\d)?(?:\+00:00| UTC)?)?(?!\w)")),
+    Mask(re.compile(r"(?<!\w)20\d{6}-\d{6}(?=\W)")),
     Mask(re.compile(r"mlx-inspector (\d+\.\d+(?:\.\w+)*)")),
     # of the page's script and style, which are compared
     Mask(re.compile(r"sha256-([\w+/=]+)")),

@@ -220,18 +220,18 @@ def _commands() -> Iterator[Scenario]:
             f"export-demonstration-{kind}", (Command(("export", "--to", kind, "-o", file), files=(file,)),)
         )
     yield Scenario("recording", (
-        Command(("generate", *SESSION, "--max-tokens", "12", "-o", "own.trace", "--record-logits")),
-        *(Command(("export", "own.trace", "--to", kind, "-o", f"own.{kind}"), files=(f"own.{kind}",))
+        Command(("generate", *SESSION, "--max-tokens", "12", "-o", "own", "--record-logits")),
+        *(Command(("export", "own", "--to", kind, "-o", f"own.{kind}"), files=(f"own.{kind}",))
           for kind in ("html", "md", "csv", "txt")),
-        Screen(("replay", "own.trace"), {"three": ("space",) * 3, "stages": ("2",), "tree": ("4", "t")}),
+        Screen(("replay", "own"), {"three": ("space",) * 3, "stages": ("2",), "tree": ("4", "t")}),
     ))  # fmt: skip
     yield Scenario("recording-of-scores", (
-        Command(("score", "text.txt", "-o", "score.trace", "--summary")),
-        Command(("export", "score.trace", "--to", "csv", "-o", "score.csv"), files=("score.csv",)),
+        Command(("score", "text.txt", "-o", "scored", "--summary")),
+        Command(("export", "scored", "--to", "csv", "-o", "score.csv"), files=("score.csv",)),
     ))  # fmt: skip
     yield Scenario("recording-of-batch", (
-        Command((*batch, "-o", "batch.trace")),
-        Command(("export", "batch.trace", "--to", "md", "-o", "batch.md"), files=("batch.md",)),
+        Command((*batch, "-o", "batched")),
+        Command(("export", "batched", "--to", "md", "-o", "batch.md"), files=("batch.md",)),
     ))  # fmt: skip
     yield Scenario("python-session", (Script("python_session.py", files=("own.html",)),))
     yield Scenario("python-inside", (Script("python_inside.py"),))
@@ -243,7 +243,7 @@ def _commands() -> Iterator[Scenario]:
         ("generate", "--prompt", "x", "--regex", "("),
         ("generate", "--prompt", "x", "--kv-bits", "4", "--max-kv-size", "8", "--max-tokens", "4", *DRAWN),
         ("generate", "--prompt-file", "none.txt"),
-        ("score", "none.txt"), ("replay", "none.trace"), ("export", "text.txt", "--to", "html"),
+        ("score", "none.txt"), ("replay", "none"), ("export", "text.txt", "--to", "html"),
         ("open", "text.txt", "--check"), ("inside", "--prompt", "a", "--off", "L99 h1", "--temp", "0"),
     ))))  # fmt: skip
 
