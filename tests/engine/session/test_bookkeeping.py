@@ -1,19 +1,20 @@
-"""The bookkeeping of a session against a plain list of paths: walks over all that can be done to its tree.
+"""A session's bookkeeping against a plain list of paths: random walks over all that can be done to its tree.
 
-The engine is known by its commands and records alone, and those by the first part of this file. `Book` keeps for each
-token of the tree what is plain to say of it. What has to be computed, a session of its own says that was never
-anywhere else: it reads the prompt, takes the tokens of the path, and is asked for nothing more.
+`Talk` sends commands and gets what came of them; it alone knows how a command is sent and an answer recognized. `Book`
+keeps for each token of the tree what is plain to say of it. What has to be computed comes from `Fresh`: a session that
+reads the prompt, takes the tokens of one path, and was nowhere else.
 """
 
 from __future__ import annotations
 
 import math
 from codecs import getincrementaldecoder
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property, partial
 from queue import Empty, SimpleQueue
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -37,288 +38,77 @@ from engine.speculation_settings import SpeculationSettings
 from engine.thread import EngineThread
 from tests.zoo import Zoo
 
-# ---- the engine, by its commands and records ---------------------------------------------------
-# All names of the program's commands, records and fields are in this part.
+# ---- the engine: commands go in, plain values come out -------------------------------------------
 
-MIB = 2**20
 PATIENCE = 60.0
 """Seconds after which a command that has not ended is a fault."""
-COUNTED = ("greedy", "sampled")
+TIMES = {"ms", "ttft_ms", "echo_ms", "prompt_tps", "cold", "memory"}
+"""Fields that differ from run to run."""
+SAMPLED = ("greedy", "sampled")
 """Origins of tokens that the sampler picked."""
 PROMPT, INTERVENED = "prompt", "intervened"
 Row = np.ndarray[Any, np.dtype[np.float32]]
 Units = tuple[protocol.Intervention, ...]
 
 
-class Seen(NamedTuple):
-    """The distribution after a token."""
-
-    node: int
-    position: int
-    candidates: tuple[tuple[int, float, int, float, str | None], ...]
-    """Of each id, logprob, rank, the sampler's probability, and the stage that cut it."""
-    entropies: tuple[float, float]
-    others: tuple[int, float, float]
-    stages: tuple[tuple[str, int, float], ...]
-    picked: int
-    draw: float | None
-    share: tuple[float, float] | None
-    """Where the picked token's part of the draw begins and ends."""
-    reroll: int
-    grammar: str | None
-    """The state of the grammar."""
-    grammar_figures: tuple[int, float, bytes] | None
+def plain(value: Any) -> Any:
+    """A record as nested plain values, without times and memory; `record` is the name of its class."""
+    if isinstance(value, tuple | list):
+        return tuple(map(plain, value))
+    names = getattr(value, "__struct_fields__", None) or getattr(value, "__dataclass_fields__", ())
+    if not names:
+        return value
+    fields = {name: plain(getattr(value, name)) for name in names if name not in TIMES}
+    return SimpleNamespace(record=type(value).__name__, **fields)
 
 
-class Held(NamedTuple):
-    """The KV cache."""
-
-    offset: int
-    used: int
-    kept: int
-    budget: int
-    passed: int
-
-
-class Taken(NamedTuple):
-    """A token that was taken."""
-
-    node: int
-    parent: int
-    id: int
-    said: tuple[str, bytes, bytes, bool]
-    """Its text, its bytes, those that it leaves unfinished, and whether it is special."""
-    places: tuple[int, int]
-    """In the completion and in the context."""
-    origin: str
-    figures: tuple[float, float, float]
-    """Logprob, probability, surprisal."""
-    rank: int
-    drawn: float
-    """The sampler's probability."""
-    choice: Seen
-    next: Seen
-    kv: Held
-
-
-class Went(NamedTuple):
-    """A move."""
-
-    node: int
-    kept: int
-    restored: int
-    recomputed: int
-    bytes: int
-    next: Seen
-    kv: Held
-    note: str
-
-
-class Given(NamedTuple):
-    """A token of a prompt."""
-
-    node: int
-    position: int
-    id: int
-    said: tuple[str, bytes, bool]
-
-
-class Read(NamedTuple):
-    """What the model made of a token of a prompt."""
-
-    given: Given
-    figures: tuple[float, float, float, float]
-    """Logprob, probability, entropy, and the probability of what is no candidate."""
-    rank: int
-    candidates: tuple[tuple[int, float, int, float, str | None], ...]
-
-
-class Opened(NamedTuple):
-    """A prompt came into the tree."""
-
-    tokens: tuple[Given, ...]
-    parent: int
-    held: int
-    new: bool
-    echo: bool
-
-
-class Ready(NamedTuple):
-    """A prompt was read to its end."""
-
-    kept: int
-    restored: int
-    bytes: int
-    unread: int
-    next: Seen
-    kv: Held
-
-
-class Ended(NamedTuple):
-    """A stop that a token reached."""
-
-    node: int
-    reason: str
-    detail: str
-
-
-class Chunk(NamedTuple):
-    """A part of a prompt was read."""
-
-    done: int
-    total: int
-    kv: Held
-
-
-class Hit(NamedTuple):
-    """A run stopped at breakpoints."""
-
-    node: int
-    sentences: tuple[str, ...]
-
-
-class Grew(NamedTuple):
-    """A token that a beam search added, or found in the tree."""
-
-    node: int
-
-
-class Found(NamedTuple):
-    """A continuation that a beam search found."""
-
-    node: int
-    ids: tuple[int, ...]
-
-
-def seen(record: protocol.Distribution) -> Seen:
-    grammar = record.grammar
-    return Seen(
-        record.node,
-        record.position,
-        _candidates(record.candidates),
-        (record.entropy_bits, record.sampler_entropy_bits),
-        (record.others, record.others_prob, record.others_sampler_prob),
-        tuple((stage.name, stage.kept, stage.removed_mass) for stage in record.stages),
-        record.picked,
-        record.draw,
-        None if record.draw_from is None or record.draw_to is None else (record.draw_from, record.draw_to),
-        record.reroll,
-        None if grammar is None else grammar.state,
-        None if grammar is None else (grammar.allowed, grammar.mass, grammar.forced),
-    )
-
-
-def _candidates(found: Sequence[protocol.Candidate]) -> tuple[tuple[int, float, int, float, str | None], ...]:
-    return tuple((each.id, each.logprob, each.rank, each.sampler_prob, each.cut_by) for each in found)
-
-
-def _held(kv: protocol.KVReading) -> Held:
-    return Held(kv.offset, kv.used_bytes, kv.kept_bytes, kv.kept_budget, kv.passed_tokens)
-
-
-def _given(token: protocol.PromptToken) -> Given:
-    return Given(token.node, token.position, token.id, (token.text, token.raw, token.special))
-
-
-def _read(token: protocol.PromptToken) -> Read:
-    figures = token.logprob, token.prob, token.entropy_bits, token.others_prob
-    assert token.rank is not None
-    return Read(_given(token), figures, token.rank, _candidates(token.candidates))  # type: ignore[arg-type]
-
-
-def _plain(record: protocol.Record) -> Iterable[Any]:
-    """What a record says, without times and memory."""
-    match record:
-        case protocol.Step():
-            yield Taken(
-                record.node,
-                record.parent,
-                record.id,
-                (record.text, record.raw, record.pending, record.special),
-                (record.index, record.position),
-                record.origin,
-                (record.logprob, record.prob, record.surprisal_bits),
-                record.rank,
-                record.sampler_prob,
-                seen(record.choice),
-                seen(record.next),
-                _held(record.kv),
-            )
-        case protocol.Moved():
-            counts = record.kept, record.restored, record.recomputed, record.restored_bytes
-            yield Went(record.node, *counts, seen(record.next), _held(record.kv), record.note)
-        case protocol.PromptOpened():
-            tokens = tuple(map(_given, record.tokens))
-            yield Opened(tokens, record.parent, record.held, record.new_tree, record.echo)
-        case protocol.PromptReadings():
-            yield from map(_read, record.tokens)
-        case protocol.Prefilled():
-            counts = record.kept, record.restored, record.restored_bytes, record.unread
-            yield Ready(*counts, seen(record.next), _held(record.kv))
-        case protocol.Finished():
-            yield Ended(record.node, record.reason, record.detail)
-        case protocol.PrefillChunk():
-            yield Chunk(record.done, record.total, _held(record.kv))
-        case protocol.BreakpointHit():
-            yield Hit(record.node, record.conditions)
-        case protocol.BeamStep():
-            grown = [*record.live, *record.finished, *([record.greedy] if record.greedy else [])]
-            yield from (Grew(each.node) for each in grown)
-        case protocol.BeamEnded():
-            yield from (Found(each.node, each.ids) for each in (*record.ranking, record.greedy))
-        case protocol.Resampled() | protocol.Restored():
-            yield seen(record.next)
-        case _:
-            yield record
+def at_node(distribution: Any, node: int) -> Any:
+    """The same distribution after a node of another number."""
+    return SimpleNamespace(**(vars(distribution) | {"node": node}))
 
 
 class Answer:
-    """What came of a command.
+    """What came of a command: its records as plain values, in order, and whether it was cancelled."""
 
-    Args:
-        records: All of them, without the last.
-        cancelled: Whether it was cancelled.
-    """
+    def __init__(self, records: Sequence[Any], cancelled: bool) -> None:
+        self.records, self.cancelled = records, cancelled
+        failures = self.all("Failure")
+        assert all(each.expected for each in failures), failures[0].trace
+        self.refusal = failures[0].message if failures else ""
 
-    def __init__(self, records: Sequence[protocol.Record], cancelled: bool) -> None:
-        self.cancelled = cancelled
-        self.refusal = next((each.message for each in records if isinstance(each, protocol.Failure)), "")
-        faults = [each for each in records if isinstance(each, protocol.Failure) and not each.expected]
-        assert not faults, faults[0].trace
-        self.said = [plain for record in records for plain in _plain(record)]
+    def all(self, *kinds: str) -> list[Any]:
+        return [each for each in self.records if each.record in kinds]
 
-    def all(self, kind: Any) -> list[Any]:
-        """What of it is of a kind, in order."""
-        return [each for each in self.said if isinstance(each, kind)]
-
-    def one(self, kind: Any) -> Any:
-        """The one thing of a kind in it."""
+    def one(self, kind: str) -> Any:
         (found,) = self.all(kind)
         return found
+
+    @property
+    def readings(self) -> list[Any]:
+        """The tokens of prompts that were read."""
+        return [token for each in self.all("PromptReadings") for token in each.tokens]
 
 
 class Talk:
     """A session of an engine's thread: a command goes in, and all that came of it comes back.
 
     Args:
-        thread: Not started.
-        beside: Whether it is a session beside the thread's first.
+        thread: Its session is beside the thread's first; without one it is the first session of a new thread.
     """
 
     def __init__(self, thread: EngineThread | None = None) -> None:
         self._came: SimpleQueue[protocol.Record] = SimpleQueue()
-        self.thread = EngineThread(self._emit) if thread is None else thread
-        self._session = self.thread if thread is None else thread.beside(self._emit)
-        self._cancel: tuple[type[protocol.Record], int] | None = None
-        self.idle: list[Any] = []
-        """What the engine said in idle time."""
-        if thread is None:
+        self.thread = thread or EngineThread(self._receive)
+        self._session = thread.beside(self._receive) if thread else self.thread
+        self._cancel: tuple[str, int] = ("", 0)
+        self._idle: list[Any] = []
+        if not thread:
             self.thread.start()
 
-    def _emit(self, record: protocol.Record) -> None:
+    def _receive(self, record: protocol.Record) -> None:
         self._came.put(record)
-        if self._cancel is not None and isinstance(record, self._cancel[0]):
-            kind, left = self._cancel
+        kind, left = self._cancel
+        if type(record).__name__ == kind:
             self._cancel = (kind, left - 1)
             if left == 1:
                 self.thread.send(protocol.Cancel(record.request))
@@ -327,38 +117,34 @@ class Talk:
         """End the session, and with the first one the thread."""
         assert self._session.close()
 
-    def do(
-        self, command: protocol.Command, cancel: tuple[type[protocol.Record], int] | None = None
-    ) -> Answer:
-        """Carry out a command; with `cancel` it is cancelled at so many records of a class."""
+    def do(self, command: protocol.Command, cancel: tuple[str, int] = ("", 0)) -> Answer:
+        """Carry out a command; with `cancel` it is cancelled at so many records of a kind."""
         self._cancel = cancel
         self._session.send(command)
-        records: list[protocol.Record] = []
+        records: list[Any] = []
         while True:
             record = self._came.get(timeout=PATIENCE)
             if record.request != command.id:
-                self.idle += _plain(record)
+                self._idle.append(plain(record))
             elif isinstance(record, protocol.Ended):
-                self._cancel = None
+                self._cancel = ("", 0)
                 return Answer(records, record.cancelled)
             else:
-                records.append(record)
+                records.append(plain(record))
 
-    def overheard(self) -> list[Any]:
-        """What was said in idle time since the last time that this was asked."""
+    def idle_readings(self) -> list[Any]:
+        """The tokens of prompts that were read in idle time since this was asked last."""
         while True:
             try:
-                self.idle += _plain(self._came.get_nowait())
+                self._idle.append(plain(self._came.get_nowait()))
             except Empty:
                 break
-        found, self.idle = self.idle, []
-        return found
+        found, self._idle = Answer(self._idle, False), []
+        assert len(found.all("PromptReadings")) == len(found.records)
+        return found.readings
 
-    # what is done
-
-    def load(self, options: LoadSettings) -> protocol.ModelFacts:
-        found: protocol.ModelFacts = self.do(protocol.Load(options)).one(protocol.ModelFacts)
-        return found
+    def load(self, options: LoadSettings) -> Any:
+        return self.do(protocol.Load(options)).one("ModelFacts")
 
     def configure(self, sampling: Settings) -> Answer:
         return self.do(protocol.Configure(sampling))
@@ -367,7 +153,7 @@ class Talk:
         self, text: str, echo: bool | None = None, chunk: int | None = None, cancel_after: int = 0
     ) -> Answer:
         command = protocol.Prefill(text, chat=False, echo=echo, step_size=chunk)
-        return self.do(command, (protocol.PrefillChunk, cancel_after))
+        return self.do(command, ("PrefillChunk", cancel_after))
 
     def go_on(self, chunk: int | None = None) -> Answer:
         return self.do(protocol.GoOnPrefill(chunk))
@@ -379,8 +165,8 @@ class Talk:
     def step(self) -> Answer:
         return self.do(protocol.TakeStep())
 
-    def choose(self, node: int, token: int, leave: bool = True) -> Answer:
-        return self.do(protocol.Choose(node, token, leave_grammar=leave))
+    def choose(self, node: int, id: int) -> Answer:
+        return self.do(protocol.Choose(node, id, leave_grammar=True))
 
     def take(self, node: int, ids: Sequence[int]) -> Answer:
         return self.do(protocol.Take(node, tuple(ids), leave_grammar=True))
@@ -395,8 +181,7 @@ class Talk:
         return self.do(protocol.Reroll(count))
 
     def run(self, until: dict[str, Any], cancel_after: int = 0) -> Answer:
-        points = Breakpoints(**until) if until else None
-        return self.do(protocol.Run(until=points), (protocol.Step, cancel_after))
+        return self.do(protocol.Run(until=Breakpoints(**until) if until else None), ("Step", cancel_after))
 
     def round(self, drafts: int) -> Answer:
         return self.do(protocol.TakeRound(SpeculationSettings(num_draft_tokens=drafts)))
@@ -410,22 +195,20 @@ class Talk:
     def recall(self, nodes: Sequence[int]) -> Answer:
         return self.do(protocol.Recall(tuple(nodes)))
 
-    def verify(self) -> tuple[int, int, float]:
-        """The token, those of its path, and how far its logits are from those of the path that ran again."""
-        found = self.do(protocol.Verify()).one(protocol.Verified)
-        return found.node, found.tokens, found.largest_difference
+    def verify(self) -> Any:
+        return self.do(protocol.Verify()).one("Verified")
 
-    def what_if(self, node: int, sampling: Settings) -> tuple[dict[int, int], list[int]]:
-        """By the path's tokens what their draws would have picked, and those that nobody can say of any more."""
-        found = self.do(protocol.WhatIf(sampling, node)).one(protocol.WhatIfAnswered)
-        return {step.node: step.picked for step in found.steps}, list(found.dropped)
+    def what_if(self, node: int, sampling: Settings) -> Any:
+        return self.do(protocol.WhatIf(sampling, node)).one("WhatIfAnswered")
 
-    def look_ahead(self, node: int, ids: Sequence[int]) -> list[tuple[int, tuple[int, ...], float]]:
-        *_, last = self.do(protocol.LookAhead(node, tuple(ids), 3)).all(protocol.LookedAhead)
-        return [(line.id, line.ids, line.logprob) for line in last.lines]
+    def look_ahead(self, node: int, ids: Sequence[int]) -> Any:
+        return self.do(protocol.LookAhead(node, tuple(ids), 3)).all("LookedAhead")[-1].lines
+
+    def explain(self, node: int, reroll: int) -> Answer:
+        return self.do(protocol.Explain(node, reroll=reroll))
 
     def restore(self, path: Sequence[tuple[int, str, int, Units]]) -> Answer:
-        """Rebuild one path, of each token its id, its origin, the tokens before its prompt, and what begins at it."""
+        """Rebuild one path: of each token its id, origin, the tokens before its prompt, and what begins at it."""
         grown = [
             protocol.Grown(place + 1, place, id, origin, origin != PROMPT, begin, units)  # type: ignore[arg-type]
             for place, (id, origin, begin, units) in enumerate(path)
@@ -434,24 +217,14 @@ class Talk:
 
     def rows(self, *nodes: int) -> dict[int, Row]:
         """The kept logits of some nodes, or all that are kept."""
-        found = self.do(protocol.ReadLogits(nodes)).all(protocol.LogitsRow)
-        return {each.node: unpack_row(each) for each in found}
-
-    def explained(self, node: int, reroll: int) -> tuple[Seen, bool] | None:
-        """The distribution after a node again, and whether that is under the settings that it was under; None where its
-        logits aren't kept."""
-        answer = self.do(protocol.Explain(node, reroll=reroll))
-        if answer.refusal:
-            return None
-        found = answer.one(protocol.Explained)
-        return seen(found.next), found.used
+        return {each.node: unpack_row(each) for each in self.do(protocol.ReadLogits(nodes)).all("LogitsRow")}
 
 
 UNITS: tuple[Units, ...] = (
     (protocol.Intervention("mlp", 0),),
     (protocol.Intervention("layer", 1, scale=0.5),),
 )
-STOP = 512
+CAT = 512
 """The token of ` cat`."""
 SAMPLING: dict[str, Settings] = {
     "drawn": Settings(temp=1.0, seed=7, candidates=8, max_tokens=6),
@@ -470,98 +243,111 @@ SAMPLING: dict[str, Settings] = {
     ),
     "no early end": Settings(temp=1.0, seed=7, min_tokens=4, logit_bias=((2, 60.0),), candidates=6),
     "excluding": Settings(temp=1.0, seed=3, xtc_probability=0.5, xtc_threshold=0.05, candidates=8),
-    "stops": Settings(temp=0.9, seed=5, stop=(" cat", "he"), logit_bias=((STOP, 30.0),), candidates=8),
+    "stops": Settings(temp=0.9, seed=5, stop=(" cat", "he"), logit_bias=((CAT, 30.0),), candidates=8),
     "another order": Settings(temp=0.8, top_p=0.8, seed=9, sampler_order="transformers", candidates=7),
 }
-WITH_GRAMMAR = Settings(temp=1.0, seed=4, candidates=6, grammar=Grammar("regex", "( [a-z]+){2,5}"))
+GRAMMAR = {"grammar": Settings(temp=1.0, seed=4, candidates=6, grammar=Grammar("regex", "( [a-z]+){2,5}"))}
+UNTIL: tuple[dict[str, Any], ...] = (
+    {"tokens": 1},
+    {"tokens": 4},
+    {"entropy_above": 6.0},
+    {"prob_below": 0.05},
+    {"rank_above": 3},
+    {},
+)
+"""Breakpoints of runs."""
 
-# ---- the plain model ---------------------------------------------------------------------------
+# ---- the plain model -----------------------------------------------------------------------------
 
 WORDS = (" the", " cat", " dog", " ran", " home", " and")
 """Each of them is one token, whatever stands before it: so a prompt may have the same tokens as another path."""
 ROWS = 64
 """Rows of 4,096 logits that fit into the one MiB that the sessions here have for them."""
+EXACT = 1e-4
+"""Where logits are as near as that, so are ranks."""
 
 
-class Spot:
-    """A token of the tree, as the person who put it there knows it.
+def text_of(words: Sequence[int]) -> str:
+    return "".join(WORDS[word] for word in words)
+
+
+class Token:
+    """A token of the tree.
 
     Args:
         number: Of its node.
-        id: Of the token.
-        parent: None for the place before the first token.
+        id: In the vocabulary.
+        parent: None for the root, which stands before the first token.
         origin: How it was taken first.
         units: The interventions that it was computed under.
     """
 
-    def __init__(self, number: int, id: int, parent: Spot | None, origin: str, units: Units) -> None:
+    def __init__(self, number: int, id: int, parent: Token | None, origin: str, units: Units) -> None:
         self.number, self.id, self.parent, self.origin, self.units = number, id, parent, origin, units
-        self.depth = 0 if parent is None else parent.depth + 1
-        self.path: list[Spot] = [] if parent is None else [*parent.path, self]
-        self.start = self.begin = self.decoded = 0
-        """Tokens up to the end of the prompt that it follows or is in, those before that prompt, and those of the path
-        that belong to no prompt."""
+        self.path: list[Token] = [] if parent is None else [*parent.path, self]
+        self.depth = len(self.path)
+        self.prompt_begin = self.prompt_end = 0
+        """Tokens before the prompt that it is in or follows, and up to the end of that prompt."""
+        self.decoded = 0
+        """Tokens of its path that belong to no prompt."""
         self.reroll = 0
+        """How often the draw after it was repeated."""
         self.drawn = 0
-        """How often the draw was repeated that took it last."""
+        """How often the draw that took it last was repeated."""
         self.stepped = self.ran = False
         """Whether it has a record of its step, and whether the session has computed it."""
-        self.under: Settings | None = None
-        """The settings of that distribution."""
-        self.shown: Seen | None = None
+        self.shown: Any = None
         """The distribution that was last shown after it."""
+        self.sampling: Settings | None = None
+        """The settings of that distribution."""
         self.row: Row | None = None
         """The logits after it, as they were first seen."""
-        self.cut: Any = None
-        """The prompts of its path then."""
+        self.row_prompts: Any = None
+        """The prompts of its path then: where they begin and end decides how a cache was filled."""
 
     def follow(self) -> None:
         """Belong to the completion that its parent is in."""
         assert self.parent is not None
-        self.start, self.begin = self.parent.start, self.parent.begin
+        self.prompt_begin, self.prompt_end = self.parent.prompt_begin, self.parent.prompt_end
         self.decoded, self.drawn = self.parent.decoded + 1, self.parent.reroll
 
     @property
     def prompts(self) -> tuple[tuple[int, int], ...]:
-        """Beginning and end of the prompts of its path."""
+        """Beginning and end of each prompt of its path."""
         found: list[tuple[int, int]] = []
-        path, end = self.path, self.depth
+        end = self.depth
         while end:
-            at = path[end - 1]
-            found.append((at.begin, at.start))
-            end = at.begin
+            at = self.path[end - 1]
+            found.append((at.prompt_begin, at.prompt_end))
+            end = at.prompt_begin
         return tuple(reversed(found))
 
     @property
     def ids(self) -> list[int]:
-        return [spot.id for spot in self.path]
-
-
-class KeptRows:
-    """Which rows of logits are kept: those that were shown or asked for last."""
-
-    def __init__(self, most: int) -> None:
-        self._most, self._nodes = most, OrderedDict[int, None]()
-
-    def __contains__(self, node: int) -> bool:
-        return node in self._nodes
+        return [token.id for token in self.path]
 
     @property
-    def nodes(self) -> list[int]:
-        return sorted(self._nodes)
+    def key(self) -> tuple[Any, ...]:
+        """What decides the logits after it."""
+        return tuple((token.id, token.units) for token in self.path), self.prompts
+
+
+class KeptRows(dict[int, None]):
+    """The nodes whose logits are kept: those that were shown or asked for last, the latest at the end."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.most = most
 
     def put(self, node: int) -> None:
-        self._nodes.pop(node, None)
-        self._nodes[node] = None
-        while len(self._nodes) > self._most:
-            self._nodes.popitem(last=False)
+        self.pop(node, None)
+        self[node] = None
+        while len(self) > self.most:
+            del self[next(iter(self))]
 
     def use(self, node: int) -> None:
-        if node in self._nodes:
-            self._nodes.move_to_end(node)
-
-    def replace(self, nodes: Iterable[int]) -> None:
-        self._nodes = OrderedDict.fromkeys(nodes)
+        if node in self:
+            self.put(node)
 
 
 class Fresh:
@@ -576,404 +362,413 @@ class Fresh:
     def __init__(self, engine: Talk, options: LoadSettings, words: dict[int, str]) -> None:
         self._engine, self._options, self._words = engine, options, words
         self._talk: Talk | None = None
-        self._at: tuple[Any, ...] = ()
-        self._numbers: list[int] = []
-        self._now: Seen | None = None
-        self._settings: Settings | None = None
-        self.rows: dict[Any, Row] = {}
-        self.distributions: dict[Any, Seen] = {}
-        self.steps: dict[Any, Taken] = {}
-        self.readings: dict[Any, dict[int, Read]] = {}
+        self._at: tuple[Any, ...] = ((), ())
+        self._nodes: list[int] = []
+        self._next: Any = None
+        self._sampling: Settings | None = None
+        self.steps: dict[Any, Any] = {}
+        """The records of steps, by `Token.key`."""
+        self._rows: dict[Any, Row] = {}
+        self._distributions: dict[Any, Any] = {}
+        self._readings: dict[Any, dict[int, Any]] = {}
 
-    @staticmethod
-    def key(spot: Spot) -> tuple[Any, ...]:
-        return tuple((each.id, each.units) for each in spot.path), spot.prompts
-
-    def row(self, spot: Spot, sampling: Settings) -> Row:
+    def row(self, token: Token, sampling: Settings) -> Row:
         """The logits after a path."""
-        key = self.key(spot)
-        if key not in self.rows:
-            self.distribution(spot, sampling)
-        return self.rows[key]
+        if token.key not in self._rows:
+            self.distribution(token, sampling)
+        return self._rows[token.key]
 
-    def distribution(self, spot: Spot, sampling: Settings) -> Seen:
-        """The distribution after a path, as it is drawn from now."""
-        known = (*self.key(spot), sampling, spot.reroll)
-        if known not in self.distributions:
-            self.distributions[known] = self._ask(spot, sampling)
-        return self.distributions[known]
-
-    def _ask(self, spot: Spot, sampling: Settings) -> Seen:
-        self._go(spot, sampling)
-        assert self._talk is not None
-        assert self._now is not None
-        if self._now.reroll != spot.reroll:
-            self._now = self._talk.reroll(spot.reroll).one(Seen)
-        key = self.key(spot)
-        if key not in self.rows:
-            (self.rows[key],) = self._talk.rows(self._numbers[-1]).values()
-        return self._now
-
-    def step(self, spot: Spot) -> Taken | None:
-        """The record of a path's last token, where it was taken."""
-        return self.steps.get(self.key(spot))
+    def distribution(self, token: Token, sampling: Settings) -> Any:
+        """The distribution after a path, with the draw that is repeated as often as it is there now."""
+        known = (*token.key, sampling, token.reroll)
+        if known not in self._distributions:
+            talk = self._go(token, sampling)
+            if self._next.reroll != token.reroll:
+                self._next = talk.reroll(token.reroll).one("Resampled").next
+            if token.key not in self._rows:
+                (self._rows[token.key],) = talk.rows(self._nodes[-1]).values()
+            self._distributions[known] = self._next
+        return self._distributions[known]
 
     def new(self, sampling: Settings) -> Talk:
         """A session that has no prompt."""
         self.leave()
-        self._talk = talk = Talk(self._engine.thread)
+        self.leave()
+        talk = self._talk = Talk(self._engine.thread)
+        self._sampling = sampling
         talk.load(self._options)
         talk.configure(sampling)
-        self._settings = sampling
         return talk
 
     def leave(self) -> None:
         """End the session."""
         if self._talk is not None:
             self._talk.close()
-        self._talk, self._at, self._numbers, self._now = None, (), [], None
+        self._talk, self._at, self._nodes, self._next = None, ((), ()), [], None
 
-    def _go(self, spot: Spot, sampling: Settings) -> None:
-        """Have a session at the end of a path, which goes on from what it has of it, if it has no more than that."""
-        path, prompts = self.key(spot)
-        known = self._at[0] if self._at else ()
-        goes_on = (
-            self._talk is not None
-            and bool(known)
-            and self._at[1] == prompts
-            and path[: len(known)] == known
-            and len({units for _, units in path[len(known) - 1 :]}) == 1
-        )
-        if not goes_on:
-            self._begin(spot, sampling)
-        assert self._talk is not None
-        if self._settings != sampling:
-            (self._now,) = self._talk.configure(sampling).all(Seen)
-            self._settings = sampling
-        rest = path[len(self._at[0]) :]
-        if rest:
-            taken = self._talk.take(self._numbers[-1], [id for id, _ in rest]).all(Taken)
-            for step in taken:
-                self._numbers.append(step.node)
-                self.steps[path[: len(self._numbers)], prompts] = step
-            self._now = taken[-1].next
+    def _go(self, token: Token, sampling: Settings) -> Talk:
+        """A session at the end of a path: it goes on from what it has of it, if it has nothing else."""
+        path, prompts = token.key
+        talk, known = self._talk, self._at[0]
+        if (
+            talk is None
+            or not known
+            or self._at[1] != prompts
+            or path[: len(known)] != known
+            or len({units for _, units in path[len(known) - 1 :]}) > 1
+        ):
+            talk = self._begin(token, sampling)
+        if self._sampling != sampling:
+            self._next, self._sampling = talk.configure(sampling).one("Resampled").next, sampling
+        if rest := path[len(self._at[0]) :]:
+            for step in talk.take(self._nodes[-1], [id for id, _ in rest]).all("Step"):
+                self._nodes.append(step.node)
+                self.steps[path[: len(self._nodes)], prompts] = step
+                self._next = step.next
         self._at = path, prompts
+        return talk
 
-    def _begin(self, spot: Spot, sampling: Settings) -> None:
-        talk, path, prompts = self.new(sampling), spot.path, spot.prompts
-        own = next((place for place, each in enumerate(path) if each.units), len(path))
-        first = path[: prompts[0][1]] if prompts and prompts[0][0] == 0 else []
-        if len(prompts) == 1 and own == len(path) and all(each.id in self._words for each in first):
-            answer = talk.prompt("".join(self._words[each.id] for each in first), echo=False)
-            tokens = answer.one(Opened).tokens
-            assert [token.id for token in tokens] == [each.id for each in first]
-            self._numbers, self._now = [token.node for token in tokens], answer.one(Ready).next
-            self._at = self.key(spot)[0][: len(first)], prompts
-            return
+    def _begin(self, token: Token, sampling: Settings) -> Talk:
+        talk, path, prompts = self.new(sampling), token.path, token.prompts
+        intervened = next((place for place, each in enumerate(path) if each.units), len(path))
+        ids = token.ids[: prompts[0][1]]
+        if (
+            len(prompts) == 1
+            and prompts[0][0] == 0
+            and intervened == len(path)
+            and set(ids) <= set(self._words)
+        ):
+            answer = talk.prompt("".join(self._words[id] for id in ids), echo=False)
+            given = answer.one("PromptOpened").tokens
+            assert [each.id for each in given] == ids
+            self._nodes, self._next = [each.node for each in given], answer.one("Prefilled").next
+            self._at = token.key[0][: len(ids)], prompts
+            return talk
         tokens = []
         for place, each in enumerate(path):
             begin = next((begin for begin, end in prompts if begin <= place < end), None)
-            beginning = each.units if place == own else ()
             origin = PROMPT if begin is not None else INTERVENED if each.units else "chosen"
-            tokens.append((each.id, origin, begin or 0, beginning))
-        self._now = talk.restore(tokens).one(Seen)
-        self._numbers, self._at = list(range(1, len(path) + 1)), self.key(spot)
+            tokens.append((each.id, origin, begin or 0, each.units if place == intervened else ()))
+        self._next = talk.restore(tokens).one("Restored").next
+        self._nodes, self._at = list(range(1, len(path) + 1)), token.key
+        return talk
 
-    def turn(self, spot: Spot, text: str, sampling: Settings) -> dict[int, Read]:
+    def turn(self, token: Token, text: str, sampling: Settings) -> dict[int, Any]:
         """What the model makes of the tokens of a turn after a path, by their places."""
+        self._begin(token, sampling)
+        answer = self._go(token, sampling).turn(text, True)
         self.leave()
-        self._begin(spot, sampling)
-        self._go(spot, sampling)
-        assert self._talk is not None
-        found = {each.given.position: each for each in self._talk.turn(text, True).all(Read)}
-        self.leave()
-        return found
+        return {each.position: each for each in answer.readings}
 
-    def read(self, ids: Sequence[int], sampling: Settings) -> dict[int, Read]:
+    def read(self, ids: Sequence[int], sampling: Settings) -> dict[int, Any]:
         """What the model makes of the tokens of a text that is the first prompt of all, by their places."""
         key = tuple(ids), min(sampling.candidates, 20)
-        if key not in self.readings:
+        if key not in self._readings:
             answer = self.new(sampling).prompt("".join(self._words[id] for id in ids), echo=True)
-            self.readings[key] = {each.given.position: each for each in answer.all(Read)}
+            self._readings[key] = {each.position: each for each in answer.readings}
             self.leave()
-        return self.readings[key]
+        return self._readings[key]
+
+
+class LoadedModel:
+    """A loaded model, and what fresh sessions said of its paths.
+
+    Args:
+        zoo: Has the model.
+        name: Of the model.
+        tolerance: The largest difference of a logit that rounding explains.
+        options: How it is loaded.
+    """
+
+    def __init__(self, zoo: Zoo, name: str, tolerance: float, **options: Any) -> None:
+        model = "pocket" if name == "pocket" else str(zoo.path(name))
+        if ":" in name:
+            options.setdefault("dtype", "file")
+        self.options = LoadSettings(**{"model": model, "kept_logits_mib": 1, "blas": "bundled", **options})
+        self.tolerance = tolerance
+        self.engine = Talk()
+        self.facts = self.engine.load(self.options)
+        opened = self.engine.prompt("".join(WORDS)).one("PromptOpened")
+        self.words = {token.id: word for token, word in zip(opened.tokens, WORDS, strict=True)}
+        self.ids = list(self.words)
+        self.fresh = Fresh(self.engine, self.options, self.words)
+        self.moves, self.paths = 0, set[Any]()
+        """Of all walks."""
+
+    def close(self) -> None:
+        self.fresh.leave()
+        self.engine.close()
 
 
 class Book:
-    """A session, and beside it what is to be said of its tree.
+    """A session, and beside it what is to be said of its tree."""
 
-    Args:
-        engine: Has the model loaded.
-        fresh: Says what has to be computed.
-        options: How the model is loaded.
-        facts: About the model.
-        tolerance: The largest difference of a logit that rounding explains.
-    """
-
-    def __init__(
-        self,
-        engine: Talk,
-        fresh: Fresh,
-        options: LoadSettings,
-        facts: protocol.ModelFacts,
-        tolerance: float,
-    ) -> None:
-        self.fresh, self.options, self.facts, self.tolerance = fresh, options, facts, tolerance
-        self.cut_matters = options.kv_bits is not None or options.max_kv_size is not None
-        kept = options.kept_kv_mib > 0 and not options.no_kv_cache and not self.cut_matters
-        self.plain = set(facts.cache_kinds) == {"plain"} and kept
+    def __init__(self, model: LoadedModel) -> None:
+        self.model, self.fresh, self.options, self.facts = model, model.fresh, model.options, model.facts
+        self.tolerance = model.tolerance
+        self.cut_matters = self.options.kv_bits is not None or self.options.max_kv_size is not None
+        """Whether the chunks in which a path ran change its logits."""
+        self.plain = set(self.facts.cache_kinds) == {"plain"} and not self.cut_matters
+        self.plain = self.plain and self.options.kept_kv_mib > 0 and not self.options.no_kv_cache
         """Whether a cache can be cut anywhere and all of its tokens are kept: then each figure of a move is known."""
-        self.talk = Talk(engine.thread)
-        self.talk.load(options)
-        root = Spot(0, -1, None, PROMPT, ())
-        self.spots: dict[int, Spot] = {0: root}
-        self.children: dict[tuple[int, int, Units], Spot] = {}
-        self.kept = KeptRows(0 if options.kept_logits_mib == 0 else ROWS)
+        self.talk = Talk(model.engine.thread)
+        self.talk.load(self.options)
+        root = Token(0, -1, None, PROMPT, ())
+        self.tokens: dict[int, Token] = {0: root}
+        self.children: dict[tuple[int, int, Units], Token] = {}
+        self.kept = KeptRows(0 if self.options.kept_logits_mib == 0 else ROWS)
         self.sampling = SAMPLING["drawn"]
-        self.at: Spot | None = None
+        self.at: Token | None = None
         """Where the session stands; None before a prompt, and while one is half read."""
-        self.now: Seen | None = None
-        """What was shown last."""
+        self.next: Any = None
+        """The distribution that was shown last."""
         self.cached, self.offset = root, 0
         """The path that the cache holds, and how many of its tokens."""
-        self.half: Spot | None = None
+        self.half_read: Token | None = None
         """The end of a prompt that is half read."""
-        self.unsure: set[Spot] = set()
+        self.unsure: set[Token] = set()
         """Tokens that the cache held when such a prompt was left: nobody knows whether they are kept elsewhere."""
         self.unread: Counter[int] = Counter()
         """Tokens of prompts whose readings are to come."""
-        self.later: list[Spot] = []
+        self.later: list[Token] = []
         """Those that come once more of a prompt has been read."""
         self.of_another_cut: set[int] = set()
         """Tokens whose readings come from logits that were kept, of a path that was cut into other chunks."""
-        self.sources: dict[int, Callable[[], Read]] = {}
+        self.wanted: dict[int, Callable[[], Any]] = {}
         """What is to be read of the tokens of prompts."""
         self.raws: dict[int, bytes] = {}
         """The bytes of the tokens that were seen."""
         self.talk.configure(self.sampling)
 
-    # ---- the tree -----------------------------------------------------------------------------
+    @property
+    def here(self) -> Token:
+        assert self.at is not None
+        return self.at
+
+    # ---- the tree
 
     def add(
-        self, parent: Spot, id: int, number: int, origin: str, units: Units | None = None, begin: int = -1
-    ) -> Spot:
+        self, parent: Token, id: int, number: int, origin: str, units: Units | None = None, begin: int = -1
+    ) -> Token:
         """A token after another one: the node that is there, or one of a number that no token has had."""
         units = parent.units if units is None else units
         key = parent.number, id, units
+        origin = INTERVENED if units and origin != PROMPT else origin
         if key not in self.children:
-            assert number not in self.spots, f"node {number} is two tokens"
-            shown = INTERVENED if units and origin != PROMPT else origin
-            self.children[key] = self.spots[number] = Spot(number, id, parent, shown, units)
-        spot = self.children[key]
-        assert spot.number == number, f"{spot.ids} is node {spot.number} and node {number}"
+            assert number not in self.tokens, f"node {number} is two tokens"
+            self.children[key] = self.tokens[number] = Token(number, id, parent, origin, units)
+        token = self.children[key]
+        assert token.number == number, f"{token.ids} is node {token.number} and node {number}"
         if origin != PROMPT:
-            spot.follow()
-            spot.origin = spot.origin if spot.origin != PROMPT else INTERVENED if units else origin
-            return spot
-        spot.origin, spot.start, spot.begin = PROMPT, spot.depth, begin
-        spot.decoded, spot.drawn = parent.decoded, parent.reroll
-        return spot
+            token.follow()
+            token.origin = token.origin if token.origin != PROMPT else origin
+            return token
+        token.origin, token.prompt_begin, token.prompt_end = PROMPT, begin, token.depth
+        token.decoded, token.drawn = parent.decoded, parent.reroll
+        return token
 
-    def shared(self, one: Spot, other: Spot) -> int:
-        """Tokens that two paths have in common at their beginning."""
-        pairs = zip(one.path, other.path, strict=False)
-        return next((place for place, (a, b) in enumerate(pairs) if a is not b), min(one.depth, other.depth))
-
-    def ran(self, spot: Spot) -> int:
-        """Tokens at the beginning of a path that were computed."""
-        return next((place for place, each in enumerate(spot.path) if not each.ran), spot.depth)
-
-    def leave(self) -> None:
+    def leave_prompt(self) -> None:
         """Leave a prompt that is half read, if there is one: what the cache has of it is not kept as a branch is."""
-        if self.half is not None:
-            self.unsure |= set(self.half.path[: self.offset])
-        self.half = None
+        if self.half_read is not None:
+            self.unsure |= set(self.half_read.path[: self.offset])
+        self.half_read = None
 
-    def restored(self, end: Spot, want: int, kept: int, found: int) -> int:
-        """Tokens of a path that a move restores behind those that stay in the cache.
+    def costs(self, end: Token, want: int, found: int) -> tuple[int, int]:
+        """Tokens of a path that stay in the cache at a move, and those that are restored from memory.
 
         Args:
             end: Of the path.
             want: Tokens to hold at most.
-            kept: Those that stay.
-            found: What the engine says, which is taken where nobody else knows.
+            found: What the engine says is restored, which is taken where nobody else knows.
         """
-        most = max(0, min(want, self.ran(end)) - kept)
-        return min(found, most) if self.unsure & set(end.path[kept:]) else most
+        shared = sum(one is other for one, other in zip(self.cached.path, end.path, strict=False))
+        kept = min(shared, want, self.offset)
+        ran = next((place for place, each in enumerate(end.path) if not each.ran), end.depth)
+        most = max(0, min(want, ran) - kept)
+        return kept, min(found, most) if self.unsure & set(end.path[kept:]) else most
 
-    def unstepped(self, spot: Spot) -> list[Spot]:
+    def unstepped(self, token: Token) -> list[Token]:
         """The tokens at the end of a path that only a beam search took."""
-        found: list[Spot] = []
-        for each in reversed(spot.path):
-            if each.stepped or each.origin == PROMPT:
-                break
-            found.append(each)
-        return found[::-1]
+        path = token.path
+        known = (
+            place
+            for place in range(len(path), 0, -1)
+            if path[place - 1].stepped or path[place - 1].origin == PROMPT
+        )
+        return path[next(known, 0) :]
 
-    @property
-    def here(self) -> Spot:
-        assert self.at is not None
-        return self.at
+    # ---- distributions and logits
 
-    # ---- what is checked ------------------------------------------------------------------------
-
-    def stand(self, spot: Spot, shown: Seen, kv: Held | None, last: bool = True) -> None:
+    def stand_at(self, token: Token, shown: Any, kv: Any, last: bool = True) -> None:
         """Stand at a token, and check all that is shown there; its logits only where the session still is."""
-        spot.ran = True
-        self.at, self.half, self.cached = spot, None, spot
-        self.kept.put(spot.number)
+        token.ran = True
+        self.at, self.half_read, self.cached = token, None, token
+        self.kept.put(token.number)
         if kv is not None:
-            self.cache(kv, spot)
+            self.offset = kv.offset
+            assert kv.offset == (0 if self.options.no_kv_cache else token.depth)
+            if not self.options.no_kv_cache:
+                assert kv.kept_bytes <= kv.kept_budget == self.options.kept_kv_mib * 2**20
+            if self.plain:
+                assert kv.used_bytes == token.depth * self.facts.kv_bytes_per_token
         self.show(shown, last)
 
-    def cache(self, kv: Held, spot: Spot) -> None:
-        """Check what is said of the cache when it holds a path."""
-        self.offset = kv.offset
-        if self.options.no_kv_cache:
-            assert kv.offset == 0
-            return
-        assert kv.kept <= kv.budget == self.options.kept_kv_mib * MIB
-        assert kv.offset == spot.depth
-        if self.plain:
-            assert kv.used == spot.depth * (self.facts.kv_bytes_per_token or 0)
-
-    def show(self, shown: Seen, last: bool = True) -> None:
+    def show(self, shown: Any, last: bool = True) -> None:
         """Check a distribution, and the logits behind it, by what a fresh session has there."""
-        spot = self.here
-        assert (shown.node, shown.position, shown.reroll) == (spot.number, spot.depth, spot.reroll)
-        spot.shown, spot.under, self.now = shown, self.sampling, shown
-        wanted = self.fresh.distribution(spot, self.sampling)
-        fresh = self.fresh.row(spot, self.sampling)
-        row = fresh
-        COUNTS["paths"].add((self.fresh, self.fresh.key(spot)))
+        token = self.here
+        assert (shown.node, shown.position, shown.reroll) == (token.number, token.depth, token.reroll)
+        token.shown, token.sampling, self.next = shown, self.sampling, shown
+        wanted = at_node(self.fresh.distribution(token, self.sampling), token.number)
+        row = fresh = self.fresh.row(token, self.sampling)
+        self.model.paths.add(token.key)
         if last:
-            ((node, row),) = self.talk.rows(spot.number).items()
-            assert node == spot.number
-            self.check_row(spot, row)
-        if shown == wanted._replace(node=spot.number):
-            COUNTS["equal"].append(1)
-            return
-        COUNTS["near"].append(1)
-        assert not (last and np.array_equal(row, fresh)), f"{shown} is not {wanted}"
-        self.alike(shown, wanted, fresh)
+            ((node, row),) = self.talk.rows(token.number).items()
+            assert node == token.number
+            self.check_row(token, row)
+        if shown != wanted:
+            assert not (last and np.array_equal(row, fresh)), f"{shown} is not {wanted}"
+            self.check_nearly_equal(shown, wanted, fresh)
 
-    def check_row(self, spot: Spot, row: Row) -> None:
+    def check_row(self, token: Token, row: Row) -> None:
         """Check the logits after a token by those of a fresh session, and by what was seen there before."""
-        away = float(np.abs(row - self.fresh.row(spot, self.sampling)).max())
-        assert away <= self.tolerance, f"the logits after {spot.ids} are {away:.3g} away"
-        if spot.row is None or spot.cut != spot.prompts:
-            spot.row, spot.cut = row, spot.prompts
-        assert np.abs(row - spot.row).max() <= self.tolerance
+        away = float(np.abs(row - self.fresh.row(token, self.sampling)).max())
+        assert away <= self.tolerance, f"the logits after {token.ids} are {away:.3g} away"
+        if token.row is None or token.row_prompts != token.prompts:
+            token.row, token.row_prompts = row, token.prompts
+        assert np.abs(row - token.row).max() <= self.tolerance
 
-    def alike(self, shown: Seen, wanted: Seen, row: Row) -> None:
+    def check_nearly_equal(self, shown: Any, wanted: Any, row: Row) -> None:
         """Check that two distributions differ by rounding alone."""
         room = self.tolerance
-        assert (shown.draw, shown.grammar) == (wanted.draw, wanted.grammar)
-        assert [name for name, *_ in shown.stages] == [name for name, *_ in wanted.stages]
+        assert (shown.draw, shown.grammar and shown.grammar.state) == (
+            wanted.draw,
+            wanted.grammar and wanted.grammar.state,
+        )
+        assert [stage.name for stage in shown.stages] == [stage.name for stage in wanted.stages]
         assert abs(len(shown.candidates) - len(wanted.candidates)) <= 1
-        assert shown.entropies[0] == pytest.approx(wanted.entropies[0], abs=20 * room, rel=10 * room)
-        for id, logprob, rank, *_ in shown.candidates:
-            self.ranked(id, logprob, rank, row)
+        assert shown.entropy_bits == pytest.approx(wanted.entropy_bits, abs=20 * room, rel=10 * room)
+        for each in shown.candidates:
+            self.check_rank(each.id, each.logprob, each.rank, row)
         if shown.picked == wanted.picked or room > 1e-3:
             return
-        if shown.draw is not None and shown.share is not None and wanted.share is not None:
-            edges = (*shown.share, *wanted.share)
+        if shown.draw is not None and shown.draw_from is not None and wanted.draw_from is not None:
+            edges = shown.draw_from, shown.draw_to, wanted.draw_from, wanted.draw_to
             assert min(abs(shown.draw - edge) for edge in edges) < 100 * room
         else:  # greedy: two that are as large, but for what penalties do
             assert self.sampling.repetition_penalty or abs(row[shown.picked] - row[wanted.picked]) < 2 * room
 
-    def ranked(self, id: int, logprob: float, rank: int, row: Row) -> None:
+    def check_rank(self, id: int, logprob: float, rank: int, row: Row) -> None:
         """Check a token's logprob and rank by a row of logits."""
         wide, room = row.astype(np.float64), 2 * self.tolerance
         total = float(wide.max()) + math.log(float(np.exp(wide - wide.max()).sum()))
         assert abs(logprob - (float(row[id]) - total)) <= room + 1e-5
         assert 1 + int((row > row[id] + room).sum()) <= rank <= 1 + int((row >= row[id] - room).sum())
 
-    # ---- steps and moves ------------------------------------------------------------------------
+    def check_kept(self, exactly: bool = True) -> None:
+        """Check which rows of logits are kept, and that they are those that were seen there."""
+        rows = self.talk.rows() if self.kept else {}
+        assert len(rows) == len(self.kept)
+        if exactly:
+            assert set(rows) == set(self.kept)
+        for node, row in rows.items():
+            token = self.tokens[node]
+            if token.row is not None and token.row_prompts == token.prompts:
+                assert np.abs(row - token.row).max() <= self.tolerance, f"the row of node {node} is another"
+        if not exactly:
+            self.kept.clear()
+            self.kept |= dict.fromkeys(rows)
+        for node in sorted(rows):
+            if self.at is None or node != self.at.number:
+                self.kept.use(node)
 
-    def hear(self, answer: Answer, units: Units | None = None, caches: bool = True) -> list[Taken]:
-        """Take in the moves and steps of an answer, in their order; returns the steps.
+    def check_unchanged(self) -> None:
+        """Check that nothing has changed where the session stands: it draws the same again."""
+        self.model.moves += 1
+        assert self.talk.configure(self.sampling).one("Resampled").next == self.next
+        self.kept.put(self.here.number)
+
+    # ---- steps and moves
+
+    def check_steps(self, answer: Answer, units: Units | None = None, caches: bool = True) -> list[Any]:
+        """Check the moves and steps of an answer, in their order; returns the steps.
 
         Args:
             answer: To whatever steps and moves.
             units: Interventions that begin with its first step.
             caches: Whether the steps say what the cache holds at them, rather than after them.
         """
-        COUNTS["moves"].append(1)
+        self.model.moves += 1
         assert not answer.refusal
-        told = [each for each in answer.said if isinstance(each, Went | Taken)]
-        for place, each in enumerate(told):
-            last = place == len(told) - 1
-            if isinstance(each, Went):
-                self.went(each, last)
+        records = answer.all("Moved", "Step")
+        for place, each in enumerate(records, 1):
+            last = place == len(records)
+            if each.record == "Moved":
+                self.check_move(each, last)
             else:
-                self.took(each, last, units, caches or last)
+                self.check_step(each, last, units, caches or last)
                 units = None
-        return [each for each in told if isinstance(each, Taken)]
+        return answer.all("Step")
 
-    def went(self, moved: Went, last: bool) -> None:
-        """Take in a move."""
-        spot, per_token = self.spots[moved.node], self.facts.kv_bytes_per_token or 0
-        counts = moved.kept, moved.restored, moved.recomputed
-        self.leave()
+    def check_move(self, moved: Any, last: bool) -> None:
+        token, counts = self.tokens[moved.node], (moved.kept, moved.restored, moved.recomputed)
+        self.leave_prompt()
+        want = token.depth - (token.number not in self.kept)
+        kept, restored = self.costs(token, want, moved.restored)
         assert min(counts) >= 0
         assert bool(moved.note) == bool(moved.recomputed)
         if self.options.no_kv_cache:
-            assert counts == (0, 0, 0 if spot.number in self.kept else spot.depth)
+            assert counts == (0, 0, 0 if token.number in self.kept else token.depth)
         else:
-            assert sum(counts) == spot.depth
-            assert moved.recomputed >= (spot.number not in self.kept)
-            assert moved.kept <= min(self.shared(self.cached, spot), self.offset)
+            assert sum(counts) == token.depth
+            assert moved.recomputed >= (token.number not in self.kept)
+            assert moved.kept <= self.costs(token, token.depth, 0)[0]
         if self.plain:
-            want = spot.depth - (spot.number not in self.kept)
-            kept = min(self.shared(self.cached, spot), want, self.offset)
-            restored = self.restored(spot, want, kept, moved.restored)
-            assert counts == (kept, restored, spot.depth - kept - restored)
-            assert moved.bytes == restored * per_token
-        for each in spot.path:
+            assert counts == (kept, restored, token.depth - kept - restored)
+            assert moved.restored_bytes == restored * self.facts.kv_bytes_per_token
+        for each in token.path:
             each.ran = True
-        self.unsure -= set(spot.path)
-        self.kept.use(spot.number)
-        self.stand(spot, moved.next, moved.kv, last)
+        self.unsure -= set(token.path)
+        self.kept.use(token.number)
+        self.stand_at(token, moved.next, moved.kv, last)
 
-    def took(self, step: Taken, last: bool, units: Units | None, caches: bool) -> None:
-        """Take in a step from where the session stands."""
-        before, parent = self.now, self.here
-        assert before is not None
-        assert step.parent == parent.number
-        assert step.choice == before
-        spot = self.add(parent, step.id, step.node, step.origin, units)
-        self.raws[step.id] = step.said[1]
-        assert step.places == (parent.decoded, parent.depth)
-        assert (step.origin == INTERVENED) == bool(spot.units)
-        if step.origin in COUNTED:
+    def check_step(self, step: Any, last: bool, units: Units | None, caches: bool) -> None:
+        before, parent = self.next, self.here
+        assert (step.parent, step.choice) == (parent.number, before)
+        token = self.add(parent, step.id, step.node, step.origin, units)
+        self.raws[step.id] = step.raw
+        assert (step.index, step.position) == (parent.decoded, parent.depth)
+        assert (step.origin == INTERVENED) == bool(token.units)
+        if step.origin in SAMPLED:
             assert step.id == before.picked
             assert (step.origin == "greedy") == (before.draw is None)
-        for id, logprob, rank, drawn, _ in before.candidates:
-            if id == step.id:
-                assert (step.figures[0], step.rank, step.drawn) == (logprob, rank, drawn)
-        self.ranked(step.id, step.figures[0], step.rank, self.fresh.row(parent, self.sampling))
-        assert step.figures[1:] == (math.exp(step.figures[0]), max(0.0, -step.figures[0] / math.log(2)))
-        spot.stepped = True
-        self.stand(spot, step.next, step.kv if caches else None, last)
-        if (alone := self.fresh.step(spot)) is not None:
-            assert (step.said, step.places) == (alone.said, alone.places)
+        for each in before.candidates:
+            if each.id == step.id:
+                assert (step.logprob, step.rank) == (each.logprob, each.rank)
+                assert step.sampler_prob == each.sampler_prob
+        self.check_rank(step.id, step.logprob, step.rank, self.fresh.row(parent, self.sampling))
+        assert step.prob == math.exp(step.logprob)
+        assert step.surprisal_bits == max(0.0, -step.logprob / math.log(2))
+        token.stepped = True
+        self.stand_at(token, step.next, step.kv if caches else None, last)
+        if (alone := self.fresh.steps.get(token.key)) is not None:
+            for name in ("text", "raw", "pending", "special", "index", "position"):
+                assert getattr(step, name) == getattr(alone, name), name
 
-    # ---- stops ------------------------------------------------------------------------------------
+    # ---- stops
 
-    def stop(self, spot: Spot, shown: Seen, most: float) -> str | None:
+    def stop(self, token: Token, shown: Any, most: float) -> str | None:
         """Why a completion ends at a token; None where it goes on."""
-        if spot.id in self.facts.eos_ids:
+        if token.id in self.facts.eos_ids:
             return "eos"
-        if shown.grammar == "complete":
+        if shown.grammar is not None and shown.grammar.state == "complete":
             return "grammar"
-        if self.sampling.stop and self.completes(spot, self.sampling.stop):
+        if self.sampling.stop and self.completes(token, self.sampling.stop):
             return "stop"
-        return "length" if spot.depth - spot.start == most else None
+        return "length" if token.depth - token.prompt_end == most else None
 
-    def completes(self, spot: Spot, stops: Sequence[str]) -> bool:
+    def completes(self, token: Token, stops: Sequence[str]) -> bool:
         """Whether a token completes one of some texts in its completion."""
-        raws = [self.raws[each.id] for each in spot.path[spot.start :]]
+        raws = [self.raws[each.id] for each in token.path[token.prompt_end :]]
         if not raws[-1]:
             return False
         before = getincrementaldecoder("utf-8")("replace").decode(b"".join(raws[:-1]))
@@ -982,39 +777,33 @@ class Book:
 
     def check_stops(self, answer: Answer, most: float | None = None) -> list[str | None]:
         """Check that each step of an answer is followed by the stop that it reached; returns these."""
-        limit = self.sampling.max_tokens if most is None else most
-        reached = [self.stop(self.spots[step.node], step.next, limit) for step in answer.all(Taken)]
-        nodes = [step.node for step in answer.all(Taken)]
-        wanted = [(node, reason) for node, reason in zip(nodes, reached, strict=True) if reason]
-        assert [(ended.node, ended.reason) for ended in answer.all(Ended)] == wanted
+        steps, limit = answer.all("Step"), self.sampling.max_tokens if most is None else most
+        reached = [self.stop(self.tokens[step.node], step.next, limit) for step in steps]
+        wanted = [(step.node, reason) for step, reason in zip(steps, reached, strict=True) if reason]
+        assert [(each.node, each.reason) for each in answer.all("Finished")] == wanted
         return reached
 
-    def end_of_run(self, start: Spot) -> int:
-        """Tokens of the completion at which a run ends that begins at a token."""
-        taken, most = start.depth - start.start, self.sampling.max_tokens
-        return most if taken < most else taken + most
-
-    def check_run(self, answer: Answer, start: Spot, until: dict[str, Any]) -> None:
-        """Check that a run ended where it has to, and said so."""
-        most = math.inf if "tokens" in until else self.end_of_run(start)
-        reached = self.check_stops(answer, most)
-        steps = answer.all(Taken)
-        held = [holds(step.next, place + 1, until) for place, step in enumerate(steps)]
+    def check_run(self, answer: Answer, start: Token, until: dict[str, Any]) -> None:
+        """Check that a run from a token ended where it has to, and said so."""
+        taken, most = start.depth - start.prompt_end, self.sampling.max_tokens
+        limit = math.inf if "tokens" in until else most if taken < most else taken + most
+        reached, steps = self.check_stops(answer, limit), answer.all("Step")
+        held = [breakpoint_holds(step.next, place, until) for place, step in enumerate(steps, 1)]
         ends = [bool(reason) or hit for reason, hit in zip(reached, held, strict=True)]
         assert not any(ends[:-1])
         assert answer.cancelled == (not any(ends[-1:]))
-        hits = answer.all(Hit)
-        assert [hit.node for hit in hits] == ([steps[-1].node] if held[-1:] == [True] else [])
-        assert all(hit.sentences for hit in hits)
+        hits = answer.all("BreakpointHit")
+        assert [hit.node for hit in hits] == [step.node for step in steps[-1:] if held[-1]]
+        assert all(hit.conditions for hit in hits)
 
-    # ---- prompts ----------------------------------------------------------------------------------
+    # ---- prompts
 
-    def prompt(
+    def check_prompt(
         self,
         ask: Callable[[], Answer],
-        parent: Spot,
+        parent: Token,
         ids: Sequence[int] | None,
-        alone: Callable[[], dict[int, Read]],
+        alone: Callable[[], dict[int, Any]],
         at_once: bool = True,
     ) -> Answer:
         """Give a prompt, and check what comes of it.
@@ -1026,194 +815,121 @@ class Book:
             alone: What a fresh session makes of them.
             at_once: Whether all of it is read then: one that is cancelled behind its last chunk is read in idle time.
         """
-        COUNTS["moves"].append(1)
-        first, answer = len(self.spots) == 1, ask()
-        opened = answer.one(Opened)
-        assert ids is None or [token.id for token in opened.tokens] == list(ids)
-        assert (opened.new, opened.parent) == (first, parent.number)
-        at, known, made = parent, parent.depth, False
-        for token in opened.tokens:
-            made = made or (at.number, token.id, at.units) not in self.children
+        self.model.moves += 1
+        first, answer = len(self.tokens) == 1, ask()
+        opened = answer.one("PromptOpened")
+        assert ids is None or [given.id for given in opened.tokens] == list(ids)
+        assert (opened.new_tree, opened.parent) == (first, parent.number)
+        end, known, made = parent, parent.depth, False
+        for given in opened.tokens:
+            made = made or (end.number, given.id, end.units) not in self.children
             known += not made
-            at = self.add(at, token.id, token.node, PROMPT, begin=parent.depth)
-            assert token.position == at.depth - 1
-            self.raws[token.id] = token.said[1]
-        end, path = at, at.path
-        self.leave()
-        row = known > 0 and path[known - 1].number in self.kept
-        want = end.depth - 1 if row or self.cut_matters else max(0, known - 1)
-        kept = min(self.shared(self.cached, end), want, self.offset)
-        restored = self.restored(end, want, kept, opened.held - kept)
+            end = self.add(end, given.id, given.node, PROMPT, begin=parent.depth)
+            assert given.position == end.depth - 1
+            self.raws[given.id] = given.raw
+        path = end.path
+        self.leave_prompt()
+        row_kept = known > 0 and path[known - 1].number in self.kept
+        want = end.depth - 1 if row_kept or self.cut_matters else max(0, known - 1)
+        kept = self.costs(end, want, 0)[0]
+        restored = self.costs(end, want, opened.held - kept)[1]
         assert opened.held < end.depth
         if self.plain:
             assert opened.held == kept + restored
         if known:
             self.kept.use(path[known - 1].number)
-        self.cached, self.at = path[-2] if len(path) > 1 else self.spots[0], None
-        self.later = []
+        self.cached, self.at, self.later = path[-2] if len(path) > 1 else self.tokens[0], None, []
         if opened.echo:
-            begin = opened.held + (not (row and opened.held == known))
-            places = [each.depth - 1 for each in path[parent.depth :] if each.depth - 1 >= begin]
-            if self.cut_matters and known == opened.held < end.depth:
+            begin = max(parent.depth, opened.held + (not (row_kept and opened.held == known)))
+            if self.cut_matters and known == opened.held:
                 self.of_another_cut.add(path[known].number)
-            table: list[dict[int, Read]] = []
-
-            def read(place: int) -> Read:
-                if not table:
-                    table.append(alone())
-                return table[0][place]
-
-            for place in places:
-                self.sources[path[place].number] = partial(read, place)
-            self.later = [path[place] for place in places]
-        self.chunks(answer, end, at_once)
+            self.later, lazily = path[begin:], Lazy(alone)
+            self.wanted |= {token.number: partial(lazily.at, token.depth - 1) for token in self.later}
+        self.check_chunks(answer, end, at_once)
         if not answer.cancelled:
-            ready = answer.one(Ready)
-            assert (opened.held, self.plain) in ((ready.kept + ready.restored, self.plain),)
+            ready = answer.one("Prefilled")
             if self.plain:
                 assert (ready.kept, ready.restored) == (kept, restored)
-                assert ready.bytes == restored * (self.facts.kv_bytes_per_token or 0)
+                assert ready.restored_bytes == restored * self.facts.kv_bytes_per_token
         return answer
 
-    def chunks(self, answer: Answer, end: Spot, at_once: bool = True) -> None:
-        """Take in the chunks of a prompt, and its end where it came to that."""
-        done = self.offset if not (found := answer.all(Chunk)) else found[-1].done
-        for chunk in found:
-            assert chunk.total == end.depth
-            assert chunk.kv.offset == chunk.done
+    def check_chunks(self, answer: Answer, end: Token, at_once: bool = True) -> None:
+        """Check the chunks of a prompt, and its end where it came to that."""
+        chunks = answer.all("PrefillChunk")
+        for chunk in chunks:
+            assert (chunk.total, chunk.kv.offset) == (end.depth, chunk.done)
+        done = chunks[-1].done if answer.cancelled else end.depth
+        self.unread.update(token.number for token in self.later if token.depth - 1 <= done)
+        self.later = [token for token in self.later if token.depth - 1 > done]
+        for token in end.path[:done]:
+            token.ran = True
         if answer.cancelled:
-            self.half, self.offset = end, found[-1].kv.offset
-            self.expect(done)
-            for each in end.path[:done]:
-                each.ran = True
-            self.readings([*answer.all(Read), *self.overheard()])
-            return
-        ready = answer.one(Ready)
-        self.expect(end.depth)
-        for each in end.path:
-            each.ran = True
-        self.unsure -= set(end.path)
-        self.stand(end, ready.next, ready.kv)
-        self.readings([*self.overheard(), *answer.all(Read)])
-        assert not (at_once and +self.unread), "some tokens of a prompt were not read"
+            self.half_read, self.offset = end, done
+        else:
+            self.unsure -= set(end.path)
+            ready = answer.one("Prefilled")
+            self.stand_at(end, ready.next, ready.kv)
+        self.check_readings([*self.talk.idle_readings(), *answer.readings])
+        assert answer.cancelled or not (at_once and +self.unread), "some tokens of a prompt were not read"
 
-    def expect(self, done: int) -> None:
-        """Expect the readings of a prompt's tokens that follow the first ones of its path that ran."""
-        self.unread.update(spot.number for spot in self.later if spot.depth - 1 <= done)
-        self.later = [spot for spot in self.later if spot.depth - 1 > done]
-
-    def overheard(self) -> list[Read]:
-        found = self.talk.overheard()
-        assert all(isinstance(each, Read) for each in found)
-        return found
-
-    def readings(self, found: Sequence[Read]) -> None:
+    def check_readings(self, readings: Sequence[Any]) -> None:
         """Check what the model makes of tokens of prompts."""
-        for each in found:
-            spot = self.spots[each.given.node]
-            assert self.unread[spot.number] > 0, (
-                f"token {each.given.position} was read twice, or not asked for"
-            )
-            self.unread[spot.number] -= 1
-            assert (each.given.position, each.given.id) == (spot.depth - 1, spot.id)
-            wanted = self.sources[spot.number]()
-            assert each.given.said == wanted.given.said
-            room = 20 * self.tolerance
-            if spot.number in self.of_another_cut:
+        for each in readings:
+            token = self.tokens[each.node]
+            assert self.unread[token.number] > 0, f"token {each.position} was read twice, or not asked for"
+            self.unread[token.number] -= 1
+            assert (each.position, each.id) == (token.depth - 1, token.id)
+            wanted, room = self.wanted[token.number](), 20 * self.tolerance
+            assert (each.text, each.raw, each.special) == (wanted.text, wanted.raw, wanted.special)
+            if token.number in self.of_another_cut:
                 continue
-            assert each.figures == pytest.approx(wanted.figures, abs=room, rel=room)
+            for name in ("logprob", "prob", "entropy_bits", "others_prob"):
+                assert getattr(each, name) == pytest.approx(getattr(wanted, name), abs=room, rel=room), name
             if self.tolerance <= EXACT:
                 assert abs(each.rank - wanted.rank) <= 2 + wanted.rank // 50
-                assert [one[0] for one in each.candidates[:1]] == [one[0] for one in wanted.candidates[:1]]
-
-    # ---- what changes nothing ---------------------------------------------------------------------
-
-    def same(self) -> None:
-        """Check that nothing has changed where the session stands: it draws the same again."""
-        COUNTS["moves"].append(1)
-        shown = self.talk.configure(self.sampling).one(Seen)
-        assert shown == self.now
-        self.kept.put(self.here.number)
-
-    def check_kept(self, exactly: bool = True) -> None:
-        """Check which rows of logits are kept, and that they are those that were seen there."""
-        rows = self.talk.rows() if self.kept.nodes else {}
-        if exactly:
-            assert sorted(rows) == self.kept.nodes
-        assert len(rows) == len(self.kept.nodes)
-        for node, row in rows.items():
-            spot = self.spots[node]
-            if spot.row is not None and spot.cut == spot.prompts:
-                assert np.abs(row - spot.row).max() <= self.tolerance, f"the row of node {node} is another"
-        if not exactly:
-            self.kept.replace(rows)
-        for node in sorted(rows):
-            if self.at is None or node != self.at.number:
-                self.kept.use(node)
+                assert [one.id for one in each.candidates[:1]] == [one.id for one in wanted.candidates[:1]]
 
 
-def holds(shown: Seen, count: int, until: dict[str, Any]) -> bool:
+class Lazy:
+    """What a fresh session makes of a prompt, which is asked for once, and only if it is needed."""
+
+    def __init__(self, read: Callable[[], dict[int, Any]]) -> None:
+        self._read = read
+
+    @cached_property
+    def _readings(self) -> dict[int, Any]:
+        return self._read()
+
+    def at(self, place: int) -> Any:
+        return self._readings[place]
+
+
+def breakpoint_holds(shown: Any, count: int, until: dict[str, Any]) -> bool:
     """Whether one of some breakpoints holds at a distribution, after so many tokens of the run."""
-    ((_, logprob, rank, *_),) = [each for each in shown.candidates if each[0] == shown.picked]
+    (picked,) = [each for each in shown.candidates if each.id == shown.picked]
     return (
         count >= until.get("tokens", math.inf)
-        or shown.entropies[0] > until.get("entropy_above", math.inf)
-        or math.exp(logprob) < until.get("prob_below", 0.0)
-        or rank > until.get("rank_above", math.inf)
+        or shown.entropy_bits > until.get("entropy_above", math.inf)
+        or math.exp(picked.logprob) < until.get("prob_below", 0.0)
+        or picked.rank > until.get("rank_above", math.inf)
     )
 
-
-COUNTS: dict[str, Any] = {"moves": [], "equal": [], "near": [], "paths": set()}
-"""Of all walks of this process."""
-EXACT = 1e-4
-"""Where logits are as near as that, so are ranks."""
 
 # ---- walks ---------------------------------------------------------------------------------------
 
 
-class Ground:
-    """A loaded model, and what fresh sessions said of its paths.
-
-    Args:
-        zoo: Has the model.
-        name: Of the model.
-        tolerance: As for `Book`.
-        options: How it is loaded.
-    """
-
-    def __init__(self, zoo: Zoo, name: str, tolerance: float = 1e-4, **options: Any) -> None:
-        model = "pocket" if name == "pocket" else str(zoo.path(name))
-        if ":" in name:
-            options.setdefault("dtype", "file")
-        self.options = LoadSettings(**{"model": model, "kept_logits_mib": 1, "blas": "bundled", **options})
-        self.tolerance = tolerance
-        self.engine = Talk()
-        self.facts = self.engine.load(self.options)
-        opened = self.engine.prompt("".join(WORDS)).one(Opened)
-        assert len(opened.tokens) == len(WORDS)
-        self.words = {token.id: word for token, word in zip(opened.tokens, WORDS, strict=True)}
-        self.ids = list(self.words)
-        self.fresh = Fresh(self.engine, self.options, self.words)
-
-    def book(self) -> Book:
-        return Book(self.engine, self.fresh, self.options, self.facts, self.tolerance)
-
-    def close(self) -> None:
-        self.fresh.leave()
-        self.engine.close()
-
-
-def walk(ground: Ground, grammar: bool = False) -> type[RuleBasedStateMachine]:
+def walk(model: LoadedModel) -> type[RuleBasedStateMachine]:
     """All that can be done to a session, in any order."""
     some_words = st.lists(st.integers(0, len(WORDS) - 1), min_size=1, max_size=6)
+    many_words = st.lists(st.integers(0, len(WORDS) - 1), min_size=4, max_size=9)
     ready = precondition(lambda self: self.book.at is not None)
     room = precondition(lambda self: self.book.at is not None and self.book.at.depth < 60)
-    names = [*SAMPLING, *(["grammar"] if grammar else [])]
+    fresh, samplings = model.fresh, SAMPLING | GRAMMAR
 
     class Walk(RuleBasedStateMachine):
         @initialize(words=some_words)
         def begin(self, words: list[int]) -> None:
-            self.book = ground.book()
+            self.book = Book(model)
             self.talk = self.book.talk
             self.give(words)
 
@@ -1221,132 +937,117 @@ def walk(ground: Ground, grammar: bool = False) -> type[RuleBasedStateMachine]:
             if hasattr(self, "book"):
                 self.talk.close()
 
-        def give(self, words: list[int], **more: Any) -> Answer:
-            ids = [ground.ids[word] for word in words]
-            text, sampling = "".join(WORDS[word] for word in words), self.book.sampling
-            return self.book.prompt(
-                lambda: self.talk.prompt(text, **more),
-                self.book.spots[0],
-                ids,
-                lambda: ground.fresh.read(ids, sampling),
-                at_once="cancel_after" not in more,
-            )
+        @property
+        def here(self) -> Token:
+            return self.book.here
 
-        def any_spot(self, data: st.DataObject) -> Spot:
-            numbers = sorted(self.book.spots)[1:]
-            return self.book.spots[numbers[data.draw(st.integers(0, len(numbers) - 1))]]
+        def any_token(self, data: st.DataObject) -> Token:
+            return data.draw(st.sampled_from([*self.book.tokens.values()][1:]))
+
+        def add_steps(self, answer: Answer) -> list[Any]:
+            """Check the moves, steps and stops of an answer; returns the steps."""
+            steps = self.book.check_steps(answer)
+            self.book.check_stops(answer)
+            return steps
 
         # steps
 
         @rule()
         @room
         def step(self) -> None:
-            answer = self.talk.step()
-            (step,) = self.book.hear(answer)
-            assert step.origin in COUNTED or self.book.here.units
-            self.book.check_stops(answer)
+            (step,) = self.add_steps(self.talk.step())
+            assert step.origin in SAMPLED or self.here.units
 
-        @rule(
-            until=st.sampled_from(
-                [
-                    {"tokens": 1},
-                    {"tokens": 4},
-                    {"entropy_above": 6.0},
-                    {"prob_below": 0.05},
-                    {"rank_above": 3},
-                    {},
-                ]
-            )
-        )
+        @rule(until=st.sampled_from(UNTIL))
         @room
         def run(self, until: dict[str, Any]) -> None:
-            start, answer = self.book.here, self.talk.run(until)
-            self.book.hear(answer)
+            start, answer = self.here, self.talk.run(until)
+            self.book.check_steps(answer)
             self.book.check_run(answer, start, until)
             assert not answer.cancelled
 
         @rule(after=st.integers(1, 3))
         @room
-        def run_and_break_off(self, after: int) -> None:
-            start, answer = self.book.here, self.talk.run({"tokens": 9}, cancel_after=after)
-            assert after <= len(self.book.hear(answer)) <= after + 2 or not answer.cancelled
-            self.book.check_run(answer, start, {"tokens": 9})
+        def run_and_cancel(self, after: int) -> None:
+            start, until = self.here, {"tokens": 9}
+            answer = self.talk.run(until, cancel_after=after)
+            assert after <= len(self.book.check_steps(answer)) <= after + 2 or not answer.cancelled
+            self.book.check_run(answer, start, until)
 
         @rule(drafts=st.integers(1, 4))
         @room
         def speculate(self, drafts: int) -> None:
             answer = self.talk.round(drafts)
-            if ground.options.no_kv_cache:
+            if model.options.no_kv_cache:
                 assert answer.refusal
-                self.book.same()
+                self.book.check_unchanged()
                 return
-            assert 1 <= len(self.book.hear(answer, caches=False)) <= drafts + 1
+            assert 1 <= len(self.book.check_steps(answer, caches=False)) <= drafts + 1
             self.book.check_stops(answer)
 
         @rule(place=st.integers(0, 7), data=st.data(), elsewhere=st.booleans())
         @room
         def choose(self, place: int, data: st.DataObject, elsewhere: bool) -> None:
-            spot = self.any_spot(data) if elsewhere else self.book.here
-            shown = spot.shown or self.book.now
-            assert shown is not None
-            id = shown.candidates[place % len(shown.candidates)][0]
-            moves = spot is not self.book.here
-            answer = self.talk.choose(spot.number, id)
-            assert len(answer.all(Went)) == moves
-            step = self.book.hear(answer)[-1]
-            assert (step.parent, step.id) == (spot.number, id)
-            assert step.origin == (INTERVENED if spot.units else "chosen")
-            self.book.check_stops(answer)
+            token = self.any_token(data) if elsewhere else self.here
+            candidates = (token.shown or self.book.next).candidates
+            id, moves = candidates[place % len(candidates)].id, token is not self.here
+            answer = self.talk.choose(token.number, id)
+            assert len(answer.all("Moved")) == moves
+            step = self.add_steps(answer)[-1]
+            assert (step.parent, step.id) == (token.number, id)
+            assert step.origin == (INTERVENED if token.units else "chosen")
 
         @rule(ids=st.lists(st.integers(0, 4095), min_size=1, max_size=4))
         @room
         def take(self, ids: list[int]) -> None:
-            answer = self.talk.take(self.book.here.number, ids)
-            assert [step.id for step in self.book.hear(answer)] == ids
-            self.book.check_stops(answer)
+            assert [step.id for step in self.add_steps(self.talk.take(self.here.number, ids))] == ids
 
         @rule(words=some_words, data=st.data(), elsewhere=st.booleans())
         @room
         def insert(self, words: list[int], data: st.DataObject, elsewhere: bool) -> None:
-            spot = self.any_spot(data) if elsewhere else self.book.here
-            answer = self.talk.insert(spot.number, "".join(WORDS[word] for word in words))
-            steps = self.book.hear(answer)[-len(words) :]
-            assert [step.id for step in steps] == [ground.ids[word] for word in words]
-            assert {step.origin for step in steps} == {INTERVENED if spot.units else "inserted"}
-            self.book.check_stops(answer)
+            token = self.any_token(data) if elsewhere else self.here
+            steps = self.add_steps(self.talk.insert(token.number, text_of(words)))[-len(words) :]
+            assert [step.id for step in steps] == [model.ids[word] for word in words]
+            assert {step.origin for step in steps} == {INTERVENED if token.units else "inserted"}
 
         # moves
 
-        def go(self, spot: Spot) -> None:
-            unstepped = self.book.unstepped(spot)
-            answer = self.talk.move(spot.number)
-            steps = self.book.hear(answer)
-            assert [step.node for step in steps] == [each.number for each in unstepped]
-            moved = answer.one(Went)
-            parent = unstepped[0].parent if unstepped else spot
+        def go(self, token: Token) -> None:
+            unstepped = self.book.unstepped(token)
+            answer = self.talk.move(token.number)
+            assert [step.node for step in self.add_steps(answer)] == [each.number for each in unstepped]
+            parent = unstepped[0].parent if unstepped else token
             assert parent is not None
-            assert moved.node == parent.number
-            assert self.book.here is spot
-            self.book.check_stops(answer)
+            assert answer.one("Moved").node == parent.number
+            assert self.here is token
 
         @rule(data=st.data())
         def move(self, data: st.DataObject) -> None:
-            self.go(self.any_spot(data))
+            self.go(self.any_token(data))
 
         @rule(count=st.integers(1, 6))
         @ready
         def back(self, count: int) -> None:
-            path = self.book.here.path
-            self.go(path[max(0, len(path) - 1 - count)])
+            self.go(self.here.path[max(0, self.here.depth - 1 - count)])
 
         @rule(data=st.data())
         @ready
-        def to_the_end_of_a_branch(self, data: st.DataObject) -> None:
-            parents = {spot.parent.number for spot in self.book.spots.values() if spot.parent is not None}
-            ends = [spot for spot in self.book.spots.values() if spot.number not in parents]
+        def move_to_the_end_of_a_branch(self, data: st.DataObject) -> None:
+            parents = {token.parent for token in self.book.tokens.values()}
+            ends = [token for token in self.book.tokens.values() if token not in parents]
             self.go(data.draw(st.sampled_from(ends)))
 
         # prompts
+
+        def give(self, words: list[int], **more: Any) -> Answer:
+            ids, sampling = [model.ids[word] for word in words], self.book.sampling
+            return self.book.check_prompt(
+                lambda: self.talk.prompt(text_of(words), **more),
+                self.book.tokens[0],
+                ids,
+                lambda: fresh.read(ids, sampling),
+                at_once="cancel_after" not in more,
+            )
 
         @rule(words=some_words, echo=st.booleans(), chunk=st.sampled_from([None, 1, 2]))
         def another_prompt(self, words: list[int], echo: bool, chunk: int | None) -> None:
@@ -1355,221 +1056,210 @@ def walk(ground: Ground, grammar: bool = False) -> type[RuleBasedStateMachine]:
         @rule(cut=st.integers(0, 3), words=some_words)
         @ready
         def a_prompt_that_begins_as_the_path(self, cut: int, words: list[int]) -> None:
-            ids = self.book.here.ids
-            own = next((place for place, id in enumerate(ids) if id not in ground.words), len(ids))
-            shared = [ground.ids.index(id) for id in ids[: max(0, own - cut)]]
+            ids = self.here.ids
+            other = next((place for place, id in enumerate(ids) if id not in model.words), len(ids))
+            shared = [model.ids.index(id) for id in ids[: max(0, other - cut)]]
             self.give([*shared, *words[: 3 * (cut > 0)]] or words, echo=True)
 
-        @rule(words=st.lists(st.integers(0, len(WORDS) - 1), min_size=4, max_size=9), on=st.booleans())
-        def a_prompt_that_is_broken_off(self, words: list[int], on: bool) -> None:
-            answer = self.give(words, echo=True, chunk=1, cancel_after=1)
-            if not answer.cancelled:
+        @rule(words=many_words, go_on=st.booleans())
+        def a_prompt_that_is_cancelled(self, words: list[int], go_on: bool) -> None:
+            if not self.give(words, echo=True, chunk=1, cancel_after=1).cancelled:
                 return
-            end = self.book.half
+            end = self.book.half_read
             assert end is not None
             assert self.talk.step().refusal
-            if on:
-                self.book.chunks(self.talk.go_on(), end)
+            if go_on:
+                self.book.check_chunks(self.talk.go_on(), end)
 
         @rule()
-        @precondition(lambda self: self.book.half is not None)
+        @precondition(lambda self: self.book.half_read is not None)
         def go_on_with_it(self) -> None:
-            self.book.chunks(self.talk.go_on(2), self.book.half)
+            assert self.book.half_read is not None
+            self.book.check_chunks(self.talk.go_on(2), self.book.half_read)
 
         @rule(words=some_words)
         @precondition(lambda self: self.book.at is not None and self.book.at.depth < 30)
         def turn(self, words: list[int]) -> None:
-            text, spot, sampling = "".join(WORDS[word] for word in words), self.book.here, self.book.sampling
-            alone = ground.fresh.turn(spot, text, sampling)
-            self.book.prompt(lambda: self.talk.turn(text, True), spot, None, lambda: alone)
+            text, token = text_of(words), self.here
+            alone = fresh.turn(token, text, self.book.sampling)
+            self.book.check_prompt(lambda: self.talk.turn(text, True), token, None, lambda: alone)
 
-        # settings
+        # settings and interventions
 
-        @rule(name=st.sampled_from(names))
+        @rule(name=st.sampled_from(list(samplings)))
         def configure(self, name: str) -> None:
-            self.book.sampling = SAMPLING.get(name, WITH_GRAMMAR)
+            self.book.sampling = samplings[name]
             answer = self.talk.configure(self.book.sampling)
             if self.book.at is None:
-                assert not answer.said
+                assert not answer.records
             else:
-                self.book.kept.put(self.book.at.number)
-                self.book.show(answer.one(Seen))
+                self.book.kept.put(self.here.number)
+                self.book.show(answer.one("Resampled").next)
 
         @rule(count=st.sampled_from([None, None, 0, 2]))
         @ready
         def reroll(self, count: int | None) -> None:
-            spot = self.book.here
-            spot.reroll = spot.reroll + 1 if count is None else count
-            shown = self.talk.reroll(count).one(Seen)
-            self.book.kept.put(spot.number)
+            self.here.reroll = self.here.reroll + 1 if count is None else count
+            shown = self.talk.reroll(count).one("Resampled").next
+            self.book.kept.put(self.here.number)
             self.book.show(shown)
 
         @rule(data=st.data(), units=st.sampled_from(UNITS))
         @room
         def hold(self, data: st.DataObject, units: Units) -> None:
-            spots = [
-                spot
-                for spot in self.book.spots.values()
-                if spot.depth > 1 and not spot.units and not self.book.unstepped(spot)
+            tokens = [
+                token
+                for token in self.book.tokens.values()
+                if token.depth > 1 and not token.units and not self.book.unstepped(token)
             ]
-            if not spots:
+            if not tokens:
                 return
-            spot = data.draw(st.sampled_from(spots))
+            token = data.draw(st.sampled_from(tokens))
             self.book.check_kept()
-            answer = self.talk.hold(spot.number, units)
+            answer = self.talk.hold(token.number, units)
             if answer.refusal:  # the model has no such part
                 self.book.check_kept(exactly=False)
-                self.book.same()
+                self.book.check_unchanged()
                 return
-            (step,) = self.book.hear(answer, units)
-            assert spot.parent is not None
-            assert (step.id, step.parent, self.book.here.units) == (spot.id, spot.parent.number, units)
+            (step,) = self.book.check_steps(answer, units)
+            assert token.parent is not None
+            assert (step.id, step.parent, self.here.units) == (token.id, token.parent.number, units)
             self.book.check_kept(exactly=False)
 
         @rule()
         @precondition(lambda self: self.book.at is not None and self.book.at.units)
-        def let_go(self) -> None:
-            first = next(spot for spot in self.book.here.path if spot.units)
+        def release(self) -> None:
+            first = next(token for token in self.here.path if token.units)
             assert first.parent is not None
-            own = self.book.children.get((first.parent.number, first.id, ()), first.parent)
-            unstepped = self.book.unstepped(own)
-            answer = self.talk.hold(self.book.here.number, ())
-            assert [step.node for step in self.book.hear(answer)] == [each.number for each in unstepped]
-            assert self.book.here is own
+            without = self.book.children.get((first.parent.number, first.id, ()), first.parent)
+            unstepped = self.book.unstepped(without)
+            answer = self.talk.hold(self.here.number, ())
+            steps = self.book.check_steps(answer)
+            assert [step.node for step in steps] == [token.number for token in unstepped]
+            assert self.here is without
 
-        # what changes nothing where the session stands
+        # beam searches
 
         @rule(width=st.integers(1, 3), tokens=st.integers(1, 3), go=st.booleans(), place=st.integers(0, 3))
         @room
         def search(self, width: int, tokens: int, go: bool, place: int) -> None:
             self.book.check_kept()
             answer = self.talk.beams(width, tokens)
-            for each in answer.all(Grew):
-                if (spot := self.book.spots.get(each.node)) is not None:
-                    spot.follow()
-                    spot.origin = "beam" if spot.origin == PROMPT else spot.origin
+            for each in answer.all("BeamStep"):
+                for beam in (*each.live, *each.finished, *([each.greedy] if each.greedy else [])):
+                    if (token := self.book.tokens.get(beam.node)) is not None:
+                        token.follow()
+                        token.origin = "beam" if token.origin == PROMPT else token.origin
             self.book.check_kept(exactly=False)
-            self.book.same()
+            self.book.check_unchanged()
             if go:
-                found = answer.all(Found)
-                self.go_to_what_was_found(found[place % len(found)])
+                ended = answer.one("BeamEnded")
+                found = (*ended.ranking, ended.greedy)
+                self.go_to_a_hypothesis(found[place % len(found)])
 
-        def go_to_what_was_found(self, grown: Found) -> None:
-            """Go to what a search found: its tokens are stepped on the way."""
-            known, spot = 0, self.book.here
-            for id in grown.ids:
-                if (
-                    child := self.book.children.get((spot.number, id, spot.units))
-                ) is None or not child.stepped:
+        def go_to_a_hypothesis(self, found: Any) -> None:
+            """Its tokens are stepped on the way, but for those that were stepped before."""
+            known, token = 0, self.here
+            for id in found.ids:
+                child = self.book.children.get((token.number, id, token.units))
+                if child is None or not child.stepped:
                     break
-                known, spot = known + 1, child
-            answer = self.talk.move(grown.node)
-            assert answer.one(Went).node == spot.number
-            steps = self.book.hear(answer)
-            assert [step.id for step in steps] == list(grown.ids[known:])
-            assert {step.origin for step in steps} <= {INTERVENED if spot.units else "beam", PROMPT}
-            assert self.book.here.number == grown.node
-            self.book.check_stops(answer)
+                known, token = known + 1, child
+            answer = self.talk.move(found.node)
+            assert answer.one("Moved").node == token.number
+            steps = self.add_steps(answer)
+            assert [step.id for step in steps] == list(found.ids[known:])
+            assert {step.origin for step in steps} <= {INTERVENED if token.units else "beam", PROMPT}
+            assert self.here.number == found.node
+
+        # what leaves the session as it is
 
         @rule(data=st.data())
         @ready
         def explain(self, data: st.DataObject) -> None:
-            spot = self.any_spot(data)
-            found = self.talk.explained(spot.number, spot.reroll)
-            here = spot is self.book.here
-            assert (found is not None) == (here or spot.number in self.book.kept)
-            if found is None:
-                self.recalled(spot)
-                found = self.talk.explained(spot.number, spot.reroll)
+            token = self.any_token(data)
+            answer, here = self.talk.explain(token.number, token.reroll), token is self.here
+            assert bool(answer.refusal) == (not here and token.number not in self.book.kept)
+            if answer.refusal:
+                assert not self.talk.recall([token.number]).refusal
+                self.book.kept.put(token.number)
+                answer = self.talk.explain(token.number, token.reroll)
             if not here:
-                self.book.kept.use(spot.number)
-            if found is not None:
-                shown, used = found
-                assert used
-                if spot.shown is None:
-                    wanted = ground.fresh.distribution(spot, self.book.sampling)._replace(node=spot.number)
-                else:
-                    wanted = spot.shown
-                if shown != wanted:
-                    assert spot.cut is None or self.book.tolerance > 0
-                    self.book.alike(shown, wanted, ground.fresh.row(spot, self.book.sampling))
-            self.book.same()
+                self.book.kept.use(token.number)
+            if not answer.refusal:  # as it is after a recall where no rows are kept
+                explained = answer.one("Explained")
+                wanted = token.shown or at_node(fresh.distribution(token, self.book.sampling), token.number)
+                assert explained.used
+                if explained.next != wanted:
+                    assert token.row is None or self.book.tolerance > 0
+                    row = fresh.row(token, self.book.sampling)
+                    self.book.check_nearly_equal(explained.next, wanted, row)
+            self.book.check_unchanged()
 
-        def recalled(self, spot: Spot) -> None:
-            assert not self.talk.recall([spot.number]).refusal
-            self.book.kept.put(spot.number)
-
-        @rule(data=st.data())
+        @rule(data=st.data(), every=st.integers(1, 3))
         @ready
-        def recall(self, data: st.DataObject) -> None:
-            path = self.any_spot(data).path
-            spots = path[:: data.draw(st.integers(1, 3))]
-            assert not self.talk.recall([spot.number for spot in spots]).refusal
-            here = self.book.here
-            lost = [spot for spot in spots if spot.number not in self.book.kept and spot is not here]
-            for spot in spots:
-                if spot is not here:
-                    self.book.kept.use(spot.number)
-            for spot in lost:
-                self.book.kept.put(spot.number)
-            for spot in lost[-1:]:
-                if spot.number in self.book.kept:
-                    self.book.check_row(spot, self.talk.rows(spot.number)[spot.number])
-                    self.book.kept.use(spot.number)
-            self.book.same()
+        def recall(self, data: st.DataObject, every: int) -> None:
+            kept, tokens = self.book.kept, self.any_token(data).path[::every]
+            assert not self.talk.recall([token.number for token in tokens]).refusal
+            others = [token for token in tokens if token is not self.here]
+            dropped = [token for token in others if token.number not in kept]
+            for token in others:
+                kept.use(token.number)
+            for token in dropped:
+                kept.put(token.number)
+            if dropped and (node := dropped[-1].number) in kept:
+                self.book.check_row(dropped[-1], self.talk.rows(node)[node])
+                kept.use(node)
+            self.book.check_unchanged()
 
         @rule(name=st.sampled_from(list(SAMPLING)))
         @ready
         def what_if(self, name: str) -> None:
-            here, sampling = self.book.here, SAMPLING[name]
-            picks, dropped = self.talk.what_if(here.number, sampling)
-            stepped = [spot for spot in here.path if spot.stepped]
-            lost = []
-            for spot in stepped:
-                parent = spot.parent
+            sampling, kept = SAMPLING[name], self.book.kept
+            answered = self.talk.what_if(self.here.number, sampling)
+            picks, dropped = {step.node: step.picked for step in answered.steps}, []
+            stepped = [token for token in self.here.path if token.stepped]
+            for token in stepped:
+                parent = token.parent
                 assert parent is not None
-                if parent.number not in self.book.kept:
-                    lost.append(spot.number)
+                if parent.number not in kept:
+                    dropped.append(token.number)
                     continue
-                self.book.kept.use(parent.number)
-                if parent.shown is not None and (parent.under, parent.reroll) == (sampling, spot.drawn):
-                    assert picks[spot.number] == parent.shown.picked
-            assert dropped == lost
-            assert list(picks) == [spot.number for spot in stepped if spot.number not in lost]
-            self.book.same()
+                kept.use(parent.number)
+                if parent.shown is not None and (parent.sampling, parent.reroll) == (sampling, token.drawn):
+                    assert picks[token.number] == parent.shown.picked
+            assert list(answered.dropped) == dropped
+            assert list(picks) == [token.number for token in stepped if token.number not in dropped]
+            self.book.check_unchanged()
 
         @rule()
         @ready
         def verify(self) -> None:
-            here = self.book.here
-            node, tokens, away = self.talk.verify()
-            assert (node, tokens) == (here.number, here.depth)
-            assert away <= self.book.tolerance
-            self.book.same()
+            verified = self.talk.verify()
+            assert (verified.node, verified.tokens) == (self.here.number, self.here.depth)
+            assert verified.largest_difference <= self.book.tolerance
+            self.book.check_unchanged()
 
         @rule()
         @ready
         def look_ahead(self) -> None:
-            assert self.book.now is not None
-            ids = [each[0] for each in self.book.now.candidates[:2]]
-            lines = self.talk.look_ahead(self.book.here.number, ids)
-            assert [line[0] for line in lines] == ids
-            self.book.same()
+            ids = [each.id for each in self.book.next.candidates[:2]]
+            assert [line.id for line in self.talk.look_ahead(self.here.number, ids)] == ids
+            self.book.check_unchanged()
 
         @rule()
         @ready
-        def what_is_refused_changes_nothing(self) -> None:
-            here = self.book.here.number
+        def what_is_refused(self) -> None:
             for answer in (
                 self.talk.move(10**6),
                 self.talk.move(0),
-                self.talk.take(here, [5, 10**6]),
+                self.talk.take(self.here.number, [5, 10**6]),
                 self.talk.prompt(""),
                 self.talk.go_on(),
                 self.talk.recall([10**6]),
             ):
                 assert answer.refusal
-            self.book.same()
+            self.book.check_unchanged()
 
         @rule()
         @ready
@@ -1579,15 +1269,15 @@ def walk(ground: Ground, grammar: bool = False) -> type[RuleBasedStateMachine]:
     return Walk
 
 
-def run_walk(machine: type[RuleBasedStateMachine], examples: int, rules: int) -> None:
-    """Run a machine so many times, with at most so many rules each."""
+def run_walk(model: LoadedModel, examples: int, rules: int) -> None:
+    """Walk so many times, with at most so many rules each."""
     how = settings(
         max_examples=examples,
         stateful_step_count=rules,
         deadline=None,
         suppress_health_check=list(HealthCheck),
     )
-    run_state_machine_as_test(machine, settings=how)
+    run_state_machine_as_test(walk(model), settings=how)
 
 
 QUANTIZED = {"kv_group_size": 32, "quantized_kv_start": 0}
@@ -1605,42 +1295,41 @@ KINDS: dict[str, tuple[str, float, dict[str, Any]]] = {
     "plain bfloat16": ("llama:bfloat16", 0.25, {}),
     "the bundled model": ("pocket", 1e-4, {"dtype": "float32"}),
 }
+"""Model, tolerance and load settings by what the cache is."""
 QUICK = ("plain", "hybrid, with little room", "quantized 8 bits")
 
 
 @pytest.fixture
-def grounds(zoo: Zoo) -> Iterator[Callable[[str], Ground]]:
-    """Makes the ground of a kind of cache."""
-    made: list[Ground] = []
+def model_of(zoo: Zoo) -> Iterator[Callable[[str], LoadedModel]]:
+    """Loads the model of a kind of cache."""
+    loaded: list[LoadedModel] = []
 
-    def make(kind: str) -> Ground:
+    def load(kind: str) -> LoadedModel:
         name, tolerance, options = KINDS[kind]
-        made.append(Ground(zoo, name, tolerance, **options))
-        return made[-1]
+        loaded.append(LoadedModel(zoo, name, tolerance, **options))
+        return loaded[-1]
 
-    yield make
-    for each in made:
+    yield load
+    for each in loaded:
         each.close()
 
 
 @pytest.mark.parametrize("kind", QUICK)
-def test_a_walk_keeps_its_books_as_a_list_of_paths_does(grounds: Callable[[str], Ground], kind: str) -> None:
-    run_walk(walk(grounds(kind)), 2, 60)
+def test_a_walk_says_what_a_list_of_paths_says(model_of: Callable[[str], LoadedModel], kind: str) -> None:
+    run_walk(model_of(kind), 2, 60)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_long_walk_keeps_its_books_as_a_list_of_paths_does(
-    grounds: Callable[[str], Ground], kind: str
+def test_a_long_walk_says_what_a_list_of_paths_says(
+    model_of: Callable[[str], LoadedModel], kind: str
 ) -> None:
-    run_walk(walk(grounds(kind), grammar=True), 15, 100)
-    print({name: len(found) for name, found in COUNTS.items()})
+    model = model_of(kind)
+    run_walk(model, 15, 100)
+    print(f"{kind}: {model.moves} moves, {len(model.paths)} paths")
 
 
-# ---- some of it by itself ------------------------------------------------------------------------
-
-FIRST = [0, 1, 2, 3]
-"""Words of a first prompt."""
+# ---- some cases by themselves ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -1656,46 +1345,41 @@ FIRST = [0, 1, 2, 3]
 )
 @pytest.mark.parametrize("steps", [0, 3])
 def test_the_logprobs_of_a_second_prompt_are_those_of_a_fresh_session(
-    plain: Ground, second: list[int], steps: int
+    model_of: Callable[[str], LoadedModel], second: list[int], steps: int
 ) -> None:
     """Each token that is new has some, the first of them too; so has the one after the prompt."""
-    book, ids = plain.book(), [plain.ids[word] for word in second]
-    book.talk.prompt("".join(WORDS[word] for word in FIRST), echo=True)
+    model, first = model_of("plain"), [0, 1, 2, 3]
+    talk, sampling = Talk(model.engine.thread), SAMPLING["drawn"]
+    talk.load(model.options)
+    talk.configure(sampling)
+    talk.prompt(text_of(first), echo=True)
     for _ in range(steps):
-        book.talk.step()
-    answer = book.talk.prompt("".join(WORDS[word] for word in second), echo=True)
-    found = {each.given.position: each for each in answer.all(Read)}
-    alone = plain.fresh.read(ids, book.sampling)
-    shared = next((at for at, (a, b) in enumerate(zip(FIRST, second, strict=False)) if a != b), 4)
-    assert sorted(found) == [place for place in range(len(second)) if place >= max(1, shared)]
-    for place, each in found.items():
-        wanted = alone[place]
-        assert each.figures == pytest.approx(wanted.figures, abs=1e-3, rel=1e-3)
-        assert [candidate[0] for candidate in each.candidates[:2]] == [
-            candidate[0] for candidate in wanted.candidates[:2]
-        ]
-    ready, fresh = answer.one(Ready), plain.fresh.new(book.sampling)
-    wanted = fresh.prompt("".join(WORDS[word] for word in second)).one(Ready).next
-    assert (ready.next.picked, ready.next.draw) == (wanted.picked, wanted.draw)
-    book.talk.close()
-
-
-@pytest.fixture
-def plain(grounds: Callable[[str], Ground]) -> Ground:
-    """The plain cache."""
-    return grounds("plain")
+        talk.step()
+    answer = talk.prompt(text_of(second), echo=True)
+    alone = model.fresh.read([model.ids[word] for word in second], sampling)
+    shared = next((at for at, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), 4)
+    assert sorted(each.position for each in answer.readings) == list(range(max(1, shared), len(second)))
+    for each in answer.readings:
+        wanted = alone[each.position]
+        for name in ("logprob", "prob", "entropy_bits", "others_prob"):
+            assert getattr(each, name) == pytest.approx(getattr(wanted, name), abs=1e-3, rel=1e-3)
+        assert [one.id for one in each.candidates[:2]] == [one.id for one in wanted.candidates[:2]]
+    found = answer.one("Prefilled").next
+    wanted = model.fresh.new(sampling).prompt(text_of(second)).one("Prefilled").next
+    assert (found.picked, found.draw) == (wanted.picked, wanted.draw)
+    talk.close()
 
 
 def test_without_a_cache_nothing_goes_on_from_a_prompt_that_was_stopped(
-    grounds: Callable[[str], Ground],
+    model_of: Callable[[str], LoadedModel],
 ) -> None:
-    ground = grounds("no cache")
-    book, alone = ground.book(), ground.fresh.new(SAMPLING["drawn"])
-    for talk in (book.talk, alone):
-        talk.prompt(" the cat")
-    end = book.talk.step().one(Taken).node
+    model = model_of("no cache")
+    talk, alone = Book(model).talk, model.fresh.new(SAMPLING["drawn"])
+    for each in (talk, alone):
+        each.prompt(" the cat")
+    end = talk.step().one("Step").node
     alone.step()
-    assert book.talk.prompt(" dog ran home and", chunk=1, cancel_after=1).cancelled
-    moved, step, wanted = book.talk.move(end).one(Went), book.talk.step().one(Taken), alone.step().one(Taken)
-    assert (moved.kv.offset, step.id, step.next) == (0, wanted.id, wanted.next._replace(node=step.node))
-    book.talk.close()
+    assert talk.prompt(" dog ran home and", chunk=1, cancel_after=1).cancelled
+    moved, step, wanted = talk.move(end).one("Moved"), talk.step().one("Step"), alone.step().one("Step")
+    assert (moved.kv.offset, step.id, step.next) == (0, wanted.id, at_node(wanted.next, step.node))
+    talk.close()
