@@ -89,6 +89,37 @@ class Answer:
         return [token for each in self.all("PromptReadings") for token in each.tokens]
 
 
+COMMANDS: dict[str, Callable[..., protocol.Command]] = {
+    "load": protocol.Load,
+    "configure": protocol.Configure,
+    "prompt": partial(protocol.Prefill, chat=False),
+    "go on": protocol.GoOnPrefill,
+    "turn": partial(
+        protocol.AddTurn, history=(protocol.Message("user", "Hello."),), echo=True, differing="path"
+    ),
+    "step": protocol.TakeStep,
+    "run": lambda until: protocol.Run(until=Breakpoints(**until) if until else None),
+    "speculate": lambda drafts: protocol.TakeRound(SpeculationSettings(num_draft_tokens=drafts)),
+    "choose": partial(protocol.Choose, leave_grammar=True),
+    "take": lambda node, ids: protocol.Take(node, tuple(ids), leave_grammar=True),
+    "insert": partial(protocol.Insert, leave_grammar=True),
+    "move": protocol.MoveTo,
+    "reroll": protocol.Reroll,
+    "hold": protocol.HoldInterventions,
+    "search": lambda width, tokens: protocol.SearchBeams(BeamSettings(width=width, max_tokens=tokens)),
+    "explain": lambda node, reroll: protocol.Explain(node, reroll=reroll),
+    "recall": lambda *nodes: protocol.Recall(nodes),
+    "what if": protocol.WhatIf,
+    "verify": protocol.Verify,
+    "look ahead": lambda node, *ids: protocol.LookAhead(node, ids, 3),
+    "restore": lambda *path: protocol.Restore(
+        tuple(protocol.Grown(place, place - 1, *grown) for place, grown in enumerate(path, 1)), len(path)
+    ),
+    "rows": lambda *nodes: protocol.ReadLogits(nodes),
+}
+"""What the walks do, by a word for it."""
+
+
 class Talk:
     """A session of an engine's thread: a command goes in, and all that came of it comes back.
 
@@ -117,9 +148,9 @@ class Talk:
         """End the session, and with the first one the thread."""
         assert self._session.close()
 
-    def do(self, command: protocol.Command, cancel: tuple[str, int] = ("", 0)) -> Answer:
-        """Carry out a command; with `cancel` it is cancelled at so many records of a kind."""
-        self._cancel = cancel
+    def do(self, name: str, *values: Any, cancel: tuple[str, int] = ("", 0), **more: Any) -> Answer:
+        """Carry out one of `COMMANDS`; with `cancel` it is cancelled at so many records of a class."""
+        command, self._cancel = COMMANDS[name](*values, **more), cancel
         self._session.send(command)
         records: list[Any] = []
         while True:
@@ -143,81 +174,9 @@ class Talk:
         assert len(found.all("PromptReadings")) == len(found.records)
         return found.readings
 
-    def load(self, options: LoadSettings) -> Any:
-        return self.do(protocol.Load(options)).one("ModelFacts")
-
-    def configure(self, sampling: Settings) -> Answer:
-        return self.do(protocol.Configure(sampling))
-
-    def prompt(
-        self, text: str, echo: bool | None = None, chunk: int | None = None, cancel_after: int = 0
-    ) -> Answer:
-        command = protocol.Prefill(text, chat=False, echo=echo, step_size=chunk)
-        return self.do(command, ("PrefillChunk", cancel_after))
-
-    def go_on(self, chunk: int | None = None) -> Answer:
-        return self.do(protocol.GoOnPrefill(chunk))
-
-    def turn(self, text: str, echo: bool) -> Answer:
-        before = (protocol.Message("user", "Hello."),)
-        return self.do(protocol.AddTurn(text, before, echo=echo, differing="path"))
-
-    def step(self) -> Answer:
-        return self.do(protocol.TakeStep())
-
-    def choose(self, node: int, id: int) -> Answer:
-        return self.do(protocol.Choose(node, id, leave_grammar=True))
-
-    def take(self, node: int, ids: Sequence[int]) -> Answer:
-        return self.do(protocol.Take(node, tuple(ids), leave_grammar=True))
-
-    def insert(self, node: int, text: str) -> Answer:
-        return self.do(protocol.Insert(node, text, leave_grammar=True))
-
-    def move(self, node: int) -> Answer:
-        return self.do(protocol.MoveTo(node))
-
-    def reroll(self, count: int | None) -> Answer:
-        return self.do(protocol.Reroll(count))
-
-    def run(self, until: dict[str, Any], cancel_after: int = 0) -> Answer:
-        return self.do(protocol.Run(until=Breakpoints(**until) if until else None), ("Step", cancel_after))
-
-    def round(self, drafts: int) -> Answer:
-        return self.do(protocol.TakeRound(SpeculationSettings(num_draft_tokens=drafts)))
-
-    def beams(self, width: int, tokens: int) -> Answer:
-        return self.do(protocol.SearchBeams(BeamSettings(width=width, max_tokens=tokens)))
-
-    def hold(self, node: int, units: Units) -> Answer:
-        return self.do(protocol.HoldInterventions(node, units))
-
-    def recall(self, nodes: Sequence[int]) -> Answer:
-        return self.do(protocol.Recall(tuple(nodes)))
-
-    def verify(self) -> Any:
-        return self.do(protocol.Verify()).one("Verified")
-
-    def what_if(self, node: int, sampling: Settings) -> Any:
-        return self.do(protocol.WhatIf(sampling, node)).one("WhatIfAnswered")
-
-    def look_ahead(self, node: int, ids: Sequence[int]) -> Any:
-        return self.do(protocol.LookAhead(node, tuple(ids), 3)).all("LookedAhead")[-1].lines
-
-    def explain(self, node: int, reroll: int) -> Answer:
-        return self.do(protocol.Explain(node, reroll=reroll))
-
-    def restore(self, path: Sequence[tuple[int, str, int, Units]]) -> Answer:
-        """Rebuild one path: of each token its id, origin, the tokens before its prompt, and what begins at it."""
-        grown = [
-            protocol.Grown(place + 1, place, id, origin, origin != PROMPT, begin, units)  # type: ignore[arg-type]
-            for place, (id, origin, begin, units) in enumerate(path)
-        ]
-        return self.do(protocol.Restore(tuple(grown), len(grown)))
-
     def rows(self, *nodes: int) -> dict[int, Row]:
         """The kept logits of some nodes, or all that are kept."""
-        return {each.node: unpack_row(each) for each in self.do(protocol.ReadLogits(nodes)).all("LogitsRow")}
+        return {each.node: unpack_row(each) for each in self.do("rows", *nodes).all("LogitsRow")}
 
 
 UNITS: tuple[Units, ...] = (
@@ -384,7 +343,7 @@ class Fresh:
         if known not in self._distributions:
             talk = self._go(token, sampling)
             if self._next.reroll != token.reroll:
-                self._next = talk.reroll(token.reroll).one("Resampled").next
+                self._next = talk.do("reroll", token.reroll).one("Resampled").next
             if token.key not in self._rows:
                 (self._rows[token.key],) = talk.rows(self._nodes[-1]).values()
             self._distributions[known] = self._next
@@ -396,8 +355,8 @@ class Fresh:
         self.leave()
         talk = self._talk = Talk(self._engine.thread)
         self._sampling = sampling
-        talk.load(self._options)
-        talk.configure(sampling)
+        talk.do("load", self._options)
+        talk.do("configure", sampling)
         return talk
 
     def leave(self) -> None:
@@ -419,9 +378,9 @@ class Fresh:
         ):
             talk = self._begin(token, sampling)
         if self._sampling != sampling:
-            self._next, self._sampling = talk.configure(sampling).one("Resampled").next, sampling
+            self._next, self._sampling = talk.do("configure", sampling).one("Resampled").next, sampling
         if rest := path[len(self._at[0]) :]:
-            for step in talk.take(self._nodes[-1], [id for id, _ in rest]).all("Step"):
+            for step in talk.do("take", self._nodes[-1], [id for id, _ in rest]).all("Step"):
                 self._nodes.append(step.node)
                 self.steps[path[: len(self._nodes)], prompts] = step
                 self._next = step.next
@@ -438,7 +397,7 @@ class Fresh:
             and intervened == len(path)
             and set(ids) <= set(self._words)
         ):
-            answer = talk.prompt("".join(self._words[id] for id in ids), echo=False)
+            answer = talk.do("prompt", "".join(self._words[id] for id in ids), echo=False)
             given = answer.one("PromptOpened").tokens
             assert [each.id for each in given] == ids
             self._nodes, self._next = [each.node for each in given], answer.one("Prefilled").next
@@ -448,15 +407,16 @@ class Fresh:
         for place, each in enumerate(path):
             begin = next((begin for begin, end in prompts if begin <= place < end), None)
             origin = PROMPT if begin is not None else INTERVENED if each.units else "chosen"
-            tokens.append((each.id, origin, begin or 0, each.units if place == intervened else ()))
-        self._next = talk.restore(tokens).one("Restored").next
+            units = each.units if place == intervened else ()
+            tokens.append((each.id, origin, origin != PROMPT, begin or 0, units))
+        self._next = talk.do("restore", *tokens).one("Restored").next
         self._nodes, self._at = list(range(1, len(path) + 1)), token.key
         return talk
 
     def turn(self, token: Token, text: str, sampling: Settings) -> dict[int, Any]:
         """What the model makes of the tokens of a turn after a path, by their places."""
         self._begin(token, sampling)
-        answer = self._go(token, sampling).turn(text, True)
+        answer = self._go(token, sampling).do("turn", text)
         self.leave()
         return {each.position: each for each in answer.readings}
 
@@ -464,7 +424,7 @@ class Fresh:
         """What the model makes of the tokens of a text that is the first prompt of all, by their places."""
         key = tuple(ids), min(sampling.candidates, 20)
         if key not in self._readings:
-            answer = self.new(sampling).prompt("".join(self._words[id] for id in ids), echo=True)
+            answer = self.new(sampling).do("prompt", "".join(self._words[id] for id in ids), echo=True)
             self._readings[key] = {each.position: each for each in answer.readings}
             self.leave()
         return self._readings[key]
@@ -487,8 +447,8 @@ class LoadedModel:
         self.options = LoadSettings(**{"model": model, "kept_logits_mib": 1, "blas": "bundled", **options})
         self.tolerance = tolerance
         self.engine = Talk()
-        self.facts = self.engine.load(self.options)
-        opened = self.engine.prompt("".join(WORDS)).one("PromptOpened")
+        self.facts = self.engine.do("load", self.options).one("ModelFacts")
+        opened = self.engine.do("prompt", "".join(WORDS)).one("PromptOpened")
         self.words = {token.id: word for token, word in zip(opened.tokens, WORDS, strict=True)}
         self.ids = list(self.words)
         self.fresh = Fresh(self.engine, self.options, self.words)
@@ -512,7 +472,7 @@ class Book:
         self.plain = self.plain and self.options.kept_kv_mib > 0 and not self.options.no_kv_cache
         """Whether a cache can be cut anywhere and all of its tokens are kept: then each figure of a move is known."""
         self.talk = Talk(model.engine.thread)
-        self.talk.load(self.options)
+        self.talk.do("load", self.options)
         root = Token(0, -1, None, PROMPT, ())
         self.tokens: dict[int, Token] = {0: root}
         self.children: dict[tuple[int, int, Units], Token] = {}
@@ -538,7 +498,7 @@ class Book:
         """What is to be read of the tokens of prompts."""
         self.raws: dict[int, bytes] = {}
         """The bytes of the tokens that were seen."""
-        self.talk.configure(self.sampling)
+        self.talk.do("configure", self.sampling)
 
     @property
     def here(self) -> Token:
@@ -684,7 +644,7 @@ class Book:
     def check_unchanged(self) -> None:
         """Check that nothing has changed where the session stands: it draws the same again."""
         self.model.moves += 1
-        assert self.talk.configure(self.sampling).one("Resampled").next == self.next
+        assert self.talk.do("configure", self.sampling).one("Resampled").next == self.next
         self.kept.put(self.here.number)
 
     # ---- steps and moves
@@ -955,13 +915,13 @@ def walk(model: LoadedModel) -> type[RuleBasedStateMachine]:
         @rule()
         @room
         def step(self) -> None:
-            (step,) = self.add_steps(self.talk.step())
+            (step,) = self.add_steps(self.talk.do("step"))
             assert step.origin in SAMPLED or self.here.units
 
         @rule(until=st.sampled_from(UNTIL))
         @room
         def run(self, until: dict[str, Any]) -> None:
-            start, answer = self.here, self.talk.run(until)
+            start, answer = self.here, self.talk.do("run", until)
             self.book.check_steps(answer)
             self.book.check_run(answer, start, until)
             assert not answer.cancelled
@@ -970,14 +930,14 @@ def walk(model: LoadedModel) -> type[RuleBasedStateMachine]:
         @room
         def run_and_cancel(self, after: int) -> None:
             start, until = self.here, {"tokens": 9}
-            answer = self.talk.run(until, cancel_after=after)
+            answer = self.talk.do("run", until, cancel=("Step", after))
             assert after <= len(self.book.check_steps(answer)) <= after + 2 or not answer.cancelled
             self.book.check_run(answer, start, until)
 
         @rule(drafts=st.integers(1, 4))
         @room
         def speculate(self, drafts: int) -> None:
-            answer = self.talk.round(drafts)
+            answer = self.talk.do("speculate", drafts)
             if model.options.no_kv_cache:
                 assert answer.refusal
                 self.book.check_unchanged()
@@ -991,7 +951,7 @@ def walk(model: LoadedModel) -> type[RuleBasedStateMachine]:
             token = self.any_token(data) if elsewhere else self.here
             candidates = (token.shown or self.book.next).candidates
             id, moves = candidates[place % len(candidates)].id, token is not self.here
-            answer = self.talk.choose(token.number, id)
+            answer = self.talk.do("choose", token.number, id)
             assert len(answer.all("Moved")) == moves
             step = self.add_steps(answer)[-1]
             assert (step.parent, step.id) == (token.number, id)
@@ -1000,13 +960,13 @@ def walk(model: LoadedModel) -> type[RuleBasedStateMachine]:
         @rule(ids=st.lists(st.integers(0, 4095), min_size=1, max_size=4))
         @room
         def take(self, ids: list[int]) -> None:
-            assert [step.id for step in self.add_steps(self.talk.take(self.here.number, ids))] == ids
+            assert [step.id for step in self.add_steps(self.talk.do("take", self.here.number, ids))] == ids
 
         @rule(words=some_words, data=st.data(), elsewhere=st.booleans())
         @room
         def insert(self, words: list[int], data: st.DataObject, elsewhere: bool) -> None:
             token = self.any_token(data) if elsewhere else self.here
-            steps = self.add_steps(self.talk.insert(token.number, text_of(words)))[-len(words) :]
+            steps = self.add_steps(self.talk.do("insert", token.number, text_of(words)))[-len(words) :]
             assert [step.id for step in steps] == [model.ids[word] for word in words]
             assert {step.origin for step in steps} == {INTERVENED if token.units else "inserted"}
 
@@ -1014,7 +974,7 @@ def walk(model: LoadedModel) -> type[RuleBasedStateMachine]:
 
         def go(self, token: Token) -> None:
             unstepped = self.book.unstepped(token)
-            answer = self.talk.move(token.number)
+            answer = self.talk.do("move", token.number)
             assert [step.node for step in self.add_steps(answer)] == [each.number for each in unstepped]
             parent = unstepped[0].parent if unstepped else token
             assert parent is not None
@@ -1042,16 +1002,16 @@ def walk(model: LoadedModel) -> type[RuleBasedStateMachine]:
         def give(self, words: list[int], **more: Any) -> Answer:
             ids, sampling = [model.ids[word] for word in words], self.book.sampling
             return self.book.check_prompt(
-                lambda: self.talk.prompt(text_of(words), **more),
+                lambda: self.talk.do("prompt", text_of(words), **more),
                 self.book.tokens[0],
                 ids,
                 lambda: fresh.read(ids, sampling),
-                at_once="cancel_after" not in more,
+                at_once="cancel" not in more,
             )
 
         @rule(words=some_words, echo=st.booleans(), chunk=st.sampled_from([None, 1, 2]))
         def another_prompt(self, words: list[int], echo: bool, chunk: int | None) -> None:
-            self.give(words, echo=echo, chunk=chunk)
+            self.give(words, echo=echo, step_size=chunk)
 
         @rule(cut=st.integers(0, 3), words=some_words)
         @ready
@@ -1063,33 +1023,33 @@ def walk(model: LoadedModel) -> type[RuleBasedStateMachine]:
 
         @rule(words=many_words, go_on=st.booleans())
         def a_prompt_that_is_cancelled(self, words: list[int], go_on: bool) -> None:
-            if not self.give(words, echo=True, chunk=1, cancel_after=1).cancelled:
+            if not self.give(words, echo=True, step_size=1, cancel=("PrefillChunk", 1)).cancelled:
                 return
             end = self.book.half_read
             assert end is not None
-            assert self.talk.step().refusal
+            assert self.talk.do("step").refusal
             if go_on:
-                self.book.check_chunks(self.talk.go_on(), end)
+                self.book.check_chunks(self.talk.do("go on"), end)
 
         @rule()
         @precondition(lambda self: self.book.half_read is not None)
         def go_on_with_it(self) -> None:
             assert self.book.half_read is not None
-            self.book.check_chunks(self.talk.go_on(2), self.book.half_read)
+            self.book.check_chunks(self.talk.do("go on", 2), self.book.half_read)
 
         @rule(words=some_words)
         @precondition(lambda self: self.book.at is not None and self.book.at.depth < 30)
         def turn(self, words: list[int]) -> None:
             text, token = text_of(words), self.here
             alone = fresh.turn(token, text, self.book.sampling)
-            self.book.check_prompt(lambda: self.talk.turn(text, True), token, None, lambda: alone)
+            self.book.check_prompt(lambda: self.talk.do("turn", text), token, None, lambda: alone)
 
         # settings and interventions
 
         @rule(name=st.sampled_from(list(samplings)))
         def configure(self, name: str) -> None:
             self.book.sampling = samplings[name]
-            answer = self.talk.configure(self.book.sampling)
+            answer = self.talk.do("configure", self.book.sampling)
             if self.book.at is None:
                 assert not answer.records
             else:
@@ -1100,7 +1060,7 @@ def walk(model: LoadedModel) -> type[RuleBasedStateMachine]:
         @ready
         def reroll(self, count: int | None) -> None:
             self.here.reroll = self.here.reroll + 1 if count is None else count
-            shown = self.talk.reroll(count).one("Resampled").next
+            shown = self.talk.do("reroll", count).one("Resampled").next
             self.book.kept.put(self.here.number)
             self.book.show(shown)
 
@@ -1116,7 +1076,7 @@ def walk(model: LoadedModel) -> type[RuleBasedStateMachine]:
                 return
             token = data.draw(st.sampled_from(tokens))
             self.book.check_kept()
-            answer = self.talk.hold(token.number, units)
+            answer = self.talk.do("hold", token.number, units)
             if answer.refusal:  # the model has no such part
                 self.book.check_kept(exactly=False)
                 self.book.check_unchanged()
@@ -1133,7 +1093,7 @@ def walk(model: LoadedModel) -> type[RuleBasedStateMachine]:
             assert first.parent is not None
             without = self.book.children.get((first.parent.number, first.id, ()), first.parent)
             unstepped = self.book.unstepped(without)
-            answer = self.talk.hold(self.here.number, ())
+            answer = self.talk.do("hold", self.here.number, ())
             steps = self.book.check_steps(answer)
             assert [step.node for step in steps] == [token.number for token in unstepped]
             assert self.here is without
@@ -1144,7 +1104,7 @@ def walk(model: LoadedModel) -> type[RuleBasedStateMachine]:
         @room
         def search(self, width: int, tokens: int, go: bool, place: int) -> None:
             self.book.check_kept()
-            answer = self.talk.beams(width, tokens)
+            answer = self.talk.do("search", width, tokens)
             for each in answer.all("BeamStep"):
                 for beam in (*each.live, *each.finished, *([each.greedy] if each.greedy else [])):
                     if (token := self.book.tokens.get(beam.node)) is not None:
@@ -1165,7 +1125,7 @@ def walk(model: LoadedModel) -> type[RuleBasedStateMachine]:
                 if child is None or not child.stepped:
                     break
                 known, token = known + 1, child
-            answer = self.talk.move(found.node)
+            answer = self.talk.do("move", found.node)
             assert answer.one("Moved").node == token.number
             steps = self.add_steps(answer)
             assert [step.id for step in steps] == list(found.ids[known:])
@@ -1178,12 +1138,12 @@ def walk(model: LoadedModel) -> type[RuleBasedStateMachine]:
         @ready
         def explain(self, data: st.DataObject) -> None:
             token = self.any_token(data)
-            answer, here = self.talk.explain(token.number, token.reroll), token is self.here
+            answer, here = self.talk.do("explain", token.number, token.reroll), token is self.here
             assert bool(answer.refusal) == (not here and token.number not in self.book.kept)
             if answer.refusal:
-                assert not self.talk.recall([token.number]).refusal
+                assert not self.talk.do("recall", token.number).refusal
                 self.book.kept.put(token.number)
-                answer = self.talk.explain(token.number, token.reroll)
+                answer = self.talk.do("explain", token.number, token.reroll)
             if not here:
                 self.book.kept.use(token.number)
             if not answer.refusal:  # as it is after a recall where no rows are kept
@@ -1200,7 +1160,7 @@ def walk(model: LoadedModel) -> type[RuleBasedStateMachine]:
         @ready
         def recall(self, data: st.DataObject, every: int) -> None:
             kept, tokens = self.book.kept, self.any_token(data).path[::every]
-            assert not self.talk.recall([token.number for token in tokens]).refusal
+            assert not self.talk.do("recall", *(token.number for token in tokens)).refusal
             others = [token for token in tokens if token is not self.here]
             dropped = [token for token in others if token.number not in kept]
             for token in others:
@@ -1216,7 +1176,7 @@ def walk(model: LoadedModel) -> type[RuleBasedStateMachine]:
         @ready
         def what_if(self, name: str) -> None:
             sampling, kept = SAMPLING[name], self.book.kept
-            answered = self.talk.what_if(self.here.number, sampling)
+            answered = self.talk.do("what if", sampling, self.here.number).one("WhatIfAnswered")
             picks, dropped = {step.node: step.picked for step in answered.steps}, []
             stepped = [token for token in self.here.path if token.stepped]
             for token in stepped:
@@ -1235,7 +1195,7 @@ def walk(model: LoadedModel) -> type[RuleBasedStateMachine]:
         @rule()
         @ready
         def verify(self) -> None:
-            verified = self.talk.verify()
+            verified = self.talk.do("verify").one("Verified")
             assert (verified.node, verified.tokens) == (self.here.number, self.here.depth)
             assert verified.largest_difference <= self.book.tolerance
             self.book.check_unchanged()
@@ -1244,19 +1204,20 @@ def walk(model: LoadedModel) -> type[RuleBasedStateMachine]:
         @ready
         def look_ahead(self) -> None:
             ids = [each.id for each in self.book.next.candidates[:2]]
-            assert [line.id for line in self.talk.look_ahead(self.here.number, ids)] == ids
+            *_, last = self.talk.do("look ahead", self.here.number, *ids).all("LookedAhead")
+            assert [line.id for line in last.lines] == ids
             self.book.check_unchanged()
 
         @rule()
         @ready
         def what_is_refused(self) -> None:
             for answer in (
-                self.talk.move(10**6),
-                self.talk.move(0),
-                self.talk.take(self.here.number, [5, 10**6]),
-                self.talk.prompt(""),
-                self.talk.go_on(),
-                self.talk.recall([10**6]),
+                self.talk.do("move", 10**6),
+                self.talk.do("move", 0),
+                self.talk.do("take", self.here.number, [5, 10**6]),
+                self.talk.do("prompt", ""),
+                self.talk.do("go on"),
+                self.talk.do("recall", 10**6),
             ):
                 assert answer.refusal
             self.book.check_unchanged()
@@ -1350,12 +1311,12 @@ def test_the_logprobs_of_a_second_prompt_are_those_of_a_fresh_session(
     """Each token that is new has some, the first of them too; so has the one after the prompt."""
     model, first = model_of("plain"), [0, 1, 2, 3]
     talk, sampling = Talk(model.engine.thread), SAMPLING["drawn"]
-    talk.load(model.options)
-    talk.configure(sampling)
-    talk.prompt(text_of(first), echo=True)
+    talk.do("load", model.options)
+    talk.do("configure", sampling)
+    talk.do("prompt", text_of(first), echo=True)
     for _ in range(steps):
-        talk.step()
-    answer = talk.prompt(text_of(second), echo=True)
+        talk.do("step")
+    answer = talk.do("prompt", text_of(second), echo=True)
     alone = model.fresh.read([model.ids[word] for word in second], sampling)
     shared = next((at for at, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), 4)
     assert sorted(each.position for each in answer.readings) == list(range(max(1, shared), len(second)))
@@ -1365,7 +1326,7 @@ def test_the_logprobs_of_a_second_prompt_are_those_of_a_fresh_session(
             assert getattr(each, name) == pytest.approx(getattr(wanted, name), abs=1e-3, rel=1e-3)
         assert [one.id for one in each.candidates[:2]] == [one.id for one in wanted.candidates[:2]]
     found = answer.one("Prefilled").next
-    wanted = model.fresh.new(sampling).prompt(text_of(second)).one("Prefilled").next
+    wanted = model.fresh.new(sampling).do("prompt", text_of(second)).one("Prefilled").next
     assert (found.picked, found.draw) == (wanted.picked, wanted.draw)
     talk.close()
 
@@ -1376,10 +1337,14 @@ def test_without_a_cache_nothing_goes_on_from_a_prompt_that_was_stopped(
     model = model_of("no cache")
     talk, alone = Book(model).talk, model.fresh.new(SAMPLING["drawn"])
     for each in (talk, alone):
-        each.prompt(" the cat")
-    end = talk.step().one("Step").node
-    alone.step()
-    assert talk.prompt(" dog ran home and", chunk=1, cancel_after=1).cancelled
-    moved, step, wanted = talk.move(end).one("Moved"), talk.step().one("Step"), alone.step().one("Step")
+        each.do("prompt", " the cat")
+    end = talk.do("step").one("Step").node
+    alone.do("step")
+    assert talk.do("prompt", " dog ran home and", step_size=1, cancel=("PrefillChunk", 1)).cancelled
+    moved, step, wanted = (
+        talk.do("move", end).one("Moved"),
+        talk.do("step").one("Step"),
+        alone.do("step").one("Step"),
+    )
     assert (moved.kv.offset, step.id, step.next) == (0, wanted.id, at_node(wanted.next, step.node))
     talk.close()

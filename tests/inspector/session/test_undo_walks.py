@@ -40,8 +40,8 @@ POINTS = (Breakpoints(), Breakpoints(tokens=2), Breakpoints(prob_below=0.5))
 WORDS = (" the", " cat", " dog", " ran")
 
 
-class Seat:
-    """What keys do, and what is shown, without a screen.
+class Person:
+    """A person at a session: what their keys do, and what they see, without a screen.
 
     Args:
         thread: Started, with the model loaded.
@@ -69,57 +69,33 @@ class Seat:
             except Empty:
                 return
 
-    def _do(self, act: Callable[[], Any]) -> str:
-        answer = act()
-        self.settle()
-        return answer if isinstance(answer, str) else ""
-
     # keys
 
     def look(self, slot: int | None) -> None:
         self._controller.timeline.select(slot)
 
-    def step(self) -> None:
-        self._do(self._controller.transport.step)
-
-    def run(self) -> None:
-        self._do(self._controller.transport.run)
-
-    def back(self) -> None:
-        self._do(self._controller.transport.back)
-
-    def choose(self, id: int) -> None:
-        self._do(lambda: self._controller.navigation.choose(id))
-
-    def type(self, node: int, text: str) -> None:
-        self._do(lambda: self._controller.client.do(protocol.Insert(node, text)))
-
-    def branch(self, by: int) -> None:
-        self._do(lambda: self._controller.navigation.branch(by))
-
-    def draw_again(self) -> None:
-        self._do(self._controller.navigation.reroll)
-
-    def give(self, text: str) -> None:
-        self._do(lambda: self._controller.setup.give(protocol.Prefill(text, False)))
-
-    def sample(self, sampling: Settings) -> None:
-        self._do(lambda: self._controller.setup.configure(sampling))
-
-    def break_at(self, points: Breakpoints) -> None:
-        self._do(lambda: self._controller.runs.break_at(points))
-
-    def mark(self, node: int, name: str, bookmarked: bool) -> None:
-        self._controller.client.receive(protocol.Marked(node, name, bookmarked))
-
-    def delete(self, node: int) -> None:
-        self._controller.client.receive(protocol.Deleted(node))
-
-    def undo(self) -> str:
-        return self._do(self._controller.history.undo)
-
-    def redo(self) -> str:
-        return self._do(self._controller.history.redo)
+    def do(self, name: str, *values: Any) -> str:
+        """Do what a key does; returns what is said of it."""
+        it = self._controller
+        keys: dict[str, Callable[..., Any]] = {
+            "step": it.transport.step,
+            "run": it.transport.run,
+            "back": it.transport.back,
+            "choose": it.navigation.choose,
+            "branch": it.navigation.branch,
+            "draw again": it.navigation.reroll,
+            "type": lambda node, text: it.client.do(protocol.Insert(node, text)),
+            "give": lambda text: it.setup.give(protocol.Prefill(text, False)),
+            "sample": it.setup.configure,
+            "break at": it.runs.break_at,
+            "mark": lambda *mark: it.client.receive(protocol.Marked(*mark)),
+            "delete": lambda node: it.client.receive(protocol.Deleted(node)),
+            "undo": it.history.undo,
+            "redo": it.history.redo,
+        }
+        answer = keys[name](*values)
+        self.settle()
+        return answer if isinstance(answer, str) else ""
 
     # what is shown
 
@@ -163,12 +139,6 @@ class Seat:
     @property
     def hidden(self) -> int:
         return self._controller.timeline.tree.marks.hidden
-
-    @property
-    def places(self) -> list[tuple[int | None, float | None]]:
-        """Of each token of the path the place among the steps, and the logprob."""
-        found = self._controller.timeline.items
-        return [(getattr(item, "index", None), item.logprob) for item in found]
 
 
 # ---- the plain model ---------------------------------------------------------------------------
@@ -240,14 +210,14 @@ class Change:
     """Whether it can't be made again now."""
 
 
-def walk(seat_of: Callable[[], Seat]) -> type[RuleBasedStateMachine]:
+def walk(person_of: Callable[[], Person]) -> type[RuleBasedStateMachine]:
     """All that a person can do to a session's tree."""
     words = st.lists(st.integers(0, len(WORDS) - 1), min_size=1, max_size=4)
 
     class Walk(RuleBasedStateMachine):
         @initialize(words=words)
         def begin(self, words: list[int]) -> None:
-            self.seat = seat_of()
+            self.person = person_of()
             self.root = self.at = Token(-1, None)
             self.sampling, self.points = SAMPLING[0], POINTS[0]
             self.done: list[Change] = []
@@ -256,8 +226,8 @@ def walk(seat_of: Callable[[], Seat]) -> type[RuleBasedStateMachine]:
             self.read(words)
 
         def teardown(self) -> None:
-            if hasattr(self, "seat"):
-                self.seat.close()
+            if hasattr(self, "person"):
+                self.person.close()
 
         # the model
 
@@ -288,8 +258,8 @@ def walk(seat_of: Callable[[], Seat]) -> type[RuleBasedStateMachine]:
         def number(self) -> None:
             """Learn the numbers of new tokens: each has one, and keeps it."""
             path = self.at.path
-            assert [id for _, id in self.seat.path] == [token.id for token in path]
-            for token, (number, _) in zip(path, self.seat.path, strict=True):
+            assert [id for _, id in self.person.path] == [token.id for token in path]
+            for token, (number, _) in zip(path, self.person.path, strict=True):
                 assert token.number in (0, number)
                 token.number = number
 
@@ -297,8 +267,8 @@ def walk(seat_of: Callable[[], Seat]) -> type[RuleBasedStateMachine]:
             self.done.append(change)
             self.undone.clear()
 
-        def way(self, before: Token, first: Token, last: Token) -> None:
-            """The path was sent another way by the person."""
+        def change_path(self, before: Token, first: Token, last: Token) -> None:
+            """The person chose another path."""
             self.change(
                 Change(
                     lambda: self.at is not before and first in self.at.path,
@@ -311,12 +281,12 @@ def walk(seat_of: Callable[[], Seat]) -> type[RuleBasedStateMachine]:
 
         def read(self, words: list[int]) -> None:
             before = self.at
-            self.seat.give("".join(WORDS[word] for word in words))
+            self.person.do("give", "".join(WORDS[word] for word in words))
             self.at = self.root
-            self.grow([id for _, id in self.seat.path], given=True)
+            self.grow([id for _, id in self.person.path], given=True)
             assert len(self.at.path) == len(words)
             if before is not self.root:
-                self.way(before, self.at, self.at)
+                self.change_path(before, self.at, self.at)
 
         @rule(words=words)
         def give(self, words: list[int]) -> None:
@@ -324,34 +294,34 @@ def walk(seat_of: Callable[[], Seat]) -> type[RuleBasedStateMachine]:
 
         @rule()
         def step(self) -> None:
-            self.seat.look(None)
-            picked = self.seat.next[0]
-            self.seat.step()
+            self.person.look(None)
+            picked = self.person.next[0]
+            self.person.do("step")
             self.grow([picked])
 
         @rule()
         def run(self) -> None:
-            self.seat.look(None)
-            length = len(self.seat.path)
-            self.seat.run()
-            taken = [id for _, id in self.seat.path[length:]]
+            self.person.look(None)
+            length = len(self.person.path)
+            self.person.do("run")
+            taken = [id for _, id in self.person.path[length:]]
             assert taken
             self.grow(taken)
 
         @rule()
         def back(self) -> None:
-            self.seat.back()
+            self.person.do("back")
             if not self.at.given:
                 assert self.at.parent is not None
                 self.go(self.at.parent)
 
         @rule(place=st.integers(0, 3))
         def choose_at_the_tip(self, place: int) -> None:
-            self.seat.look(None)
-            id, before = self.seat.next[2][place], self.at
-            self.seat.choose(id)
+            self.person.look(None)
+            id, before = self.person.next[2][place], self.at
+            self.person.do("choose", id)
             first = self.grow([id])
-            self.way(before, first, first)
+            self.change_path(before, first, first)
 
         @rule(data=st.data())
         def choose_at_an_older_step(self, data: st.DataObject) -> None:
@@ -359,29 +329,29 @@ def walk(seat_of: Callable[[], Seat]) -> type[RuleBasedStateMachine]:
             if not steps:
                 return
             slot, id, before = data.draw(st.sampled_from(steps)), data.draw(st.integers(3, 4000)), self.at
-            self.seat.look(slot)
-            self.seat.choose(id)
+            self.person.look(slot)
+            self.person.do("choose", id)
             old = before.path[slot]
             if old.id == id:
                 return
             assert old.parent is not None
             self.go(old.parent)
             first = self.grow([id])
-            self.way(before, first, first)
+            self.change_path(before, first, first)
 
         @rule(words=words)
         def type(self, words: list[int]) -> None:
-            before, length = self.at, len(self.seat.path)
-            self.seat.type(self.at.number, "".join(WORDS[word] for word in words))
-            ids = [id for _, id in self.seat.path[length:]]
+            before, length = self.at, len(self.person.path)
+            self.person.do("type", self.at.number, "".join(WORDS[word] for word in words))
+            ids = [id for _, id in self.person.path[length:]]
             assert len(ids) == len(words)
             first = self.grow(ids)
-            self.way(before, first, self.at)
+            self.change_path(before, first, self.at)
 
         @rule(by=st.sampled_from((1, -1)))
         def branch(self, by: int) -> None:
-            self.seat.look(None)
-            self.seat.branch(by)
+            self.person.look(None)
+            self.person.do("branch", by)
             if self.at.latest is not None:
                 self.go(self.at.leaf)
                 return
@@ -394,8 +364,8 @@ def walk(seat_of: Callable[[], Seat]) -> type[RuleBasedStateMachine]:
 
         @rule()
         def draw_again(self) -> None:
-            self.seat.look(None)
-            self.seat.draw_again()
+            self.person.look(None)
+            self.person.do("draw again")
             if self.sampling.temp == 0:
                 return
             token = self.at
@@ -414,48 +384,34 @@ def walk(seat_of: Callable[[], Seat]) -> type[RuleBasedStateMachine]:
                 )
             )
 
-        @rule(sampling=st.sampled_from(SAMPLING))
-        def sample(self, sampling: Settings) -> None:
-            before = self.sampling
-            self.seat.sample(sampling)
-            self.sampling = sampling
-            if before != sampling:
+        def put(self, owner: Any, name: str, after: Any) -> None:
+            """Change a value of the model, which may be taken back while it is that."""
+            before = getattr(owner, name)
+            setattr(owner, name, after)
+            if before != after:
                 self.change(
                     Change(
-                        lambda: self.sampling == sampling,
-                        lambda: setattr(self, "sampling", before),
-                        lambda: setattr(self, "sampling", sampling),
+                        lambda: getattr(owner, name) == after,
+                        lambda: setattr(owner, name, before),
+                        lambda: setattr(owner, name, after),
                     )
                 )
 
+        @rule(sampling=st.sampled_from(SAMPLING))
+        def sample(self, sampling: Settings) -> None:
+            self.person.do("sample", sampling)
+            self.put(self, "sampling", sampling)
+
         @rule(points=st.sampled_from(POINTS))
         def break_at(self, points: Breakpoints) -> None:
-            before = self.points
-            self.seat.break_at(points)
-            self.points = points
-            if before != points:
-                self.change(
-                    Change(
-                        lambda: self.points == points,
-                        lambda: setattr(self, "points", before),
-                        lambda: setattr(self, "points", points),
-                    )
-                )
+            self.person.do("break at", points)
+            self.put(self, "points", points)
 
         @rule(data=st.data(), name=st.sampled_from(("", "one", "two")), bookmarked=st.booleans())
         def mark(self, data: st.DataObject, name: str, bookmarked: bool) -> None:
             token = data.draw(st.sampled_from(self.at.path))
-            before, after = token.mark, (name, bookmarked)
-            self.seat.mark(token.number, name, bookmarked)
-            token.mark = after
-            if before != after:
-                self.change(
-                    Change(
-                        lambda: token.mark == after,
-                        lambda: setattr(token, "mark", before),
-                        lambda: setattr(token, "mark", after),
-                    )
-                )
+            self.person.do("mark", token.number, name, bookmarked)
+            self.put(token, "mark", (name, bookmarked))
 
         @rule(data=st.data())
         def delete(self, data: st.DataObject) -> None:
@@ -468,7 +424,7 @@ def walk(seat_of: Callable[[], Seat]) -> type[RuleBasedStateMachine]:
             if not others:
                 return
             token = data.draw(st.sampled_from(others))
-            self.seat.delete(token.number)
+            self.person.do("delete", token.number)
 
             def hide() -> None:
                 for each in token.below:
@@ -492,7 +448,7 @@ def walk(seat_of: Callable[[], Seat]) -> type[RuleBasedStateMachine]:
 
         @rule()
         def undo(self) -> None:
-            assert self.seat.undo()
+            assert self.person.do("undo")
             while self.done and not self.done[-1].holds():
                 self.done.pop()
             if self.done:
@@ -506,37 +462,37 @@ def walk(seat_of: Callable[[], Seat]) -> type[RuleBasedStateMachine]:
 
         @rule()
         def redo(self) -> None:
-            assert self.seat.redo()
+            assert self.person.do("redo")
             if self.undone and not self.undone[-1].refused():
                 self.done.append(change := self.undone.pop())
                 change.redo()
 
         @invariant()
         def what_is_shown_is_what_the_paths_say(self) -> None:
-            if not hasattr(self, "seat"):
+            if not hasattr(self, "person"):
                 return
             self.number()
             path = self.at.path
             for slot, token in enumerate(path):
                 assert token.parent is not None
-                assert self.seat.beside(slot) == [each.number for each in token.parent.shown]
-                assert self.seat.marked(token.number) == token.mark
+                assert self.person.beside(slot) == [each.number for each in token.parent.shown]
+                assert self.person.marked(token.number) == token.mark
             for token in self.root.below[1:]:
                 if token.number and token.deleted is None:
                     after = token.latest
-                    assert self.seat.goes_on(token.number) == (after.number if after is not None else None)
-            assert self.seat.ends == [end.number for end in self.root.ends]
-            assert self.seat.hidden == sum(token.deleted is not None for token in self.root.below)
-            assert (self.seat.sampling, self.seat.points) == (self.sampling, self.points)
-            assert self.seat.next[1] == self.at.draws
+                    assert self.person.goes_on(token.number) == (after.number if after is not None else None)
+            assert self.person.ends == [end.number for end in self.root.ends]
+            assert self.person.hidden == sum(token.deleted is not None for token in self.root.below)
+            assert (self.person.sampling, self.person.points) == (self.sampling, self.points)
+            assert self.person.next[1] == self.at.draws
             key = tuple(token.id for token in path), self.sampling, self.at.draws
-            assert self.seen.setdefault(key, self.seat.next) == self.seat.next
+            assert self.seen.setdefault(key, self.person.next) == self.person.next
 
     return Walk
 
 
 @pytest.fixture
-def seat_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], Seat]]:
+def person_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], Person]]:
     """Makes sessions of one engine, with the model loaded."""
     model = Zoo(tmp_path_factory.mktemp("zoo")).path("llama")
     load, came = LoadSettings(str(model)), SimpleQueue[protocol.Record]()
@@ -545,7 +501,7 @@ def seat_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], S
     thread.send(protocol.Load(load))
     while not isinstance(came.get(timeout=PATIENCE), protocol.Ended):
         pass
-    yield lambda: Seat(thread, load)
+    yield lambda: Person(thread, load)
     assert thread.close(10)
 
 
@@ -560,10 +516,10 @@ def run_walk(machine: type[RuleBasedStateMachine], examples: int, rules: int) ->
     run_state_machine_as_test(machine, settings=how)
 
 
-def test_a_person_sees_the_paths_that_there_are(seat_of: Callable[[], Seat]) -> None:
-    run_walk(walk(seat_of), 20, 40)
+def test_a_person_sees_the_paths_that_there_are(person_of: Callable[[], Person]) -> None:
+    run_walk(walk(person_of), 20, 40)
 
 
 @pytest.mark.slow
-def test_a_person_sees_the_paths_that_there_are_for_long(seat_of: Callable[[], Seat]) -> None:
-    run_walk(walk(seat_of), 150, 80)
+def test_a_person_sees_the_paths_that_there_are_for_long(person_of: Callable[[], Person]) -> None:
+    run_walk(walk(person_of), 150, 80)
