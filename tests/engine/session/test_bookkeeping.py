@@ -764,6 +764,7 @@ class Book:
         parent: Token,
         ids: Sequence[int] | None,
         alone: Callable[[], dict[int, Any]],
+        echo: bool = True,
         at_once: bool = True,
     ) -> Answer:
         """Give a prompt, and check what comes of it.
@@ -773,13 +774,14 @@ class Book:
             parent: The token that it is behind.
             ids: Its tokens; None where only the engine knows them.
             alone: What a fresh session makes of them.
+            echo: Whether its logprobs are computed.
             at_once: Whether all of it is read then: one that is cancelled behind its last chunk is read in idle time.
         """
         self.model.moves += 1
         first, answer = len(self.tokens) == 1, ask()
         opened = answer.one("PromptOpened")
         assert ids is None or [given.id for given in opened.tokens] == list(ids)
-        assert (opened.new_tree, opened.parent) == (first, parent.number)
+        assert (opened.new_tree, opened.parent, opened.echo) == (first, parent.number, echo)
         end, known, made = parent, parent.depth, False
         for given in opened.tokens:
             made = made or (end.number, given.id, end.units) not in self.children
@@ -1006,11 +1008,14 @@ def walk(model: LoadedModel) -> type[RuleBasedStateMachine]:
                 self.book.tokens[0],
                 ids,
                 lambda: fresh.read(ids, sampling),
+                echo=more.get("echo") is not False,
                 at_once="cancel" not in more,
             )
 
-        @rule(words=some_words, echo=st.booleans(), chunk=st.sampled_from([None, 1, 2]))
-        def another_prompt(self, words: list[int], echo: bool, chunk: int | None) -> None:
+        @rule(
+            words=some_words, echo=st.sampled_from([True, False, None]), chunk=st.sampled_from([None, 1, 2])
+        )
+        def another_prompt(self, words: list[int], echo: bool | None, chunk: int | None) -> None:
             self.give(words, echo=echo, step_size=chunk)
 
         @rule(cut=st.integers(0, 3), words=some_words)
@@ -1241,7 +1246,6 @@ def run_walk(model: LoadedModel, examples: int, rules: int) -> None:
     run_state_machine_as_test(walk(model), settings=how)
 
 
-QUANTIZED = {"kv_group_size": 32, "quantized_kv_start": 0}
 KINDS: dict[str, tuple[str, float, dict[str, Any]]] = {
     "plain": ("llama", 1e-4, {}),
     "hybrid, with little room": ("qwen3-next", 1e-4, {"kept_kv_mib": 1}),
@@ -1249,7 +1253,12 @@ KINDS: dict[str, tuple[str, float, dict[str, Any]]] = {
     "recurrent": ("mamba2", 1e-4, {}),
     "convolution": ("lfm2", 1e-4, {}),
     "rotating": ("phi3", 1e-4, {"max_kv_size": 16}),
-    "quantized 8 bits": ("llama", 1e-4, {"kv_bits": 8, **QUANTIZED}),
+    "quantized 8 bits": ("llama", 1e-4, {"kv_bits": 8, "kv_group_size": 32, "quantized_kv_start": 0}),
+    "quantized from a token on": (
+        "llama",
+        1e-4,
+        {"kv_bits": 8, "kv_group_size": 32, "quantized_kv_start": 7},
+    ),
     "no kept logits": ("llama", 1e-4, {"kept_logits_mib": 0}),
     "no kept KV": ("llama", 1e-4, {"kept_kv_mib": 0}),
     "no cache": ("llama", 1e-4, {"no_kv_cache": True}),
@@ -1257,7 +1266,7 @@ KINDS: dict[str, tuple[str, float, dict[str, Any]]] = {
     "the bundled model": ("pocket", 1e-4, {"dtype": "float32"}),
 }
 """Model, tolerance and load settings by what the cache is."""
-QUICK = ("plain", "hybrid, with little room", "quantized 8 bits")
+QUICK = ("plain", "hybrid, with little room", "quantized from a token on")
 
 
 @pytest.fixture
@@ -1277,7 +1286,7 @@ def model_of(zoo: Zoo) -> Iterator[Callable[[str], LoadedModel]]:
 
 @pytest.mark.parametrize("kind", QUICK)
 def test_a_walk_says_what_a_list_of_paths_says(model_of: Callable[[str], LoadedModel], kind: str) -> None:
-    run_walk(model_of(kind), 2, 60)
+    run_walk(model_of(kind), 3, 60)
 
 
 @pytest.mark.slow
