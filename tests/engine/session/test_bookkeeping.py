@@ -328,7 +328,7 @@ class Fresh:
         self.steps: dict[Any, Any] = {}
         """The records of steps, by `Token.key`."""
         self._rows: dict[Any, Row] = {}
-        self._distributions: dict[Any, Any] = {}
+        self._distributions: dict[Any, tuple[Any, Row]] = {}
         self._readings: dict[Any, dict[int, Any]] = {}
 
     def row(self, token: Token, sampling: Settings) -> Row:
@@ -337,16 +337,19 @@ class Fresh:
             self.distribution(token, sampling)
         return self._rows[token.key]
 
-    def distribution(self, token: Token, sampling: Settings) -> Any:
-        """The distribution after a path, with the draw that is repeated as often as it is there now."""
+    def distribution(self, token: Token, sampling: Settings) -> tuple[Any, Row]:
+        """The distribution after a path, with the draw that is repeated as often as it is there now, and its logits.
+
+        The logits of two fresh sessions may differ by rounding, where one took tokens in other chunks.
+        """
         known = (*token.key, sampling, token.reroll)
         if known not in self._distributions:
             talk = self._go(token, sampling)
             if self._next.reroll != token.reroll:
                 self._next = talk.do("reroll", token.reroll).one("Resampled").next
-            if token.key not in self._rows:
-                (self._rows[token.key],) = talk.rows(self._nodes[-1]).values()
-            self._distributions[known] = self._next
+            (row,) = talk.rows(self._nodes[-1]).values()
+            self._rows.setdefault(token.key, row)
+            self._distributions[known] = self._next, row
         return self._distributions[known]
 
     def new(self, sampling: Settings) -> Talk:
@@ -578,8 +581,8 @@ class Book:
         token = self.here
         assert (shown.node, shown.position, shown.reroll) == (token.number, token.depth, token.reroll)
         token.shown, token.sampling, self.next = shown, self.sampling, shown
-        wanted = at_node(self.fresh.distribution(token, self.sampling), token.number)
-        row = fresh = self.fresh.row(token, self.sampling)
+        wanted, fresh = self.fresh.distribution(token, self.sampling)
+        wanted, row = at_node(wanted, token.number), fresh
         self.model.paths.add(token.key)
         if last:
             ((node, row),) = self.talk.rows(token.number).items()
@@ -711,7 +714,7 @@ class Book:
         token.stepped = True
         self.stand_at(token, step.next, step.kv if caches else None, last)
         if (alone := self.fresh.steps.get(token.key)) is not None:
-            for name in ("text", "raw", "pending", "special", "index", "position"):
+            for name in ("text", "raw", "pending", "special", "position"):
                 assert getattr(step, name) == getattr(alone, name), name
 
     # ---- stops
@@ -1153,7 +1156,9 @@ def walk(model: LoadedModel) -> type[RuleBasedStateMachine]:
                 self.book.kept.use(token.number)
             if not answer.refusal:  # as it is after a recall where no rows are kept
                 explained = answer.one("Explained")
-                wanted = token.shown or at_node(fresh.distribution(token, self.book.sampling), token.number)
+                wanted = token.shown or at_node(
+                    fresh.distribution(token, self.book.sampling)[0], token.number
+                )
                 assert explained.used
                 if explained.next != wanted:
                     assert token.row is None or self.book.tolerance > 0
