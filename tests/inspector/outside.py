@@ -227,6 +227,7 @@ class Outside:
     async def resize(self, columns: int, rows: int) -> None:
         """Give the terminal another size."""
         give_size(self.app, columns, rows)
+        await self.until(lambda: len(self.lines) == rows)  # it is laid out some turns later
         await self.idle()
 
 

@@ -5,6 +5,7 @@ The catalogue is the help's table of keys, and each view's own line of keys.
 
 from __future__ import annotations
 
+import html
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -104,8 +105,10 @@ ASKS: Mapping[str, Sequence[str]] = {
     "What are the odds": ("space",), "Race": ("space",), "Speculate": ("space",), "Beam search": ("enter",),
 }  # fmt: skip
 """Views that have the engine compute, and the keys that make them ask."""
-CHECKED = ("Attention", "Why there", "Lens", "Contributions", "Gradients", "Switch off")
+CHECKED = ("Attention", "Why there", "Lens", "Contributions", "Gradients", "Positions", "Switch off")
 """Views that compare what they show with what the model computes."""
+FOLLOWS = {*CHECKED, "Candidates", "Why this token"}
+"""Views of the selected token."""
 KEPT_ROWS = {"What are the odds"}
 """It draws from rows that were kept, without the model."""
 ENDS_NOTHING = {("Watch a model learn", "train")}
@@ -116,6 +119,15 @@ HOSTILE = (
 )
 RAW = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
 """What acts on a terminal, or is not seen."""
+SOON = ("Reading the list", "It is being cut into tokens")
+"""What a dialog says until a thread or a timer of it is done."""
+REFUSED = re.compile(
+    r"The check “logits unchanged” failed for the architecture llama: off by [\d.]+, where [\de.-]+ is allowed\. "
+    r"So this view is not shown\. The others may hold: press tab\."
+)
+"""All that a view paints whose check failed."""
+SWALLOWED = re.compile(r"(?<!␛)\[31m|(?<!␛)\]0;t")
+"""What is left of an escape sequence where its first character is not shown."""
 STARTED = ("--no-save", "--seed", "7", "--temp", "1", "--max-tokens", "12")
 COMMON = {"next view", "tabs", "find", "help", "find anything", "quit"}
 """What many lines of keys offer."""
@@ -194,6 +206,7 @@ async def opened(user: Outside, view: View) -> None:
     """Press its keys: its title is painted."""
     await user.burst(*view.keys)
     await user.until(lambda: any(view.title.fullmatch(title) for title in user.titles), 10)
+    await user.until(lambda: not any(each in user.words for each in SOON), 10)
 
 
 async def closed(user: Outside, before: str) -> None:
@@ -208,6 +221,25 @@ def assert_same(text: str, before: str) -> None:
         pairs = zip_longest(before.split("\n"), text.split("\n"))
         changed = [f"- {old}\n+ {new}" for old, new in pairs if old != new]
         raise AssertionError("\n".join(["painted otherwise than before:", *changed]))
+
+
+def framed(lines: Sequence[str], title: str = ".+?") -> list[str]:
+    """The words in each frame, line by line, without its borders.
+
+    Args:
+        lines: What is painted.
+        title: Of the frames, as a regular expression.
+    """
+    found = []
+    for top, line in enumerate(lines):
+        for frame in re.finditer(rf"╭─ {title} ─+╮", line):
+            inside = list[str]()
+            for below in lines[top + 1 :]:
+                if below[frame.start() : frame.start() + 1] != "│":
+                    break
+                inside.append(below[frame.start() : frame.end()].strip("│ "))
+            found.append("\n".join(inside))
+    return found
 
 
 def answer(text: str) -> str:
@@ -316,17 +348,28 @@ async def test_a_failed_check_is_told_and_its_view_not_shown(monkeypatch: pytest
     def drifting(*args: object, **named: object) -> mx.array:
         return attention(*args, **named) * (1 + 0.01 * (next(calls) % 7))
 
+    checked = [view for view in VIEWS if view.name in CHECKED]
     async with outside(*STARTED) as user:
         await branched(user)
+
+        async def shows(view: View) -> None:
+            """Before anything is replaced: what is imported for a view must find the model as it is."""
+            await opened(user, view)
+            assert not any(REFUSED.fullmatch(" ".join(each.split())) for each in framed(user.lines))
+            await home(user)
 
         async def refuses(view: View) -> None:
             with monkeypatch.context() as patched:
                 patched.setattr(mx.fast, "scaled_dot_product_attention", drifting)
                 await user.burst(*view.keys)
-                await user.until("The check “logits unchanged” failed for the architecture", 10)
+                await user.until(
+                    lambda: any(REFUSED.fullmatch(" ".join(each.split())) for each in framed(user.lines)), 10
+                )
             await home(user)
 
-        await each(user, [each for each in VIEWS if each.name in CHECKED], refuses)
+        await each(user, checked, shows)
+        await user.press("end", "space")
+        await each(user, checked, refuses)
 
 
 # ---- hostile text --------------------------------------------------------------------------------
@@ -336,11 +379,12 @@ async def test_a_failed_check_is_told_and_its_view_not_shown(monkeypatch: pytest
 async def test_hostile_text_is_painted_as_text(views: Sequence[View]) -> None:
     async with outside(*STARTED, "--prompt", HOSTILE) as user:
         before = await branched(user)
-        assert "[/b]" in user.words
+        assert "[/b][@click=app.quit]x[/] ␛[31mred␛]0;t␇" in user.words
 
         async def safe(view: View) -> None:
             await opened(user, view)
             assert not (found := RAW.findall(user.text)), f"painted raw: {found}"
+            assert not (found := SWALLOWED.findall(user.text)), f"painted without its escape: {found}"
             await closed(user, before)
 
         await each(user, views, safe)
@@ -389,26 +433,60 @@ async def test_each_opens_and_closes_in_little_room(size: tuple[int, int]) -> No
         await each(user, VIEWS, opens)
 
 
+# ---- what it is about ----------------------------------------------------------------------------
+
+
+async def test_it_follows_the_token_and_comes_back_to_the_same() -> None:
+    async with outside(*STARTED) as user:
+        await branched(user)
+
+        async def follows(view: View) -> None:
+            await opened(user, view)
+            here = answer(user.text)
+            await user.press("left")
+            there = answer(user.text)
+            assert framed(there.split("\n"))[1:] != framed(here.split("\n"))[1:]
+            await user.press("right")
+            assert_same(answer(user.text), here)
+            await home(user)
+            await user.press("end")
+
+        await each(user, [each for each in VIEWS if each.name in FOLLOWS], follows)
+
+
 # ---- files, and leaving --------------------------------------------------------------------------
 
 
-async def test_what_is_exported_has_the_numbers_that_were_painted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("choices", [0, 1], ids=["page", "Markdown"])
+async def test_what_is_exported_has_the_title_and_the_numbers_that_were_painted(
+    choices: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Also the view that was opened."""
     monkeypatch.chdir(tmp_path)
+    [lens] = [view for view in VIEWS if view.name == "Lens"]
     [export] = [view for view in VIEWS if view.name == "Export"]
     async with outside(*STARTED) as user:
         await branched(user)
-        perplexity = re.search(r"perplexity ([\d.]+)", user.text)
-        assert perplexity is not None
+        steps = re.findall(r"(\d) (\S+) .*?([\d.]+ %) +([\d.]+) ", "\n".join(framed(user.lines, "Steps")))
+        [perplexity] = re.findall(r"perplexity ([\d.]+)", user.text)
+        assert len(steps) == 4
+        await opened(user, lens)
+        await home(user)
         await opened(user, export)
-        await user.press("ctrl+s")
-        await user.until(lambda: [*tmp_path.glob("*.html")])
-    [page] = tmp_path.glob("*.html")
-    text = page.read_text()
-    assert "Once upon a time" in text
-    assert f'"perplexity":"{perplexity[1]}"' in text
-    assert "there were friends," in text
+        await user.press(*["right"] * choices, "ctrl+s")
+        await user.until(lambda: [*tmp_path.iterdir()])
+    [file] = tmp_path.iterdir()
+    text = html.unescape(file.read_text())
+    for found in ("there were friends,", "What each layer would predict", perplexity):
+        assert found in text
+    if choices:
+        assert f"| perplexity | {perplexity} |" in text
+        rows = [[cell.strip() for cell in line.split("|")] for line in text.split("## Steps")[1].split("\n")]
+        for step, token, share, bits in steps:
+            [row] = [row for row in rows if row[1:3] == [step, token]]
+            assert {share, bits} <= {*row}
+    else:
+        assert f'["perplexity","{perplexity}"]' in text
 
 
 async def test_it_is_left_while_it_computes() -> None:
