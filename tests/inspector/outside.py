@@ -34,7 +34,6 @@ KEYS: Mapping[str, str] = {
     "↑": "up", "↓": "down", "←": "left", "→": "right", " ": "space",
 }  # fmt: skip
 """What the help and the line of keys call keys, and Textual's names for them."""
-NAMED = {"space", "esc", "del", "home", "end", "pgup", "pgdn", "enter"}
 
 
 def textual_key(key: str) -> str:
@@ -48,19 +47,6 @@ def textual_key(key: str) -> str:
     if len(name) == 1 and not name.isalnum():
         name = unicodedata.name(name).lower().replace("-", "_").replace(" ", "_")
     return f"{modifiers}{plus}{KEY_NAME_REPLACEMENTS.get(name, name)}"
-
-
-def offer(part: str) -> tuple[tuple[str, ...], str]:
-    """One entry of a line of keys: `↑↓ layer`, `[ ] head`, `n N next`, `pgup pgdn difference`.
-
-    Args:
-        part: The entry.
-    """
-    keys, words = list[str](), part.split(" ")
-    while len(words) > 1 and (len(words[0]) == 1 or words[0] in NAMED or not words[0].isalnum()):
-        word = words.pop(0)
-        keys += [word] if word in NAMED or ("+" in word[1:] and word.isascii() and len(word) > 2) else [*word]
-    return tuple(keys), " ".join(words)
 
 
 def typed(key: str) -> str | None:
@@ -158,11 +144,6 @@ class Outside:
         return [found.strip() for line in self.lines for found in TITLE.findall(line)]
 
     @property
-    def offered(self) -> list[tuple[tuple[str, ...], str]]:
-        """What the line of keys names: keys, and what they do."""
-        return [offer(part) for part in re.split(r"\s{2,}", self.lines[-1].strip()) if part]
-
-    @property
     def looks(self) -> list[list[Segment]]:
         """The painted lines with their colours: a highlight is nothing else."""
         return painted(self.app)
@@ -197,24 +178,6 @@ class Outside:
             await self.pause()
             await handled()
             quiet = 0 if busy(self.app) else quiet + 1
-
-    async def changed_by(self, key: str, before: object) -> bool:
-        """Whether a key changes what is painted; what it began is not waited for.
-
-        Args:
-            key: The key.
-            before: What is painted.
-        """
-        give_key(self.app, key)
-        while self.running:
-            await self.pause()
-            await handled()
-            at_rest = not busy(self.app)
-            if self.looks != before:
-                return True
-            if at_rest:
-                return False
-        return False
 
     async def until(self, wanted: str | Callable[[], object], seconds: float = PATIENCE) -> None:
         """Wait for words, or for what can be seen."""

@@ -1,10 +1,10 @@
 """What each view paints of one recording is what it painted before, colours included.
 
 The recording `painted/every-view.trace.zst` has an answer of each view, so no model is needed and no number differs
-from machine to machine. `painted/*.txt` has what each view paints at 120x40, `painted/*.digests` a number for what it
-paints at 80x24 and after each key of its line of keys. After an intended change:
+from machine to machine. `painted/*.txt` has what each view paints at 120x40, `painted/80x24.digests` a number for what
+it paints at 80x24. After an intended change:
 
-    PAINTED=write python -m pytest -n0 -m "slow or not slow" tests/inspector/test_painted.py
+    PAINTED=write python -m pytest -n0 tests/inspector/test_painted.py
 
 writes them again, and the recording if it is missing; look at the difference before it is committed.
 """
@@ -13,16 +13,14 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from pathlib import Path
-
-import pytest
 
 from tests.inspector.outside import Outside, outside
 from tests.inspector.test_views import ASKS, VIEWS, home
 
 HERE = Path(__file__).parent / "painted"
-RECORDING, SMALL, KEYS = HERE / "every-view.trace.zst", HERE / "80x24.digests", HERE / "keys.digests"
+RECORDING, DIGESTS = HERE / "every-view.trace.zst", HERE / "80x24.digests"
 WRITES = os.environ.get("PAINTED") == "write"
 ELSEWHERE = {
     "Open model", "Recent sessions", "Save as", "Copy", "Export", "Find a token", "Type your own", "Grammar",
@@ -34,7 +32,6 @@ SHOWN = [view for view in VIEWS if view.name not in ELSEWHERE]
 FIRST = ("Speculate", "Beam search", "Race", "Batch", "Lockstep")
 """They are asked first: what they add to the tree is in what the others show."""
 ALSO_ASKED = {"Batch": ("enter", "space", "space"), "Lockstep": ("enter",)}
-LEAVES = {"esc", "q", ":", "?", "1-6", "tab", "⇥", "shift+tab"}
 
 
 def lines_of(user: Outside) -> list[str]:
@@ -47,42 +44,21 @@ def lines_of(user: Outside) -> list[str]:
     return found
 
 
-async def replayed(size: tuple[int, int], keys: bool) -> AsyncIterator[tuple[str, list[str]]]:
-    """What each view paints by its name; with `keys` what it paints after each key instead."""
+async def replayed(size: tuple[int, int]) -> AsyncIterator[tuple[str, list[str]]]:
+    """What each view paints, by its name."""
     if WRITES and not RECORDING.exists():
         HERE.mkdir(exist_ok=True)
         await record()
     async with outside("replay", str(RECORDING), "--no-save", "--theme", "dark", size=size) as user:
         for view in SHOWN:
             await user.press(*view.keys)
-            if not keys:
-                yield view.name, lines_of(user)
-            else:
-                offered = [key for names, _ in user.offered for key in names if key not in LEAVES]
-                for key in dict.fromkeys(offered):
-                    await user.press(key)
-                    yield f"{view.name} + {key}", lines_of(user)
+            yield view.name, lines_of(user)
             await home(user)
 
 
 def file_of(name: str) -> Path:
     """The file of what a view paints at 120x40."""
     return HERE / f"{name.lower().replace(' ', '-')}.txt"
-
-
-def digest(name: str, lines: Iterable[str]) -> str:
-    """A line of `*.digests`."""
-    return f"{name}: {zlib.crc32(chr(10).join(lines).encode()):08x}"
-
-
-async def digests(keys: bool) -> AsyncIterator[tuple[str, list[str]]]:
-    """Lines of `*.digests`, with what is painted."""
-    if keys:
-        async for name, lines in replayed((120, 40), keys=True):
-            yield digest(name, lines), lines
-    else:
-        async for name, lines in replayed((80, 24), keys=False):
-            yield digest(f"{name} at 80x24", lines), lines
 
 
 async def record() -> None:
@@ -101,7 +77,7 @@ async def record() -> None:
 
 async def test_each_view_paints_what_it_painted() -> None:
     changed = []
-    async for name, lines in replayed((120, 40), keys=False):
+    async for name, lines in replayed((120, 40)):
         if WRITES:
             file_of(name).write_text("\n".join(lines) + "\n")
         elif lines != file_of(name).read_text().splitlines():
@@ -110,17 +86,13 @@ async def test_each_view_paints_what_it_painted() -> None:
     assert not changed, "see above what is painted; the files have what was painted before"
 
 
-@pytest.mark.parametrize(
-    "keys", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["80x24", "each key"]
-)
-async def test_and_at_80x24_and_after_each_key(keys: bool) -> None:
-    file = KEYS if keys else SMALL
-    before, found = (file.read_text().splitlines() if file.exists() else []), []
-    async for line, lines in digests(keys):
-        found.append(line)
-        if line not in before and not WRITES:
-            print(line, *lines, sep="\n")
+async def test_and_at_80x24() -> None:
+    before, found = (DIGESTS.read_text().splitlines() if DIGESTS.exists() else []), []
+    async for name, lines in replayed((80, 24)):
+        found.append(f"{name}: {zlib.crc32(chr(10).join(lines).encode()):08x}")
+        if found[-1] not in before and not WRITES:
+            print(name, *lines, sep="\n")
     if WRITES:
-        file.write_text("".join(f"{line}\n" for line in found))
+        DIGESTS.write_text("".join(f"{line}\n" for line in found))
     else:
         assert found == before, "see above what is painted"

@@ -111,7 +111,6 @@ FOLLOWS = {*CHECKED, "Candidates", "Why this token"}
 """Views of the selected token."""
 KEPT_ROWS = {"What are the odds"}
 """It draws from rows that were kept, without the model."""
-ENDS_NOTHING = {("Watch a model learn", "train")}
 HOSTILE = (
     "one [/b][@click=app.quit]x[/] \x1b[31mred\x1b]0;t\x07 \u202eback\u202c \u2066iso\u2069 \x9b2J \x00\x7f "
     "\U0001f468\u200d\U0001f469\u200d\U0001f467 \u200b\ufeff e\u0301\u0301 \u4f60\u597d\ttab\r\nline\n"
@@ -129,8 +128,6 @@ REFUSED = re.compile(
 SWALLOWED = re.compile(r"(?<!␛)\[31m|(?<!␛)\]0;t")
 """What is left of an escape sequence where its first character is not shown."""
 STARTED = ("--no-save", "--seed", "7", "--temp", "1", "--max-tokens", "12")
-COMMON = {"next view", "tabs", "find", "help", "find anything", "quit"}
-"""What many lines of keys offer."""
 
 
 @dataclass(frozen=True)
