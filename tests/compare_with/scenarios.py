@@ -92,6 +92,7 @@ GENERATE: dict[str, tuple[str, ...]] = {
     "stop": (*DRAWN, "--stop", ".", "--stop", "\\n"),
     "end": ("--temp", "0.6", "--top-p", "0.9", "--seed", "3", "--max-tokens", "200", "--min-tokens", "30",
             "--extra-eos-token", " park", "--candidates", "2"),
+    "full-window": (*DRAWN, "--max-tokens", "700", "--min-tokens", "700", "--candidates", "1"),
     "regex": (*DRAWN, "--regex", " [A-Z][a-z]+ (was|had) [a-z ]{5,20}\\."),
     "json-schema": (*DRAWN, "--json-schema", "schema.json"),
     "grammar": (*DRAWN, "--grammar", "grammar.lark"),

@@ -167,12 +167,16 @@ class TerminalHost:
     # ---- what came of it --------------------------------------------------------------------
 
     def probe(self) -> Fault | None:
-        for size in ((100, 35), (120, 40)):
-            painted = self._painted
-            self._size(*size)
-            self._signal_size()
-            if not self._until(lambda painted=painted: self.over or self._painted > painted):
-                return self._stuck("a new size paints nothing")
+        for columns, rows in ((100, 35), (120, 40)):
+            painted, end = self._painted, time.monotonic() + BOUND
+            while not (self.over or self._painted > painted):
+                if time.monotonic() > end:
+                    return self._stuck("a new size paints nothing")
+                # what is painted late passes for the first size; the program then reads the second one twice
+                for size in ((columns - 1, rows), (columns, rows)):
+                    self._size(*size)
+                    self._signal_size()
+                    self._until(lambda painted=painted: self.over or self._painted > painted, AGAIN / 10)
         before, end = len(self._seen), time.monotonic() + BOUND
         while not (self.over or self._seen.find(HELP, before) >= 0):
             if time.monotonic() > end:

@@ -20,7 +20,9 @@ def driven(seed: int, keys: int, pty: bool = False, kinds: tuple[str, ...] = KIN
     with sandbox() as folder, painting():
         outcome = run(host_in(folder, pty), seed, keys, kinds, minimise=False)
     command = f"python -m tests.fuzz --seed {seed} --keys {keys}{' --pty' * pty} --kinds {' '.join(kinds)}"
-    assert not outcome.failures, "\n\n".join([command, *(fault.detail for _, fault in outcome.failures)])
+    assert not outcome.failures, "\n\n".join(
+        [command, *(f"{fault.detail}\n{fault.signature}" for _, fault in outcome.failures)]
+    )
     return outcome
 
 
