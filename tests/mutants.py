@@ -169,7 +169,8 @@ class TestMap:
     @classmethod
     def measured(cls, root: Path, folder: Path) -> TestMap:
         """Run the quick tests once, if the folder doesn't hold what they reach."""
-        data, report, config = (folder / name for name in ("coverage", "report.xml", "coverage.ini"))
+        # coverage deletes whatever is named coverage.*
+        data, report, config = (folder / name for name in ("coverage", "report.xml", "settings.ini"))
         if not report.exists():
             folder.mkdir(parents=True, exist_ok=True)
             config.write_text(
