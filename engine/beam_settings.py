@@ -1,46 +1,30 @@
-"""The settings of a beam search, and their bounds."""
+"""The settings of a beam search."""
 
 from __future__ import annotations
 
-import math
+from typing import Annotated
 
-from engine.errors import SettingsError
-from engine.frozen import frozen
+from msgspec import Meta
+
+from engine.setting import Setting, SettingsStruct, settings_of
 
 WIDEST = 10
 STEEPEST = 10.0
 
 
-@frozen
-class BeamSettings:
+class BeamSettings(SettingsStruct, frozen=True):
     """The settings of a beam search; the sampler's `min_tokens` applies, too."""
 
-    width: int = 4
-    """Beams that are followed at once."""
-    length_penalty: float = 1.0
-    """Score = logprob / length ** penalty: above 0 favours long hypotheses, below 0 short ones, 0 is the plain sum."""
-    early_stopping: bool = False
-    """True ends at `width` finished hypotheses; False goes on while a live beam could still be better."""
-    max_tokens: int = 100
-    """Tokens of a hypothesis at most."""
+    width: Annotated[int, Meta(ge=1, le=WIDEST), Setting(
+        f"Beams that are followed at once, 1 to {WIDEST}; 1 is greedy decoding."
+    )] = 4  # fmt: skip
+    length_penalty: Annotated[float, Meta(ge=-STEEPEST, le=STEEPEST), Setting(
+        "Score = logprob / tokens ** penalty. 0: the sum, 1: the mean, above 1 length helps."
+    )] = 1.0  # fmt: skip
+    early_stopping: Annotated[bool, Setting(
+        "On: stop when as many as the width have finished. Off: not while a live beam may win."
+    )] = False  # fmt: skip
+    max_tokens: Annotated[int, Meta(ge=1), Setting("Tokens of a hypothesis at most.")] = 100
 
 
-def check_beams(settings: BeamSettings) -> BeamSettings:
-    """Check every setting.
-
-    Returns:
-        The same settings.
-
-    Raises:
-        SettingsError: One is out of its range.
-    """
-    if not 1 <= settings.width <= WIDEST:
-        raise SettingsError("width", f"must be a whole number from 1 to {WIDEST}, not {settings.width}.")
-    penalty = settings.length_penalty
-    if not (math.isfinite(penalty) and abs(penalty) <= STEEPEST):
-        raise SettingsError(
-            "length_penalty", f"must be a number from -{STEEPEST:g} to {STEEPEST:g}, not {penalty:g}."
-        )
-    if settings.max_tokens < 1:
-        raise SettingsError("max_tokens", f"must be a whole number from 1, not {settings.max_tokens}.")
-    return settings
+BEAM_SETTINGS = {each.name: each for each in settings_of(BeamSettings)}

@@ -17,7 +17,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from engine.processes import ending_of, python_command
-from engine.protocol import Cancel, Command, Ended, Failure, Load, Record
+from engine.protocol import Cancel, Command, Ended, Failure, Load, Received, Sent
 from engine.thread import EngineThread
 
 END_SECONDS = 1.0
@@ -37,13 +37,13 @@ class EngineProcess:
     """
 
     def __init__(
-        self, emit: Callable[[Record], None], on_loss: Callable[[str], object] = lambda reason: None
+        self, emit: Callable[[Received], None], on_loss: Callable[[str], object] = lambda reason: None
     ) -> None:
         self.emit, self.on_loss = emit, on_loss
         self._lock = threading.Lock()
         """Guards all that follows."""
         self._process: subprocess.Popen[bytes] | None = None
-        self._outgoing: SimpleQueue[Command | None] = SimpleQueue()
+        self._outgoing: SimpleQueue[Sent | None] = SimpleQueue()
         """Commands for the process; None tells it to end."""
         self._outstanding: dict[int, Command] = {}
         self._loss = ""
@@ -72,7 +72,7 @@ class EngineProcess:
                 )
             finally:
                 theirs.close()
-            process, outgoing = self._process, SimpleQueue[Command | None]()
+            process, outgoing = self._process, SimpleQueue[Sent | None]()
             self._outgoing = outgoing
         if process is None:
             ours.close()
@@ -82,19 +82,20 @@ class EngineProcess:
         arguments = (process, ours, errors)
         threading.Thread(target=self._read, args=arguments, name="from the engine", daemon=True).start()
 
-    def send(self, command: Command) -> None:
+    def send(self, sent: Sent) -> None:
         """Send a command; after a loss, a `Load` starts a new process and any other command fails."""
+        command = sent.command
         if self._process is None and isinstance(command, Load):
             self.start()
         with self._lock:
             if self._process is not None:
                 if not isinstance(command, Cancel):
-                    self._outstanding[command.id] = command
-                self._outgoing.put(command)
+                    self._outstanding[sent.id] = command
+                self._outgoing.put(sent)
                 return
         if not isinstance(command, Cancel):
-            self.emit(Failure(command.kind, self._loss, "Open the model again.", request=command.id))
-            self.emit(Ended(command.kind, cancelled=True, request=command.id))
+            self.emit(Received(Failure(command.kind, self._loss, "Open the model again."), sent.id))
+            self.emit(Received(Ended(command.kind, cancelled=True), sent.id))
 
     def close(self, timeout: float = 2.0) -> bool:
         """End the process and all that it started.
@@ -120,14 +121,15 @@ class EngineProcess:
         loss = ""
         try:
             while not loss:
-                record = pipe.recv()
+                received = pipe.recv()
+                record = received.record
                 if isinstance(record, Failure) and record.lost_rank is not None:
                     loss = record.message  # without its hint: a new process has all ranks again
                     break
                 if isinstance(record, Ended):
                     with self._lock:
-                        self._outstanding.pop(record.request, None)
-                self.emit(record)
+                        self._outstanding.pop(received.id, None)
+                self.emit(received)
         except (EOFError, OSError):
             pass
         loss = loss or _ending(process, errors)
@@ -138,15 +140,15 @@ class EngineProcess:
                 return
             self._outgoing.put(None)
             self._process, self._loss = None, loss
-            left, self._outstanding = list(self._outstanding.values()), {}
+            left, self._outstanding = self._outstanding, {}
         self.on_loss(loss)
-        for command in left:
+        for id, command in left.items():
             if isinstance(command, Load):  # there is no model, and so no session to fall back to
-                self.emit(Failure(command.kind, loss, "Open it again.", request=command.id))
-            self.emit(Ended(command.kind, cancelled=True, request=command.id))
+                self.emit(Received(Failure(command.kind, loss, "Open it again."), id))
+            self.emit(Received(Ended(command.kind, cancelled=True), id))
 
 
-def _write(pipe: Connection[Any, Any], outgoing: SimpleQueue[Command | None]) -> None:
+def _write(pipe: Connection[Any, Any], outgoing: SimpleQueue[Sent | None]) -> None:
     """Send what is queued, in a thread of its own: the pipe is full while the process hangs."""
     try:
         while True:
@@ -188,14 +190,14 @@ def run(descriptor: int) -> None:
     """
     pipe: Connection[Any, Any] = Connection(descriptor)
 
-    def emit(record: Record) -> None:
+    def emit(received: Received) -> None:
         with suppress(OSError):  # the other side is gone, which the loop below notices
-            pipe.send(record)
+            pipe.send(received)
 
     engine = EngineThread(emit)
     engine.start()
     with suppress(EOFError, OSError):
-        while (command := pipe.recv()) is not None:
-            engine.send(command)
+        while (sent := pipe.recv()) is not None:
+            engine.send(sent)
     engine.close(END_SECONDS)
     os._exit(0)  # a thread that still uses MLX would abort the interpreter's own way out

@@ -72,22 +72,18 @@ class SettingsError(EngineError):
         self.field = field
 
 
-class TraceError(EngineError):
-    """A trace can't be read or written.
+class RecordingError(EngineError):
+    """A recording can't be read or written.
 
     Args:
         message: What is wrong, one line.
         hint: What to do next, one line.
-        line: Of the file, from 1; 0 where it isn't about one.
+        entry: Of the file, from 1; 0 if it isn't about one.
     """
 
-    def __init__(self, message: str, hint: str = "", line: int = 0) -> None:
+    def __init__(self, message: str, hint: str = "", entry: int = 0) -> None:
         super().__init__(message, hint)
-        self.line = line
-
-
-class WireError(EngineError):
-    """A command or record can't be encoded as bytes, or bytes are neither (`engine.wire`)."""
+        self.entry = entry
 
 
 class Cancelled(EngineError):

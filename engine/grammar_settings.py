@@ -1,11 +1,11 @@
-"""A grammar as a person gives it: what the generated text must match, and from where on. Standard library alone."""
+"""A grammar as a person gives it: what the generated text must match, and from where on."""
 
 from __future__ import annotations
 
 from typing import Literal, get_args
 
 from engine.errors import SettingsError
-from engine.frozen import frozen
+from engine.setting import SettingsStruct
 
 GrammarKind = Literal["regex", "json-schema", "lark", "gbnf", "choices"]
 """How a grammar is written; `choices` is one of some texts, a line each."""
@@ -14,8 +14,7 @@ LONGEST = 2**20
 """Characters of a grammar at most: the largest JSON schemas in public use have some 300,000."""
 
 
-@frozen
-class Grammar:
+class Grammar(SettingsStruct, frozen=True):
     """What generated text must match."""
 
     kind: GrammarKind
@@ -31,6 +30,21 @@ class Grammar:
         words = " ".join(listed.split())
         return f"{self.kind} {words[:39] + '…' if len(words) > 40 else words}"
 
+    def check_together(self, vocabulary: int | None) -> None:
+        """See `SettingsStruct`: nothing can be made of an empty grammar, or of one that is too long."""
+        if not self.text.strip({"regex": "", "choices": "\n"}.get(self.kind)):
+            raise _wrong(f"the {self.kind} grammar is empty.", "Give it a text, or remove the grammar.")
+        try:
+            self.text.encode()
+        except UnicodeEncodeError as error:
+            message = f"the grammar is not valid Unicode at character {error.start}."
+            raise _wrong(message, "Save it as UTF-8 and try again.") from None
+        if len(self.text) > LONGEST:
+            message = f"the grammar has {len(self.text):,} characters; at most {LONGEST:,} are allowed."
+            raise _wrong(message, "Give a shorter one.")
+        if self.begin is not None and self.begin < 0:
+            raise _wrong(f"the grammar begins at token {self.begin}.", "Tokens of the context count from 0.")
+
 
 def choices(texts: tuple[str, ...]) -> Grammar:
     """The grammar of one of some texts.
@@ -45,31 +59,6 @@ def choices(texts: tuple[str, ...]) -> Grammar:
             f"the choice {broken[:40]!r} has a line break.", "Use a regular expression for such texts."
         )
     return Grammar("choices", "\n".join(texts))
-
-
-def check_grammar(grammar: Grammar | None) -> None:
-    """Refuse a grammar that nothing can be made of, before it is compiled.
-
-    Raises:
-        SettingsError: Its text is empty or too long, or its begin is no place.
-    """
-    if grammar is None:
-        return
-    if not grammar.text.strip({"regex": "", "choices": "\n"}.get(grammar.kind)):
-        raise _wrong(f"the {grammar.kind} grammar is empty.", "Give it a text, or remove the grammar.")
-    try:
-        grammar.text.encode()
-    except UnicodeEncodeError as error:
-        raise _wrong(
-            f"the grammar is not valid Unicode at character {error.start}.", "Save it as UTF-8 and try again."
-        ) from None
-    if len(grammar.text) > LONGEST:
-        raise _wrong(
-            f"the grammar has {len(grammar.text):,} characters; at most {LONGEST:,} are allowed.",
-            "Give a shorter one.",
-        )
-    if grammar.begin is not None and grammar.begin < 0:
-        raise _wrong(f"the grammar begins at token {grammar.begin}.", "Tokens of the context count from 0.")
 
 
 def _wrong(message: str, hint: str) -> SettingsError:

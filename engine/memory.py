@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from engine.frozen import frozen
+from msgspec import Struct
 
 CUDA = ("mlx-cuda-12", "mlx-cuda-13")
 """The distributions that bring MLX's CUDA backend."""
@@ -22,8 +22,7 @@ MemoryOf = Literal["machine", "gpu", "metal"]
 """Whose memory arrays take: the machine's, a GPU's own, or of the machine's what Metal recommends to take."""
 
 
-@frozen
-class Room:
+class Room(Struct, frozen=True):
     """How much memory a model may take, and whose."""
 
     free: int | None

@@ -1,11 +1,13 @@
-"""The settings of speculative decoding, and their bounds."""
+"""The settings of speculative decoding."""
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
+
+from msgspec import Meta
 
 from engine.errors import SettingsError
-from engine.frozen import frozen
+from engine.setting import Setting, SettingsStruct
 
 DraftKind = Literal["lookup", "self-4bit", "model"]
 """`lookup`: what followed the last tokens where they stood before; `self-4bit`: the same model, quantized when it is
@@ -15,42 +17,27 @@ MOST_DRAFTS = 16
 """Tokens of a draft at most: every one of them makes the forward that verifies it longer."""
 
 
-@frozen
-class SpeculationSettings:
+class SpeculationSettings(SettingsStruct, frozen=True):
     """The settings of speculative decoding; none of them changes the text."""
 
-    draft: DraftKind = "lookup"
+    draft: Annotated[DraftKind, Setting("what drafts", says=f"one of {', '.join(DRAFT_KINDS)}")] = "lookup"
     draft_model: str = ""
     """Of `model`: a directory or a hub id, or `pocket`."""
-    num_draft_tokens: int = 3
-    """Tokens that are drafted for a round, as in mlx_lm.generate; fewer where the text ends before."""
+    num_draft_tokens: Annotated[int, Meta(ge=1, le=MOST_DRAFTS), Setting(
+        "tokens that are drafted for a round", "draft tokens"
+    )] = 3  # fmt: skip
+    """As in mlx_lm.generate; fewer where the text ends before."""
 
     @property
     def name(self) -> str:
         """How a sentence calls the draft."""
         return self.draft_model if self.draft == "model" else self.draft
 
-
-def check_speculation(settings: SpeculationSettings) -> SpeculationSettings:
-    """Check every setting.
-
-    Returns:
-        The same settings.
-
-    Raises:
-        SettingsError: One is out of its range, or the model of a draft is missing, or is named where none is used.
-    """
-    if settings.draft not in DRAFT_KINDS:
-        raise SettingsError("draft", f"draft must be one of {', '.join(DRAFT_KINDS)}, not {settings.draft}.")
-    if not 1 <= settings.num_draft_tokens <= MOST_DRAFTS:
-        raise SettingsError(
-            "num_draft_tokens",
-            f"draft tokens must be a whole number from 1 to {MOST_DRAFTS}, not {settings.num_draft_tokens}.",
-        )
-    if (settings.draft == "model") != bool(settings.draft_model.strip()):
-        raise SettingsError(
-            "draft_model",
-            f"a draft of kind {settings.draft} {'needs a' if settings.draft == 'model' else 'has no'} draft model.",
-            "Name a model only with the draft `model`.",
-        )
-    return settings
+    def check_together(self, vocabulary: int | None) -> None:
+        """See `SettingsStruct`: a model is named if it drafts, and only then."""
+        if (self.draft == "model") != bool(self.draft_model.strip()):
+            raise SettingsError(
+                "draft_model",
+                f"a draft of kind {self.draft} {'needs a' if self.draft == 'model' else 'has no'} draft model.",
+                "Name a model only with the draft `model`.",
+            )

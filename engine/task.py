@@ -1,12 +1,12 @@
-"""A command inside the engine, with the event that ends it. Standard library alone."""
+"""A command inside the engine, with the event that ends it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import field
 from threading import Event
 
-from engine.frozen import frozen
+from msgspec import Struct, field
+
 from engine.protocol import Command
 
 Stopped = Callable[[], bool]
@@ -18,12 +18,13 @@ def never() -> bool:
     return False
 
 
-@frozen
-class Task:
+class Task(Struct, frozen=True):
     """One command, queued or running."""
 
     command: Command
-    cancel: Event = field(default_factory=Event, repr=False, compare=False)
+    id: int = 0
+    """With which it was sent."""
+    cancel: Event = field(default_factory=Event)
     """Set to stop the command at its next chunk or step, as once the engine is about to end; a queued one then never
     begins. Its `is_set` is a `Stopped`."""
     session: int = 0

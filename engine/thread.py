@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.errors import FAULT, PathError, first_line
 from engine.files import here
-from engine.protocol import Cancel, Command, Ended, Failure, Loading, Record
+from engine.protocol import Cancel, Ended, Failure, Loading, Received, Sent
 from engine.task import Task
 
 if TYPE_CHECKING:
@@ -100,13 +100,13 @@ class EngineThread:
         emit: Receives each record, in the engine's thread; it must be quick and must not raise.
     """
 
-    def __init__(self, emit: Callable[[Record], None]) -> None:
+    def __init__(self, emit: Callable[[Received], None]) -> None:
         self._receivers = {0: emit}
         """What receives the records of each session."""
         self._inbox = Inbox()
         self._closing = threading.Event()
-        self._tasks: dict[int, Task] = {}
-        """Queued and running tasks by their commands' ids. Threads share it: every access is one atomic call."""
+        self._tasks: dict[tuple[int, int], Task] = {}
+        """Queued and running tasks by session and id. Threads share it: every access is one atomic call."""
         self._over = False
         """True once the thread takes no more commands."""
         self._thread = threading.Thread(target=self._work, name="engine", daemon=True)
@@ -116,7 +116,7 @@ class EngineThread:
         sys.setswitchinterval(SWITCH_INTERVAL)
         self._thread.start()
 
-    def beside(self, emit: Callable[[Record], None]) -> SessionBeside:
+    def beside(self, emit: Callable[[Received], None]) -> SessionBeside:
         """Make a session with a tree of its own beside the thread's first: it shares the models that they load.
 
         Args:
@@ -126,23 +126,23 @@ class EngineThread:
         self._receivers[session] = emit
         return SessionBeside(self, session)
 
-    def send(self, command: Command, session: int = 0) -> None:
+    def send(self, sent: Sent, session: int = 0) -> None:
         """Queue a command, or execute a `Cancel` at once: it overtakes the queue, and its target may still be in it.
 
         Args:
-            command: Its records follow in order, with `Ended` as the last; none follow a `Cancel`.
+            sent: Its records follow in order, with `Ended` as the last; none follow a `Cancel`.
             session: The one that it is for.
 
         Raises:
-            ValueError: A command of the same id has not ended yet.
+            ValueError: A command of the session with the same id has not ended.
         """
-        if isinstance(command, Cancel):
-            if (target := self._tasks.get(command.target)) is not None:
+        if isinstance(sent.command, Cancel):
+            if (target := self._tasks.get((session, sent.command.target))) is not None:
                 target.cancel.set()
             return
-        task = Task(command, session=session)
-        if self._tasks.setdefault(command.id, task) is not task:
-            raise ValueError(f"{command.kind} can't be sent: command {command.id} has not ended")
+        task = Task(sent.command, sent.id, session=session)
+        if self._tasks.setdefault((session, sent.id), task) is not task:
+            raise ValueError(f"{sent.command.kind} can't be sent: command {sent.id} has not ended")
         if self._closing.is_set():  # which cancelled those that were there before
             task.cancel.set()
         self._inbox.put(task)
@@ -180,7 +180,7 @@ class EngineThread:
         try:
             for name, value in QUIET_ENVIRONMENT.items():
                 os.environ.setdefault(name, value)
-            self._receivers[0](Loading("import", 0, 0, "mlx"))
+            self._receivers[0](Received(Loading("import", 0, 0, "mlx")))
             try:
                 import mlx.core  # noqa: F401  # fails by itself, where only MLX is the matter
 
@@ -215,7 +215,9 @@ class EngineThread:
                 partial(inbox.aside, session),
                 lambda: inbox.waiting,
                 loaded,
-                ending=lambda id: self._tasks.pop(id, None),  # no `Cancel` after its `Ended` finds it
+                ending=lambda id: self._tasks.pop(
+                    (session, id), None
+                ),  # no `Cancel` after its `Ended` finds it
             )
             return worker
 
@@ -246,12 +248,12 @@ class EngineThread:
             self._fail(task, *why)
 
     def _fail(self, task: Task, message: str, hint: str, expected: bool = True, trace: str = "") -> None:
-        kind, id = task.command.kind, task.command.id
+        kind, id = task.command.kind, task.id
         emit = self._receivers.get(task.session)
-        if self._tasks.pop(id, None) is not None and emit is not None:
+        if self._tasks.pop((task.session, id), None) is not None and emit is not None:
             with suppress(BaseException):  # of the receiver: the thread goes on
-                emit(Failure(kind, message, hint, expected, trace, request=id))
-                emit(Ended(kind, request=id))
+                emit(Received(Failure(kind, message, hint, expected, trace), id))
+                emit(Received(Ended(kind), id))
 
 
 class SessionBeside:
@@ -268,9 +270,9 @@ class SessionBeside:
     def start(self) -> None:
         """The thread was started for the first session."""
 
-    def send(self, command: Command) -> None:
+    def send(self, sent: Sent) -> None:
         """See `EngineThread.send`."""
-        self._thread.send(command, self._session)
+        self._thread.send(sent, self._session)
 
     def close(self, timeout: float = 0.0) -> bool:
         """Cancel its commands, and let its tree go; the thread, the other sessions and the models they use stay."""

@@ -7,11 +7,10 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
-from engine.frozen import frozen
+from msgspec import Struct
 
 
-@frozen
-class Tpot:
+class Tpot(Struct, frozen=True):
     """Time per output token over some steps, in milliseconds, each step fenced."""
 
     steps: int

@@ -6,7 +6,7 @@ import codecs
 import re
 from typing import Literal, Protocol
 
-from engine.frozen import frozen
+from msgspec import Struct
 
 
 def decode(pending: bytes, raw: bytes) -> tuple[str, bytes]:
@@ -64,8 +64,7 @@ _SHOWN = {"␣": " ", "↵": "\n", "⇥": "\t"}
 _ESCAPED = {r"\n": "\n", r"\t": "\t"}
 
 
-@frozen
-class TokenQuery:
+class TokenQuery(Struct, frozen=True):
     """A parsed query."""
 
     kind: Literal["text", "id", "bytes"]

@@ -11,15 +11,15 @@ from difflib import SequenceMatcher
 from itertools import takewhile
 from typing import Protocol
 
-from engine.frozen import slotted
+from msgspec import Struct
+
 from engine.protocol import Origin
 
 ROOT = 0
 """The node before the first token."""
 
 
-@slotted
-class Node:
+class Node(Struct):
     """One token after one path."""
 
     token: int

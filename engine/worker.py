@@ -12,7 +12,7 @@ from engine.context import NO_MODEL, Capability, EngineContext, Handler, collect
 from engine.errors import FAULT, Cancelled, EngineError, RankError, StepError, first_line
 from engine.model.forward import Compute
 from engine.model.load import Divider, Loaded
-from engine.protocol import Command, Intervention, Prefill, Record
+from engine.protocol import Command, Intervention, Prefill, Received
 from engine.ranks.ring import RING
 from engine.settings import LoadSettings
 from engine.task import Stopped, Task
@@ -50,7 +50,7 @@ class Worker:
 
     def __init__(
         self,
-        emit: Callable[[Record], None],
+        emit: Callable[[Received], None],
         aside: Callable[[], Task | None] = lambda: None,
         waiting: Stopped = lambda: False,
         shared: Callable[[LoadSettings], Loaded | None] = lambda settings: None,
@@ -97,7 +97,7 @@ class Worker:
     def carry_out(self, task: Task) -> None:
         """Execute a command; all its records, its `Failure`, if it fails, and its `Ended` carry its id."""
         context, command, cancelled = self._context, task.command, False
-        before, context.request = context.request, command.id
+        before, context.request = context.request, task.id
         try:
             if task.cancel.is_set():
                 raise Cancelled
@@ -121,7 +121,7 @@ class Worker:
             )
         except BaseException as error:  # no bug, no model's own code and no panic in Rust may end the thread
             context.emit(unexpected(command, error))
-        self._ending(command.id)
+        self._ending(task.id)
         context.emit(protocol.Ended(command.kind, cancelled))
         context.request = before
 

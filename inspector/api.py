@@ -25,10 +25,11 @@ import time
 import weakref
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import fields
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from msgspec.structs import fields
 
 from engine import errors, protocol
 from engine.breakpoints import Breakpoints
@@ -43,11 +44,12 @@ from engine.errors import (
 )
 from engine.files import replacing
 from engine.processes import python_command
-from engine.protocol import Command, Intervention, Message, Record
-from engine.settings import BY_NAME, LoadSettings, Settings, changed, check_load, with_defaults
+from engine.protocol import Command, Intervention, Message, Received, Record
+from engine.recording import Entry, save_as, worth_keeping
+from engine.setting import check
+from engine.settings import BY_NAME, LoadSettings, Settings, changed, with_defaults
 from engine.thread import EngineThread
-from engine.trace import Entry, save_as, worth_keeping
-from engine.training_settings import TrainingSettings, check_training
+from engine.training_settings import TrainingSettings
 from inspector.border import checked, settings_of
 from inspector.display import token_label
 from inspector.session.client import Backend, EngineClient, IdleBackend, Request
@@ -172,7 +174,7 @@ class _Line:
         self.pending: Run | None = None
         """A run that nobody has waited for yet."""
         self.entries: list[Entry] = []
-        """What a trace of the session holds."""
+        """What a recording of the session holds."""
         self.closed = False
         self._broken: BaseException | None = None
         """What was raised when a record was taken in, until somebody is told."""
@@ -204,7 +206,7 @@ class _Line:
         self.keep(settings)
 
     def keep(self, value: Record | Settings | LoadSettings) -> None:
-        """Keep something for the trace."""
+        """Keep something for the recording."""
         self.entries.append(Entry(value, time.monotonic() - self._began))
 
     def do(self, command: Command) -> Request[Any]:
@@ -234,7 +236,7 @@ class _Line:
             if not error.hint.startswith(COMPUTE_AGAIN):
                 raise
         self.do(protocol.Recall((at,)))
-        return self.do(command.renewed()).answer(kind)
+        return self.do(command).answer(kind)
 
     def send(self, command: Command, each: Callable[[Record], object] | None) -> Request[Any]:
         """Send a command.
@@ -284,12 +286,13 @@ class _Line:
         if broken is not None:
             raise Fault(f"{type(broken).__name__}: {first_line(broken)}.", FAULT) from broken
 
-    def _emit(self, record: Record) -> None:
+    def _emit(self, received: Received) -> None:
         """Take in a record, in the engine's thread."""
+        record = received.record
         with self.arrived:
-            request = self.client.requests.get(record.request)
+            request = self.client.requests.get(received.id)
             try:
-                self.client.receive(record)
+                self.client.receive(record, received.id)
                 if worth_keeping(record):
                     self.keep(record)
                 if isinstance(record, protocol.Step):
@@ -1537,7 +1540,7 @@ class Session(Branch):
 
     @checked
     def save(self, path: str | Path, force: bool = False) -> Path:
-        """Write a trace, which `inspector replay` and `open` take.
+        """Write a recording, which `inspector replay` and `open` take.
 
         Args:
             path: The file.
@@ -1597,11 +1600,11 @@ def open(
     system: str | None = None,
     **settings: Any,
 ) -> Session:
-    """Open a session: a model with a prompt, or a trace that was saved.
+    """Open a session: a model with a prompt, or a recording that was saved.
 
     Args:
-        model: `pocket` (it comes with the program), a hub id, a directory, or a trace, which needs neither MLX nor its
-            model: what it holds is there, and nothing more is computed.
+        model: `pocket` (it comes with the program), a hub id, a directory, or a recording, which needs neither MLX nor
+            its model: what it holds is there, and nothing more is computed.
         prompt: The text to continue.
         messages: A conversation in place of it, with the keys `role` and `content`, through the chat template.
         chat: Whether the prompt goes through the chat template, as a user's message; by default it does if the model
@@ -1616,7 +1619,7 @@ def open(
     """
     if model != "pocket" and os.path.isfile(model):
         if prompt is not None or messages is not None or system is not None or chat or settings:
-            raise PromptError("A trace is opened as it is.", "Open its model for another prompt.")
+            raise PromptError("A recording is opened as it is.", "Open its model for another prompt.")
         return _recorded(Path(model))
     if messages is not None and (prompt is not None or system is not None):
         other = "a prompt" if prompt is not None else "a system message"
@@ -1627,7 +1630,7 @@ def open(
     load, sampling = _split(settings)
     load = settings_of(LoadSettings, BY_NAME, load)
     line = _Line(
-        check_load(LoadSettings(model=str(model), **load)), _changed(Settings(max_tokens=ENDLESS), sampling)
+        check(LoadSettings(model=str(model), **load)), _changed(Settings(max_tokens=ENDLESS), sampling)
     )
     session = Session(line, 0)
     try:
@@ -1664,10 +1667,7 @@ def train(
             min(unknown), f"There is no setting {min(unknown)}.", f"There are {', '.join(sorted(known))}."
         )
     asked = TrainingSettings(texts=tuple(map(str, texts)), **settings_of(TrainingSettings, {}, settings))
-    try:
-        check_training(asked)
-    except SettingsError as error:  # its sentences go on from the name of a setting
-        raise SettingsError(error.field, f"{error.field} {error.message}", error.hint) from None
+    check(asked)
     line = _Line(LoadSettings(), Settings())
     line.client.backend = _ENGINE.session(line)
     try:
@@ -1707,7 +1707,7 @@ def _messages(given: Sequence[dict[str, str]]) -> tuple[Message, ...]:
 
 
 def _recorded(path: Path) -> Session:
-    """The session of a trace."""
+    """The session of a recording."""
     from inspector.tools.export.recording import read
 
     recording = read(path)

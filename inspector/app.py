@@ -20,12 +20,21 @@ from textual.filter import DimFilter, LineFilter
 from textual.screen import Screen
 
 from engine.breakpoints import Breakpoints
-from engine.errors import EngineError, TraceError
-from engine.protocol import NO_OPTIONS, ChatOptions, Failure, Load, Message, ModelFacts, Prefill, Record
+from engine.errors import EngineError, RecordingError
+from engine.protocol import (
+    NO_OPTIONS,
+    ChatOptions,
+    Failure,
+    Load,
+    Message,
+    ModelFacts,
+    Prefill,
+    Received,
+    Record,
+)
 from engine.settings import LoadSettings, Settings
 from engine.speculation_settings import SpeculationSettings
 from engine.thread import EngineThread
-from engine.trace.schema import field_names
 from inspector import keys
 from inspector.config import own_keys
 from inspector.config.own_keys import OwnKeys
@@ -173,7 +182,7 @@ class InspectorApp(App[int]):
         self.closed_in_time = True
         """False when the engine was still at work two seconds after it was asked to end."""
         self._engine_runs = False
-        self._ahead = ImportsAhead(packages_of(tools), (program, field_names), (self._read_styles,))
+        self._ahead = ImportsAhead(packages_of(tools), (program,), (self._read_styles,))
         self.keys = KeysInOrder(self, self._hand_on)
 
     @staticmethod
@@ -344,10 +353,10 @@ class InspectorApp(App[int]):
         """True if records are taken in: not while the program is being left, when widgets go one by one."""
         return self.main.is_attached
 
-    def _receive(self, record: Record) -> None:
+    def _receive(self, record: Record, id: int) -> None:
         """Take in a record, and say what is no part of the panels: a model or first prompt that is refused is told in
         the text's place."""
-        self.controller.client.receive(record)
+        self.controller.client.receive(record, id)
         if isinstance(record, ModelFacts) and self._notes_on is not None:
             self._tell_flags(self._notes_on(record))
             self._notes_on = None
@@ -367,9 +376,9 @@ class InspectorApp(App[int]):
                 text += f" The session is shown as a replay: {key_for('go_live')} continues live with a new engine."
             elif client.timeline.facts is not None and not client.timeline.recorded:
                 hint = f"Press {key_for('open')} to load a model again."
-                self.inbox.emit(Failure(Load.kind, reason, hint))
+                self.inbox.emit(Received(Failure(Load.kind, reason, hint)))
                 return
-        except TraceError as error:
+        except RecordingError as error:
             text += f" {visible(str(error))}"
         self.announce(text, "The engine is lost", "error")
 

@@ -13,14 +13,16 @@ import operator
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from contextlib import suppress
-from dataclasses import fields, is_dataclass
 from itertools import islice
 from pathlib import Path
 from types import GenericAlias, NoneType, SimpleNamespace, UnionType
 from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from msgspec import Struct
+from msgspec.structs import fields
+
 from engine.errors import EngineError, SettingsError
-from engine.setting_field import Field
+from engine.setting import Setting
 
 Given = ParamSpec("Given")
 Returned = TypeVar("Returned")
@@ -87,7 +89,7 @@ def checked(function: Callable[Given, Returned]) -> Callable[Given, Returned]:
     return call
 
 
-def settings_of(kind: type, declared: Mapping[str, Field], given: Mapping[str, object]) -> dict[str, Any]:
+def settings_of(kind: type, declared: Mapping[str, Setting], given: Mapping[str, object]) -> dict[str, Any]:
     """The values of settings, converted to their types.
 
     Args:
@@ -223,7 +225,7 @@ def _instance(kind: type, value: Any) -> Any:
     """An object of a class; the fields of a dataclass are checked, too."""
     if not isinstance(value, kind):
         raise _Misfit(value)
-    if is_dataclass(kind):
+    if issubclass(kind, Struct):
         hints = _hints(kind)
         return kind(
             **{each.name: _taken(hints[each.name], getattr(value, each.name)) for each in fields(kind)}
@@ -275,7 +277,7 @@ def _words(hint: Any, several: bool = False) -> str:
         return f"{'tuples' if several else 'a tuple'} of {each}"
     name: str = hint.__name__
     name += (
-        f" of {hint.__module__}" if is_dataclass(hint) else ""
+        f" of {hint.__module__}" if issubclass(hint, Struct) else ""
     )  # one of the engine's, not of this interface
     return name if several else f"a {name}"
 

@@ -10,7 +10,8 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 
-from engine.frozen import frozen
+from msgspec import Struct
+
 from engine.memory import MemoryOf
 from engine.protocol import PromptToken, Step
 
@@ -157,8 +158,7 @@ def _short(value: float) -> str:
 # ---- metrics --------------------------------------------------------------------------------
 
 
-@frozen
-class Metric:
+class Metric(Struct, frozen=True):
     """One thing to know of a token, and how to read it as heat."""
 
     name: str

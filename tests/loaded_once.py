@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from threading import Event
+
+from msgspec.structs import replace
 
 from engine.lockstep import second
 from engine.model.forward import FirstUses

@@ -17,16 +17,15 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import field
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct, field
 from textual.app import App
 from textual.pilot import Pilot
 
 import inspector
 from engine.breakpoints import Breakpoints
-from engine.frozen import frozen
 from engine.grammar_settings import Grammar
 from engine.protocol import NO_OPTIONS, ChatOptions, Message
 from engine.settings import LoadSettings, Settings
@@ -50,15 +49,13 @@ PATIENCE = 300.0
 NAP = 0.02
 
 
-@frozen
-class Seen:
+class Seen(Struct, frozen=True):
     """A walk goes on once some words are on the screen."""
 
     words: str
 
 
-@frozen
-class Hold:
+class Hold(Struct, frozen=True):
     """A film shows the screen as it is then for some seconds."""
 
     seconds: float
@@ -68,8 +65,7 @@ Walk = Sequence[str | Seen | Hold]
 """Keys, one after another, each once nothing is under way that the one before began."""
 
 
-@frozen
-class Picture:
+class Picture(Struct, frozen=True):
     """What is on show, and the keys that lead there."""
 
     walk: Walk = ()

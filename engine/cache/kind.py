@@ -12,8 +12,8 @@ from typing import Any
 
 import mlx.core as mx
 from mlx_lm.generate import maybe_quantize_kv_cache
+from msgspec import Struct
 
-from engine.frozen import frozen
 from engine.protocol import CacheKind
 from engine.settings import LoadSettings
 
@@ -31,8 +31,7 @@ def arrays(value: Any) -> Iterator[Array]:
             yield from arrays(item)
 
 
-@frozen
-class Snapshot:
+class Snapshot(Struct, frozen=True):
     """The saved state of one cache: some of its tokens, or what undoes one. Without arrays: trimming undoes it."""
 
     copies: tuple[Array, ...] = ()

@@ -13,15 +13,13 @@ import mlx.core as mx
 from mlx_lm.models import cache as caches
 
 from engine.cache.kind import Array, Kind, Reading, Snapshot, arrays, pick_rows
-from engine.frozen import frozen
 from engine.protocol import CacheKind
 from engine.settings import KV_GROUP_SIZES
 
 # ---- plain: keys and values of all tokens -----------------------------------------------------
 
 
-@frozen
-class Columns(Snapshot):
+class Columns(Snapshot, frozen=True):
     """Some tokens: copies of shape (1, heads, tokens, ...), keys first."""
 
     start: int = 0
@@ -133,8 +131,7 @@ def group_size_problem(sizes: Collection[int], wanted: int) -> str:
 # ---- rotating: a ring of the last tokens, whose oldest column a new token overwrites ----------
 
 
-@frozen
-class Ring(Snapshot):
+class Ring(Snapshot, frozen=True):
     """Keys and values of the whole ring, or of the column that the next token overwrites."""
 
     offset: int = 0
@@ -279,8 +276,7 @@ class Chunked(Kind):
 # ---- caches made of caches, of layers that hold both keys and values and a state --------------
 
 
-@frozen
-class Parts(Snapshot):
+class Parts(Snapshot, frozen=True):
     """A snapshot of each inner cache."""
 
     parts: tuple[Snapshot, ...] = ()

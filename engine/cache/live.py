@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import cache as cached
 from functools import lru_cache
 from itertools import count
@@ -17,10 +16,11 @@ from typing import Any, Self
 
 import mlx.core as mx
 from mlx_lm.models.cache import make_prompt_cache
+from msgspec import Struct
+from msgspec.structs import replace
 
 from engine.cache.kind import Reading, Snapshot
 from engine.cache.kinds import kind_of
-from engine.frozen import frozen
 from engine.protocol import CacheKind, KVGroup, KVReading
 from engine.settings import LoadSettings
 from engine.tree import Chunks, append_chunk, cut_chunks
@@ -47,8 +47,7 @@ PIECE = 32
 costs the most of it: of 0.6 B parameters 32 tokens take 7 MiB and some 20 ms, a step 140."""
 
 
-@frozen
-class Behind:
+class Behind(Struct, frozen=True):
     """Tokens of a branch that was left, which are still in the arrays behind those that the caches hold."""
 
     node: int

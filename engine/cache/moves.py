@@ -10,18 +10,17 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import mlx.core as mx
+from msgspec import Struct
+from msgspec.structs import replace
 
 from engine.cache.kind import Snapshot
 from engine.cache.live import KV, Behind
-from engine.frozen import frozen
 from engine.tree import Chunks, TokenTree, cut_chunks, within_chunk
 
 
-@frozen
-class Segment:
+class Segment(Struct, frozen=True):
     """The end of a path, as the cache held it when the session left it."""
 
     node: int
@@ -40,8 +39,7 @@ class Segment:
     """One for each cache."""
 
 
-@frozen
-class UndoRecord:
+class UndoRecord(Struct, frozen=True):
     """The data with which one token is removed from the end of the cache."""
 
     records: tuple[Snapshot, ...]
@@ -126,8 +124,7 @@ def _nbytes(snapshots: Sequence[Snapshot]) -> int:
 HALF = "a session can't continue from half a prompt: its cut into chunks changes the numbers"
 
 
-@frozen
-class MoveCost:
+class MoveCost(Struct, frozen=True):
     """The tokens that a move got without a forward."""
 
     kept: int

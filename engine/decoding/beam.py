@@ -28,15 +28,16 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import numpy as np
+from msgspec import Struct
 
-from engine.beam_settings import BeamSettings, check_beams
+from engine.beam_settings import BeamSettings
 from engine.errors import StepError
-from engine.frozen import frozen
 from engine.model.forward import Rows, rows_of
 from engine.protocol import Beam, BeamEnded, BeamOpened, BeamStep, Hypothesis
 from engine.sampling.ranking import Row, checked_logprobs, ranked
 from engine.session import node_records
 from engine.session.session import Session
+from engine.setting import check
 
 
 def search(
@@ -59,7 +60,7 @@ def search(
         StepError: There is no prompt, the context is full, the memory doesn't suffice, or the model's logits are not
             numbers.
     """
-    check_beams(settings)
+    check(settings)
     if session.settings.grammar is not None and not session.tokens.eos_ids:
         raise StepError(
             "This model has no end-of-sequence token, with which beams under a grammar end.",
@@ -73,8 +74,7 @@ def search(
     yield run.ended()
 
 
-@frozen
-class BeamCandidate:
+class BeamCandidate(Struct, frozen=True):
     """A live beam and a token that could extend it."""
 
     place: int

@@ -20,11 +20,11 @@ from threading import Event
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
-from engine.breakpoints import REACH, UNSURE, Breakpoints, check_breakpoints, percent
+from engine.breakpoints import REACH, UNSURE, Breakpoints
 from engine.decoding.guess import guess_of, pays
 from engine.errors import SettingsError
-from engine.frozen import frozen
 from engine.logits.node_sampler import NodeLogits
 from engine.model.forward import PipelinedForward
 from engine.protocol import KVReading, Memory, Origin, Step, StepTimes
@@ -32,6 +32,7 @@ from engine.sampling.ranking import Row, rank_of
 from engine.segments import ReplyReader, kind_of
 from engine.session.node_records import memory, run_limit, stop_reached
 from engine.session.session import Session
+from engine.setting import check, percent
 from engine.task import Stopped
 from engine.timing import StallTimes, stall_times
 from engine.token_texts import decode
@@ -53,7 +54,7 @@ class BreakpointEvaluator:
 
     def __init__(self, session: Session, sets: Iterable[Breakpoints] = ()) -> None:
         self._session = session
-        self._sets = [check_breakpoints(points) for points in sets if points.active]
+        self._sets = [check(points) for points in sets if points.active]
         self._tail = TextTail(session) if any(points.text or points.regex for points in self._sets) else None
         self._reply = ReplyTail(session) if any(points.segment for points in self._sets) else None
         self._patterns = {points.regex: _compiled(points.regex) for points in self._sets if points.regex}
@@ -342,8 +343,7 @@ def run(session: Session, stopped: Stopped, breaking: BreakpointEvaluator | None
             return
 
 
-@frozen
-class _PendingStep:
+class _PendingStep(Struct, frozen=True):
     """A token whose forward is under way."""
 
     node: int

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from difflib import SequenceMatcher
 from itertools import count
 
 import mlx.core as mx
+from msgspec.structs import replace
 
 from engine import protocol
 from engine.context import NO_SECOND, Capability, EngineContext, Handler, collect_all

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from engine.cache.moves import KVStore, Mover
-from engine.frozen import frozen
 from engine.lockstep.paths import PathReader
 from engine.logits.node_sampler import NodeSampler
 from engine.model.tokens import Tokens
@@ -62,8 +63,7 @@ class SecondSession(Session):
         return row
 
 
-@frozen
-class SecondSource:
+class SecondSource(Struct, frozen=True):
     """The parts of an explanation of the second model's distribution after one node."""
 
     tree: TokenTree

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from itertools import takewhile
 
+from msgspec import Struct
+
 from engine.errors import StepError
-from engine.frozen import frozen
 from engine.lockstep.second import Second
 from engine.lockstep.spans import ChunkedRows, Side, Span, SpanReader, by_bytes, byte_ends, one_by_one
 from engine.model.forward import Runner
@@ -24,8 +25,7 @@ KEPT_BYTES = 64 * 2**20
 """Of the second model's rows, as many as the session keeps of the first's by default."""
 
 
-@frozen
-class Paths:
+class Paths(Struct, frozen=True):
     """A path of the session, and the second model's path of the same text."""
 
     nodes: list[int]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from threading import Event
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from engine.errors import Cancelled, LoadError
-from engine.frozen import frozen
 from engine.lockstep.spans import first_difference
 from engine.memory import size_words
 from engine.model import directory, source
@@ -35,8 +36,7 @@ OVERHEAD = 1.1
 Emit = Callable[[LockstepMemory | Measuring | LockstepOpened], None]
 
 
-@frozen
-class Second:
+class Second(Struct, frozen=True):
     """The second model, and how it is compared with the first."""
 
     loaded: Loaded

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, Protocol
 import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from engine.errors import Cancelled, PromptError, StepError
-from engine.frozen import frozen
 from engine.logits.node_sampler import RowReader
 from engine.model.forward import Runner
 from engine.model.tokens import Tokens
@@ -274,8 +274,7 @@ class ChunkedRows:
 # ---- reading spans in both models --------------------------------------------------------------
 
 
-@frozen
-class SpanReading:
+class SpanReading(Struct, frozen=True):
     """The reading of a span's tokens by one model."""
 
     logits: Row | None

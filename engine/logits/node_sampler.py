@@ -10,15 +10,15 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from operator import attrgetter
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
+from msgspec.structs import replace
 
-from engine.frozen import frozen
 from engine.grammar.states import GrammarState, GrammarStates
-from engine.protocol import Candidate, Distribution, PromptToken
+from engine.protocol import Candidate, Candidates, Distribution, PromptToken
 from engine.sampling.pipeline import OnStage, Sampled, sample, uniform
 from engine.sampling.ranking import (
     LN2,
@@ -168,7 +168,7 @@ class RowReader:
                     prob=math.exp(logprob),
                     rank=rank_of(row, token.id),
                     entropy_bits=masses.entropy_bits,
-                    candidates=candidates,
+                    candidates=Candidates(candidates),
                     others_prob=masses.without(np.array(list(map(_ID, candidates)))),
                 )
 
@@ -176,8 +176,7 @@ class RowReader:
 # ---- the logits after one node, and the distribution that a record has of them -----------------
 
 
-@frozen
-class NodeLogits:
+class NodeLogits(Struct, frozen=True):
     """The logits after a node and the sampler's result: enough for the next step, not yet for a record."""
 
     node: int
@@ -202,8 +201,7 @@ class NodeLogits:
         return self.masses.logprobs
 
 
-@frozen
-class Position:
+class Position(Struct, frozen=True):
     """A node's logits, and the distribution that a record has of them."""
 
     node_logits: NodeLogits
@@ -333,7 +331,7 @@ class NodeSampler:
         distribution = Distribution(
             node=logits.node,
             position=self._tree[logits.node].depth,
-            candidates=listed,
+            candidates=Candidates(listed),
             entropy_bits=masses.entropy_bits,
             sampler_entropy_bits=entropy_of(sampled.shares) if drawn else 0.0,
             others=row.size - len(listed),

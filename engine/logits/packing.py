@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.errors import StepError
-from engine.protocol import LogitsRow, ModelVocabulary, Packed, RowType
+from engine.protocol import LogitsRow, ModelVocabulary, RowType
 from engine.sampling.ranking import Row
 from engine.token_texts import TokenTexts
 
@@ -38,7 +38,7 @@ def pack_row(node: int, row: Row) -> LogitsRow:
     dtype = _smallest(row)
     numbers = row.astype("<f2" if dtype == "float16" else "<f4").view(np.uint8).reshape(row.size, -1)
     planes = numbers[:, -_BYTES[dtype] :].T
-    return LogitsRow(node, row.size, dtype, Packed(zlib.compress(planes.tobytes(), LEVEL)))
+    return LogitsRow(node, row.size, dtype, zlib.compress(planes.tobytes(), LEVEL))
 
 
 def _smallest(row: Row) -> RowType:
@@ -70,7 +70,7 @@ def pack_vocabulary(tokens: TokenTexts) -> ModelVocabulary:
     raws = [tokens.raw(token)[:0xFFFF] for token in ids]
     sizes = np.array([len(raw) for raw in raws], "<u2").tobytes()
     special = tuple(token for token in ids if tokens.is_special(token))
-    packed = Packed(zlib.compress(sizes + b"".join(raws)))
+    packed = zlib.compress(sizes + b"".join(raws))
     return ModelVocabulary(tokens.vocabulary, packed, special, tokens.spared)
 
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from engine.errors import COMPUTE_AGAIN, Cancelled, StepError
 from engine.grammar.states import Beginnings
-from engine.grammar_settings import Grammar, check_grammar
+from engine.grammar_settings import Grammar
 from engine.logits.node_sampler import NodeSampler
 from engine.protocol import (
     Explained,
@@ -29,7 +29,8 @@ from engine.protocol import (
 )
 from engine.sampling.ranking import Row, checked_logprobs
 from engine.sampling.stages import Stage
-from engine.settings import Settings, check
+from engine.setting import check
+from engine.settings import Settings
 from engine.task import Stopped, never
 from engine.token_texts import TokenQuery, TokenTexts, read_query
 from engine.tree import ROOT, TokenPaths
@@ -228,7 +229,8 @@ def expected(source: LogitsSource, node: int, grammar: Grammar | None = None) ->
     check_node(source, node)
     if (grammar := grammar or source.settings.grammar) is None:
         raise StepError("No grammar is set.", "Set one first.")
-    check_grammar(grammar)
+    if grammar is not None:
+        check(grammar)
     grammars = source.node_reader.grammars
     if node == ROOT:
         grammars.compiled(grammar)

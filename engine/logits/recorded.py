@@ -170,7 +170,7 @@ class RecordedSource:
 
 
 class RecordedLogits:
-    """Takes in the entries of a trace, and answers from the rows among them."""
+    """Takes in the entries of a recording, and answers from the rows among them."""
 
     def __init__(self) -> None:
         self._source: RecordedSource | None = None
@@ -183,7 +183,7 @@ class RecordedLogits:
         """What was taken in since something was asked last: where no row comes, no tree is built of it."""
 
     def take(self, value: Record | Settings | LoadSettings) -> None:
-        """Take in what an entry says, in the order of the trace."""
+        """Take in what an entry says, in the order of the recording."""
         match value:
             case ModelFacts():
                 self._rows, self._complete = set(), False

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import mlx.core as mx
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from engine.cache.kind import Kind
 from engine.cache.kinds import group_size_problem, kind_of, valid_group_sizes
 from engine.errors import Cancelled, SettingsError, first_line
-from engine.frozen import frozen
 from engine.model.forward import FIXED_CHUNK, Runner
 from engine.model.load import Loaded
 from engine.protocol import KVCompared, KVCost, Measuring
@@ -83,8 +83,7 @@ def _list(values: Sequence[int]) -> str:
     return ", ".join(map(str, values))
 
 
-@frozen
-class _Base:
+class _Base(Struct, frozen=True):
     """The path in the model's own type."""
 
     row: Row

@@ -10,17 +10,16 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
+from msgspec import Struct, field
 
 from engine.cache.kind import arrays
 from engine.errors import Cancelled, PathError, SettingsError, StepError, first_line
 from engine.files import free
-from engine.frozen import frozen, slotted
 from engine.model.forward import Runner
 from engine.model.layers import calls, decoder_layers, is_stack, parts_of, patched, role_of
 from engine.protocol import Measuring, MetalCaptured, Profiled, ProfilePart, Role
@@ -128,8 +127,7 @@ def capture(session: Session, path: Path) -> MetalCaptured:
 # Python looks up a module's call on its class, so the classes are patched while the fences are installed.
 
 
-@frozen
-class FencedPlace:
+class FencedPlace(Struct, frozen=True):
     """A part's place in the model, and its role."""
 
     name: str
@@ -173,8 +171,7 @@ def _outer_role(module: Any, attribute: str, vocabulary: int) -> Role:
     return role if role == "norm" else "other"
 
 
-@slotted
-class Fences:
+class Fences(Struct):
     """Measures the parts of one model.
 
     Args:
@@ -251,8 +248,7 @@ COPIED = " The kind of cache can't take a token off again, so each step copies i
 UNCACHED = " There is no KV cache: the step runs the whole path."
 
 
-@frozen
-class _Round:
+class _Round(Struct, frozen=True):
     """One measured step, in milliseconds."""
 
     parts: dict[FencedPlace, float]

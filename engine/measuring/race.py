@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from engine.errors import Cancelled, StepError
-from engine.frozen import slotted
 from engine.model.forward import Runner
 from engine.model.load import Loaded
 from engine.protocol import Measuring, RaceEnded, RaceOpened, RaceStep
@@ -75,8 +76,7 @@ def _check(session: Session, first: int, last: int) -> None:
         )
 
 
-@slotted
-class _Sums:
+class _Sums(Struct):
     """Sums over the steps so far."""
 
     steps: int = 0

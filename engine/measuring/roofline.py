@@ -11,7 +11,6 @@ import platform
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 from typing import Any
@@ -20,10 +19,11 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 from mlx_lm.models import cache as caches
+from msgspec import Struct
+from msgspec.structs import replace
 
 from engine.cache.kinds import kind_named
 from engine.errors import Cancelled
-from engine.frozen import frozen
 from engine.measuring.profile import RepeatedStep
 from engine.model.forward import Runner
 from engine.model.layers import calls, patched
@@ -49,8 +49,7 @@ SMALLEST, LARGEST = 256, 8192
 """Rows of the matrices."""
 
 
-@frozen
-class Rate:
+class Rate(Struct, frozen=True):
     """The best of some measurements, and how it was taken."""
 
     value: float
@@ -224,8 +223,7 @@ WORK_HOW = (
 )
 
 
-@frozen
-class Weights:
+class Weights(Struct, frozen=True):
     """The weights that one token needs, and those that several tokens do."""
 
     parameters: int

@@ -14,6 +14,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
 from tokenizers import Tokenizer
 from tokenizers.models import BPE
 from tokenizers.processors import ByteLevel
@@ -21,7 +22,6 @@ from tokenizers.processors import ByteLevel
 from engine import pocket
 from engine.errors import Cancelled, LoadError, PromptError, cutting, first_line
 from engine.files import typed
-from engine.frozen import frozen
 from engine.merges.algorithms import Ladder, algorithm_of
 from engine.model.directory import VALUES_OF_VOCABULARY, read_object
 from engine.protocol import TakenApart, WordApart
@@ -36,8 +36,7 @@ SPACE = "▁"
 """How sentencepiece spells a space."""
 
 
-@frozen
-class _Word:
+class _Word(Struct, frozen=True):
     """A word as the model sees it."""
 
     text: str

@@ -32,8 +32,7 @@ from pathlib import Path
 
 import mlx.core as mx
 import numpy as np
-
-from engine.frozen import frozen
+from msgspec import Struct
 
 FUNCTIONS = ("cblas_sgemm", "cblas_dgemm", "cblas_cgemm")
 PREFIXES = ("", "scipy_")
@@ -56,8 +55,7 @@ class BlasError(Exception):
     """A library can't serve MLX; the message says why, in part of a sentence."""
 
 
-@frozen
-class Blas:
+class Blas(Struct, frozen=True):
     """Which library multiplies matrices."""
 
     name: str = ""
@@ -444,8 +442,7 @@ class ElfError(Exception):
     """The file is not a shared library of the expected form."""
 
 
-@frozen
-class MemoryPart:
+class MemoryPart(Struct, frozen=True):
     """A part of this process's memory."""
 
     begin: int

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from engine.errors import PromptError, first_line
 from engine.files import TEXT_LIMIT
-from engine.frozen import frozen
 from engine.processes import answer_of
 from engine.protocol import ChatOptions, Message
 
@@ -35,8 +36,7 @@ ARGUMENTS = (
 """What mlx_lm itself gives to the function that fills the template: no variables of the template."""
 
 
-@frozen
-class Filling:
+class Filling(Struct, frozen=True):
     """The values that fill a template."""
 
     conversation: list[dict[str, Any]]

@@ -6,18 +6,18 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import mlx.core as mx
 import mlx.nn as nn
+from msgspec import Struct
+from msgspec.structs import replace
 
 from engine.cache.kinds import group_size_problem, kind_of
 from engine.cache.live import KV
 from engine.errors import EngineError, LoadError, SettingsError
 from engine.files import CONFIG_LIMIT, open_regular, read_regular, typed
-from engine.frozen import frozen
 from engine.model.directory import read_object
 from engine.model.forward import Compute, MakeKV
 from engine.model.layers import Tail
@@ -37,8 +37,7 @@ from engine.settings import BY_NAME, LoadSettings
 LEARNED_POSITIONS = ("wpe", "embed_positions", "position_embeddings", "position_embedding")
 
 
-@frozen
-class Whole:
+class Whole(Struct, frozen=True):
     """The facts of a model before its weights are read, and before several processes divide it."""
 
     layers: int
@@ -167,8 +166,7 @@ _OFF = {"top_k": (-1, 0), "repetition_penalty": (1, 0)}
 """Values with which other programs turn a setting off, and what it then is here."""
 
 
-@frozen
-class GenerationDefaults:
+class GenerationDefaults(Struct, frozen=True):
     """What a model's generation_config.json says of how its text is generated."""
 
     sampling: tuple[tuple[str, float], ...] = ()
@@ -258,8 +256,7 @@ def _roles(tokens: Tokens) -> Iterator[tuple[str, int]]:
 # ---- what the cache supports -------------------------------------------------------------------
 
 
-@frozen
-class CacheProbe:
+class CacheProbe(Struct, frozen=True):
     """The kinds of a model's caches, and the operations that they allow."""
 
     settings: LoadSettings

@@ -11,11 +11,11 @@ from typing import Any, Literal, Protocol
 import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from engine.cache.kind import Snapshot
 from engine.cache.live import KV
 from engine.errors import Cancelled
-from engine.frozen import frozen
 from engine.memory import trim
 from engine.model.rotary import RotaryBlocks, shared_rotary_factors
 from engine.sampling.ranking import Row
@@ -372,8 +372,7 @@ RIGHT_FOR_WRONG = 50
 in which the device would wait, a tenth of a forward of the bundled model and less of a larger one."""
 
 
-@frozen
-class _Forward:
+class _Forward(Struct, frozen=True):
     """One token's forward, built or begun."""
 
     row: mx.array

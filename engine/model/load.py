@@ -10,7 +10,6 @@ import traceback
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import field, replace
 from pathlib import Path
 from threading import Event
 from typing import Any, Protocol
@@ -18,11 +17,12 @@ from typing import Any, Protocol
 import mlx.core as mx
 import mlx.nn as nn
 from mlx_lm import utils
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from engine.cache.live import KV
 from engine.errors import Cancelled, LoadError, RankError, first_line
 from engine.files import typed
-from engine.frozen import frozen
 from engine.libraries import fill_in
 from engine.model import blas, directory, source
 from engine.model.facts import CacheProbe, Whole, facts_of, fingerprint, first_of, probe_cache, whole_of
@@ -40,7 +40,8 @@ from engine.model.weights import (
     weights_in,
 )
 from engine.protocol import Loading, ModelFacts, RanksLoaded
-from engine.settings import LoadSettings, check_load
+from engine.setting import check
+from engine.settings import LoadSettings
 
 READ_AT_ONCE = 16 << 20
 """Bytes of weights that are read together at least: after each group the engine waits for MLX and tells the screen."""
@@ -136,8 +137,7 @@ def bad_tokenizer(path: Path, error: Exception) -> LoadError:
 PLAIN_LAYERS = (nn.Linear, nn.Embedding, nn.RMSNorm, nn.LayerNorm)
 
 
-@frozen
-class Loaded:
+class Loaded(Struct, frozen=True):
     """A model ready to run, in the thread that loaded it."""
 
     model: Any
@@ -159,16 +159,14 @@ class Loaded:
         return Runner(self.model, self.settings, self.first_uses, self.make_kv)
 
 
-@frozen
-class Quantization:
+class Quantization(Struct, frozen=True):
     """How weights are quantized while they are loaded."""
 
     bits: int
     group_size: int
 
 
-@frozen
-class Prepared:
+class Prepared(Struct, frozen=True):
     """A whole model that is built, but for its weights' values."""
 
     path: Path
@@ -227,7 +225,7 @@ def load(
         Cancelled: `cancel` was set.
     """
     cancel = cancel or Event()
-    check_load(settings)
+    check(settings)
     started = time.perf_counter()
     prepared = prepare(settings, emit, cancel, quantization)
     path, model, whole = prepared.path, prepared.model, prepared.whole
@@ -318,7 +316,7 @@ def load_tokenizer(
         LoadError: It can't be loaded; the message says why, the hint what to do.
         Cancelled: `cancel` was set.
     """
-    check_load(settings)
+    check(settings)
     path = source.resolve(settings.model, emit, cancel or Event(), weights=False)
     emit(Loading("tokenizer", 0, 0, path.name))
     try:

@@ -13,11 +13,12 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import replace
 from itertools import accumulate, islice
 from typing import Any
 
-from engine.frozen import frozen
+from msgspec import Struct
+from msgspec.structs import replace
+
 from engine.model.chat_template import REASONING, Filling
 from engine.model.reply_marks import THOUGHTS, begun
 from engine.protocol import LeftOut, PromptSegments, ReplyFormat, SegmentKind, SegmentRun
@@ -43,8 +44,7 @@ _NAMES = frozenset({"type", "required"})
 Path = tuple[str | int, ...]
 
 
-@frozen
-class FieldSpan:
+class FieldSpan(Struct, frozen=True):
     """A string of a conversation in the text of a filled template."""
 
     kind: SegmentKind
@@ -55,8 +55,7 @@ class FieldSpan:
     end: int
 
 
-@frozen
-class ChatText:
+class ChatText(Struct, frozen=True):
     """A filled chat template, or the end of one."""
 
     text: str
@@ -111,8 +110,7 @@ def _runs(of: ChatText, texts: Sequence[str]) -> Iterator[SegmentRun]:
 # ---- the strings of a conversation --------------------------------------------------------------
 
 
-@frozen
-class _FieldPart:
+class _FieldPart(Struct, frozen=True):
     """A string, or a part of one, inside the white space that a template may cut off."""
 
     kind: SegmentKind

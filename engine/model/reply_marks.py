@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import mlx_lm
+from msgspec import Struct
+from msgspec.structs import replace
 
 from engine.errors import first_line
-from engine.frozen import frozen
 from engine.protocol import ReplyFormat, ReplyMark
 from engine.segments import ReplyReader
 
@@ -56,8 +56,7 @@ class _Stand(NamedTuple):
     """Called where the template doesn't say it."""
 
 
-@frozen
-class KnownMarks:
+class KnownMarks(Struct, frozen=True):
     """What mlx_lm knows of a model, whatever template fills its prompts."""
 
     think: tuple[str | None, str | None] = (None, None)

@@ -15,12 +15,12 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
 from tokenizers import AddedToken, Tokenizer
 
 from engine.errors import LoadError, PromptError, cutting

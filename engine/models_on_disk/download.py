@@ -18,8 +18,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from engine.errors import Cancelled, LoadError
-from engine.frozen import frozen
 from engine.models_on_disk.places import hub_cache
 
 PATTERNS = (
@@ -56,8 +57,7 @@ _MESSAGES = {
 }
 
 
-@frozen
-class DownloadProgress:
+class DownloadProgress(Struct, frozen=True):
     """How far a download is."""
 
     done: int

@@ -10,7 +10,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-from engine.frozen import frozen
+from msgspec import Struct
+
 from engine.model.directory import TensorEntry
 
 Source = Literal["bundled", "recent", "given", "hub", "LM Studio"]
@@ -18,8 +19,7 @@ WORKING_SHARE = 1.1
 """Memory of a loaded model, in bytes of its weights: beside these the program and a chunk's activations take some."""
 
 
-@frozen
-class StoredWeights:
+class StoredWeights(Struct, frozen=True):
     """The facts of a model's weights, from the headers of its files."""
 
     parameters: int
@@ -39,8 +39,7 @@ class StoredWeights:
         return self.size * 8 / self.parameters if self.parameters else 0.0
 
 
-@frozen
-class KVSize:
+class KVSize(Struct, frozen=True):
     """Bytes of the KV cache, in the type of the files."""
 
     growing: int
@@ -69,8 +68,7 @@ class KVSize:
         return max(0, (room - self.at(self.window)) // self.growing + self.window)
 
 
-@frozen
-class DiskModel:
+class DiskModel(Struct, frozen=True):
     """One model of a list."""
 
     name: str

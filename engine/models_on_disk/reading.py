@@ -7,15 +7,16 @@ import importlib.util
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from engine.errors import LoadError
 from engine.files import MIB, read_regular
-from engine.frozen import frozen
 from engine.model import directory as model_directory
 from engine.model.directory import (
     BITS,
@@ -109,8 +110,7 @@ _WINDOWS = ("max_position_embeddings", "n_positions", "max_sequence_length", "se
 _AGAIN = "Download it again."
 
 
-@frozen
-class _Files:
+class _Files(Struct, frozen=True):
     """The names in a model's directory, and its weights' files among them."""
 
     path: Path

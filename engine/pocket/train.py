@@ -12,17 +12,15 @@ from typing import Any, TextIO
 
 import numpy as np
 import torch
+from msgspec import Struct
 from safetensors.torch import save_file
 from torch import nn
 from torch.nn import functional
 
-from engine.frozen import frozen
-
 # ---- the network: a llama, with the parameter names that mlx_lm loads --------------------------
 
 
-@frozen
-class Shape:
+class Shape(Struct, frozen=True):
     """Sizes of the network; the defaults are the pocket model's, as in config.json."""
 
     vocabulary: int = 4096
@@ -174,8 +172,7 @@ HELD_OUT_ROWS = 60
 EVALUATION_BATCH = 10
 
 
-@frozen
-class Data:
+class Data(Struct, frozen=True):
     """Token ids, one long row each."""
 
     train: torch.Tensor

@@ -1,12 +1,11 @@
 """The commands that go into an engine, and the records that come out of it: a module for each capability.
 
-Both are frozen dataclasses of plain values, made once and never changed. The engine answers every command but `Cancel`
-with records; the last of them is one `Ended` with the command's id, after a `Failure` where the command failed.
-Everything the screen shows, the headless command prints and a trace keeps is a record. Units are in the names: `ms`
+Both are frozen msgspec Structs of plain values. The engine answers every command but `Cancel` with records; the last of
+them is one `Ended`, after a `Failure` if the command failed. Ids go beside them: `Sent` and `Received`. Everything that
+the screen shows, a subcommand prints and a recording keeps is a record. Units are in the names: `ms`
 milliseconds, `bytes` bytes, `bits` base-2, `logprob` natural logarithm, `tps` tokens a second.
 
-A class below `Command` or `Record` in one of these modules can be sent and, if it is a record, kept in a trace: nothing
-else lists them. Standard library alone.
+A class below `Command` or `Record` in one of these modules can be sent or recorded: nothing else lists them.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from engine.protocol.base import *
 from engine.protocol.base import Command, Record
 from engine.protocol.batch import *
 from engine.protocol.beams import *
-from engine.protocol.floats import *
 from engine.protocol.gradients import *
 from engine.protocol.hooks import *
 from engine.protocol.inside import *
@@ -31,6 +29,7 @@ from engine.protocol.measuring import *
 from engine.protocol.merges import *
 from engine.protocol.model import *
 from engine.protocol.modules import *
+from engine.protocol.numbers import *
 from engine.protocol.positions import *
 from engine.protocol.ranks import *
 from engine.protocol.runs import *

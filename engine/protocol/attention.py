@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Literal
 
-from engine.frozen import frozen
+from msgspec import Struct
+
 from engine.protocol.base import Record
-from engine.protocol.floats import Floats
 from engine.protocol.inside import CaptureFacts, Look
+from engine.protocol.numbers import Count, Finite, Floats
 
 
-@frozen
-class ReadAttention(Look):
+class ReadAttention(Look, frozen=True):
     """Where each head of each layer looks; answered by `AttentionRead`."""
 
-    node: int
+    node: Count
     """The token that looks; its distribution is the one after it."""
 
 
@@ -22,15 +22,14 @@ TRIANGLE_TOKENS = 2048
 """Tokens of a path whose triangle is read, at most: 4 MiB of weights of 16 bits."""
 
 
-@frozen
-class ReadTriangle(Look):
+class ReadTriangle(Look, frozen=True):
     """Where one head looks from each token of a path; answered by `Measuring` records and a `TriangleRead`."""
 
-    node: int
+    node: Count
     """The path's last token; the path has at most `TRIANGLE_TOKENS`."""
-    layer: int
+    layer: Count
     """From 0."""
-    head: int
+    head: Count
     """From 0."""
 
 
@@ -40,42 +39,39 @@ MOST_TEXTS = 100
 """Repeated texts over which heads are scored, at most."""
 
 
-@frozen
-class RepeatedTexts:
+class RepeatedTexts(Struct, frozen=True):
     """Texts that all models can be measured on alike: random tokens, then the same ones again, with nothing before."""
 
-    length: int = 50
+    length: Count = 50
     """Tokens of each half, 2 to `HALF_TOKENS`."""
-    count: int = 10
+    count: Count = 10
     """Texts, 1 to `MOST_TEXTS`."""
-    seed: int = 0
+    seed: Count = 0
     """Of the tokens: drawn from the whole vocabulary with NumPy's default generator, with repeats."""
 
 
-@frozen
-class ScoreHeads(Look):
+class ScoreHeads(Look, frozen=True):
     """How much each head does what heads are known to do; answered by `Measuring` records and a `HeadsScored`."""
 
-    node: int
+    node: Count
     """The path's last token."""
     texts: RepeatedTexts | None = None
     """Score them over these, and not over the path."""
 
 
-@frozen
-class AttentionLayer:
+class AttentionLayer(Struct, frozen=True):
     """The attention of one layer, a row of weights for each head."""
 
-    layer: int
+    layer: Count
     kind: Literal["fused", "quantized", "softmax"]
     """`softmax`: the model's own attention, whose weights were read as it computed them."""
-    kv_heads: int
+    kv_heads: Count
     """Heads of keys and values; 0 where they are not known."""
     weights: Floats
     """Shape (heads, keys); the keys in the order of the path."""
-    keep: int
+    keep: Count
     """The first keys are those of the path's first `keep` tokens, the others those of its last ones."""
-    sinks: tuple[float, ...] = ()
+    sinks: tuple[Finite, ...] = ()
     """What each head's sink takes, which no token has; empty without sinks."""
 
     @property
@@ -98,16 +94,15 @@ class AttentionLayer:
         return (*row[: self.keep], *[0.0] * gap, *row[self.keep :])[:tokens]
 
 
-@frozen
-class AttentionRead(Record):
+class AttentionRead(Record, frozen=True):
     """Where each head of each layer looked while one token went through the model."""
 
-    node: int
-    tokens: int
+    node: Count
+    tokens: Count
     """Of the path, this one included."""
     layers: tuple[AttentionLayer, ...]
     """Those that have an attention whose weights are known; more than once where they have several, or run again."""
-    depth: int
+    depth: Count
     """Layers of the model."""
     missing: tuple[str, ...]
     """A sentence for each layer, or for all, that has no weights to show, with the reason."""
@@ -122,15 +117,14 @@ class AttentionRead(Record):
         return total
 
 
-@frozen
-class TriangleRead(Record):
+class TriangleRead(Record, frozen=True):
     """Where one head looks from each token of a path."""
 
-    node: int
+    node: Count
     """The path's last token."""
-    layer: int
-    head: int
-    tokens: int
+    layer: Count
+    head: Count
+    tokens: Count
     """Of the path."""
     weights: Floats
     """The rows of the tokens one after another, each as long as there are tokens up to its own: what comes later is
@@ -155,45 +149,43 @@ class TriangleRead(Record):
         return len(self.weights.packed)
 
 
-@frozen
-class HeadScore:
+class HeadScore(Struct, frozen=True):
     """What one head did, on average over the tokens that each score is about: over a path, or over repeated texts.
 
     All but the entropy are shares of the attention, 0 to 1. Over repeated texts of twice n tokens they are defined as
     in ARENA's exercises and TransformerLens's `head_detector`, without its zeroing of other heads.
     """
 
-    layer: int
-    head: int
-    previous: float
+    layer: Count
+    head: Count
+    previous: Finite
     """On the token right before, from each token but the first (a previous-token head: Elhage et al. 2021). Over
     repeated texts from the tokens 2 to n + 1 alone: what a repeated text adds is left out."""
-    induction: float | None
+    induction: Finite | None
     """On the tokens that followed earlier occurrences of the same token, from each token that occurred before: the
     prefix matching score of Olsson et al. 2022, here over the text itself instead of a random text repeated. A token
     that repeats the one right before it doesn't count itself. None where no token of the path occurs again. Over
     repeated texts from the tokens of the second half on the one that followed n tokens before."""
-    first: float
+    first: Finite
     """On the path's first token, from each token but the first (an attention sink: Xiao et al. 2023)."""
-    entropy_bits: float
+    entropy_bits: Finite
     """Entropy of the row, its sink's share as one more outcome: 3 bits are as wide as 8 tokens looked at equally."""
-    duplicate: float | None = None
+    duplicate: Finite | None = None
     """On earlier occurrences of the same token, from each token that occurred before (a duplicate-token head: Wang et
     al. 2022). None where no token of the path occurs again. Over repeated texts from the tokens of the second half on
     the one n tokens before."""
 
 
-@frozen
-class HeadsScored(Record):
+class HeadsScored(Record, frozen=True):
     """How much each head does what heads are known to do, over one path or over repeated texts."""
 
-    node: int
+    node: Count
     """The path's last token."""
-    tokens: int
+    tokens: Count
     """Of the path, or of all texts."""
     heads: tuple[HeadScore, ...]
     """By layer and head; without those whose keys' positions are not known."""
-    repeats: int
+    repeats: Count
     """Tokens whose id occurs earlier in the path, and was followed by another token than the one itself: those that
     the induction score is about. Over repeated texts those of all second halves."""
     facts: CaptureFacts

@@ -11,19 +11,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from engine.frozen import frozen
+from msgspec import Struct
+
 from engine.protocol.base import Record
-from engine.protocol.floats import Endless, Floats
 from engine.protocol.inside import CaptureFacts, Look
+from engine.protocol.numbers import Count, Finite, Floats
 
 
-@frozen
-class Attribute(Look):
+class Attribute(Look, frozen=True):
     """What the embedding, each attention, head and MLP add to a logit; answered by `AttributionRead`."""
 
-    node: int
+    node: Count
     """The token after which they are predicted."""
-    tokens: tuple[int, ...]
+    tokens: tuple[Count, ...]
     """One id, or two whose difference is taken apart: the first less the second."""
 
 
@@ -32,36 +32,34 @@ WriterKind = Literal["embedding", "attention", "mlp", "recurrence", "other", "re
 can't be told apart. `constant`: what the model's end adds to any stream, the biases of its norm and head."""
 
 
-@frozen
-class AttributedToken:
+class AttributedToken(Struct, frozen=True):
     """A token whose logit is taken apart."""
 
-    id: int
+    id: Count
     text: str
-    prob: float
+    prob: Finite
     """As the model predicts it, at temperature 1."""
-    rank: int
+    rank: Count
     """From 1."""
-    logit: float
+    logit: Finite
     """The model's own."""
-    reached: float
+    reached: Finite
     """What the contributions have to sum to: the logit, in a model with a softcap the one before it."""
 
 
-@frozen
-class Contribution:
+class Contribution(Struct, frozen=True):
     """The direct contribution of one writer to the logit of each token."""
 
     kind: WriterKind
-    layer: int | None
+    layer: Count | None
     """None for the embedding and the constant."""
     name: str
     """The layer's attribute that holds the module; empty where there is none."""
-    logits: tuple[Endless, ...]
+    logits: tuple[float, ...]
     """For each token, in logits; of an attention with its heads in it."""
     heads: Floats = Floats((0, 0), b"")
     """Shape (heads, tokens), what each head of an attention adds; no rows where they can't be told apart."""
-    rest: tuple[float, ...] = ()
+    rest: tuple[Finite, ...] = ()
     """For each token what the attention adds without any head, such as its bias: heads and rest sum to `logits`."""
 
     def head(self, index: int) -> tuple[float, ...]:
@@ -73,16 +71,15 @@ class Contribution:
         return self.heads.row(index)
 
 
-@frozen
-class AttributionRead(Record):
+class AttributionRead(Record, frozen=True):
     """The logit of a token, or the difference of two tokens' logits, as a sum of contributions."""
 
-    node: int
+    node: Count
     tokens: tuple[AttributedToken, ...]
     """One, or two whose difference is meant: the first less the second."""
     parts: tuple[Contribution, ...]
     """From the embedding through the layers to the constant, in the order in which they write."""
-    depth: int
+    depth: Count
     """Layers of the model."""
     softcap: bool
     """True if the model bends its logits after the sum (tanh): the contributions are to the logits before that."""

@@ -1,22 +1,19 @@
-"""The bases of commands and records, and the records that end a command."""
+"""The bases of commands and records, their envelopes, and the records that end a command."""
 
 from __future__ import annotations
 
-from dataclasses import field, replace
-from itertools import count
-from typing import ClassVar, Self
+from typing import ClassVar
 
-from engine.frozen import frozen
+from msgspec import Struct
 
-_next_id = count(1).__next__
+from engine.protocol.numbers import Count
 
 
-@frozen
-class Command:
-    """Base of all commands. Two commands with equal fields are equal: their ids are not compared."""
+class Command(Struct, frozen=True, tag_field="command", tag=True):
+    """Base of all commands."""
 
     kind: ClassVar[str]
-    """Its name in records, traces and messages; the name of the class unless the class body sets another one."""
+    """Name of the class, as records name the command."""
     needs_model: ClassVar[bool] = True
     """True if the engine refuses it while no model is loaded."""
     stoppable: ClassVar[bool] = False
@@ -26,45 +23,46 @@ class Command:
     session."""
     over_ranks: ClassVar[bool] = True
     """True if it works on a model that several processes compute; not where it looks into the arrays of one."""
-    id: int = field(default_factory=_next_id, repr=False, compare=False, kw_only=True)
-    """Unique in the process that sends the command."""
 
     def __init_subclass__(cls) -> None:
-        # Called twice for each class, since `slots=True` makes a second class from the first one's body, which by then
-        # has the `kind` of the first call. A subclass never inherits the kind of its base.
-        cls.kind = cls.__dict__.get("kind", cls.__name__)
-
-    def renewed(self) -> Self:
-        """The same command with an id of its own: one that was sent may not have ended when it is sent again."""
-        return replace(self, id=_next_id())
+        cls.kind = cls.__name__
 
 
-@frozen
-class Cancel(Command):
+class Sent(Struct, frozen=True):
+    """A command on its way to an engine."""
+
+    command: Command
+    id: Count
+    """Unique among the commands of its session that have not ended."""
+
+
+class Cancel(Command, frozen=True):
     """Stop another command, queued or running, at its next chunk or step; no record answers this one.
 
-    Where the target has ended before, nothing happens; it can't cancel another command, since ids are not reused.
+    If the target has ended, nothing happens.
     """
 
     needs_model: ClassVar[bool] = False
-    target: int
-    """The `id` of that command."""
+    target: Count
+    """The id with which that command was sent."""
 
 
-@frozen
-class Record:
-    """Base of what the engine emits, and of a person's marks on the tree. Equal records of two commands are equal."""
+class Record(Struct, frozen=True, gc=False, tag_field="event", tag=True):
+    """Base of what the engine emits, and of a user's marks on the tree."""
 
     lasting: ClassVar[bool] = True
-    """True if a recording shows it: what answered a question of the moment, and progress, is for who asked alone."""
-    request: int = field(default=0, compare=False, repr=False, kw_only=True, metadata={"traced": False})
-    """`Command.id` of the command during which the engine emitted it. 0 for what belongs to none: what the engine does
-    in idle time, a person's marks, and a recording, which does not keep it, since an id means something in the sending
-    process alone."""
+    """True if a recording shows it: progress, and what answered a question of the moment, is for the sender alone."""
 
 
-@frozen
-class Ended(Record):
+class Received(Struct, frozen=True):
+    """A record on its way from an engine."""
+
+    record: Record
+    id: Count = 0
+    """Id of the command that it answers; 0 if it answers none, as what the engine does in idle time."""
+
+
+class Ended(Record, frozen=True):
     """A command is done; the engine waits for the next."""
 
     command: str
@@ -72,8 +70,7 @@ class Ended(Record):
     cancelled: bool = False
 
 
-@frozen
-class Failure(Record):
+class Failure(Record, frozen=True):
     """A command failed; the session's current node is the one before."""
 
     command: str
@@ -83,20 +80,19 @@ class Failure(Record):
     expected: bool = True
     """False for a bug of the program itself: then `trace` holds the traceback."""
     trace: str = ""
-    error: str = field(default="", compare=False, repr=False)
-    """The class in `engine.errors` of what was wrong; empty for a bug."""
-    lost_rank: int | None = None
-    """The process that was lost of those that compute the model: this engine can't compute over ranks any more."""
+    error: str = ""
+    """Name of the class in `engine.errors`; empty for a bug."""
+    lost_rank: Count | None = None
+    """The rank whose process was lost: this engine can't compute over ranks any more."""
 
 
-@frozen
-class Measuring(Record):
+class Measuring(Record, frozen=True):
     """The progress of a measurement."""
 
     lasting: ClassVar[bool] = False
     command: str
     """`Command.kind`."""
-    done: int
-    total: int
+    done: Count
+    total: Count
     detail: str
     """The next thing to be measured, in a few words."""

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from engine.frozen import frozen
+from msgspec import Struct
+
 from engine.protocol.base import Command, Record
-from engine.protocol.floats import Endless
+from engine.protocol.numbers import Count, Finite
 from engine.protocol.steps import NO_OPTIONS, ChatOptions, Distribution
 from engine.settings import Settings
 
 
-@frozen
-class LanePrompt:
+class LanePrompt(Struct, frozen=True):
     """A prompt of a batch."""
 
     text: str
@@ -25,8 +25,7 @@ class LanePrompt:
     """Of its sampler and its stops; None for the session's."""
 
 
-@frozen
-class StartBatch(Command):
+class StartBatch(Command, frozen=True):
     """Begin a batch, and prefill the lanes that begin; the session doesn't change.
 
     Answered by `BatchOpened`, and as `AdvanceBatch`. It ends the batch before.
@@ -34,16 +33,15 @@ class StartBatch(Command):
 
     over_ranks: ClassVar[bool] = False
     prompts: tuple[LanePrompt, ...]
-    size: int = 32
+    size: Count = 32
     """Lanes at once; the others wait until one has ended, or all of them."""
     static: bool = False
     """True if lanes that ended keep their rows, and lanes that wait join only when all have ended."""
-    steps: int | None = None
+    steps: Count | None = None
     """Steps to take, None for all."""
 
 
-@frozen
-class AdvanceBatch(Command):
+class AdvanceBatch(Command, frozen=True):
     """Continue the batch; a cancel pauses it.
 
     Answered by `LanesJoined`, `LanesPrefilled`, `LaneStarted`, `BatchStep` and `LaneEnded` records, and at the end by
@@ -51,12 +49,11 @@ class AdvanceBatch(Command):
     """
 
     over_ranks: ClassVar[bool] = False
-    steps: int | None = None
+    steps: Count | None = None
     """Steps to take, None for all."""
 
 
-@frozen
-class AddLanes(Command):
+class AddLanes(Command, frozen=True):
     """Add prompts to the batch, to begin with its next step where there is room; answered by `LanesAdded`."""
 
     over_ranks: ClassVar[bool] = False
@@ -64,17 +61,15 @@ class AddLanes(Command):
     prompts: tuple[LanePrompt, ...]
 
 
-@frozen
-class RemoveLane(Command):
+class RemoveLane(Command, frozen=True):
     """Take a lane out of the batch, or out of those that wait; answered by `LaneEnded`."""
 
     over_ranks: ClassVar[bool] = False
     aside: ClassVar[bool] = True
-    lane: int
+    lane: Count
 
 
-@frozen
-class CompareBatch(Command):
+class CompareBatch(Command, frozen=True):
     """Run the prompt of each lane alone, once all have ended.
 
     Answered by `Measuring`, `LaneCompared` and one `BatchCompared`.
@@ -83,8 +78,7 @@ class CompareBatch(Command):
     over_ranks: ClassVar[bool] = False
 
 
-@frozen
-class DrawMany(Command):
+class DrawMany(Command, frozen=True):
     """Draw many continuations after a node, over one copy of its KV; the session doesn't change.
 
     Answered as `StartBatch`, with one `DrawsCounted` after the first tokens. Draw k is the one that k re-rolls of each
@@ -92,12 +86,12 @@ class DrawMany(Command):
     """
 
     over_ranks: ClassVar[bool] = False
-    count: int
-    node: int | None = None
+    count: Count
+    node: Count | None = None
     """None for the current one."""
-    tokens: int = 1
+    tokens: Count = 1
     """Of each continuation at most; with 1 the model runs nothing."""
-    size: int = 32
+    size: Count = 32
     """Continuations at once."""
 
 
@@ -105,17 +99,16 @@ LaneEnd = Literal["eos", "stop", "length", "cancelled", "grammar", "removed"]
 """Why a lane ended: as a completion (`FinishReason`), or a person took it out."""
 
 
-@frozen
-class LaneOpened:
+class LaneOpened(Struct, frozen=True):
     """A prompt that has a lane, or waits for one."""
 
-    lane: int
+    lane: Count
     """Number of the lane, from 0."""
     text: str
     """The prompt as encoded."""
-    ids: tuple[int, ...]
-    seed: int
-    reroll: int
+    ids: tuple[Count, ...]
+    seed: Count
+    reroll: Count
     """The re-roll count of all its draws: draw k of one prompt is what k re-rolls of each token give."""
     notes: tuple[str, ...] = ()
     """Requests that could not be met."""
@@ -123,63 +116,60 @@ class LaneOpened:
     """Settings, besides the seed, that are other than the session's: `temperature 0.7`."""
 
 
-@frozen
-class LaneKV:
+class LaneKV(Struct, frozen=True):
     """The part of one lane in the KV caches of a batch."""
 
-    tokens: int
+    tokens: Count
     """Tokens of the lane that went through the model."""
-    columns: int
+    columns: Count
     """Columns of the widest cache that each row has, padding included."""
-    used_bytes: int
+    used_bytes: Count
     """Bytes that hold tokens or state of the lane."""
-    padding_bytes: int
+    padding_bytes: Count
     """Bytes of its columns that hold padding."""
 
 
-@frozen
-class LaneToken:
+class LaneToken(Struct, frozen=True):
     """A lane grew by a token."""
 
-    lane: int
-    index: int
+    lane: Count
+    index: Count
     """Among the lane's decoded tokens, from 0."""
-    position: int
+    position: Count
     """In the lane's context."""
-    id: int
+    id: Count
     text: str
     """The characters that it finished."""
     raw: bytes
     special: bool
-    logprob: Endless
+    logprob: float
     """float32 log-softmax of the model's own logits, before any penalty or filter."""
-    prob: float
-    sampler_prob: float
-    rank: int
+    prob: Finite
+    sampler_prob: Finite
+    rank: Count
     kv: LaneKV | None
     """After it went through the model; None where it ended the lane and the row ended with it."""
     next: Distribution | None
     """After it; None where it ended the lane. Its node is a number in the batch's own tree."""
 
 
-@frozen
-class BatchTotals:
+class BatchTotals(Struct, frozen=True):
     """Sums over a batch so far. A row-step is one row in one forward, of one column in prefill."""
 
-    prompt_tokens: int = 0
+    prompt_tokens: Count = 0
     """Row-steps of prefill that ran a token."""
-    padding: int = 0
+    padding: Count = 0
     """Row-steps of prefill that ran padding."""
-    tokens: int = 0
+    tokens: Count = 0
     """Decoded tokens, of all lanes."""
-    forwards: int = 0
+    forwards: Count = 0
     """Forwards of decode."""
-    rows: int = 0
+    rows: Count = 0
     """Row-steps of decode that ran a lane's token."""
-    rows_after_end: int = 0
+    rows_after_end: Count = 0
     """Row-steps of decode in lanes that had ended."""
-    prefill_ms: float = 0.0
-    decode_ms: float = 0.0
+    prefill_ms: Finite = 0.0
+    decode_ms: Finite = 0.0
     """With sampling and readings."""
 
     @property
@@ -188,129 +178,119 @@ class BatchTotals:
         return self.prefill_ms + self.decode_ms
 
 
-@frozen
-class BatchOpened(Record):
+class BatchOpened(Record, frozen=True):
     """A batch began."""
 
     lanes: tuple[LaneOpened, ...]
-    size: int
+    size: Count
     """Lanes at once; the others wait."""
     static: bool
     """True if lanes that ended keep their rows until all have ended."""
-    node: int | None = None
+    node: Count | None = None
     """The session's node that all lanes go on from, whose KV they share; None where each has a prompt of its own."""
     note: str = ""
     """Why the lanes run through the model one after another, empty if they run at once."""
 
 
-@frozen
-class LanesAdded(Record):
+class LanesAdded(Record, frozen=True):
     """More prompts, for a batch that was opened."""
 
     lanes: tuple[LaneOpened, ...]
 
 
-@frozen
-class LanesJoined(Record):
+class LanesJoined(Record, frozen=True):
     """Lanes got rows, and their prefill begins."""
 
-    lanes: tuple[int, ...]
-    padding: tuple[int, ...]
+    lanes: tuple[Count, ...]
+    padding: tuple[Count, ...]
     """Columns of padding on the left of each prompt, to the length of the longest."""
 
 
-@frozen
-class LanesPrefilled(Record):
+class LanesPrefilled(Record, frozen=True):
     """A chunk of the prompts of some lanes went through the model."""
 
-    lanes: tuple[int, ...]
-    done: int
+    lanes: tuple[Count, ...]
+    done: Count
     """Columns so far."""
-    columns: int
+    columns: Count
     """Of all."""
-    tokens: int
+    tokens: Count
     """Of this chunk."""
-    padding: int
+    padding: Count
     """Row-steps of this chunk that ran padding."""
-    ms: float
+    ms: Finite
 
 
-@frozen
-class LaneStarted(Record):
+class LaneStarted(Record, frozen=True):
     """A lane's prompt is read, and its first token is drawn."""
 
-    lane: int
+    lane: Count
     next: Distribution
     kv: LaneKV
-    ms: float
+    ms: Finite
     """Since the batch began, without its pauses."""
 
 
-@frozen
-class BatchStep(Record):
+class BatchStep(Record, frozen=True):
     """Every live lane grew by a token: one forward, or one a lane."""
 
-    step: int
+    step: Count
     """From 1."""
     tokens: tuple[LaneToken, ...]
-    rows: int
+    rows: Count
     """Of the forward, those of ended lanes too; 0 where no lane was left to run."""
-    forward_ms: float
-    ms: float
+    forward_ms: Finite
+    ms: Finite
     """With sampling and readings."""
     totals: BatchTotals
 
 
-@frozen
-class LaneEnded(Record):
+class LaneEnded(Record, frozen=True):
     """A lane has ended."""
 
-    lane: int
+    lane: Count
     reason: LaneEnd
     detail: str
-    tokens: int
+    tokens: Count
     """Decoded."""
-    ms: float
+    ms: Finite
     """Since the batch began, without its pauses."""
 
 
-@frozen
-class BatchEnded(Record):
+class BatchEnded(Record, frozen=True):
     """No lane is live and none waits; another may be added."""
 
     totals: BatchTotals
 
 
-@frozen
-class LaneDifference:
+class LaneDifference(Struct, frozen=True):
     """The first token in which a lane differs from its prompt alone."""
 
-    index: int
+    index: Count
     """Among the decoded tokens."""
-    batched: int
+    batched: Count
     """Id in the batch; -1 where the lane had ended."""
-    alone: int
+    alone: Count
     """Id alone; -1 where it had ended."""
     batched_text: str
     alone_text: str
-    gap: float
+    gap: Finite
     """Of the two tokens' logprobs, alone: at greedy below twice the rounding where rounding alone tells them apart."""
 
 
-@frozen
-class LaneCompared(Record):
+class LaneCompared(Record, frozen=True):
     """A lane beside its prompt run alone."""
 
-    lane: int
-    tokens: int
+    lane: Count
+    tokens: Count
     """Decoded alone."""
     difference: LaneDifference | None
     """None where all ids are equal."""
-    largest: float
+    largest: Finite
     """Difference of a candidate's logprob at most, over all tokens up to the first that differs."""
-    rounding: float
+    rounding: Finite
     """The most that rounding of both runs' logits may change there: twice the difference of a logit that is stated."""
-    ms: float
+    ms: Finite
     """Alone, of all work."""
 
     @property
@@ -319,49 +299,46 @@ class LaneCompared(Record):
         return self.largest <= self.rounding
 
 
-@frozen
-class BatchCompared(Record):
+class BatchCompared(Record, frozen=True):
     """All lanes at once against one after the other, both measured in this process."""
 
-    lanes: int
-    tokens: int
+    lanes: Count
+    tokens: Count
     """Decoded in the batch."""
-    together_ms: float
-    alone_tokens: int
-    alone_ms: float
+    together_ms: Finite
+    alone_tokens: Count
+    alone_ms: Finite
 
 
-@frozen
-class DrawnToken:
+class DrawnToken(Struct, frozen=True):
     """How often one token came first, beside the probability that the sampler states."""
 
-    id: int
+    id: Count
     text: str
-    prob: float
+    prob: Finite
     """Stated."""
-    count: int
-    low: float
+    count: Count
+    low: Finite
     """Wilson's interval of 95 % around the frequency begins here ..."""
-    high: float
+    high: Finite
     """... and ends here."""
 
 
-@frozen
-class DrawsCounted(Record):
+class DrawsCounted(Record, frozen=True):
     """The first tokens of many draws after one node, against the sampler's distribution."""
 
-    node: int
-    draws: int
+    node: Count
+    draws: Count
     outcomes: tuple[DrawnToken, ...]
     """Tokens that came or that the sampler makes likely, most probable first."""
-    others: int
+    others: Count
     """Draws of tokens that are not listed."""
-    others_prob: float
-    chi_square: float
+    others_prob: Finite
+    chi_square: Finite
     """Pearson's, over the cells of five or more expected draws and one of all others."""
-    degrees: int
+    degrees: Count
     """Of freedom; 0 where there is only one cell."""
-    p_value: float
+    p_value: Finite
     """Chance of such a chi-square or a larger one, if the draws follow the stated distribution."""
     tossed: bool = False
     """True if XTC tosses a coin for each draw: the stated probabilities are the mean of both outcomes."""

@@ -4,96 +4,91 @@ from __future__ import annotations
 
 from typing import Literal
 
+from msgspec import Struct
+
 from engine.beam_settings import BeamSettings
-from engine.frozen import frozen
 from engine.protocol.base import Command, Record
-from engine.protocol.floats import Endless
+from engine.protocol.numbers import Count, Finite
 
 
-@frozen
-class SearchBeams(Command):
+class SearchBeams(Command, frozen=True):
     """Search with beams from the current node; answered by `BeamOpened`, `BeamStep` records and `BeamEnded`.
 
     A search that was cancelled, or paused after `steps`, waits for `GoOnBeams` until the next prompt, model or search.
     """
 
     settings: BeamSettings
-    steps: int | None = None
+    steps: Count | None = None
     """Steps to take, None for all."""
 
 
-@frozen
-class GoOnBeams(Command):
+class GoOnBeams(Command, frozen=True):
     """Continue the paused search; answered by `BeamStep` records and, at its end, `BeamEnded`."""
 
-    steps: int | None = None
+    steps: Count | None = None
     """Steps to take, None for all."""
 
 
-@frozen
-class Beam:
+class Beam(Struct, frozen=True):
     """A live hypothesis of a beam search, after one of its steps."""
 
-    node: int
-    parent: int
+    node: Count
+    parent: Count
     """Node of the beam that it grew from."""
-    place: int
+    place: Count
     """Among the live beams of its step, 0 the best."""
-    parent_place: int
+    parent_place: Count
     """Of the beam that it grew from, among those of the step before."""
-    id: int
+    id: Count
     """The token that it grew by."""
     text: str
     """The characters that this token finished."""
-    logprob: Endless
+    logprob: float
     """Of this token: float32 log-softmax of the model's own logits, no sampler."""
-    total_logprob: Endless
+    total_logprob: float
     """Of all tokens since the search began."""
-    score: Endless
+    score: float
     """total_logprob / length ** length_penalty."""
-    length: int
+    length: Count
     """Tokens since the search began."""
 
 
-@frozen
-class Hypothesis:
+class Hypothesis(Struct, frozen=True):
     """A continuation that a beam search finished, or greedy decoding."""
 
-    node: int
+    node: Count
     """Its last token's."""
-    ids: tuple[int, ...]
+    ids: tuple[Count, ...]
     """Its tokens, an end-of-sequence token included."""
     text: str
     """Without the end-of-sequence token."""
-    logprob: Endless
+    logprob: float
     """Of all its tokens."""
-    score: Endless
-    length: int
+    score: float
+    length: Count
     reason: Literal["eos", "length"]
     end: str = ""
     """How its end-of-sequence token is written: a model may have several, which end the same text."""
 
 
-@frozen
-class BeamOpened(Record):
+class BeamOpened(Record, frozen=True):
     """A beam search began."""
 
-    node: int
+    node: Count
     """The session's current node, before and after."""
-    width: int
-    length_penalty: float
+    width: Count
+    length_penalty: Finite
     early_stopping: bool
-    max_tokens: int
+    max_tokens: Count
     """The requested number, or fewer where the context window ends before."""
     note: str = ""
     """Why the beams run through the model one after another, empty if they run at once."""
 
 
-@frozen
-class BeamStep(Record):
+class BeamStep(Record, frozen=True):
     """Every live beam grew by a token."""
 
-    step: int
+    step: Count
     """From 1."""
     live: tuple[Beam, ...]
     """Best first; empty once the search is over and only greedy decoding continues."""
@@ -103,15 +98,14 @@ class BeamStep(Record):
     """The best so far, at most as many as the width, best first."""
     greedy: Beam | None
     """The tip of greedy decoding; its place is -1 unless it is a live beam. None once it ended before."""
-    rows: int
+    rows: Count
     """Sequences that the model ran for the next step."""
-    ms: float
+    ms: Finite
     last: bool
     """True if `BeamEnded` follows."""
 
 
-@frozen
-class BeamEnded(Record):
+class BeamEnded(Record, frozen=True):
     """A beam search is over."""
 
     ranking: tuple[Hypothesis, ...]
@@ -120,8 +114,8 @@ class BeamEnded(Record):
     """The result of greedy decoding; with the same node where the ranking has it, too."""
     left: tuple[Beam, ...]
     """Beams that were live when the finished ones were good enough."""
-    steps: int
+    steps: Count
     """Of the search; greedy decoding may have continued longer."""
     reason: Literal["finished", "length"]
     """`finished` where enough hypotheses did, `length` where max tokens were reached."""
-    ms: float
+    ms: Finite

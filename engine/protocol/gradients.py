@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-from engine.frozen import frozen
+from msgspec import Struct
+
 from engine.protocol.base import Record
-from engine.protocol.floats import Endless, Floats
 from engine.protocol.inside import CaptureFacts, Look
+from engine.protocol.numbers import Count, Finite, Floats
 
 GradientMethod = Literal["input", "integrated"]
 """`input`: gradient x input. `integrated`: integrated gradients."""
@@ -23,43 +24,40 @@ GradientBaseline = Literal["mean", "first", "token", "zero"]
 that of a given token, or zeros. Norms divide by next to nothing near zero: there the integral needs most steps."""
 
 
-@frozen
-class ReadGradients(Look):
+class ReadGradients(Look, frozen=True):
     """Ask which tokens a logit hangs on; answered by progress and `GradientsRead`."""
 
-    node: int
+    node: Count
     """The token after which they are predicted."""
-    token: int | None = None
+    token: Count | None = None
     """Whose logit it is, such as that of the token that was taken next; None for the most probable one."""
-    other: int | None = None
+    other: Count | None = None
     """Whose logit is taken off."""
     method: GradientMethod = "input"
     baseline: GradientBaseline = "mean"
     """Of integrated gradients."""
     baseline_text: str = " the"
     """Of the baseline `token`: the text of one token."""
-    steps: int = 32
+    steps: Count = 32
     """On the line from baseline to text, to begin with: three times as many until the shares are complete."""
     held_experts: bool = False
     """True if a mixture chooses its experts everywhere as it does in the real text, which is another function."""
 
 
-@frozen
-class GradientToken:
+class GradientToken(Struct, frozen=True):
     """A token whose logit is looked at."""
 
-    id: int
+    id: Count
     text: str
-    prob: float
+    prob: Finite
     """As the model predicts it, at temperature 1."""
-    logit: float
+    logit: Finite
 
 
-@frozen
-class GradientsRead(Record):
+class GradientsRead(Record, frozen=True):
     """What each token of the context has of a logit, or of the difference of two tokens' logits."""
 
-    node: int
+    node: Count
     tokens: tuple[GradientToken, ...]
     """One, or two whose difference is meant: the first less the second."""
     method: GradientMethod
@@ -69,24 +67,24 @@ class GradientsRead(Record):
     held_experts: bool
     chooses: bool
     """True if the model chooses experts, or keys, by their scores: the function jumps where another one is chosen."""
-    first: int
+    first: Count
     """Tokens of the path before those that have a share: they stay as they are."""
     shares: Floats
     """In logits, shape (tokens,), from the token `first` on."""
-    value: float
+    value: Finite
     """The function of the real text: a logit, or the difference of two."""
-    base_value: Endless
+    base_value: float
     """The function of the baseline; 0 for gradient x input, which has none."""
-    tried: tuple[tuple[int, Endless], ...]
+    tried: tuple[tuple[Count, float], ...]
     """Steps, and how far the shares were from complete with so many, as a share of what they have to sum to; the last
     is the one that is shown. Empty for gradient x input."""
-    flat: tuple[int, ...]
+    flat: tuple[Count, ...]
     """Places in the path of tokens whose gradient is next to 0, though another token there moves the logit."""
-    swapped: int
+    swapped: Count
     """Tokens with next to no gradient in whose place another one was tried."""
-    rows: int
+    rows: Count
     """Texts that went through the model in one forward at most."""
-    forwards: int
+    forwards: Count
     """Texts that went through the model, with and without a derivative."""
     notes: tuple[str, ...]
     """A sentence for each thing that one has to know."""

@@ -9,7 +9,9 @@ import re
 from collections.abc import Mapping
 from typing import Literal
 
-from engine.frozen import frozen
+from msgspec import Struct
+
+from engine.protocol.numbers import Count
 
 HookPart = Literal[
     "embedding", "positions", "stream before", "first norm", "queries", "keys", "values", "rope", "scores", "pattern",
@@ -19,8 +21,7 @@ HookPart = Literal[
 HookUnit = Literal["head", "attention", "mlp", "recurrence", "layer"]
 
 
-@frozen
-class Hook:
+class Hook(Struct, frozen=True):
     """One thing of a forward that has a name elsewhere."""
 
     name: str
@@ -94,14 +95,13 @@ SWITCHED = "hook_z and hook_result with a head, hook_attn_out, hook_mlp_out, and
 """The hooks by which something is switched off."""
 
 
-@frozen
-class NamedPart:
+class NamedPart(Struct, frozen=True):
     """A part of a model that somebody named."""
 
     hook: Hook
-    layer: int | None = None
+    layer: Count | None = None
     """From 0; None for what is outside of the layers."""
-    head: int | None = None
+    head: Count | None = None
     """From 0; None for no head, or for all of them."""
 
     @property

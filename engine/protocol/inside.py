@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import field
 from typing import ClassVar, Literal
 
-from engine.frozen import frozen
+from msgspec import Struct
+
 from engine.protocol.base import Command
-from engine.protocol.floats import Endless
+from engine.protocol.numbers import Finite
 
 
-@frozen
-class Inside(Command):
+class Inside(Command, frozen=True):
     """Base of the commands that look inside; the session doesn't move and nothing is added to its tree."""
 
     over_ranks: ClassVar[bool] = False
 
 
-@frozen
-class Look(Inside):
+class Look(Inside, frozen=True, kw_only=True):
     """Base of those that only look: at the session's model, or at the second one beside it (`OpenLockstep`)."""
 
-    second: bool = field(default=False, kw_only=True)
+    second: bool = False
     """True if the engine looks into the second model, along the session's path, in place of the session's own."""
 
 
@@ -49,8 +47,7 @@ CheckName = Literal[
 ]
 
 
-@frozen
-class Check:
+class Check(Struct, frozen=True):
     """One comparison that a capture made with what the model itself computes, and how far off it was.
 
     - `forward`: the logits of the tapped forward and of a plain one; no tap may change them.
@@ -73,9 +70,9 @@ class Check:
     """
 
     name: CheckName
-    error: Endless
+    error: float
     """The largest difference; infinite where it could not be computed."""
-    bound: float
+    bound: Finite
     where: str = ""
     """Of the largest difference: `layer 3`; or why there is none."""
 
@@ -85,14 +82,13 @@ class Check:
         return self.error <= self.bound
 
 
-@frozen
-class CaptureFacts:
+class CaptureFacts(Struct, frozen=True):
     """The facts that come with each view of a capture."""
 
     checks: tuple[Check, ...]
-    ms: float
+    ms: Finite
     """From the command to the record."""
-    step_ms: float
+    step_ms: Finite
     """Of one plain forward of the same token, for comparison."""
     family: str
     """The model's architecture, which a failed check names."""

@@ -8,11 +8,12 @@ from __future__ import annotations
 import re
 from typing import ClassVar, Literal
 
-from engine.frozen import frozen
+from msgspec import Struct
+
 from engine.protocol.base import Command, Record
-from engine.protocol.floats import Endless, Floats, Signed
 from engine.protocol.hooks import SWITCHED, named_part
 from engine.protocol.inside import CaptureFacts, Inside, Scope
+from engine.protocol.numbers import Count, Finite, Floats
 from engine.protocol.steering import Direction
 from engine.protocol.steps import Candidate
 
@@ -20,18 +21,17 @@ InterventionKind = Literal["head", "attention", "mlp", "recurrence", "layer", "d
 PatchKind = Literal["layer", "attention", "mlp"]
 
 
-@frozen
-class Intervention:
+class Intervention(Struct, frozen=True):
     """What one unit of the model writes is multiplied by a number; or a direction is added to the residual stream."""
 
     kind: InterventionKind
     """`head`: what a head of the attention returns. `attention`, `mlp`, `recurrence`: what the layer's parts of that
     role return. `layer`: what the layer adds to the residual stream; at scale 0 it is the identity. `direction`: the
     stream after the layer, to which a direction is added."""
-    layer: int
-    head: int | None = None
+    layer: Count
+    head: Count | None = None
     """Of a head alone."""
-    scale: float = 0.0
+    scale: Finite = 0.0
     """0 switches it off, 1 changes nothing. Of a direction its strength: 0 changes nothing."""
     direction: Direction | None = None
     """Of the kind `direction` alone."""
@@ -77,14 +77,13 @@ def _unit(text: str) -> Intervention:
     return Intervention(unit, layer, named.head, float(scale or 0))
 
 
-@frozen
-class CandidateChange:
+class CandidateChange(Struct, frozen=True):
     """One token that could be next, without and with the interventions."""
 
     before: Candidate
     after: Candidate
-    logit_before: Endless
-    logit_after: Endless
+    logit_before: float
+    logit_after: float
 
     @property
     def logit_change(self) -> float:
@@ -97,80 +96,77 @@ class CandidateChange:
         return self.before.rank - self.after.rank
 
 
-@frozen
-class Intervened(Record):
+class Intervened(Record, frozen=True):
     """What the model predicts after a node under interventions, beside what it predicts itself."""
 
-    node: int
+    node: Count
     interventions: tuple[Intervention, ...]
     scope: Scope
     candidates: tuple[CandidateChange, ...]
     """The most probable without the interventions, best first; then those that are so only with them."""
-    kl_bits: Endless
+    kl_bits: float
     """Kullback-Leibler divergence of the changed distribution from the model's own, KL(own || changed)."""
-    largest_change: Endless
+    largest_change: float
     """Of a logit, absolute."""
-    largest_change_id: int
+    largest_change_id: Count
     """The token whose logit it is."""
     largest_change_text: str
-    entropy_before_bits: float
-    entropy_after_bits: float
-    rounding: float
+    entropy_before_bits: Finite
+    entropy_after_bits: Finite
+    rounding: Finite
     """The largest logit change that rounding explains: above 0 where the path may have run in other chunks."""
-    tokens_run: int
+    tokens_run: Count
     """Tokens that went through the model for this."""
     note: str
     facts: CaptureFacts
-    begin: int = 0
+    begin: Count = 0
     """In the context: the first position that went through the changed model."""
 
 
-@frozen
-class SweptUnit:
+class SweptUnit(Struct, frozen=True):
     """One unit of the model, switched off alone."""
 
     intervention: Intervention
-    kl_bits: Endless
-    logit_change: Endless
+    kl_bits: float
+    logit_change: float
     """Of the token that the sweep looks at; below 0 where the unit spoke for it."""
-    difference_change: Endless | None
+    difference_change: float | None
     """Of the logit of that token less that of the other one; None without another one."""
-    prob: float
+    prob: Finite
     """Of the token, with the unit switched off."""
-    top: int
+    top: Count
     """The most probable token then."""
     top_text: str
-    top_prob: float
+    top_prob: Finite
 
 
-@frozen
-class HeadsSwept(Record):
+class HeadsSwept(Record, frozen=True):
     """Heads, attentions, MLPs, recurrences and layers switched off one at a time, for one token's forward or for its
     whole path: all of them, or those that were asked for."""
 
-    node: int
-    token: int
+    node: Count
+    token: Count
     """The token after the node whose logit is followed."""
     text: str
-    prob: float
+    prob: Finite
     """With nothing switched off."""
-    logit: float
-    other: int | None
+    logit: Finite
+    other: Count | None
     other_text: str
-    difference: Endless | None
+    difference: float | None
     """The logit of the token less that of the other one, with nothing switched off."""
-    top: int
+    top: Count
     """The most probable token with nothing switched off."""
     top_text: str
     units: tuple[SweptUnit, ...]
     """In the order of the layers; of each its heads, its parts, then the layer."""
     missing: tuple[str, ...]
     """A sentence for each group of units that can't be switched off alone, with the reason."""
-    rows: int
+    rows: Count
     """Units in one forward; 1 where they ran one by one."""
-    row_bytes: int
+    row_bytes: Count
     """Memory of one of those rows: its copy of the KV and its logits."""
-    tokens_run: int
+    tokens_run: Count
     note: str
     facts: CaptureFacts
     scope: Scope = "token"
@@ -181,32 +177,30 @@ class HeadsSwept(Record):
         return sorted(self.units, key=lambda each: -each.kl_bits)
 
 
-@frozen
-class InterventionsHeld(Record):
+class InterventionsHeld(Record, frozen=True):
     """The session stands on a branch under interventions, or on the model's own again."""
 
-    node: int
+    node: Count
     """The current node: the first of the branch. All nodes after it are under the same interventions, by their parents
     alone; none of the model's own follows one that is under some."""
-    own: int
+    own: Count
     """The same token as the model itself computes it."""
     interventions: tuple[Intervention, ...]
     """Empty where they were released."""
-    ms: float
+    ms: Finite
 
 
-@frozen
-class PatchColumn:
+class PatchColumn(Struct, frozen=True):
     """One position of both paths."""
 
-    position: int
-    node: int
-    id: int
+    position: Count
+    node: Count
+    id: Count
     text: str
-    source_node: int
-    source_id: int
+    source_node: Count
+    source_id: Count
     source_text: str
-    source_position: int | None = None
+    source_position: Count | None = None
     """The source's; None in recordings of before, where it is the same before the difference and shifted after it."""
 
 
@@ -214,44 +208,43 @@ Facing = tuple[tuple[int, int], ...]
 """Which token of a path faces which of another, both counted from 0: rising on both sides."""
 
 
-@frozen
-class ActivationsPatched(Record):
+class ActivationsPatched(Record, frozen=True):
     """Activation patching: at one layer and position after another, what the source's path has there is put in.
 
     A share is how much of the way from this path's logit difference to the source's the replacement goes: 0 changes
     nothing, 1 restores all of it.
     """
 
-    node: int
-    source: int
+    node: Count
+    source: Count
     part: PatchKind
-    token: int
+    token: Count
     text: str
-    other: int
+    other: Count
     other_text: str
-    difference: Endless
+    difference: float
     """The logit of `token` less that of `other` after the node."""
-    source_difference: Endless
+    source_difference: float
     """The same after the source."""
-    first: int
+    first: Count
     """The first position where the paths differ; all columns before it are 0: there both have computed the same."""
     columns: tuple[PatchColumn, ...]
     """The positions that were replaced: from the one before the first difference, where there is one, to the end,
     without those that face none of the source's."""
-    layers: tuple[int, ...]
+    layers: tuple[Count, ...]
     """The layers that have such a part."""
     shares: Floats
     """Shape (layers, columns)."""
-    rows: int
+    rows: Count
     """Positions in one forward."""
-    tokens_run: int
+    tokens_run: Count
     note: str
     facts: CaptureFacts
-    shift: Signed = 0
+    shift: int = 0
     """Tokens that the source has more; below 0 fewer. After the difference it has them so many places later."""
     aligned: bool = False
     """True if a person said which tokens face each other."""
-    floor: Endless | None = None
+    floor: float | None = None
     """Where the source has more tokens or fewer: how far the logit difference moves where this text stands as many
     places later, behind its own first tokens. As much of an effect may come from the places alone. None where both are
     as long, or the path is too long to run again."""
@@ -276,8 +269,7 @@ PatchPlace = Literal["changed", "last changed", "after", "last"]
 those. `after`: the same token in both, behind the first difference. `last`: the text's last token, whatever it is."""
 
 
-@frozen
-class PatchPair:
+class PatchPair(Struct, frozen=True):
     """Two texts whose difference is looked for: what the second computes is put into the first."""
 
     text: str
@@ -289,81 +281,75 @@ class PatchPair:
     """The one that the text prefers."""
 
 
-@frozen
-class PairPatched:
+class PairPatched(Struct, frozen=True):
     """The result for one pair."""
 
     pair: PatchPair
     token: str
     """The answers that were followed; empty where it came to none."""
     other: str
-    difference: Endless
+    difference: float
     """The logit of `token` less that of `other` after the text."""
-    source_difference: Endless
+    source_difference: float
     """The same after the source."""
-    tokens: int
+    tokens: Count
     """Of the text."""
-    source_tokens: int
+    source_tokens: Count
     failure: str = ""
     """Why it is left out; empty where it is not."""
 
 
-@frozen
-class PlaceShares:
+class PlaceShares(Struct, frozen=True):
     """The shares at one class of positions, over the pairs that have such a position."""
 
     place: PatchPlace
-    pairs: int
-    means: tuple[float, ...]
+    pairs: Count
+    means: tuple[Finite, ...]
     """For each layer the mean over the pairs, each with the mean over its positions of that class."""
-    spreads: tuple[float, ...]
+    spreads: tuple[Finite, ...]
     """Standard deviations over the pairs; 0 for a single one."""
 
 
-@frozen
-class PairsPatched(Record):
+class PairsPatched(Record, frozen=True):
     """Activation patching over a set of pairs: of how many what share of the difference sits where."""
 
     part: PatchKind
     pairs: tuple[PairPatched, ...]
-    layers: tuple[int, ...]
+    layers: tuple[Count, ...]
     places: tuple[PlaceShares, ...]
     """Those that any pair has, in the order of `PatchPlace`."""
     facts: CaptureFacts
 
 
-@frozen
-class Intervene(Inside):
+class Intervene(Inside, frozen=True):
     """What the model predicts after a node under interventions; answered by `Intervened`."""
 
-    node: int
+    node: Count
     interventions: tuple[Intervention, ...]
     scope: Scope = "token"
-    top: int = 10
+    top: Count = 10
     """The most probable tokens that are listed, of those without and of those with the interventions."""
-    begin: int = 0
+    begin: Count = 0
     """In the context: the first position that goes through the changed model; those before it through the model."""
 
 
-@frozen
-class SweepHeads(Inside):
+class SweepHeads(Inside, frozen=True):
     """Switch off heads, parts and layers one at a time, all of them unless some are named; answered by `Measuring`
     records and one `HeadsSwept`."""
 
-    node: int
-    token: int | None = None
+    node: Count
+    token: Count | None = None
     """Whose logit is followed, such as that of the token that was taken next; None for the most probable one."""
-    other: int | None = None
+    other: Count | None = None
     """The logit of this one is taken off."""
-    heads: tuple[int, ...] | None = None
+    heads: tuple[Count, ...] | None = None
     """The layers whose heads are switched off; None for all layers."""
     parts: bool = True
     """True if parts and layers are."""
     scope: Scope = "token"
 
 
-@frozen
-class HoldInterventions(Command):
+class HoldInterventions(Command, frozen=True):
     """Go on under interventions: the token is run again under them, as the first of a branch that stays under them.
 
     Every token after it, however it is chosen, is computed so until the session goes to a node of the model's own.
@@ -374,29 +360,27 @@ class HoldInterventions(Command):
 
     over_ranks: ClassVar[bool] = False
     stoppable: ClassVar[bool] = True
-    node: int
+    node: Count
     interventions: tuple[Intervention, ...] = ()
 
 
-@frozen
-class PatchActivations(Inside):
+class PatchActivations(Inside, frozen=True):
     """Replace activations by those of another path, one layer and position at a time; answered by `Measuring` records
     and one `ActivationsPatched`."""
 
-    node: int
-    source: int
+    node: Count
+    source: Count
     """The last token of another prompt or branch."""
-    token: int
+    token: Count
     """Its logit, less that of `other`, is what the replacement moves towards the source's."""
-    other: int
+    other: Count
     part: PatchKind = "layer"
     """Whole layers, that is the residual stream after each, or what their attention or MLP returns."""
     alignment: Facing | None = None
     """Which token faces which of the source; None for common blocks, see `engine.tree.aligned`."""
 
 
-@frozen
-class PatchPairs(Inside):
+class PatchPairs(Inside, frozen=True):
     """Patch each of a set of pairs of texts, raw and in sessions of their own, and take the means; answered by
     `Measuring` records and one `PairsPatched`."""
 

@@ -2,52 +2,50 @@
 
 from __future__ import annotations
 
-from engine.frozen import frozen
+from msgspec import Struct
+
 from engine.protocol.base import Record
 from engine.protocol.inside import CaptureFacts, Look
+from engine.protocol.numbers import Count, Finite
 
 
-@frozen
-class ReadLens(Look):
+class ReadLens(Look, frozen=True):
     """The prediction of each layer; answered by `LensRead`."""
 
-    node: int
-    positions: int = 12
+    node: Count
+    positions: Count = 12
     """Of the path, at its end: columns of the table."""
-    top: int = 3
+    top: Count = 3
     """Tokens in each cell."""
-    followed: tuple[int, ...] = ()
+    followed: tuple[Count, ...] = ()
     """Tokens whose probability and rank are wanted in each cell."""
 
 
-@frozen
-class LensToken:
+class LensToken(Struct, frozen=True):
     """A token that the lens of a layer ranks high."""
 
-    id: int
+    id: Count
     text: str
-    prob: float
+    prob: Finite
 
 
-@frozen
-class LensCell:
+class LensCell(Struct, frozen=True):
     """What the model's own end makes of the residual stream after one layer, at one position."""
 
     top: tuple[LensToken, ...]
     """The most probable first."""
-    entropy_bits: float
-    final_rank: int
+    entropy_bits: Finite
+    final_rank: Count
     """Of the token that the last layer ranks first, from 1."""
-    followed: tuple[float, ...] = ()
+    followed: tuple[Finite, ...] = ()
     """Probability of each followed token."""
-    followed_ranks: tuple[int, ...] = ()
+    followed_ranks: tuple[Count, ...] = ()
 
 
-@frozen
-class LensColumn:
+class LensColumn(Struct, frozen=True):
     """One position: a cell for the embedding, then one for each layer."""
 
-    node: int
+    node: Count
     cells: tuple[LensCell, ...]
 
     @property
@@ -57,15 +55,14 @@ class LensColumn:
         return late[-1] + 1 if late else 0
 
 
-@frozen
-class LensRead(Record):
+class LensRead(Record, frozen=True):
     """The logit lens (nostalgebraist 2020): final norm and head over the residual stream after each layer.
 
     Early layers were not trained to be read by the model's end: what the lens says of them is rough.
     """
 
-    node: int
+    node: Count
     columns: tuple[LensColumn, ...]
     """The last positions of the path up to this token; none where the check `lens` could not be made."""
-    followed: tuple[int, ...]
+    followed: tuple[Count, ...]
     facts: CaptureFacts

@@ -9,87 +9,81 @@ from __future__ import annotations
 import math
 from typing import ClassVar, Literal
 
-from engine.frozen import frozen
+from msgspec import Struct
+
 from engine.protocol.base import Command, Record
-from engine.protocol.floats import Endless
 from engine.protocol.model import ModelFacts
+from engine.protocol.numbers import Count, Finite
 from engine.protocol.steps import Candidate
 from engine.settings import LoadSettings, Settings
 
 
-@frozen
-class OpenLockstep(Command):
+class OpenLockstep(Command, frozen=True):
     """Load a second model beside the first; answered by `LockstepMemory`, `Measuring` and `LockstepOpened`."""
 
     over_ranks: ClassVar[bool] = False
     against: LoadSettings
     """The second model; with the first one's settings it shares the first one's weights."""
-    bits: int | None = None
+    bits: Count | None = None
     """Quantize it while it is loaded, as mlx_lm.convert does; None for what its files hold."""
-    group_size: int = 64
+    group_size: Count = 64
     """Weights that share a scale, where it is quantized."""
     system: str | None = None
     """The system prompt that the second model gets in the place of the conversation's; None for the same one."""
 
 
-@frozen
-class CloseLockstep(Command):
+class CloseLockstep(Command, frozen=True):
     """Drop the second model; answered by `LockstepClosed`."""
 
     over_ranks: ClassVar[bool] = False
 
 
-@frozen
-class DiffText(Command):
+class DiffText(Command, frozen=True):
     """Read a text in both models; answered by `LockstepRead` records and one `LockstepEnded`."""
 
     over_ranks: ClassVar[bool] = False
     text: str
-    window: int | None = None
+    window: Count | None = None
     """Tokens of the first model's in a window; None for all that fits the context windows of both."""
-    candidates: int = 0
+    candidates: Count = 0
     """Most probable tokens of each that are listed at each place."""
 
 
-@frozen
-class ReadLockstep(Command):
+class ReadLockstep(Command, frozen=True):
     """Read what was not yet read of the path to a node in both models; answered by `LockstepRead` records."""
 
     over_ranks: ClassVar[bool] = False
-    node: int
-    candidates: int = 12
+    node: Count
+    candidates: Count = 12
     """Most probable tokens of each that are listed at each place."""
 
 
-@frozen
-class ExplainSecond(Command):
+class ExplainSecond(Command, frozen=True):
     """Explain what the sampler makes of the second model's distribution after a node, with the settings and the draw
     that the first model's had; answered by `Explained`."""
 
     over_ranks: ClassVar[bool] = False
-    node: int
+    node: Count
     settings: Settings | None = None
     """With which the token after it was, or will be, picked; None for those that the session was at the node with."""
-    reroll: int = 0
+    reroll: Count = 0
     """How often that draw was repeated."""
 
 
-@frozen
-class FollowSecond(Command):
+class FollowSecond(Command, frozen=True):
     """Take the token after a node that the second model picks; answered by a `Step`."""
 
     over_ranks: ClassVar[bool] = False
     stoppable: ClassVar[bool] = True
-    node: int
+    node: Count
 
 
-@frozen
-class PartWays(Command):
+class PartWays(Command, frozen=True):
     """Let both models go on from a node with their own picks; answered by `Measuring` records and `WaysParted`."""
 
     over_ranks: ClassVar[bool] = False
-    node: int
-    tokens: int = 40
+    node: Count
+    tokens: Count = 40
     """Decoded by each at most."""
 
 
@@ -98,20 +92,18 @@ Alignment = Literal["ids", "bytes"]
 are compared between the places where both have a border."""
 
 
-@frozen
-class LockstepMemory(Record):
+class LockstepMemory(Record, frozen=True):
     """The memory that a second model will need; emitted before it is loaded."""
 
-    first_bytes: int
+    first_bytes: Count
     """Weights of the first model, as they are in memory."""
-    second_bytes: int
+    second_bytes: Count
     """Weights of the second, estimated from the headers of its files; 0 where both share their weights."""
-    free_bytes: int | None
+    free_bytes: Count | None
     """Of the machine before it is loaded; None where the system doesn't report it."""
 
 
-@frozen
-class LockstepOpened(Record):
+class LockstepOpened(Record, frozen=True):
     """A second model is ready beside the first."""
 
     facts: ModelFacts
@@ -123,42 +115,40 @@ class LockstepOpened(Record):
     """What can't be compared and why: one sentence each."""
 
 
-@frozen
-class LockstepClosed(Record):
+class LockstepClosed(Record, frozen=True):
     """There is no second model any more."""
 
     title: str
     """What it was; empty where there was none."""
 
 
-@frozen
-class LockstepSpan:
+class LockstepSpan(Struct, frozen=True):
     """A piece of the text that both models have between two borders: as a rule one token of each."""
 
-    node: int
+    node: Count
     """Of the last token of the first model's, in the session's tree; -1 for a text outside of it."""
-    position: int
+    position: Count
     """Of its first token of the first model's, in the text."""
-    tokens: int
+    tokens: Count
     """Of the first model's; 0 for what may follow the last one."""
-    other_tokens: int
+    other_tokens: Count
     text: str
     """The characters that its tokens finish."""
     raw: bytes
-    logprob: Endless | None
+    logprob: float | None
     """Of its scored tokens together in the first model, natural logarithm; None where none is scored."""
-    other_logprob: Endless | None
-    scored: int
+    other_logprob: float | None
+    scored: Count
     """Of its tokens in the first model: the first of a text has nothing before it, and no score."""
-    other_scored: int
-    entropy_bits: float | None
+    other_scored: Count
+    entropy_bits: Finite | None
     """Of the first model's distribution before it; None where nothing is before it."""
-    other_entropy_bits: float | None
-    kl_nats: Endless | None
+    other_entropy_bits: Finite | None
+    kl_nats: float | None
     """KL(P||Q) of the distributions before it; None where they are over different tokens."""
-    rank: int | None
+    rank: Count | None
     """Of the token in the first model's distribution; None for several tokens."""
-    other_rank: int | None
+    other_rank: Count | None
     same_top: bool | None
     """True if both have the same most probable token; None where they have different tokens."""
     candidates: tuple[Candidate, ...] = ()
@@ -188,44 +178,41 @@ class LockstepSpan:
         return None if self.rank is None or self.other_rank is None else self.other_rank - self.rank
 
 
-@frozen
-class LockstepRead(Record):
+class LockstepRead(Record, frozen=True):
     """Some spans of a text in both models, in its order; those from `since` on replace what was read there before."""
 
-    node: int
+    node: Count
     """End of the path that is read, in the session's tree; -1 for a text outside of it."""
-    since: int
+    since: Count
     """Position of the first of these spans."""
     spans: tuple[LockstepSpan, ...]
-    done: int
+    done: Count
     """Tokens of the first model's that are read, out of `total`."""
-    total: int
-    ms: float
+    total: Count
+    ms: Finite
     """Forwards of the first model for these spans."""
-    other_ms: float
+    other_ms: Finite
     ahead: LockstepSpan | None = None
     """Both distributions after the last token, where these spans reach it."""
-    other_pick: int | None = None
+    other_pick: Count | None = None
     """The token that the sampler takes from the second model's distribution there, with the same settings and draw."""
 
 
-@frozen
-class LockstepEnded(Record):
+class LockstepEnded(Record, frozen=True):
     """A text was read in both models."""
 
-    window: int
+    window: Count
     """Tokens of a window at most; 0 where the text was read in one."""
-    context: int
+    context: Count
     """Tokens before a scored one at least, from the second window on."""
-    kv_bytes: int
+    kv_bytes: Count
     """Of the first model's cache at the end of a window, at most."""
-    other_kv_bytes: int
-    peak_bytes: int
+    other_kv_bytes: Count
+    peak_bytes: Count
     """Memory at its peak, as MLX reports it, both models included."""
 
 
-@frozen
-class WayPart:
+class WayPart(Struct, frozen=True):
     """A piece of two continuations: the same text in both, or different texts."""
 
     text: str
@@ -234,19 +221,18 @@ class WayPart:
     same: bool
 
 
-@frozen
-class WaysParted(Record):
+class WaysParted(Record, frozen=True):
     """Both models went on from one token, each with its own picks, the same settings and the same draws."""
 
-    node: int
-    tokens: int
+    node: Count
+    tokens: Count
     """Decoded by each at most."""
-    ids: tuple[int, ...]
-    other_ids: tuple[int, ...]
+    ids: tuple[Count, ...]
+    other_ids: tuple[Count, ...]
     parts: tuple[WayPart, ...]
     """Both ways in order."""
-    parted: int | None
+    parted: Count | None
     """How many tokens of the first model's way come before the first difference; None where there is none."""
-    meetings: int
+    meetings: Count
     """How often they meet again after it."""
-    ms: float
+    ms: Finite

@@ -1,16 +1,15 @@
-"""Marks of a person on the tree: emitted by the screen, kept in traces."""
+"""Marks of the user on the tree: emitted by the screen, kept in recordings."""
 
 from __future__ import annotations
 
-from engine.frozen import frozen
 from engine.protocol.base import Record
+from engine.protocol.numbers import Count
 
 
-@frozen
-class Marked(Record):
+class Marked(Record, frozen=True):
     """The marks of one node from here on; none if all have their defaults."""
 
-    node: int
+    node: Count
     name: str = ""
     """Of the branch that begins with this node."""
     bookmarked: bool = False
@@ -22,46 +21,41 @@ class Marked(Record):
     """Id of the panel or tool that shows what the caption says: the replay goes there. Empty for none in particular."""
 
 
-@frozen
-class Deleted(Record):
+class Deleted(Record, frozen=True):
     """A node and all below it are no longer shown. They stay in the engine's tree, so that it can be undone."""
 
-    node: int
+    node: Count
 
 
-@frozen
-class Undeleted(Record):
+class Undeleted(Record, frozen=True):
     """A deletion was undone."""
 
-    node: int
+    node: Count
 
 
-@frozen
-class Undone(Record):
+class Undone(Record, frozen=True):
     """The last change of a person was taken back; what that changes, a mark, a deletion or settings, comes next."""
 
     redo: bool = False
     """True if the change that was taken back last was made again instead."""
 
 
-@frozen
-class BeatReached(Record):
+class BeatReached(Record, frozen=True):
     """A lesson came to one of its beats: a replay of the lesson goes from one of these to the next."""
 
     lesson: str
     """Its id."""
-    beat: int
+    beat: Count
     """From 0."""
     done: bool
     """True if what the learner does in it was done; before that, whether it is about to begin."""
 
 
-@frozen
-class QuestionAsked(Record):
+class QuestionAsked(Record, frozen=True):
     """A question of a lesson to the engine: its answer is what follows, up to the command's `Ended`.
 
     A replay answers the same question with the same records.
     """
 
     command: str
-    """As `engine.wire` writes it, with 0 for its id."""
+    """As `engine.recording.question` writes it."""

@@ -4,37 +4,34 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from engine.frozen import frozen
+from msgspec import Struct
+
 from engine.protocol.base import Command, Record
-from engine.protocol.floats import Endless
+from engine.protocol.numbers import Count, Finite
 
 
-@frozen
-class Measure(Command):
+class Measure(Command, frozen=True):
     """Base of measurements on separate caches; answered by `Measuring` records and those that the class names."""
 
 
-@frozen
-class Race(Measure):
+class Race(Measure, frozen=True):
     """Race with a KV cache and without one; answered by `RaceOpened`, `RaceStep` records and `RaceEnded`."""
 
-    first: int = 16
+    first: Count = 16
     """Tokens of the sequence before the first step that is measured."""
-    last: int = 128
+    last: Count = 128
     """Tokens after the last; at most the context window."""
 
 
-@frozen
-class Profile(Measure):
+class Profile(Measure, frozen=True):
     """Measure the parts of the next step with fences; answered by one `Profiled`."""
 
     over_ranks: ClassVar[bool] = False
-    repeats: int = 5
+    repeats: Count = 5
     """Counted rounds, after the warm-up."""
 
 
-@frozen
-class CaptureMetal(Measure):
+class CaptureMetal(Measure, frozen=True):
     """Have Metal record one step, for Xcode; answered by one `MetalCaptured`. Refused where MLX has no Metal."""
 
     over_ranks: ClassVar[bool] = False
@@ -42,73 +39,68 @@ class CaptureMetal(Measure):
     """Of the file, which is not there yet: its name ends with `.gputrace`."""
 
 
-@frozen
-class MetalCaptured(Record):
+class MetalCaptured(Record, frozen=True):
     """Metal recorded a step."""
 
     lasting: ClassVar[bool] = False
     path: str
-    ms: float
+    ms: Finite
     """Of the step, while it was recorded."""
 
 
-@frozen
-class MeasureRoofline(Measure):
+class MeasureRoofline(Measure, frozen=True):
     """Compare prefill and decode with the machine's limits; answered by one `RooflineMeasured`."""
 
     over_ranks: ClassVar[bool] = False
 
 
-@frozen
-class CompareKV(Measure):
+class CompareKV(Measure, frozen=True):
     """Compute the path with quantized KV caches; answered by `KVCompared` after each precision."""
 
     over_ranks: ClassVar[bool] = False
-    bits: tuple[int, ...] = (8, 4)
-    group_size: int | None = None
+    bits: tuple[Count, ...] = (8, 4)
+    group_size: Count | None = None
     """None for 64, or 32 where the heads are smaller."""
 
 
-@frozen
-class RaceOpened(Record):
+class RaceOpened(Record, frozen=True):
     """A race begins: the same tokens with a KV cache and without one, both in separate caches."""
 
-    node: int
+    node: Count
     """The session's current node, before and after."""
-    first: int
+    first: Count
     """Tokens of the sequence before the first step that is measured."""
-    last: int
+    last: Count
     """Tokens of the sequence after the last."""
-    given: int
+    given: Count
     """Tokens of the path: both lanes follow it to its end, then they continue by themselves."""
     how: str
     """How the milliseconds are taken, as sentences."""
 
 
-@frozen
-class RaceStep(Record):
+class RaceStep(Record, frozen=True):
     """Both lanes took one step with the same token."""
 
-    tokens: int
+    tokens: Count
     """Of the sequence after it: the lane without a cache ran all of them, the other one the last alone."""
-    id: int
+    id: Count
     """The token that the step ran."""
     text: str
     """The characters that it finished."""
-    cached_ms: float
-    uncached_ms: float
-    cached_total_ms: float
+    cached_ms: Finite
+    uncached_ms: Finite
+    cached_total_ms: Finite
     """Of all steps so far."""
-    uncached_total_ms: float
-    cached_pick: int
+    uncached_total_ms: Finite
+    cached_pick: Count
     """The sampler's next token in the lane with the cache; both lanes continue with it, beyond the path's end."""
-    uncached_pick: int
+    uncached_pick: Count
     """The sampler's next token in the other, with the same draw."""
-    largest_difference: Endless
+    largest_difference: float
     """Of the two lanes' logits, absolute."""
-    kv_bytes: int
+    kv_bytes: Count
     """Held by the cache."""
-    passed_bytes: int
+    passed_bytes: Count
     """Keys and values that the pass without a cache made and dropped."""
 
     @property
@@ -117,16 +109,15 @@ class RaceStep(Record):
         return self.cached_pick == self.uncached_pick
 
 
-@frozen
-class RaceEnded(Record):
+class RaceEnded(Record, frozen=True):
     """A race reached its length."""
 
-    steps: int
-    cached_total_ms: float
-    uncached_total_ms: float
-    differences: tuple[int, ...]
+    steps: Count
+    cached_total_ms: Finite
+    uncached_total_ms: Finite
+    differences: tuple[Count, ...]
     """Lengths (as `RaceStep.tokens`) after which the lanes took other tokens; empty where all are equal."""
-    largest_difference: Endless
+    largest_difference: float
     """Of the logits, over all steps."""
 
 
@@ -146,33 +137,31 @@ Role = Literal[
 itself, between its parts. `other`: not known; the part's name says where it is."""
 
 
-@frozen
-class ProfilePart:
+class ProfilePart(Struct, frozen=True):
     """One part of a step, fenced: its inputs were evaluated before its time, its outputs within it."""
 
     name: str
     """Attribute path in the model: `model.layers.3.self_attn`; `sampling` and `detokenizing` for these."""
     role: Role
-    layer: int | None
+    layer: Count | None
     """None outside the layers."""
-    ms: float
+    ms: Finite
     """Without the parts inside it; a mean over the same rounds as the whole step."""
 
 
-@frozen
-class Profiled(Record):
+class Profiled(Record, frozen=True):
     """One step taken apart, on a copy of the cache."""
 
-    node: int
+    node: Count
     """The session's current node: the step after it was measured."""
-    tokens: int
+    tokens: Count
     """In the context before the step."""
-    repeats: int
+    repeats: Count
     parts: tuple[ProfilePart, ...]
     """In the order in which they ran."""
-    fenced_ms: float
+    fenced_ms: Finite
     """The whole step with all fences: the mean of the middle half of the repeats by their total."""
-    unfenced_ms: float
+    unfenced_ms: Finite
     """The same step without them, measured in turn with it; the same mean."""
     how: str
     """How it was measured, as sentences."""
@@ -183,23 +172,22 @@ class Profiled(Record):
         return max(0.0, self.fenced_ms - sum(part.ms for part in self.parts))
 
 
-@frozen
-class Work:
+class Work(Struct, frozen=True):
     """One forward: what it must read and compute by formula, and how long it took."""
 
-    tokens: int
+    tokens: Count
     """Of the forward."""
-    context: int
+    context: Count
     """Tokens held when it ended."""
-    weight_bytes: int
+    weight_bytes: Count
     """Of the weights that it reads once."""
-    kv_bytes: int
+    kv_bytes: Count
     """Of keys, values and states that it reads."""
-    flops: int
+    flops: Count
     """Multiplications and additions, counted as two."""
-    ms: float
+    ms: Finite
     """The best of the repeats, unfenced: what the machine can do. All rates are of it."""
-    median_ms: float
+    median_ms: Finite
     """Of the same repeats: far above the best on a machine that is busy."""
 
     @property
@@ -218,27 +206,26 @@ class Work:
         return self.flops / max(1, self.weight_bytes + self.kv_bytes)
 
 
-@frozen
-class RooflineMeasured(Record):
+class RooflineMeasured(Record, frozen=True):
     """Prefill and decode of this model against the limits of this machine, both as MLX reaches them."""
 
-    node: int
-    bandwidth_gbs: float
+    node: Count
+    bandwidth_gbs: Finite
     """The most bytes a second of several ways to read a large array."""
     bandwidth_how: str
-    matmul_gflops: float
+    matmul_gflops: Finite
     """The most operations a second of a matrix product in the weights' own type."""
     matmul_how: str
     decode: Work
     prefill: Work | None
     """None where the path is a single token."""
-    active_parameters: int
+    active_parameters: Count
     """That take part in a token."""
     how: str
     """The formulas, as sentences."""
     notes: tuple[str, ...] = ()
     """Facts that are not known of this model, and the assumptions instead."""
-    ms: float = 0.0
+    ms: Finite = 0.0
     """All of it."""
 
     @property
@@ -256,25 +243,24 @@ class RooflineMeasured(Record):
         return work.gflops / roof if roof else 0.0
 
 
-@frozen
-class KVCost:
+class KVCost(Struct, frozen=True):
     """The KV cache of one path at one precision."""
 
-    bits: int
+    bits: Count
     """Of each number: those of the model's own type, or of quantized ones."""
-    group_size: int | None
+    group_size: Count | None
     """Numbers that share a scale and a bias; None where nothing is quantized."""
-    formula_bytes: int
+    formula_bytes: Count
     """Of the tokens held, by formula."""
-    used_bytes: int
+    used_bytes: Count
     """Read off the arrays."""
-    allocated_bytes: int
-    largest_change: Endless
+    allocated_bytes: Count
+    largest_change: float
     """Of the logits after the path, absolute, against the model's own type."""
-    mean_change: Endless
+    mean_change: float
     same_top: bool
     """True if the most probable token is the same."""
-    ms: float
+    ms: Finite
     """To compute the path."""
     refused: str = ""
     """Why this model can't have such a cache, and what to use instead; then all figures are 0."""
@@ -282,12 +268,11 @@ class KVCost:
     """Which caches of the model are not quantized."""
 
 
-@frozen
-class KVCompared(Record):
+class KVCompared(Record, frozen=True):
     """The path in caches of several precisions; emitted after each of them, with all results so far."""
 
-    node: int
-    tokens: int
+    node: Count
+    tokens: Count
     costs: tuple[KVCost, ...]
     """The model's own type first."""
     formula: str
@@ -295,14 +280,13 @@ class KVCompared(Record):
     last: bool
 
 
-@frozen
-class Machine:
+class Machine(Struct, frozen=True):
     """The machine and the versions with which figures were measured."""
 
     system: str
     processor: str
-    cores: int
-    memory_bytes: int | None
+    cores: Count
+    memory_bytes: Count | None
     """None where the system doesn't report it."""
     python: str
     mlx: str
@@ -312,30 +296,28 @@ class Machine:
     """What multiplies float32 matrices on a CPU; empty for what MLX brings."""
 
 
-@frozen
-class ReadMachine(Command):
+class ReadMachine(Command, frozen=True):
     """Measure what the numbers of a model depend on here, in a second; answered by one `MachineRead`."""
 
     over_ranks: ClassVar[bool] = False
 
 
-@frozen
-class MachineRead(Record):
+class MachineRead(Record, frozen=True):
     """The machine, and what its arithmetic and its device do."""
 
     lasting: ClassVar[bool] = False
     machine: Machine
     numpy: str
     """Its version."""
-    memory_available: int | None
+    memory_available: Count | None
     """Bytes that a program can take now; None where the system doesn't tell."""
-    memory_for_models: int | None
+    memory_for_models: Count | None
     """Bytes that MLX lets the arrays of models take on its device."""
-    product_error: float
+    product_error: Finite
     """Of a float32 product of two matrices, as a share of its largest number."""
     product_type: str
     """The type that float32 products are as exact as: `float32`, or `float16`, which has the digits of TF32."""
-    nothing_ms: float
+    nothing_ms: Finite
     """Of an evaluation with next to nothing to compute: what each waiting for the device costs."""
     late_token: bool
     """True where a forward reads the token that the host writes after the build of its graph, as runs on a GPU do."""

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal, NewType
+from typing import ClassVar, Literal
 
-from engine.frozen import frozen
+from msgspec import Struct
+
 from engine.memory import MemoryOf, Room
 from engine.protocol.base import Record
+from engine.protocol.numbers import Count, Finite, Packed
 
 CacheKind = Literal["plain", "quantized", "rotating", "recurrent", "chunked", "list", "other"]
-Runs = Annotated[tuple[int, ...], "mostly one after another"]
-"""Numbers that a trace writes as runs: `0-4 6 8-11`. In a list they would be the largest part of a step's reading."""
 
 
-@frozen
-class SpecialToken:
+class SpecialToken(Struct, frozen=True):
     """A token that is a mark of the format rather than text."""
 
-    id: int
+    id: Count
     text: str
     """As it is written in a chat template."""
     roles: tuple[str, ...] = ()
     """What the tokenizer uses it for: `BOS`, `EOS`, `PAD`, `UNK` and the like; empty for most."""
 
 
-@frozen
-class ModelFacts(Record):
+class ModelFacts(Record, frozen=True):
     """The facts about a loaded model."""
 
     name: str
@@ -33,32 +31,32 @@ class ModelFacts(Record):
     path: str
     family: str
     """`model_type` of config.json."""
-    layers: int
-    heads: int | None
-    kv_heads: int | None
-    head_size: int | None
-    hidden_size: int | None
-    vocabulary: int
+    layers: Count
+    heads: Count | None
+    kv_heads: Count | None
+    head_size: Count | None
+    hidden_size: Count | None
+    vocabulary: Count
     """Rows of the embedding: ids 0 to vocabulary - 1 may reach the model."""
-    parameters: int
-    weight_bytes: int
+    parameters: Count
+    weight_bytes: Count
     dtype: str
     """Of the computation: `bfloat16`, `float16` or `float32`."""
     quantization: str | None
     """`4-bit, group 64, affine`, or None for plain weights."""
-    context_window: int | None
+    context_window: Count | None
     """Tokens, None where the model states none (recurrent families)."""
     hard_window: bool
     """True where positions past the window have no embedding, so that it can't be passed."""
     cache_kinds: tuple[CacheKind, ...]
     """One for each cache, which is one for each layer that keeps state."""
-    kv_bytes_per_token: int | None
+    kv_bytes_per_token: Count | None
     """Bytes that one more token adds to all caches together, None where the kind doesn't grow."""
-    eos_ids: tuple[int, ...]
+    eos_ids: tuple[Count, ...]
     has_chat_template: bool
     backend: str
     """`cpu` or `gpu`, as MLX names its default device."""
-    load_ms: float
+    load_ms: Finite
     notes: tuple[str, ...] = ()
     """Settings that could not be met, and differences from the files: one sentence each."""
     fingerprint: str = ""
@@ -68,18 +66,18 @@ class ModelFacts(Record):
     stored: str = ""
     """How the files hold the weights, where the computation differs: `bfloat16` or `4-bit, group 64, affine`."""
     special: tuple[SpecialToken, ...] = ()
-    """By id, 1,000 at most; none in a trace from before they were recorded."""
-    special_count: int = 0
+    """By id, 1,000 at most."""
+    special_count: Count = 0
     """How many there are."""
     chat_template: str = ""
     """Its source in jinja2, or the beginning of a very long one; empty where there is none, or code in its place."""
-    free_bytes: int | None = None
+    free_bytes: Count | None = None
     """Memory that its caches could take where it computes, once it was loaded; None where that isn't known."""
     memory_of: MemoryOf = "machine"
     """Whose memory that is."""
-    experts: int | None = None
-    """Of its largest mixture of experts; 0 for none, None where that isn't known, as in a trace from before."""
-    sampling: tuple[tuple[str, float], ...] = ()
+    experts: Count | None = None
+    """Experts of its largest mixture; 0 for none, None if that isn't known."""
+    sampling: tuple[tuple[str, Finite], ...] = ()
     """The sampling settings of its generation_config.json, by their names in `engine.settings.Settings`."""
     raw_prompts: bool = False
     """True if the model's folder asks for prompts as raw text, though the model has a chat template."""
@@ -110,79 +108,72 @@ class ModelFacts(Record):
         return self.quantization or (self.stored if "-bit" in self.stored else "")
 
 
-@frozen
-class Loading(Record):
+class Loading(Record, frozen=True):
     """The progress of loading."""
 
     lasting: ClassVar[bool] = False
     stage: Literal["import", "download", "ranks", "weights", "tokenizer"]
-    done: int
-    total: int
+    done: Count
+    total: Count
     """In the stage's own unit (bytes of a download, other ranks, tensors of the weights); 0 while unknown."""
     detail: str
     warning: str = ""
     """Why this model will be slow here; to be shown before it is there."""
 
 
-@frozen
-class KVGroup:
+class KVGroup(Struct, frozen=True, gc=False):
     """The caches of one model that have the same kind and the same figures."""
 
     kind: CacheKind
-    layers: Runs
+    layers: tuple[Count, ...]
     """Cache indices, in model order."""
-    held: int
+    held: Count
     """Tokens held by each: less than the offset where a window has dropped some, 0 for a recurrent state."""
-    limit: int | None
+    limit: Count | None
     """Tokens that each can hold, None where it grows with the text."""
-    used_bytes: int
+    used_bytes: Count
     """Bytes in each that hold tokens or state."""
-    allocated_bytes: int
+    allocated_bytes: Count
     """Bytes that each has allocated."""
 
 
-@frozen
-class KVReading:
+class KVReading(Struct, frozen=True, gc=False):
     """The KV cache at one moment, read off the cache objects."""
 
-    offset: int
+    offset: Count
     """Tokens that have gone through the model along the current path."""
-    used_bytes: int
-    allocated_bytes: int
+    used_bytes: Count
+    allocated_bytes: Count
     groups: tuple[KVGroup, ...]
-    kept_bytes: int = 0
+    kept_bytes: Count = 0
     """KV of branches that the session left, kept outside the cache for moves back."""
-    kept_budget: int = 0
+    kept_budget: Count = 0
     """Bytes that it may take; the least recently used is dropped first."""
-    passed_tokens: int = 0
+    passed_tokens: Count = 0
     """Without a KV cache: tokens that the last pass ran, the whole path; `offset` is then 0."""
-    passed_bytes: int = 0
+    passed_bytes: Count = 0
     """Keys, values and states that this pass made and dropped."""
 
 
-@frozen
-class Memory:
+class Memory(Struct, frozen=True, gc=False):
     """Memory of the framework, as `mlx.core` reports it, and of the process."""
 
-    active_bytes: int
-    peak_bytes: int
-    cache_bytes: int = 0
+    active_bytes: Count
+    peak_bytes: Count
+    cache_bytes: Count = 0
     """Freed by arrays and kept by the framework for the next ones."""
-    rss_bytes: int = 0
+    rss_bytes: Count = 0
     """Of the process, resident; on macOS the peak so far, 0 where the system doesn't report it."""
 
 
-Packed = NewType("Packed", bytes)
-"""Bytes compressed with zlib, which nobody looks into before they are asked for; in a file they are base64."""
 RowType = Literal["bfloat16", "float16", "float32"]
 
 
-@frozen
-class LogitsRow(Record):
+class LogitsRow(Record, frozen=True):
     """The model's logits after one node, every one of them, exactly as the sampler got them."""
 
-    node: int
-    tokens: int
+    node: Count
+    tokens: Count
     """How many logits there are."""
     dtype: RowType
     """The smallest type that holds each of them exactly: that of the model's computation, or a wider one."""
@@ -195,17 +186,16 @@ class LogitsRow(Record):
         return len(self.packed)
 
 
-@frozen
-class ModelVocabulary(Record):
+class ModelVocabulary(Record, frozen=True):
     """The bytes of a model's tokens, once for all rows."""
 
-    tokens: int
+    tokens: Count
     """How many ids there are."""
     packed: Packed
     """How many bytes each token has, in two bytes, the lowest first, in the order of the ids; then all these bytes."""
-    special: tuple[int, ...]
+    special: tuple[Count, ...]
     """Ids of the tokens that are marks of the format rather than text."""
-    spared: tuple[int, ...]
+    spared: tuple[Count, ...]
     """Ids that XTC never cuts: end-of-sequence and newline."""
 
     @property

@@ -5,126 +5,118 @@ Shapes come from the arrays, and what a part does from one observed forward of o
 
 from __future__ import annotations
 
-from engine.frozen import frozen
+from msgspec import Struct
+
 from engine.protocol.base import Record
-from engine.protocol.floats import Endless
 from engine.protocol.inside import CaptureFacts, Look
 from engine.protocol.measuring import Role
+from engine.protocol.numbers import Count, Finite
 
 
-@frozen
-class ReadModules(Look):
+class ReadModules(Look, frozen=True):
     """What is inside the model: one token runs on caches of its own; answered by `ModelModules`."""
 
 
 NEITHER = "This model has neither experts nor recurrent layers."
 
 
-@frozen
-class ReadExperts(Look):
+class ReadExperts(Look, frozen=True):
     """Which experts a token goes through, and what recurrent layers keep after it; answered by `ExpertsRead`."""
 
-    node: int
+    node: Count
 
 
-@frozen
-class WeightArray:
+class WeightArray(Struct, frozen=True):
     """One array of weights."""
 
     name: str
     """Of the module's attribute: `weight`, `bias`, `scales`."""
-    shape: tuple[int, ...]
+    shape: tuple[Count, ...]
     """As it is used: that of a packed weight unpacked."""
     dtype: str
-    bytes: int
-    bits: int | None = None
+    bytes: Count
+    bits: Count | None = None
     """Of each number in a packed array, None for a plain one."""
-    group_size: int | None = None
+    group_size: Count | None = None
     """Numbers that share a scale."""
     mode: str = ""
     """How it was packed: `affine`, `mxfp4`."""
 
 
-@frozen
-class HeadFacts:
+class HeadFacts(Struct, frozen=True):
     """The heads of an attention, as its queries and keys have them in a step."""
 
-    heads: int
-    kv_heads: int
+    heads: Count
+    kv_heads: Count
     """Each is shared by `heads / kv_heads` heads; 0 where the model computes its attention itself."""
-    key_size: int
-    value_size: int
-    window: int | None = None
+    key_size: Count
+    value_size: Count
+    window: Count | None = None
     """Tokens that it can look back at, where its cache holds no more."""
     sinks: bool = False
 
 
-@frozen
-class RopeFacts:
+class RopeFacts(Struct, frozen=True):
     """Rotary positions (RoPE, Su et al. 2021), as they were computed."""
 
-    dims: int
+    dims: Count
     """Of each head: so many of its numbers are rotated, in pairs."""
-    base: float | None
+    base: Finite | None
     """Theta; None where a table of frequencies is used and the model's arguments have no base either."""
-    scale: float
+    scale: Finite
     """Positions are multiplied by it."""
-    slowest: float | None
+    slowest: Finite | None
     """Tokens in which the slowest pair turns once; None where one doesn't turn at all."""
     table: bool
     """True if the frequencies come from a table, which stretches the base's: Llama 3, YaRN and others."""
 
 
-@frozen
-class NormFacts:
+class NormFacts(Struct, frozen=True):
     """A norm, as it was computed."""
 
     kind: str
     """`RMSNorm` or `LayerNorm`."""
-    eps: float
+    eps: Finite
 
 
-@frozen
-class MlpFacts:
+class MlpFacts(Struct, frozen=True):
     """An MLP: what was computed between its matrices, found by computing it again."""
 
-    inner: int
+    inner: Count
     """Numbers between them."""
     gated: bool
     activation: str
     """`SwiGLU`, `GELU` and the like; empty where it is none of those that are known."""
 
 
-@frozen
-class ExpertFacts:
+class ExpertFacts(Struct, frozen=True):
     """A mixture of experts, as one token went through it."""
 
-    experts: int
-    active: int
+    experts: Count
+    active: Count
     """That one token goes through."""
 
 
-@frozen
-class ModulePart:
+class ModulePart(Struct, frozen=True):
     """One module."""
 
     path: str
     """In the model; in a block of layers below the layer: `self_attn.q_proj`, empty for the layer itself."""
-    depth: int
+    depth: Count
     """How many of the parts before it hold it."""
     kind: str
     """Name of its class."""
     role: Role
     arrays: tuple[WeightArray, ...]
     """Its own, not those of the modules in it."""
-    parameters: int
+    parameters: Count
     """With those of the modules in it."""
-    bytes: int
-    runs: int
+    bytes: Count
+    runs: Count
     """Calls in one forward of a token; 0: none of its own."""
-    given: tuple[int, ...] = ()
+    given: tuple[Count, ...] = ()
     """Shape of what it was given for one token."""
-    returned: tuple[int, ...] = ()
+    returned: tuple[Count, ...] = ()
     reads: str = ""
     """Of a layer's direct part: `stream`, or the path of the part whose output it was given; of several,
     joined by ` + `, the sum; empty where unknown."""
@@ -140,23 +132,21 @@ class ModulePart:
         return self.path.rpartition(".")[2]
 
 
-@frozen
-class LayerSum:
+class LayerSum(Struct, frozen=True):
     """Where a layer adds to the residual stream."""
 
     after: str
     """Path of the direct part that ran last before it."""
     parts: tuple[str, ...]
     """Paths of the parts whose outputs are added."""
-    factors: tuple[float, ...]
+    factors: tuple[Finite, ...]
     """What each is multiplied by: 1 in most models."""
 
 
-@frozen
-class LayerBlock:
+class LayerBlock(Struct, frozen=True):
     """Layers that are alike in all of this record's facts, in one entry."""
 
-    layers: tuple[int, ...]
+    layers: tuple[Count, ...]
     prefix: str
     """Of the layers' paths: a layer's is `prefix.number`."""
     parts: tuple[ModulePart, ...]
@@ -175,15 +165,14 @@ class LayerBlock:
         return len(self.layers) * self.parts[0].bytes if self.parts else 0
 
 
-@frozen
-class ModelModules(Record):
+class ModelModules(Record, frozen=True):
     """The modules of the loaded model in the order in which a token goes through them."""
 
     model: str
     """Path of the loaded model, as in `ModelFacts`."""
-    parameters: int
+    parameters: Count
     """The sum over all entries below, which is that of `ModelFacts`."""
-    bytes: int
+    bytes: Count
     before: tuple[ModulePart, ...]
     """What runs before the layers."""
     blocks: tuple[LayerBlock, ...]
@@ -193,9 +182,9 @@ class ModelModules(Record):
     """What a token of text doesn't go through, but is loaded."""
     head: str
     """Path of the module that makes the logits; an embedding's where the head is tied to it; empty where unknown."""
-    vocabulary: int
+    vocabulary: Count
     """Logits."""
-    hidden_size: int
+    hidden_size: Count
     """Numbers of the residual stream for each token."""
 
     @property
@@ -209,44 +198,41 @@ class ModelModules(Record):
         return sum(len(block.layers) for block in self.blocks)
 
 
-@frozen
-class ExpertLayer:
+class ExpertLayer(Struct, frozen=True):
     """The experts of one layer that a token went through."""
 
-    layer: int
+    layer: Count
     path: str
     """Of the experts, below the layer."""
-    experts: int
+    experts: Count
     """How many there are."""
-    chosen: tuple[int, ...]
+    chosen: tuple[Count, ...]
     """Those with the largest weights first; in the model's order where the weights aren't known."""
-    weights: tuple[float, ...]
+    weights: tuple[Finite, ...]
     """What each one's output was multiplied by; empty where that couldn't be read."""
-    error: Endless | None
+    error: float | None
     """The weighted sum of the experts against what the layer's mixture added, relative; None where it wasn't made."""
 
 
-@frozen
-class StateArray:
+class StateArray(Struct, frozen=True):
     """One array of a recurrent layer's state, after the token."""
 
-    layer: int
-    shape: tuple[int, ...]
+    layer: Count
+    shape: tuple[Count, ...]
     dtype: str
-    bytes: int
-    norm: float
+    bytes: Count
+    norm: Finite
     """Euclidean."""
-    before: float
+    before: Finite
     """The norm before the token."""
-    changed: Endless | None
+    changed: float | None
     """The norm of the difference, as a share of `before`; None where the state was empty."""
 
 
-@frozen
-class ExpertsRead(Record):
+class ExpertsRead(Record, frozen=True):
     """Which experts a token went through, and what recurrent layers keep after it."""
 
-    node: int
+    node: Count
     layers: tuple[ExpertLayer, ...]
     states: tuple[StateArray, ...]
     missing: tuple[str, ...]

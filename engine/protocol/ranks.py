@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from typing import Literal
 
-from engine.frozen import frozen
+from msgspec import Struct
+
 from engine.protocol.base import Record
 from engine.protocol.measuring import Measure
+from engine.protocol.numbers import Count, Finite
 
 
-@frozen
-class MeasureRanks(Measure):
+class MeasureRanks(Measure, frozen=True):
     """What each rank holds, and its time in compute and communication; answered by one `RanksMeasured`.
 
     Refused where the model runs in this process alone.
     """
 
-    rounds: int = 5
+    rounds: Count = 5
     """Counted rounds, after one that warms up."""
 
 
@@ -24,31 +25,29 @@ Sharding = Literal["tensor", "pipeline"]
 """`tensor`: every rank has a part of each weight of all layers. `pipeline`: every rank has some whole layers."""
 
 
-@frozen
-class RankFacts:
+class RankFacts(Struct, frozen=True):
     """One process of several that compute a model together, at one moment."""
 
-    rank: int
+    rank: Count
     """From 0, which has the screen, samples and decides."""
     host: str
     """Name of its machine."""
-    pid: int
-    first_layer: int
+    pid: Count
+    first_layer: Count
     """From 0, in the order in which tokens go through the layers."""
-    layers: int
+    layers: Count
     """How many it has: all with `tensor`."""
-    weight_bytes: int
+    weight_bytes: Count
     """Of its own weights. What every rank has whole (embedding, norms, head) counts on each."""
-    memory_bytes: int
+    memory_bytes: Count
     """Of the process, resident; on macOS its peak so far, 0 where the system doesn't report it."""
-    kv_used_bytes: int
+    kv_used_bytes: Count
     """Of the session's live cache on this rank: bytes that hold tokens or state."""
-    kv_allocated_bytes: int
+    kv_allocated_bytes: Count
     """Bytes that this cache has allocated."""
 
 
-@frozen
-class RanksLoaded(Record):
+class RanksLoaded(Record, frozen=True):
     """A model was loaded over several processes; follows its `ModelFacts`, which are of the whole model."""
 
     sharding: Sharding
@@ -56,34 +55,32 @@ class RanksLoaded(Record):
     """In their order; nothing is in the caches yet."""
 
 
-@frozen
-class RankTime:
+class RankTime(Struct, frozen=True):
     """Where the time of one token's forward went on one rank, with a fence before and after each communication."""
 
-    rank: int
-    compute_ms: float
+    rank: Count
+    compute_ms: Finite
     """Of the best round."""
-    communication_ms: float
+    communication_ms: Finite
     """Of the same round, waiting for other ranks included."""
-    compute_spread_ms: float
+    compute_spread_ms: Finite
     """Between the least and the greatest of all counted rounds."""
-    communication_spread_ms: float
+    communication_spread_ms: Finite
 
 
-@frozen
-class RanksMeasured(Record):
+class RanksMeasured(Record, frozen=True):
     """The contents of the ranks now, and the time of one more token on each; the session did not change."""
 
     sharding: Sharding
     ranks: tuple[RankFacts, ...]
-    tokens: int
+    tokens: Count
     """That the cache held before the token."""
-    rounds: int
+    rounds: Count
     """Counted, after one that warms up."""
-    step_ms: float
+    step_ms: Finite
     """Of one token without fences, the best of as many rounds, on rank 0."""
-    step_spread_ms: float
+    step_spread_ms: Finite
     times: tuple[RankTime, ...]
     """By rank."""
-    slowest: int
+    slowest: Count
     """The rank that computes longest: the others wait for it."""

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from msgspec import Struct
+
 from engine.breakpoints import Breakpoints
-from engine.frozen import frozen
 from engine.protocol.base import Command, Record
-from engine.protocol.floats import Endless
+from engine.protocol.numbers import Count, Finite
 
 
-@frozen
-class Run(Command):
+class Run(Command, frozen=True):
     """Step until a stop or a cancel."""
 
     stoppable: ClassVar[bool] = True
-    pace: float | None = None
+    pace: Finite | None = None
     """Steps a second at most, None for no limit."""
     until: Breakpoints | None = None
     """Breakpoints in addition to the settings' own stops; answered by `BreakpointHit` where one stops the run."""
@@ -25,57 +25,53 @@ class Run(Command):
     """It continues the run before, which was cancelled for another pace: its breakpoints keep their counts."""
 
 
-@frozen
-class LookAhead(Command):
+class LookAhead(Command, frozen=True):
     """Decode greedily after some candidates; answered by `LookedAhead` records.
 
     The session doesn't move and nothing is added to its tree.
     """
 
-    node: int
+    node: Count
     """The node before the candidates."""
-    ids: tuple[int, ...]
-    tokens: int = 8
+    ids: tuple[Count, ...]
+    tokens: Count = 8
 
 
-@frozen
-class AheadLine:
+class AheadLine(Struct, frozen=True):
     """One candidate, and the tokens that greedy decoding would take after it."""
 
-    id: int
+    id: Count
     """The candidate."""
-    ids: tuple[int, ...]
+    ids: tuple[Count, ...]
     """The tokens after it, an end-of-sequence token included."""
     text: str
     """The characters that these tokens finish, after those of the candidate; without an end-of-sequence token."""
-    logprob: Endless
+    logprob: float
     """Of the candidate and all tokens after it together, float32 log-softmax of the model's own logits."""
     ended: bool
     """True if an end-of-sequence token was reached."""
 
 
-@frozen
-class LookedAhead(Record):
+class LookedAhead(Record, frozen=True):
     """The state of a look-ahead: emitted after every token, with all lines so far."""
 
-    node: int
+    node: Count
     """The node before the candidates."""
     lines: tuple[AheadLine, ...]
     """In the order of the candidates in the command."""
-    tokens: int
+    tokens: Count
     """How many each line will have, unless it ends before."""
     last: bool
-    ms: float
+    ms: Finite
     """Since the look-ahead began."""
     note: str = ""
     """Why the lines run through the model one after another, or the path was recomputed; empty if neither."""
 
 
-@frozen
-class BreakpointHit(Record):
+class BreakpointHit(Record, frozen=True):
     """A run stopped because of its breakpoints."""
 
-    node: int
+    node: Count
     """The session's current node."""
     conditions: tuple[str, ...]
     """Those that held, each as a sentence with its figures: `entropy 3.21 bits is above 3.00`."""

@@ -4,34 +4,33 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from engine.frozen import frozen
+from msgspec import Struct
+
 from engine.protocol.base import Command, Record
-from engine.protocol.floats import Endless
+from engine.protocol.numbers import Count, Finite
 from engine.protocol.steps import Distribution
 from engine.settings import Settings
 
 
-@frozen
-class Explain(Command):
+class Explain(Command, frozen=True):
     """Explain the sampler stage by stage after a node, from kept logits; answered by `Explained`.
 
     An aside: it is answered between the steps of a run.
     """
 
     aside: ClassVar[bool] = True
-    node: int
+    node: Count
     """The node before the token in question: its distribution is explained."""
     settings: Settings | None = None
     """Other settings to try with the same draw; None for those that the session was at the node with last."""
-    reroll: int = 0
+    reroll: Count = 0
     """How often that draw was repeated, as the `Distribution` that the token was taken from has it: other tokens after
     the same node may come of other draws."""
-    also: tuple[int, ...] = ()
+    also: tuple[Count, ...] = ()
     """Tokens that are listed beside the most probable ones, such as the one that was taken."""
 
 
-@frozen
-class WhatIf(Command):
+class WhatIf(Command, frozen=True):
     """Which steps up to a node would have picked other tokens under other settings; answered by `WhatIfAnswered`.
 
     An aside: it is answered between the steps of a run.
@@ -39,33 +38,31 @@ class WhatIf(Command):
 
     aside: ClassVar[bool] = True
     settings: Settings
-    tip: int
+    tip: Count
 
 
-@frozen
-class StageColumn:
+class StageColumn(Struct, frozen=True):
     """The candidates of one step after one stage of the sampler."""
 
     name: str
-    kept: int
+    kept: Count
     """Tokens of the whole vocabulary still in after it."""
-    removed_mass: float
+    removed_mass: Finite
     unit: Literal["logit", "prob"]
     """Of the values: logits after a stage that changes them, probabilities among what is left after a filter."""
-    values: tuple[Endless | None, ...]
+    values: tuple[float | None, ...]
     """One for each candidate, in their order; None once it is cut."""
 
 
-@frozen
-class Explained(Record):
+class Explained(Record, frozen=True):
     """The sampler's distribution after one node, stage by stage, from kept logits."""
 
-    node: int
-    logits: tuple[Endless, ...]
+    node: Count
+    logits: tuple[float, ...]
     """The model's own, one for each candidate of `next`, in their order."""
     columns: tuple[StageColumn, ...]
     """The stages that ran, in the order in which they ran."""
-    earlier: tuple[tuple[int, ...], ...]
+    earlier: tuple[tuple[Count, ...], ...]
     """For each candidate, its earlier positions in the context, as far back as the penalties look."""
     next: Distribution
     """The distribution under the requested settings, with the same draw."""
@@ -75,26 +72,24 @@ class Explained(Record):
     """The title of the second model, where its distribution is explained; empty for the session's model."""
 
 
-@frozen
-class WhatIfStep:
+class WhatIfStep(Struct, frozen=True):
     """The token that the same draw would have picked at one step of the path under other settings."""
 
-    node: int
+    node: Count
     """The step's own node."""
-    picked: int
+    picked: Count
     text: str
     same: bool
     """True if that is the token that was taken."""
 
 
-@frozen
-class WhatIfAnswered(Record):
+class WhatIfAnswered(Record, frozen=True):
     """The steps of a path under other settings: each after the unchanged path before it."""
 
     lasting: ClassVar[bool] = False
-    tip: int
+    tip: Count
     steps: tuple[WhatIfStep, ...]
     """Those whose logits are kept, in the path's order."""
-    dropped: tuple[int, ...]
+    dropped: tuple[Count, ...]
     """Nodes of steps whose logits were dropped to hold the memory bound: they can be recalled."""
-    ms: float
+    ms: Finite

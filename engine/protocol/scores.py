@@ -9,59 +9,57 @@ Softmax ignores what all keys share, so a share means something against the mean
 
 from __future__ import annotations
 
-from engine.frozen import frozen
+from msgspec import Struct
+
 from engine.protocol.attribution import WriterKind
 from engine.protocol.base import Record
-from engine.protocol.floats import Floats
 from engine.protocol.inside import CaptureFacts, Look
+from engine.protocol.numbers import Count, Floats
 
 MOST_KEYS = 16
 """That a command may name."""
 
 
-@frozen
-class ReadScore(Look):
+class ReadScore(Look, frozen=True):
     """What made one head look where it looks; answered by `Measuring` records and a `ScoreRead`."""
 
-    node: int
+    node: Count
     """The token that looks: its query."""
-    layer: int | None = None
+    layer: Count | None = None
     """From 0; None for that of the head with the largest weight on one token, neither the first nor the last two."""
-    head: int | None = None
+    head: Count | None = None
     """From 0; None for the one with the largest weight so."""
-    keys: tuple[int, ...] = ()
+    keys: tuple[Count, ...] = ()
     """Some to keep whatever their weights, by their places in the path, from 0; at most `MOST_KEYS`."""
 
 
-@frozen
-class ScoreWriter:
+class ScoreWriter(Struct, frozen=True):
     """What wrote to the residual stream before the layer."""
 
     kind: WriterKind
     """`constant`: what the layer makes of a stream of zeros, such as the biases of queries and keys."""
-    layer: int | None
+    layer: Count | None
     """None for the embedding and the constant."""
     name: str
     """The layer's attribute that holds the module; empty where there is none."""
-    head: int | None = None
+    head: Count | None = None
     """Of an attention whose heads are told apart, from 0."""
 
 
-@frozen
-class ScoreRead(Record):
+class ScoreRead(Record, frozen=True):
     """The scores of one head from one token, as sums over what wrote the query and the keys.
 
     Scores are scaled as the model scales them before its softmax, and taken before a softcap.
     """
 
-    node: int
-    layer: int
-    head: int
-    tokens: int
+    node: Count
+    layer: Count
+    head: Count
+    tokens: Count
     """Of the path, the one that looks included."""
-    visible: int
+    visible: Count
     """Keys that the head sees."""
-    keys: tuple[int, ...]
+    keys: tuple[Count, ...]
     """Places in the path of those that are kept: the heaviest, the first, and the last ones."""
     scores: Floats
     """Of each kept key."""
@@ -72,12 +70,12 @@ class ScoreRead(Record):
     """Shape (writers, keys): what each writer's part of the key makes with the whole query. Sums to the scores."""
     by_query: Floats
     """Shape (writers, keys): what each writer's part of the query makes with the whole key. Sums to the scores."""
-    pairs: tuple[tuple[int, int], ...]
+    pairs: tuple[tuple[Count, Count], ...]
     """Places of a writer of the query and of one of the key: those that matter most to a key, against the mean over the
     keys. None where a part of the score can't be told by pairs."""
     pair_scores: Floats
     """Shape (pairs, keys)."""
-    depth: int
+    depth: Count
     """Layers of the model."""
     softcap: bool
     """True if the model bends its scores (tanh) before the softmax."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from engine.frozen import frozen
+from msgspec import Struct
+
 from engine.protocol.base import Command, Record
+from engine.protocol.numbers import Count
 
 SegmentKind = Literal[
     "system", "user", "thinking", "answer", "tool call", "tool result", "tools", "markup"
@@ -13,32 +15,29 @@ SegmentKind = Literal[
 """`tools`: definitions of tools. `markup`: what the template wrote, and special tokens."""
 
 
-@frozen
-class SegmentRun:
+class SegmentRun(Struct, frozen=True):
     """Tokens of a prompt that are of one kind, one after another."""
 
     kind: SegmentKind
-    begin: int
+    begin: Count
     """Place of the first among the prompt's own tokens, from 0."""
-    end: int
+    end: Count
     """Place behind the last."""
-    message: int
+    message: Count
     """The message that they are of, from 0; -1 for definitions of tools."""
 
 
-@frozen
-class LeftOut:
+class LeftOut(Struct, frozen=True):
     """A part of a conversation that its prompt lacks."""
 
     kind: SegmentKind
-    message: int
+    message: Count
     """-1 for definitions of tools."""
     written: bool
     """False where the template leaves it out. True where it may stand in the text in another form, as markup."""
 
 
-@frozen
-class ReplyMark:
+class ReplyMark(Struct, frozen=True):
     """A text that changes whose the following text of a reply is."""
 
     at: str
@@ -48,8 +47,7 @@ class ReplyMark:
     """State behind it."""
 
 
-@frozen
-class ReplyFormat:
+class ReplyFormat(Struct, frozen=True):
     """How a model marks the segments of its replies."""
 
     begin: str = "answer"
@@ -59,8 +57,7 @@ class ReplyFormat:
     """What reads its tool calls: the name of a module of `mlx_lm.tool_parsers`, or `json`; empty where nothing does."""
 
 
-@frozen
-class PromptSegments:
+class PromptSegments(Struct, frozen=True):
     """Whose the tokens of a prompt are, and those of the reply that follows it."""
 
     runs: tuple[SegmentRun, ...] = ()
@@ -72,26 +69,24 @@ class PromptSegments:
 NO_SEGMENTS = PromptSegments()
 
 
-@frozen
-class CheckToolCall(Command):
+class CheckToolCall(Command, frozen=True):
     """Parse the last tool call up to a node as mlx_lm's server would; answered by `ToolCallChecked`. An aside."""
 
     aside: ClassVar[bool] = True
-    node: int
+    node: Count
     """The token that ended it, or the last one of the reply."""
 
 
-@frozen
-class ToolCallChecked(Record):
+class ToolCallChecked(Record, frozen=True):
     """A tool call of a reply, parsed."""
 
-    node: int
+    node: Count
     """Of the command."""
     names: tuple[str, ...]
     """Names of the functions that it calls; none where it can't be parsed."""
     error: str
     """Why it can't be parsed; empty where it can, or where nothing parses it."""
-    wrong: int
+    wrong: Count
     """Node of the token where it went wrong; 0 where nothing did."""
     parser: str
     """What parsed it; empty where nothing parses the calls of this model."""

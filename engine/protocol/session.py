@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from engine.frozen import frozen
+from msgspec import Struct
+
 from engine.protocol.base import Command, Failure, Record
-from engine.protocol.floats import Endless
 from engine.protocol.interventions import Intervention
 from engine.protocol.model import KVReading, Loading, ModelFacts
+from engine.protocol.numbers import Count, Finite
 from engine.protocol.segments import ReplyFormat
 from engine.protocol.steps import NO_OPTIONS, ChatOptions, Distribution, Message, Origin
 from engine.settings import LoadSettings, Settings
 
 
-@frozen
-class Load(Command):
+class Load(Command, frozen=True):
     """Load a model; answered by `Loading` records and one `ModelFacts`."""
 
     needs_model: ClassVar[bool] = False
@@ -33,8 +33,7 @@ def ends_model(record: Record) -> bool:
     return isinstance(record, Failure) and record.command == Load.kind
 
 
-@frozen
-class Prefill(Command):
+class Prefill(Command, frozen=True):
     """Add a prompt to the tree and go to its end; answered by `PromptOpened`, `PrefillChunk` and `Prefilled`.
 
     `PromptReadings` follow as long as no other command waits; the rest of them come whenever the engine is idle.
@@ -47,7 +46,7 @@ class Prefill(Command):
     system: str | None = None
     echo: bool | None = None
     """Prompt logprobs: None for up to 2,048 tokens, True always, False never."""
-    step_size: int | None = None
+    step_size: Count | None = None
     """Tokens a chunk, None for as many as take about 100 ms."""
     messages: tuple[Message, ...] = ()
     """A whole conversation, in place of `text` and `system`."""
@@ -71,17 +70,15 @@ def through_template(facts: ModelFacts, chat: bool | None, system: str | None, o
     return options.default_template or (facts.has_chat_template and (asked or not facts.raw_prompts))
 
 
-@frozen
-class GoOnPrefill(Command):
+class GoOnPrefill(Command, frozen=True):
     """Continue a prefill that was cancelled; answered by `PrefillChunk`, `Prefilled` and `PromptReadings`."""
 
     stoppable: ClassVar[bool] = True
-    step_size: int | None = None
+    step_size: Count | None = None
     """Tokens a chunk from here on; None changes nothing."""
 
 
-@frozen
-class AddTurn(Command):
+class AddTurn(Command, frozen=True):
     """Add the user's next turn after the current node, and go to its end.
 
     Answered as `Prefill` is; or by `TurnDiffers` alone, where the template would
@@ -99,24 +96,22 @@ class AddTurn(Command):
     """`path` adds the turn to the path as it is, `template` begins a prompt with the template's own text."""
 
 
-@frozen
-class Grown:
+class Grown(Struct, frozen=True):
     """A node of a tree that is to be rebuilt."""
 
-    node: int
-    parent: int
-    id: int
+    node: Count
+    parent: Count
+    id: Count
     origin: Origin
     has_step: bool
     """True if it has a `Step` record; nodes of beams may not have been stepped."""
-    prompt_begin: int = 0
+    prompt_begin: Count = 0
     """Of a prompt's token: tokens of the path before the prompt."""
     interventions: tuple[Intervention, ...] = ()
     """Of the first node of a branch under interventions; those after it are under the same."""
 
 
-@frozen
-class Restore(Command):
+class Restore(Command, frozen=True):
     """Rebuild a recorded session's tree and move to one of its nodes.
 
     Nodes keep their numbers. Only the path to the node runs through the model; answered by `Restoring` records and one
@@ -125,141 +120,128 @@ class Restore(Command):
 
     nodes: tuple[Grown, ...]
     """In the order of their numbers."""
-    node: int
+    node: Count
     """The node to move to."""
-    rerolls: tuple[tuple[int, int], ...] = ()
+    rerolls: tuple[tuple[Count, Count], ...] = ()
     """Nodes with a re-roll count above 0, and that count."""
-    replies: tuple[tuple[int, ReplyFormat], ...] = ()
+    replies: tuple[tuple[Count, ReplyFormat], ...] = ()
     """Last nodes of prompts, and how the reply to each is marked."""
 
 
-@frozen
-class TakeStep(Command):
+class TakeStep(Command, frozen=True):
     """Take the token that the sampler picked and run it through the model; answered by `Step`."""
 
-    kind: ClassVar[str] = "Step"
     stoppable: ClassVar[bool] = True
 
 
-@frozen
-class Choose(Command):
+class Choose(Command, frozen=True):
     """Take a token after node `node`; answered by `Moved`, unless it is the current node, and `Step`."""
 
     stoppable: ClassVar[bool] = True
-    node: int
-    token: int
+    node: Count
+    token: Count
     """Its id."""
     leave_grammar: bool = False
     """True if it is taken where the grammar forbids it; from there on the grammar holds no more."""
 
 
-@frozen
-class MoveTo(Command):
+class MoveTo(Command, frozen=True):
     """Move the session to a node of the tree; answered by `Moved`.
 
     Tokens of the path that were never stepped (those of beams) are stepped now, each answered by `Step`.
     """
 
     stoppable: ClassVar[bool] = True
-    node: int
+    node: Count
 
 
-@frozen
-class Take(Command):
+class Take(Command, frozen=True):
     """Take tokens by id after node `node`, as a branch; answered by one `Step` a token."""
 
     stoppable: ClassVar[bool] = True
-    node: int
-    ids: tuple[int, ...]
+    node: Count
+    ids: tuple[Count, ...]
     origin: Origin = "chosen"
     leave_grammar: bool = False
     """As for `Choose`."""
 
 
-@frozen
-class Insert(Command):
+class Insert(Command, frozen=True):
     """Insert a text after node `node`, as a branch; answered by one `Step` a token."""
 
     stoppable: ClassVar[bool] = True
-    node: int
+    node: Count
     text: str
     leave_grammar: bool = False
     """As for `Choose`."""
 
 
-@frozen
-class Configure(Command):
+class Configure(Command, frozen=True):
     """Use other settings from here on; answered by `Resampled` where a prompt is loaded."""
 
     needs_model: ClassVar[bool] = False
     settings: Settings
 
 
-@frozen
-class Reroll(Command):
+class Reroll(Command, frozen=True):
     """Draw again after the current node; answered by `Resampled`."""
 
     stoppable: ClassVar[bool] = True
-    count: int | None = None
+    count: Count | None = None
     """The re-roll count to draw with, 0 for the first draw; None for one more than the present one."""
 
 
-@frozen
-class Verify(Command):
+class Verify(Command, frozen=True):
     """Recompute the path from nothing and compare; answered by `Verified`."""
 
     stoppable: ClassVar[bool] = True
 
 
-@frozen
-class Recall(Command):
+class Recall(Command, frozen=True):
     """Recompute the logits after some nodes of one path, in separate caches; answered by `Recalled`."""
 
     stoppable: ClassVar[bool] = True
-    nodes: tuple[int, ...]
+    nodes: tuple[Count, ...]
 
 
-@frozen
-class Moved(Record):
+class Moved(Record, frozen=True):
     """The session moved to another node of the tree, whose path the cache now holds; this was the cost."""
 
-    node: int
-    kept: int
+    node: Count
+    kept: Count
     """Tokens that stayed in the cache."""
-    restored: int
+    restored: Count
     """Tokens whose KV was restored from memory."""
-    recomputed: int
+    recomputed: Count
     """Tokens that ran through the model again."""
-    ms: float
+    ms: Finite
     next: Distribution
     kv: KVReading
     note: str = ""
     """Why tokens were recomputed, empty if none were."""
-    restored_bytes: int = 0
+    restored_bytes: Count = 0
     """KV that was restored from memory."""
 
 
-@frozen
-class Verified(Record):
+class Verified(Record, frozen=True):
     """The path was recomputed from nothing, and its logits compared with those of the live cache."""
 
-    node: int
-    tokens: int
-    largest_difference: Endless
+    node: Count
+    tokens: Count
+    largest_difference: float
     """Of the logits, absolute."""
     same_order: bool
     """True if the ten most probable tokens have the same order."""
-    ms: float
-    rounding: float = 0.0
+    ms: Finite
+    rounding: Finite = 0.0
     """The largest difference that rounding explains: the path may have run in other chunks."""
     interventions: tuple[Intervention, ...] = ()
     """Under which the end of the path was computed, and recomputed."""
 
 
-@frozen
-class Recalled(Record):
+class Recalled(Record, frozen=True):
     """The logits after some nodes were recomputed and are kept."""
 
     lasting: ClassVar[bool] = False
-    nodes: tuple[int, ...]
-    ms: float
+    nodes: tuple[Count, ...]
+    ms: Finite

@@ -6,10 +6,11 @@ it: tried at a token, held for a branch, recorded, restored.
 
 from __future__ import annotations
 
-from engine.frozen import frozen
+from msgspec import Struct
+
 from engine.protocol.base import Record
-from engine.protocol.floats import Endless, Floats
 from engine.protocol.inside import CaptureFacts, Inside, Scope
+from engine.protocol.numbers import Count, Finite, Floats
 
 STRENGTHS = (-8.0, -4.0, -2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
 """That are tried where none are asked for."""
@@ -19,13 +20,12 @@ LONGEST_NAME = 40
 """Characters of a direction's name at most."""
 
 
-@frozen
-class Direction:
+class Direction(Struct, frozen=True):
     """A vector of the residual stream's width."""
 
     name: str
     """For a person: `happy-sad`."""
-    layer: int
+    layer: Count
     """It was read after this one."""
     vector: Floats
     """Shape (width,)."""
@@ -47,76 +47,72 @@ class Direction:
         return "".join(each for each in self.name[:LONGEST_NAME] if each.isprintable())
 
 
-@frozen
-class MakeDirection(Inside):
+class MakeDirection(Inside, frozen=True):
     """Make a direction after a layer: the mean stream of some texts less that of others, each at its last token; or the
     stream at one node less that at another. Answered by `DirectionMade`."""
 
-    layer: int
+    layer: Count
     toward: tuple[str, ...] = ()
     """Texts, cut into tokens as a prompt without a chat template is."""
     away: tuple[str, ...] = ()
-    nodes: tuple[int, ...] = ()
+    nodes: tuple[Count, ...] = ()
     """Two nodes, in place of the texts: the first less the second."""
     name: str = ""
 
 
-@frozen
-class DirectionMade(Record):
+class DirectionMade(Record, frozen=True):
     """A direction, and how it was made."""
 
     direction: Direction
     toward: tuple[str, ...]
     away: tuple[str, ...]
-    nodes: tuple[int, ...]
-    norm: float
+    nodes: tuple[Count, ...]
+    norm: Finite
     """Its length."""
-    stream_norm: float
+    stream_norm: Finite
     """The mean length of the streams that it was made of."""
-    tokens_run: int
+    tokens_run: Count
     facts: CaptureFacts
 
 
-@frozen
-class SweepStrengths(Inside):
+class SweepStrengths(Inside, frozen=True):
     """Add a direction with one strength after another, and as many random ones of the same norm, to the stream after a
     layer; answered by `Measuring` records and one `StrengthsSwept`."""
 
-    node: int
+    node: Count
     direction: Direction
-    layer: int
+    layer: Count
     scope: Scope = "token"
-    begin: int = 0
+    begin: Count = 0
     """In the context: the first position that it is added at."""
-    token: int | None = None
+    token: Count | None = None
     """Its logit, less that of `other`, is followed; None for the most probable one."""
-    other: int | None = None
+    other: Count | None = None
     """None for the most probable one besides the token."""
-    strengths: tuple[float, ...] = STRENGTHS
+    strengths: tuple[Finite, ...] = STRENGTHS
 
 
-@frozen
-class SteeredStrength:
+class SteeredStrength(Struct, frozen=True):
     """What a direction does with one strength, and between what most random directions of the same norm do."""
 
-    strength: float
-    kl_bits: Endless
+    strength: Finite
+    kl_bits: float
     """KL divergence of the steered distribution from the model's own, KL(own || steered)."""
-    kl_low: Endless
+    kl_low: float
     """The 5th percentile of the random directions."""
-    kl_high: Endless
+    kl_high: float
     """The 95th."""
-    change: Endless
+    change: float
     """What is added to the difference of the two logits."""
-    change_low: Endless
-    change_high: Endless
-    prob: float
+    change_low: float
+    change_high: float
+    prob: Finite
     """Of the followed token."""
-    other_prob: float
-    top: int
+    other_prob: Finite
+    top: Count
     """The most probable token."""
     top_text: str
-    top_prob: float
+    top_prob: Finite
 
     @property
     def beyond(self) -> bool:
@@ -124,43 +120,42 @@ class SteeredStrength:
         return not self.change_low <= self.change <= self.change_high
 
 
-@frozen
-class StrengthsSwept(Record):
+class StrengthsSwept(Record, frozen=True):
     """The effect of a direction as a function of its strength, with a band of random directions."""
 
-    node: int
+    node: Count
     direction: Direction
-    layer: int
+    layer: Count
     """It was added after this one."""
     scope: Scope
     """`token`: at the node's token alone, over the model's own KV. `context`: from `begin` on, so that the KV of those
     positions is steered, too."""
-    begin: int
+    begin: Count
     """The first position that it was added at, from 0."""
-    steered: int
+    steered: Count
     """Positions that it was added at."""
-    token: int
+    token: Count
     text: str
-    other: int
+    other: Count
     other_text: str
-    difference: Endless
+    difference: float
     """The logit of the token less that of the other one, without steering."""
-    prob: float
+    prob: Finite
     """Of the token, without steering."""
-    other_prob: float
-    norm: float
+    other_prob: Finite
+    norm: Finite
     """The direction's length."""
-    stream_norm: float
+    stream_norm: Finite
     """That of the stream after the layer at the node's token, without steering."""
     strengths: tuple[SteeredStrength, ...]
     """Ascending."""
-    random: int
+    random: Count
     """Random directions."""
-    seed: int
+    seed: Count
     """Of those."""
-    rows: int
+    rows: Count
     """Directions in one forward."""
-    tokens_run: int
+    tokens_run: Count
     note: str
     facts: CaptureFacts
 

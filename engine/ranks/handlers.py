@@ -8,10 +8,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
 from functools import partial
 from threading import Event
 from typing import Any
+
+from msgspec.structs import asdict, replace
 
 from engine import protocol
 from engine.cache.kind import Reading

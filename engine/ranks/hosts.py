@@ -26,9 +26,10 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
+from msgspec import Struct
+
 from engine.errors import EngineError, LoadError
 from engine.files import CONFIG_LIMIT, read_regular, typed
-from engine.frozen import frozen
 from engine.processes import ending_of, python_command
 from engine.settings import MOST_RANKS, LoadSettings
 
@@ -41,8 +42,7 @@ BACKENDS = ("ring", "jaccl", "jaccl-ring")
 """Those of MLX by which ranks can be joined here; the last two, of Macs with Thunderbolt, could not be tried."""
 
 
-@frozen
-class RankHost:
+class RankHost(Struct, frozen=True):
     """Where one rank runs."""
 
     ssh: str
@@ -58,8 +58,7 @@ class RankHost:
         return self.ssh in (LOOPBACK, "localhost", "::1")
 
 
-@frozen
-class RankMeeting:
+class RankMeeting(Struct, frozen=True):
     """How MLX learns where the ranks meet."""
 
     files: dict[str, str]
@@ -69,8 +68,7 @@ class RankMeeting:
     """Where rank 0 waits for another one."""
 
 
-@frozen
-class RankHosts:
+class RankHosts(Struct, frozen=True):
     """The ranks' places, in their order, and how they are joined."""
 
     ranks: tuple[RankHost, ...]

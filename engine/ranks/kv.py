@@ -11,15 +11,14 @@ from __future__ import annotations
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from typing import Any, Self, TypeVar, cast
 
 import mlx.core as mx
+from msgspec.structs import asdict
 
 from engine.cache.kind import Reading, Snapshot
 from engine.cache.live import KV
 from engine.errors import StepError
-from engine.frozen import frozen
 from engine.protocol import CacheKind, Sharding
 from engine.ranks.mirror import Print, RankHeld, fenced_forward, held
 from engine.ranks.ring import Answer, Ranks
@@ -48,8 +47,7 @@ class Handle:
         self._released.append(("snapshot", self.number))
 
 
-@frozen
-class MirroredSnapshot(Snapshot):
+class MirroredSnapshot(Snapshot, frozen=True):
     """The snapshots of all other ranks; the last of the own ones."""
 
     handle: Handle | None = None

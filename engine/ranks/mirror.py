@@ -20,11 +20,11 @@ from typing import Any, Protocol
 
 import mlx.core as mx
 import numpy as np
+from msgspec import Struct
 
 from engine.cache.kind import Reading, Snapshot
 from engine.cache.live import KV
 from engine.errors import EngineError, LoadError, first_line
-from engine.frozen import frozen
 from engine.memory import resident
 from engine.model.facts import fingerprint
 from engine.model.layers import patched
@@ -107,8 +107,7 @@ class Group(Protocol):
         """Number of ranks."""
 
 
-@frozen
-class Shard:
+class Shard(Struct, frozen=True):
     """The part of a model that one rank has."""
 
     first_layer: int
@@ -267,8 +266,7 @@ TOLERANCE = 0.05
 """Of the largest logit of a row, between machines, as a share of the largest magnitude of both."""
 
 
-@frozen
-class Print:
+class Print(Struct, frozen=True):
     """What tells rows of logits from others."""
 
     crc: int
@@ -291,8 +289,7 @@ class Print:
         return f"computed other logits (the largest is {other.largest:.6g}, not {self.largest:.6g})"
 
 
-@frozen
-class RankHeld:
+class RankHeld(Struct, frozen=True):
     """What one rank's caches hold, and what can be done with them, after an operation."""
 
     offset: int

@@ -19,8 +19,9 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from msgspec import Struct
+
 from engine.errors import EngineError, LoadError, RankError
-from engine.frozen import frozen
 from engine.ranks.hosts import RankHosts, RankProcess
 
 T = TypeVar("T")
@@ -40,8 +41,7 @@ QUIT_SECONDS = 1.0
 AGAIN = "Start the program again; the session can be saved before."
 
 
-@frozen
-class Loss:
+class Loss(Struct, frozen=True):
     """Which rank was lost, and why."""
 
     rank: int

@@ -13,9 +13,9 @@ from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from engine.errors import StepError
-from engine.frozen import frozen
 from engine.protocol import StageReading
 from engine.sampling.ranking import Ids, Masses, Row, ranked, sum_without
 from engine.sampling.stages import MINUS_INFINITY, Context, Stage, pipeline
@@ -45,8 +45,7 @@ def uniform(seed: int, position: int, reroll: int, purpose: str = "draw") -> flo
     return (int.from_bytes(digest, "little") >> 11) * 2.0**-53
 
 
-@frozen
-class Sampled:
+class Sampled(Struct, frozen=True):
     """The result of the sampler for one row of logits."""
 
     ids: Ids | None

@@ -25,10 +25,10 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
-from engine.frozen import frozen
 from engine.sampling.ranking import Ids, Masses, Row, ranked
-from engine.setting_field import GRAMMAR, StageKind
+from engine.setting import GRAMMAR, StageKind
 from engine.settings import BY_NAME, ORDERS, STAGES, Settings
 
 Ties = Literal["all", "lowest", "highest"]
@@ -45,8 +45,7 @@ SUM_ERROR = 2.0**-50
 n has n roundings of at most 2**-53 each."""
 
 
-@frozen
-class Context:
+class Context(Struct, frozen=True):
     """What the stages of one draw may look at in addition to the row."""
 
     path: tuple[int, ...] = ()
@@ -66,8 +65,7 @@ StageFunction = Callable[[Any], npt.NDArray[Any]]
 the `Masses` of the logits) to the places of the tokens that stay, in rising order."""
 
 
-@frozen
-class Stage:
+class Stage(Struct, frozen=True):
     """One stage of the pipeline, with its settings."""
 
     name: str

@@ -8,10 +8,11 @@ strips them), the path is no longer what the template gives, and the person is a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from engine.errors import PromptError
-from engine.frozen import frozen
 from engine.model.prompt_fields import ChatText
 from engine.protocol import (
     AddTurn,
@@ -33,8 +34,7 @@ ANSWER = "(the answer of mlx-inspector)"
 OTHER_CUT = "Encoded as a whole, the conversation would be cut into other tokens; the path keeps its own."
 
 
-@frozen
-class EncodedPrompt:
+class EncodedPrompt(Struct, frozen=True):
     """A prompt as it goes through the model."""
 
     text: str
@@ -52,8 +52,7 @@ class EncodedPrompt:
     """The text, with whose each part is."""
 
 
-@frozen
-class Turn:
+class Turn(Struct, frozen=True):
     """The tokens that a turn adds to a path."""
 
     text: str

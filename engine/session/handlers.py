@@ -13,7 +13,7 @@ from engine.protocol import Command
 from engine.session import conversation
 from engine.session.restore import restore
 from engine.session.uncached import open_session
-from engine.settings import check
+from engine.setting import check
 from engine.task import Task
 
 

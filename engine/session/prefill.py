@@ -10,10 +10,10 @@ import time
 from collections.abc import Iterator, Sequence
 
 import mlx.core as mx
+from msgspec import Struct
 
 from engine.cache.moves import MoveCost
 from engine.errors import Cancelled
-from engine.frozen import frozen
 from engine.model.forward import FIXED_CHUNK, ChunkSizer, Runner, Work
 from engine.model.layers import Tail
 from engine.model.tokens import Tokens
@@ -34,8 +34,7 @@ PromptRecord = PromptOpened | PrefillChunk | PromptReadings | Prefilled
 """What the prefill of a prompt is answered with."""
 
 
-@frozen
-class PromptPath:
+class PromptPath(Struct, frozen=True):
     """A prompt in the token tree, and what the cache holds of its path."""
 
     text: str
@@ -166,7 +165,7 @@ class PrefillRun:
                 max(kept, kv.allocated_bytes // layers if layers else 0),
             )
         mx.clear_cache()
-        return PrefillChunk(end, len(self.prompt.path), ms, 0.0, kv, (), self.count("chunk", end - start, ms))
+        return PrefillChunk(end, len(self.prompt.path), ms, kv, self.count("chunk", end - start, ms))
 
     def _keep(self, states: mx.array, tail: Tail | None, following: slice, held: int = 0) -> None:
         """Keep some rows for the readings of the tokens that follow them, if any do; `held` as in `UnreadRows`."""

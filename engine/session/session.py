@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from engine import protocol
 from engine.cache.moves import MoveCost
@@ -178,7 +178,6 @@ class Session(SessionState):
             kv=self.kv_reading(),
             memory=memory(),
             ttft_ms=run.prompt.ms + run.ms + self.position.node_logits.sample_ms,
-            echo_ms=0.0,
             prompt_tps=run.tps,
             kept=cost.kept,
             restored=cost.restored,

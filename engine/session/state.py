@@ -9,10 +9,11 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec import Struct
+
 from engine.cache.live import KV
 from engine.cache.moves import KVStore, Mover
 from engine.errors import PromptError, StepError
-from engine.frozen import frozen
 from engine.logits.node_sampler import Position
 from engine.model.chat_template import given_tools
 from engine.model.forward import Changed, Compute, Runner
@@ -31,7 +32,8 @@ from engine.segments import ReplyToken
 from engine.session.node_records import NodeReader
 from engine.session.prefill import PrefillRun
 from engine.session.unread import Unread
-from engine.settings import Settings, check
+from engine.setting import check
+from engine.settings import Settings
 from engine.task import Stopped, never
 from engine.tree import ROOT, TokenTree, chunks_go_on, within_chunk
 
@@ -449,8 +451,7 @@ class SessionState:
 # ---- a runner whose cache holds the path to any node, while the live cache doesn't change ------
 
 
-@frozen
-class DetachedPath:
+class DetachedPath(Struct, frozen=True):
     """A cache that holds a path, and the logits after it."""
 
     runner: Runner

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 import numpy as np
+from msgspec import Struct
 
-from engine.frozen import slotted
 from engine.logits.node_sampler import RowReader
 from engine.model.layers import Tail
 from engine.protocol import PromptReadings, PromptToken
@@ -40,8 +40,7 @@ chunks, 64 MiB leave 0.55 of the rate of a prefill without prompt logprobs, 256 
 """
 
 
-@slotted
-class UnreadRows:
+class UnreadRows(Struct):
     """The rows of one chunk, and the tokens that follow them."""
 
     tokens: Sequence[tuple[PromptToken, bytes]]

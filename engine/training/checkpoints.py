@@ -5,20 +5,22 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import mlx.core as mx
+import msgspec
 from mlx.utils import tree_flatten, tree_unflatten
+from msgspec import Meta, Struct
+from msgspec.structs import replace
 from tokenizers import Tokenizer
 
 from engine.errors import LoadError, PathError, first_line
 from engine.files import CONFIG_LIMIT, MIB, check_regular, message_and_hint, read_regular, shorter, typed
-from engine.frozen import frozen
+from engine.setting import check
 from engine.training.learner import Learner
 from engine.training.text import TrainingText, encode, read_text, write_tokenizer
-from engine.training_settings import BOUNDS, TrainingSettings, check_training
+from engine.training_settings import MOST_STEPS, TrainingSettings
 
 TRAINING = "training.json"
 """Settings, steps made and the digest of the text."""
@@ -77,18 +79,15 @@ def _write(learner: Learner, text: TrainingText, directory: Path) -> None:
     mx.save_safetensors(str(directory / OPTIMIZER), state)
     (directory / "config.json").write_text(json.dumps(learner.config, indent=1), encoding="utf-8")
     write_tokenizer(learner.tokenizer, directory)
-    settings = asdict(learner.settings) | {
-        "texts": [str(typed(path).absolute()) for path in learner.settings.texts]
-    }
-    kept = {"settings": settings, "step": learner.step, "text_sha256": text.digest}
-    (directory / TRAINING).write_text(json.dumps(kept, indent=1), encoding="utf-8")
+    texts = tuple(str(typed(path).absolute()) for path in learner.settings.texts)
+    kept = _TrainingFile(replace(learner.settings, texts=texts), learner.step, text.digest)
+    (directory / TRAINING).write_bytes(msgspec.json.format(msgspec.json.encode(kept), indent=1))
 
 
 # ---- read again ---------------------------------------------------------------------------------
 
 
-@frozen
-class TakenUp:
+class TakenUp(Struct, frozen=True):
     """A training that goes on."""
 
     learner: Learner
@@ -107,11 +106,10 @@ def take_up(directory: Path, steps: int | None = None) -> TakenUp:
         SettingsError: So many steps are out of range.
         PathError: The text can't be read.
     """
-    settings, step, digest = _kept(directory)
-    if steps is not None:
-        settings = check_training(replace(settings, steps=steps))
+    kept = _kept(directory)
+    settings = kept.settings if steps is None else check(replace(kept.settings, steps=steps))
     text = read_text(settings.texts)
-    if text.digest != digest:
+    if text.digest != kept.text_sha256:
         raise LoadError(
             f"The text that {shorter(directory)} learned from has changed.",
             "Begin a new training, or bring the text back.",
@@ -122,7 +120,7 @@ def take_up(directory: Path, steps: int | None = None) -> TakenUp:
         _fill(learner, directory)
     except (OSError, RuntimeError, ValueError, KeyError, TypeError) as error:
         raise _damaged(directory, error) from error
-    learner.step = step
+    learner.step = kept.step
     return TakenUp(learner, text)
 
 
@@ -137,30 +135,22 @@ def _tokenizer(directory: Path, settings: TrainingSettings) -> Any:
     return tokenizer
 
 
-def _kept(directory: Path) -> tuple[TrainingSettings, int, str]:
-    path = directory / TRAINING
+class _TrainingFile(Struct, frozen=True, forbid_unknown_fields=True):
+    settings: TrainingSettings
+    step: Annotated[int, Meta(ge=0, le=MOST_STEPS)]
+    text_sha256: str
+
+
+def _kept(directory: Path) -> _TrainingFile:
     try:
-        found = json.loads(read_regular(path, TRAINING_LIMIT))
-        values = found["settings"]
-        usual = asdict(TrainingSettings())
-        if set(values) != set(usual) or not all(_fits(values[name], usual[name]) for name in usual):
-            raise ValueError("its settings are not those of a training")
-        settings = TrainingSettings(**values | {"texts": tuple(values["texts"])})
-        step, digest = found["step"], found["text_sha256"]
-        if type(step) is not int or not 0 <= step <= BOUNDS["steps"][1] or type(digest) is not str:
-            raise ValueError("its step is not a number")
+        kept = msgspec.json.decode(read_regular(directory / TRAINING, TRAINING_LIMIT), type=_TrainingFile)
     except FileNotFoundError:
         hint = "Name a directory that inspector train wrote, such as NAME/step-000300."
         raise LoadError(f"{shorter(directory)} is not a checkpoint of a training.", hint) from None
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise _damaged(directory, error) from error
-    return check_training(settings), step, digest
-
-
-def _fits(value: object, usual: object) -> bool:
-    if isinstance(usual, tuple):
-        return isinstance(value, list) and all(isinstance(each, str) for each in value)
-    return type(value) is type(usual)
+    check(kept.settings)
+    return kept
 
 
 def _fill(learner: Learner, directory: Path) -> None:

@@ -13,11 +13,11 @@ from engine.errors import Cancelled, StepError
 from engine.files import typed
 from engine.model import blas
 from engine.protocol import CheckpointSaved, Command, TrainingBegun
+from engine.setting import check
 from engine.task import Task
 from engine.training.checkpoints import TakenUp, save, take_up
 from engine.training.learner import Learner
 from engine.training.text import encode, read_text, train_tokenizer
-from engine.training_settings import check_training
 
 
 class TrainingCommands(Capability):
@@ -35,7 +35,7 @@ class TrainingCommands(Capability):
         }
 
     def _begin(self, command: protocol.BeginTraining, task: Task) -> None:
-        settings = check_training(command.settings)
+        settings = check(command.settings)
         text = read_text(settings.texts)
         served = self._prepare()
         tokenizer, ms = train_tokenizer(text, settings.vocabulary)

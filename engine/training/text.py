@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from engine.errors import Cancelled, PathError
 from engine.files import MIB, TEXT_LIMIT, message_and_hint, read_regular, shorter, typed
-from engine.frozen import frozen
 from engine.task import Stopped, never
 from engine.training_settings import TrainingSettings
 
@@ -47,8 +47,7 @@ CONFIG = {
 """tokenizer_config.json: nothing that asks for transformers, which takes seconds to import."""
 
 
-@frozen
-class TrainingText:
+class TrainingText(Struct, frozen=True):
     """The text that a model learns from."""
 
     name: str
@@ -175,8 +174,7 @@ def _pieces(text: TrainingText, most: int) -> Iterator[str]:
             yield piece
 
 
-@frozen
-class TrainingTokens:
+class TrainingTokens(Struct, frozen=True):
     """The token ids of a text, one long row each."""
 
     train: np.ndarray[Any, Any]

@@ -8,12 +8,14 @@ from __future__ import annotations
 import argparse
 import random
 from collections.abc import Mapping
-from dataclasses import field, fields, replace
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct, field
+from msgspec.structs import fields, replace
+
 from engine.errors import PromptError
-from engine.frozen import slotted
-from engine.settings import BY_NAME, FIELDS, LoadSettings, Settings, check, check_load, with_defaults
+from engine.setting import check
+from engine.settings import BY_NAME, FIELDS, LoadSettings, Settings, with_defaults
 from inspector.cli.flags import flag_errors
 from inspector.cli.inputs import chat_from, grammar_from, read_file, read_stdin, unescaped
 from inspector.texts import decoded
@@ -34,8 +36,7 @@ def no_options() -> ChatOptions:
     return NO_OPTIONS
 
 
-@slotted
-class CliRequest:
+class CliRequest(Struct):
     """The request of the command line."""
 
     load: LoadSettings
@@ -115,7 +116,7 @@ def load_settings(args: argparse.Namespace) -> LoadSettings:
         EngineError: A value is out of range.
     """
     with flag_errors():
-        return check_load(LoadSettings(**load_values(given(args))))
+        return check(LoadSettings(**load_values(given(args))))
 
 
 def load_values(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,6 @@ A report names no path, prompt or token.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
@@ -14,12 +13,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from queue import SimpleQueue
-from typing import Any, Literal, TextIO, TypeVar
+from typing import Literal, TextIO, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from engine.errors import EngineError
-from engine.frozen import frozen
 from engine.protocol import (
     Command,
     Configure,
@@ -31,19 +31,21 @@ from engine.protocol import (
     Prefill,
     Prefilled,
     ReadMachine,
+    Received,
     Record,
     RepeatReply,
     ReplyRepeated,
+    Sent,
     Step,
     TakeStep,
     Verified,
     Verify,
 )
 from engine.settings import LoadSettings, Settings
+from inspector.cli.writers.json_lines import json_line
 from inspector.display import visible
 from inspector.scales import size
 from inspector.session.client import Backend
-from inspector.state.record_json import record_json
 from inspector.version import program
 
 PROMPT = (
@@ -61,8 +63,7 @@ Answer = TypeVar("Answer", bound=Record)
 # ---- the checks -------------------------------------------------------------------------------
 
 
-@frozen
-class FoundDifference:
+class FoundDifference(Struct, frozen=True):
     """The finding of a check."""
 
     said: str = ""
@@ -78,8 +79,7 @@ class FoundDifference:
         return self.difference is None or self.allowed is None or self.difference <= self.allowed
 
 
-@frozen
-class CheckResult:
+class CheckResult(Struct, frozen=True):
     """The result of one check."""
 
     check: str
@@ -112,8 +112,9 @@ class AskedEngine:
         make: Makes the backend from the function that receives its records.
     """
 
-    def __init__(self, make: Callable[[Callable[[Record], None]], Backend]) -> None:
-        self._inbox: SimpleQueue[Record] = SimpleQueue()
+    def __init__(self, make: Callable[[Callable[[Received], None]], Backend]) -> None:
+        self._inbox: SimpleQueue[Received] = SimpleQueue()
+        self._sent = 0
         self._backend = make(self._inbox.put)
         self._backend.start()
 
@@ -124,10 +125,11 @@ class AskedEngine:
             CommandFailed: It failed.
         """
         records: list[Record] = []
-        self._backend.send(command)
-        while not isinstance(record := self._inbox.get(), Ended) or record.request != command.id:
+        self._sent += 1
+        self._backend.send(Sent(command, self._sent))
+        while not isinstance(record := (received := self._inbox.get()).record, Ended):
             if (
-                record.request == command.id
+                received.id == self._sent
             ):  # else logprobs of a prompt, which the engine reads while it is idle
                 records.append(record)
         if failures := [record for record in records if isinstance(record, Failure)]:
@@ -302,16 +304,28 @@ def without_names(message: str) -> str:
 # ---- what is written --------------------------------------------------------------------------
 
 
+class DoctorReport(Struct, frozen=True, tag_field="event"):
+    """The machine, and what each check came to."""
+
+    program: str
+    holds: bool
+    """True if nothing is wrong."""
+    seconds: float
+    machine: MachineRead | None
+    terminal: Sequence[str]
+    checks: tuple[CheckResult, ...]
+
+
 class Report:
     """Writes a line a check, or one JSON object at the end.
 
     Args:
         out: Receives it.
-        as_json: Whether it is the object.
+        jsonl: Whether it is the object.
     """
 
-    def __init__(self, out: TextIO, *, as_json: bool) -> None:
-        self._out, self._json = out, as_json
+    def __init__(self, out: TextIO, *, jsonl: bool) -> None:
+        self._out, self._json = out, jsonl
         self._began = time.monotonic()
         self._results: list[CheckResult] = []
         self.machine: MachineRead | None = None
@@ -341,7 +355,11 @@ class Report:
     def end(self) -> None:
         """Write what it all comes to."""
         if self._json:
-            self._out.write(json.dumps(self.as_object()) + "\n")
+            seconds = time.monotonic() - self._began
+            report = DoctorReport(
+                program(), self.holds, seconds, self.machine, terminal(), tuple(self._results)
+            )
+            self._out.write(json_line(report))
             return
         wrong = ", ".join(each.check for each in self._results if not each.holds)
         seconds, count = time.monotonic() - self._began, len(self._results)
@@ -351,17 +369,6 @@ class Report:
             )
         else:
             self._out.write(f"\nAll {count} checks hold, in {seconds:.0f} s.\n")
-
-    def as_object(self) -> dict[str, Any]:
-        """All of it, as JSON can hold it."""
-        return {
-            "program": program(),
-            "holds": self.holds,
-            "seconds": round(time.monotonic() - self._began, 1),
-            "machine": record_json(self.machine) if self.machine is not None else None,
-            "terminal": terminal(),
-            "checks": [record_json(each) for each in self._results],
-        }
 
 
 def _figures(found: FoundDifference) -> str:

@@ -1,6 +1,6 @@
 """Drives the engine without a screen: load, prefill, then a subcommand's commands. Imports no Textual and no MLX.
 
-What happens goes to a writer, and is kept as a trace where one is wanted, so that it opens on the screen:
+What happens goes to a writer, and is kept as a recording if one is wanted, so that it opens on the screen:
 `inspector score FILE -o OUT`, `inspector replay OUT`.
 """
 
@@ -12,22 +12,23 @@ import time
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from queue import SimpleQueue
 from types import FrameType
 from typing import Protocol
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from engine import protocol
 from engine.errors import EngineError
 from engine.files import free, typed
-from engine.frozen import frozen
-from engine.protocol import Command, ModelFacts, Record
+from engine.protocol import Command, ModelFacts, Received, Record, Sent
+from engine.recording import Entry, save_as, worth_keeping
 from engine.settings import LoadSettings, Settings
 from engine.thread import EngineThread
 from engine.timing import Tpot, tpot
-from engine.trace import Entry, save_as, worth_keeping
 from inspector.cli.arguments import CliRequest
 from inspector.cli.exit import BAD_INPUT, FAULT, INTERRUPTED, OK, bad_input, fault, leave_at_once, not_written
 from inspector.session.client import Backend
@@ -90,8 +91,7 @@ def _partial(text: str, stop: str) -> int:
     return len(text)
 
 
-@frozen
-class Summary:
+class Summary(Struct, frozen=True):
     """A generation that ended."""
 
     reason: protocol.FinishReason
@@ -217,7 +217,7 @@ class Tally:
 
 # ---- commands carried out -----------------------------------------------------------------------
 
-MakeBackend = Callable[[Callable[[Record], None]], Backend]
+MakeBackend = Callable[[Callable[[Received], None]], Backend]
 
 
 class Writer(Protocol):
@@ -230,8 +230,7 @@ class Writer(Protocol):
         """Write what comes last."""
 
 
-@frozen
-class Outcome:
+class Outcome(Struct, frozen=True):
     """How it went, for what ends the process."""
 
     code: int
@@ -310,12 +309,12 @@ def run(
     """Drive the engine, and report what failed, if something did.
 
     Args:
-        args: Its `force` says whether a trace replaces a file.
+        args: Its `force` says whether a recording replaces a file.
         request: The model, the settings and the prompt.
         writer: Receives the records and the summary.
         then: Commands after the prompt.
         after: As for `drive`.
-        trace: Where a trace is written too, from `place`; None for none.
+        trace: Where a recording is written too, from `place`; None for none.
         told: Makes the failure that is reported of the engine's.
         forgives: As for `drive`.
         first: As for `drive`.
@@ -324,9 +323,9 @@ def run(
         The exit status.
 
     Raises:
-        EngineError: The trace can't be written.
+        EngineError: The recording can't be written.
     """
-    kept = TraceWriter(writer, request)
+    kept = RecordingWriter(writer, request)
     writes = writer if trace is None else kept
     outcome = drive(request, writes, then, after=after, forgives=forgives, first=first)
     if outcome.failure is not None:
@@ -393,9 +392,10 @@ class Driver:
         self._commands, self._after, self._forgives = sent, after, forgives
         self._writer = writer
         self._request, self._tally = request, Tally(request.settings, runs)
-        self._inbox: SimpleQueue[Record | None] = SimpleQueue()  # None: interrupted
+        self._inbox: SimpleQueue[Received | None] = SimpleQueue()  # None: interrupted
         self._backend = make_backend(self._inbox.put)
-        self._command: Command | None = None
+        self._sent = 0
+        """Commands that were sent; the last one has this number as its id."""
 
     def run(self) -> tuple[int, protocol.Failure | None]:
         """Carry out one command after another; returns the exit status and the failure, if there was one."""
@@ -425,8 +425,8 @@ class Driver:
         return code, None
 
     def _carry_out(self, command: Command) -> None:
-        self._command = command
-        self._backend.send(command)
+        self._sent += 1
+        self._backend.send(Sent(command, self._sent))
         self._receive_rest()
 
     def _receive_rest(self) -> None:
@@ -440,10 +440,10 @@ class Driver:
                 raise Failed(record)
 
     def _next(self) -> Record:
-        record = self._inbox.get()
-        if record is None:
+        received = self._inbox.get()
+        if received is None:
             raise Interrupted
-        return record
+        return received.record
 
     def close(self) -> bool:
         """Close the backend; returns whether it ended in time."""
@@ -471,13 +471,13 @@ class Driver:
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        if self._command is not None:
-            self._backend.send(protocol.Cancel(self._command.id))
+        if self._sent:
+            self._backend.send(Sent(protocol.Cancel(self._sent), 0))
         self._inbox.put(None)
 
 
-class TraceWriter:
-    """Hands everything on to another writer, and keeps what a trace has.
+class RecordingWriter:
+    """Hands everything on to another writer, and keeps what a recording has.
 
     Args:
         writer: Receives the records and the summary.
@@ -509,7 +509,7 @@ class TraceWriter:
 
 
 def place(output: str | None, force: bool, instead: str) -> Path | None:
-    """Where the trace goes, checked before the work of making it; None where none is wanted.
+    """Where the recording goes, checked before the work of making it; None if none is wanted.
 
     Args:
         output: As it was typed.
@@ -523,6 +523,6 @@ def place(output: str | None, force: bool, instead: str) -> Path | None:
         return None
     if output == "-":
         raise EngineError(
-            f"The trace can't go to standard output: {instead}.", "Name a file: -o trace.jsonl.gz."
+            f"The recording can't go to standard output: {instead}.", "Name a file: -o story.trace.zst."
         )
     return free(typed(output), force)

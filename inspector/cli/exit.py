@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import tempfile
@@ -23,6 +24,10 @@ def output() -> TextIO:
     """
     if sys.stdout is None:
         raise EngineError("Standard output is closed.", "Send it to a file, a pipe or a terminal.")
+    raw, encoding = getattr(sys.stdout, "buffer", None), sys.stdout.encoding
+    if sys.stdout is sys.__stdout__ and isinstance(raw, io.FileIO):
+        # PYTHONUNBUFFERED: what a signal leaves unwritten of a long line would be lost
+        sys.stdout = open(raw.fileno(), "w", encoding=encoding, closefd=False)  # noqa: SIM115
     _use_utf8()
     return sys.stdout
 

@@ -13,9 +13,10 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
+from msgspec import Struct
+
 from engine.errors import EngineError, SettingsError
-from engine.frozen import frozen
-from engine.setting_field import Field, grouped
+from engine.setting import Setting, grouped
 from engine.settings import BY_NAME, FIELDS, LOAD_FIELDS, LOAD_GROUPS, MODELS_OWN
 from inspector.cli.exit import output
 from inspector.cli.inputs import add_chat, add_grammar, unescaped
@@ -58,8 +59,7 @@ def command_parser(name: str, description: str, epilog: str | None = EXIT_STATUS
     return Parser(prog=prog, description=description, epilog=epilog, allow_abbrev=False)
 
 
-@frozen
-class Subcommand:
+class Subcommand(Struct, frozen=True):
     """One way to run the program. Its module imports what is heavy only where it runs, so that help is instant."""
 
     name: str
@@ -96,10 +96,10 @@ def add_jsonl(to: argparse._ActionsContainer, instead_of: str, what: str = "one 
 
 
 def add_trace(to: argparse._ActionsContainer) -> None:
-    """The flags of a trace that is written beside the output."""
-    trace = "also write a trace, which inspector replay TRACE opens; a name that ends in .gz or .zst compresses it"
-    to.add_argument("--output", "-o", metavar="TRACE", help=trace)
-    to.add_argument("--force", action="store_true", help="replace the trace if it exists")
+    """The flags of a recording that is written beside the output."""
+    what = "also write a recording, such as story.trace, which inspector replay opens; .zst at its end compresses it"
+    to.add_argument("--output", "-o", metavar="RECORDING", help=what)
+    to.add_argument("--force", action="store_true", help="replace the recording if it exists")
 
 
 def add_theme(to: argparse._ActionsContainer) -> None:
@@ -163,7 +163,7 @@ def add_extra_eos(group: argparse._ArgumentGroup) -> None:
 
 
 def add_setting(
-    group: argparse._ArgumentGroup, field: Field, read: Callable[[str], Any] | None = None
+    group: argparse._ArgumentGroup, field: Setting, read: Callable[[str], Any] | None = None
 ) -> None:
     """The flag of one setting.
 
@@ -188,7 +188,7 @@ def add_setting(
             help_text = f"{field.help}; may be repeated"
             add(*names, action="extend", type=field.parse, metavar=metavar, help=help_text)
         case _:
-            default = "random" if field.name == "seed" else field.format(field.default)
+            default = "random" if field is BY_NAME["seed"] else field.format(field.default)
             default = f"the model's own, or else {default}" if field.name in MODELS_OWN else default
             suffix = "" if field.default is None else f" (default: {default})"
             add(*names, type=read or field.parse, metavar=metavar, help=field.help + suffix)

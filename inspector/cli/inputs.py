@@ -9,10 +9,12 @@ from contextlib import suppress
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from engine.errors import EngineError, PromptError, SettingsError
 from engine.files import TEXT_LIMIT, read_at_most, shorter
-from engine.frozen import frozen
-from engine.grammar_settings import Grammar, check_grammar, choices
+from engine.grammar_settings import Grammar, choices
+from engine.setting import check
 from inspector.served.requests import conversation_of, last_of, parsed_json
 from inspector.texts import decoded, read_text_file
 
@@ -141,7 +143,7 @@ def grammar_from(args: argparse.Namespace) -> Grammar | None:
     ((flag, value),) = given.items()
     try:
         grammar = _grammar(flag, value)
-        check_grammar(grammar)
+        check(grammar)
     except SettingsError as error:
         raise EngineError(f"{flag}: {error.message}", error.hint) from None
     return grammar
@@ -172,8 +174,7 @@ INSTEAD = {
 """Flags that a conversation takes the place of."""
 
 
-@frozen
-class Chat:
+class Chat(Struct, frozen=True):
     """The conversation that the flags of a chat name, and its options."""
 
     messages: tuple[Message, ...]

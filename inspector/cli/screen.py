@@ -11,12 +11,14 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine.breakpoints import CONDITIONS, Breakpoints, Condition
+from msgspec.structs import fields
+
+from engine.breakpoints import CONDITIONS, Breakpoints
 from engine.errors import EngineError, SettingsError
+from engine.setting import Setting
 from engine.settings import LoadSettings, Settings
 from inspector.cli.arguments import given, known, load_values, request_from
 from inspector.cli.exit import flush, leave_at_once, note
@@ -33,7 +35,7 @@ from inspector.cli.subcommands.texts import add_against, against_from
 from inspector.keys import key_for
 
 if TYPE_CHECKING:
-    from engine.trace import Entry
+    from engine.recording import Entry
     from inspector.app import InspectorApp
     from inspector.config.directions import Steering
     from inspector.served.opening import OpenedRequest
@@ -192,15 +194,15 @@ def open_reply(args: argparse.Namespace, entries: Sequence[Entry]) -> int:
     Raises:
         EngineError: There is no terminal, or the recording can't be written.
     """
-    check_terminal(instead="Without one, write it with -o TRACE.")
-    from engine.trace import save_as
+    check_terminal(instead="Without one, write it with -o RECORDING.")
+    from engine.recording import save_as
     from inspector.app import InspectorApp
     from inspector.session.playback import Opening, checked
     from inspector.tools.registry import TOOLS
     from inspector.version import program
 
     with tempfile.TemporaryDirectory(prefix="inspector-") as folder:
-        path = Path(folder) / "reply.jsonl"
+        path = Path(folder) / "reply.trace"
         save_as(path, entries, program())
         app = InspectorApp(LoadSettings(), Settings(), trace=Opening(checked(path)), theme=args.theme or "",
                             tools=TOOLS)  # fmt: skip
@@ -234,22 +236,24 @@ def add_breakpoints(group: argparse._ArgumentGroup) -> None:
     """The flags of the breakpoints, made from `engine.breakpoints.CONDITIONS`."""
     for condition in CONDITIONS:
         name, label = f"break_{condition.name}", f"{condition.label}: {condition.help}".replace("%", "%%")
-        if condition.kind == "switch":
+        if condition.kind == "flag":
             group.add_argument(condition.flag, dest=name, action="store_true", default=None, help=label)
         else:
-            label += r"; \n and \t are escapes" if condition.kind == "text" else ""
-            metavar = {"count": "N", "text": "TEXT", "regex": "REGEX"}.get(condition.kind, "X")
+            label += r"; \n and \t are escapes" if condition.form == "text" else ""
+            metavar = {"text": "TEXT", "regex": "REGEX"}.get(
+                condition.form, "N" if condition.kind == "int" else "X"
+            )
             group.add_argument(condition.flag, dest=name, type=_value(condition), metavar=metavar, help=label)
     together = "stop only where all conditions hold at once"
     group.add_argument("--break-all", dest="break_all_of", action="store_true", default=None, help=together)
 
 
-def _value(condition: Condition) -> Callable[[str], Any]:
+def _value(condition: Setting) -> Callable[[str], Any]:
     """Reads the value of a condition's flag."""
 
     def read(text: str) -> Any:
         try:
-            return condition.parse(unescaped(text) if condition.kind == "text" else text)
+            return condition.parse(unescaped(text) if condition.form == "text" else text)
         except SettingsError as error:
             raise argparse.ArgumentTypeError(f"{error.message.removesuffix('.')}") from None
 

@@ -131,8 +131,8 @@ def _as_value(word: str, parser: ArgumentParser) -> str:
 
 
 def _near(word: str, subcommands: Sequence[str]) -> str:
-    """What is typed after `inspector` for a mistyped subcommand or a trace; empty where a word is neither."""
-    if word.endswith((".jsonl", ".jsonl.gz", ".jsonl.zst")):
+    """What is typed after `inspector` for a mistyped subcommand or a recording; empty where a word is neither."""
+    if word.endswith((".trace", ".trace.zst")):
         return f"replay {shlex.quote(word)}"
     a_name = len(word) <= LONGEST_ECHO and "/" not in word  # some/model is no misspelt `models`
     near = get_close_matches(word.lower(), subcommands, 1) if a_name else []

@@ -6,18 +6,17 @@ is as metadata. Of what somebody else made no more is read than a direction can 
 
 from __future__ import annotations
 
-import json
 import re
 import struct
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct, json
+
 from engine.errors import EngineError, PathError, PromptError
 from engine.files import message_and_hint, read_regular, replacing, shorter, typed
-from engine.frozen import frozen
 from engine.protocol import LONGEST_NAME, Direction, Floats, Intervention
-from engine.trace.values import Misfit, parse
 from inspector.texts import decoded, read_text_file
 
 END = ".safetensors"
@@ -48,7 +47,7 @@ def read_direction(path: Path) -> Direction:
         raise PathError(*message_and_hint(path, error)) from error
     try:
         return _direction(content, path.stem)
-    except (Misfit, ValueError, struct.error) as error:
+    except (ValueError, struct.error, RecursionError) as error:
         raise PathError(f"{shorter(path)} is not a direction: {error}.", _HINT) from None
 
 
@@ -56,14 +55,13 @@ def _direction(content: bytes, stem: str) -> Direction:
     """What the bytes of a file hold.
 
     Raises:
-        Misfit: They hold no direction.
-        ValueError: The same.
+        ValueError: They hold no direction.
         struct.error: The same.
     """
     (length,) = struct.unpack_from("<Q", content)
     if not 2 <= length <= min(_HEADER, len(content) - 8):
         raise ValueError("it doesn't begin as a safetensors file")
-    header, data = parse(content[8 : 8 + length].rstrip(b" ")), content[8 + length :]
+    header, data = json.decode(content[8 : 8 + length]), content[8 + length :]
     if not isinstance(header, dict):
         raise ValueError("its header is not an object")
     said = header.pop("__metadata__", None) or {}  # MLX writes null for none
@@ -121,7 +119,7 @@ def write_direction(path: Path, direction: Direction, force: bool = False) -> No
         "shape": list(direction.vector.shape),
         "data_offsets": [0, len(packed)],
     }
-    header = json.dumps({"__metadata__": metadata, _TENSOR: tensor}, separators=(",", ":")).encode()
+    header = json.encode({"__metadata__": metadata, _TENSOR: tensor})
     header += b" " * (-len(header) % 8)
     with replacing(path, force) as file:
         file.write(struct.pack("<Q", len(header)) + header + packed)
@@ -130,8 +128,7 @@ def write_direction(path: Path, direction: Direction, force: bool = False) -> No
 # ---- what a flag asks for -----------------------------------------------------------------------
 
 
-@frozen
-class Steering:
+class Steering(Struct, frozen=True):
     """A direction from a file, and how it is to be added."""
 
     direction: Direction

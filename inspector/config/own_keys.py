@@ -13,8 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
+from msgspec import Struct
+
 from engine.files import read_regular
-from engine.frozen import frozen
 from inspector import places
 from inspector.keys import names_of, shown, textual_name
 
@@ -35,8 +36,7 @@ _ALIASES = frozenset("hijm[")
 """With ctrl these are backspace, tab, enter and escape to a terminal."""
 
 
-@frozen
-class OwnKeys:
+class OwnKeys(Struct, frozen=True):
     """The keys and faults of a file."""
 
     keys: Mapping[str, tuple[str, ...]]

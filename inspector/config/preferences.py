@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, field, fields
 from pathlib import Path
 from typing import Any
 
-from engine.breakpoints import BY_NAME, Breakpoints
+from msgspec import Struct, field
+from msgspec.structs import asdict, fields
+
+from engine.breakpoints import CONDITIONS, Breakpoints
 from engine.errors import SettingsError
-from engine.frozen import frozen
 from inspector import places
 from inspector.config.files import DamagedFileError, TableFile
 from inspector.scales import METRICS
@@ -21,8 +22,7 @@ SIZES = ("left", "below", "last", "candidates", "lower")
 """Names of the sizes: `Preferences.sizes`."""
 
 
-@frozen
-class Preferences:
+class Preferences(Struct, frozen=True):
     """The look with which the screen begins."""
 
     theme: str = ""
@@ -46,8 +46,7 @@ class Preferences:
 _DEFAULTS = asdict(Preferences())
 
 
-@frozen
-class StoredPreferences:
+class StoredPreferences(Struct, frozen=True):
     """The file as it was read."""
 
     values: Preferences
@@ -111,8 +110,7 @@ def _valid(name: str, value: object) -> bool:
 NAMES = frozenset(field.name for field in fields(Breakpoints))
 
 
-@frozen
-class StoredBreakpoints:
+class StoredBreakpoints(Struct, frozen=True):
     """The file as it was read."""
 
     points: Breakpoints
@@ -174,5 +172,5 @@ def _checked(name: str, value: object) -> object:
         if not isinstance(value, bool):
             raise SettingsError(name, f"all_of must be true or false, not {json.dumps(value)}.")
     else:
-        BY_NAME[name].check(value)
+        next(each for each in CONDITIONS if each.name == name).check(value)
     return value

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from engine.errors import EngineError, PromptError, SettingsError
 from engine.protocol import LanePrompt
-from engine.settings import BY_NAME, FIELDS, Settings, check
+from engine.setting import check
+from engine.settings import BY_NAME, FIELDS, Settings
 from inspector import places
 from inspector.config.files import DamagedFileError, TableFile
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from engine.frozen import frozen
+from msgspec import Struct
+
 from engine.protocol import (
     AddLanes,
     AdvanceBatch,
@@ -33,16 +34,14 @@ from inspector.session.controller import Controller
 Act = Callable[[Controller], Command]
 
 
-@frozen
-class Said:
+class Said(Struct, frozen=True):
     """A caption, and the id of the tool whose screen shows what it says."""
 
     text: str
     tool: str
 
 
-@frozen
-class Scene:
+class Scene(Struct, frozen=True):
     """One recording: its session and its keys."""
 
     settings: Settings

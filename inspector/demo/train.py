@@ -6,15 +6,16 @@ numbers four digits.
 
 from __future__ import annotations
 
-import gzip
-from dataclasses import replace
 from queue import SimpleQueue
 
-from engine import wire
-from engine.protocol import BeginTraining, Command, Ended, Failure, Record, Train, TrainedStep
+from msgspec.structs import replace
+
+from engine.protocol import BeginTraining, Ended, Failure, Received, Sent, Train, TrainedStep
+from engine.recording import Entry, save_as
 from engine.thread import EngineThread
 from engine.training_settings import TrainingSettings
 from inspector.state.training import RECORDING
+from inspector.version import program
 
 SETTINGS = TrainingSettings(layers=4, width=128, steps=4000, every=50)
 KEPT_EVERY = 5
@@ -47,14 +48,13 @@ def shorter(step: TrainedStep) -> TrainedStep:
 
 def main() -> None:
     """Train, and write what was told."""
-    told: SimpleQueue[Record] = SimpleQueue()
+    told: SimpleQueue[Received] = SimpleQueue()
     engine = EngineThread(told.put)
     engine.start()
-    lines = []
-    commands: tuple[Command, ...] = (BeginTraining(SETTINGS), Train(SETTINGS.steps))
-    for command in commands:
-        engine.send(command)
-        while not isinstance(record := told.get(), Ended):
+    entries = []
+    for number, command in enumerate((BeginTraining(SETTINGS), Train(SETTINGS.steps)), 1):
+        engine.send(Sent(command, number))
+        while not isinstance(record := (received := told.get()).record, Ended):
             if isinstance(record, Failure):
                 raise SystemExit(f"{record.message} {record.hint}")
             if isinstance(record, TrainedStep):
@@ -63,10 +63,10 @@ def main() -> None:
                 record = shorter(record)
                 if record.look is not None:
                     print(record.step, record.loss, record.look.held_out_loss, record.look.sample, flush=True)
-            if record.request == command.id:
-                lines.append(wire.encode(replace(record, request=0)))
+            if received.id == number:
+                entries.append(Entry(record))
     engine.close()
-    RECORDING.write_bytes(gzip.compress(b"\n".join(lines) + b"\n", 9, mtime=0))
+    save_as(RECORDING, entries, program())
 
 
 if __name__ == "__main__":

@@ -7,14 +7,15 @@ keys with which a learner does it, and by what it can be seen that it was done, 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Generic, TypeVar
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from engine import protocol
-from engine.beam_settings import BeamSettings, check_beams
+from engine.beam_settings import BeamSettings
 from engine.errors import SettingsError
-from engine.frozen import frozen
-from engine.grammar_settings import KINDS, Grammar, check_grammar
+from engine.grammar_settings import KINDS, Grammar
 from engine.protocol import (
     AttentionRead,
     BatchCompared,
@@ -41,8 +42,9 @@ from engine.protocol import (
     TakenApart,
     WaysParted,
 )
-from engine.settings import BY_NAME, Settings, check
-from engine.speculation_settings import SpeculationSettings, check_speculation
+from engine.setting import check
+from engine.settings import BY_NAME, Settings
+from engine.speculation_settings import SpeculationSettings
 from inspector.config.directions import name_of
 from inspector.keys import key_for
 from inspector.lessons.errors import LessonError
@@ -65,8 +67,7 @@ LANES = 8
 """Of a batch at once, where nothing else was chosen."""
 
 
-@frozen
-class Before:
+class Before(Struct, frozen=True):
     """The session as an action found it, and what has happened since."""
 
     tip: int
@@ -76,8 +77,7 @@ class Before:
     """Records since then; it grows."""
 
 
-@frozen
-class LessonAction:
+class LessonAction(Struct, frozen=True):
     """One action of a lesson's file."""
 
     name: str
@@ -114,8 +114,7 @@ class LessonAction:
         return f"{self.name} {self.given}".rstrip()
 
 
-@frozen
-class Verb:
+class Verb(Struct, frozen=True):
     """One kind of action."""
 
     usage: str
@@ -218,7 +217,7 @@ def settings_given(given: str) -> dict[str, object]:
 
 
 def _configured(given: str, controller: Controller) -> list[Command]:
-    return [protocol.Configure(check(replace(controller.setup.settings, **settings_given(given))))]  # type: ignore[arg-type]
+    return [protocol.Configure(check(replace(controller.setup.settings, **settings_given(given))))]
 
 
 def _holds(given: str, controller: Controller, before: Before) -> bool:
@@ -258,7 +257,7 @@ def _grammar(given: str) -> Grammar | None:
     if known is None:
         raise ValueError(f"{kind or 'Nothing'} is not a kind of grammar; there are {', '.join(KINDS)}")
     try:
-        check_grammar(made := Grammar(known, text))
+        check(made := Grammar(known, text))
     except SettingsError as error:
         raise ValueError(error.message) from error
     return made
@@ -295,7 +294,7 @@ def beam_settings(given: str) -> BeamSettings:
             raise ValueError(f"{name} is not a setting of a beam search")
         values[name] = _number(kinds[name], text)
     try:
-        return check_beams(BeamSettings(**values))  # type: ignore[arg-type]
+        return check(BeamSettings(**values))  # type: ignore[arg-type]
     except SettingsError as error:
         raise ValueError(error.message.rstrip(".")) from error
 
@@ -324,8 +323,7 @@ def lens_of(timeline: Timeline) -> ReadLens:
     return ReadLens(timeline.tip, top=LENS_TOP, followed=tuple(each.id for each in best))
 
 
-@frozen
-class LessonView(Generic[Told]):
+class LessonView(Struct, Generic[Told], frozen=True):
     """A view of the model's inside that a lesson opens, or reads a number of."""
 
     question: Callable[[Timeline], Command]
@@ -427,7 +425,7 @@ def _draft(given: str) -> SpeculationSettings:
     """
     draft, _, number = given.partition(" ")
     try:
-        return check_speculation(SpeculationSettings(draft, num_draft_tokens=_number(int, number)))  # type: ignore[arg-type]
+        return check(SpeculationSettings(draft, num_draft_tokens=_number(int, number)))  # type: ignore[arg-type]
     except SettingsError as error:
         raise ValueError(error.message.rstrip(".")) from error
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct, field
+
 from engine.errors import EngineError, PathError
 from engine.files import read_regular, typed
-from engine.frozen import frozen
 from inspector import places
 from inspector.config.files import alone, write
 
@@ -29,8 +29,7 @@ END = "end"
 """In the place of a lesson: end the one under way."""
 
 
-@frozen
-class Listed:
+class Listed(Struct, frozen=True):
     """One lesson of the list."""
 
     number: int
@@ -123,8 +122,7 @@ LARGEST = 2**20
 MOST_LESSONS, MOST_BEATS = 500, 1000
 
 
-@frozen
-class LessonProgress:
+class LessonProgress(Struct, frozen=True):
     """How far one lesson is."""
 
     beat: int = 0

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from engine.frozen import frozen
+from msgspec import Struct
+from msgspec.structs import replace
+
 from engine.protocol import Step
 from engine.settings import LoadSettings
 from inspector.lessons.errors import Faults, LessonError
@@ -24,8 +26,7 @@ MEASURED = ("probability", "bits", "number", "ms", "times")
 """Units of numbers that are equal by no accident."""
 
 
-@frozen
-class Finding:
+class Finding(Struct, frozen=True):
     """The result of one beat."""
 
     beat: int

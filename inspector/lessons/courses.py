@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from msgspec import Struct
+
 from engine.errors import EngineError
 from engine.files import typed
-from engine.frozen import frozen
 from inspector.lessons.catalogue import FOLDER, LessonProgress, Listed, listed, shipped
 from inspector.lessons.errors import Faults, LessonError
 from inspector.lessons.reading import TomlTable, text_of
@@ -29,8 +30,7 @@ MOST_PARTS, MOST_POINTS, LONGEST = 40, 12, 400
 """Parts of a course, points of one list, and characters of a text."""
 
 
-@frozen
-class CoursePart:
+class CoursePart(Struct, frozen=True):
     """One lesson of a course, as it is given."""
 
     listed: Listed
@@ -42,8 +42,7 @@ class CoursePart:
     """Questions to the class afterwards, which no run decides."""
 
 
-@frozen
-class Course:
+class Course(Struct, frozen=True):
     """Some lessons in their order."""
 
     id: str
@@ -91,8 +90,7 @@ def _is_done(part: CoursePart, progress: Mapping[str, LessonProgress]) -> bool:
     return progress.get(part.listed.lesson.id, LessonProgress()).done
 
 
-@frozen
-class CoursePlace:
+class CoursePlace(Struct, frozen=True):
     """A part of a course that is gone through."""
 
     course: Course

@@ -13,11 +13,12 @@ import math
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, cast
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from engine.errors import SettingsError
-from engine.frozen import frozen
 from inspector.display import visible
 from inspector.lessons.errors import LessonError
 from inspector.lessons.kinds import SubjectKind
@@ -30,16 +31,14 @@ MOST_VALUES = 40
 """In one text."""
 
 
-@frozen
-class Subject:
+class Subject(Struct, frozen=True):
     """Something with fields that a function gave."""
 
     kind: SubjectKind
     of: Any
 
 
-@frozen
-class Expression:
+class Expression(Struct, frozen=True):
     """One expression of a lesson's file."""
 
     source: str
@@ -252,8 +251,7 @@ def _plain(call: ast.Call) -> bool:
 # ---- texts with expressions in them -----------------------------------------------------------
 
 
-@frozen
-class Template:
+class Template(Struct, frozen=True):
     """A text whose numbers are those of the run: `The draw stays at {next.draw:.3}.`"""
 
     parts: tuple[str | tuple[Expression, str], ...]

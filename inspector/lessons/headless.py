@@ -5,15 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
-from engine.errors import EngineError, TraceError
-from engine.protocol import LockstepOpened, ModelFacts, Prefill, ReadLogits, Record
+from msgspec.structs import replace
+
+from engine.errors import EngineError, RecordingError
+from engine.protocol import LockstepOpened, ModelFacts, Prefill, ReadLogits, Received
+from engine.recording import Entry, placed, save_as
 from engine.settings import LoadSettings, Settings
 from engine.thread import EngineThread
-from engine.trace import Entry, placed, save_as
 from inspector.lessons.lesson import Lesson, LessonPhase
 from inspector.lessons.play import LessonPlay
 from inspector.lessons.stages import LiveStage, RecordedStage
@@ -67,7 +68,9 @@ def live_session(load: LoadSettings, lesson: Lesson) -> AbstractContextManager[H
 
 @contextmanager
 def engine_session(
-    load: LoadSettings, settings: Settings, make: Callable[[Callable[[Record], None]], Backend] = EngineThread
+    load: LoadSettings,
+    settings: Settings,
+    make: Callable[[Callable[[Received], None]], Backend] = EngineThread,
 ) -> Iterator[HeadlessSession]:
     """A session with a loaded model.
 
@@ -79,15 +82,16 @@ def engine_session(
     Raises:
         EngineError: It can't be loaded.
     """
-    queue: SimpleQueue[Record] = SimpleQueue()
+    queue: SimpleQueue[Received] = SimpleQueue()
     engine = make(queue.put)
     controller = Controller(engine, load, settings, Prefill("", False))
 
     def turn() -> bool:
         try:
-            controller.client.receive(queue.get(timeout=0.5))
+            received = queue.get(timeout=0.5)
         except Empty:
             return False
+        controller.client.receive(received.record, received.id)
         return True
 
     session = HeadlessSession(controller, turn)
@@ -108,9 +112,9 @@ def recorded_session(trace: Path, lesson: Lesson) -> Iterator[tuple[HeadlessSess
     """A session from a recording, without MLX.
 
     Raises:
-        TraceError: It can't be read.
+        RecordingError: It can't be read.
     """
-    queue: SimpleQueue[Record] = SimpleQueue()
+    queue: SimpleQueue[Received] = SimpleQueue()
     controller = Controller(IdleBackend(), LoadSettings(), lesson.settings, Prefill("", False))
     backend = ReplayBackend(controller, queue.put, lambda _: None)
     player = Player(trace, backend.show, backend.begin, from_start=True)
@@ -121,9 +125,10 @@ def recorded_session(trace: Path, lesson: Lesson) -> Iterator[tuple[HeadlessSess
     def turn() -> bool:
         moved = player.tick()
         if player.file.failure is not None:
-            raise TraceError(str(player.file.failure))
+            raise RecordingError(str(player.file.failure))
         while not queue.empty():
-            controller.client.receive(queue.get())
+            received = queue.get()
+            controller.client.receive(received.record, received.id)
             moved = True
         return moved
 

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
-from engine.frozen import frozen
+from msgspec import Struct
+
 from engine.protocol import (
     AttributionRead,
     BatchOpened,
@@ -45,8 +46,7 @@ Field = tuple[str, Callable[[Any], Value]]
 """What a field is, in a few words, and how it is read."""
 
 
-@frozen
-class SubjectKind:
+class SubjectKind(Struct, frozen=True):
     """What a function gives: its fields, by name."""
 
     name: str
@@ -183,8 +183,7 @@ STAGE = SubjectKind("a stage of the sampler", "kept", {
 })  # fmt: skip
 
 
-@frozen
-class Redrawn:
+class Redrawn(Struct, frozen=True):
     """Draws of one distribution."""
 
     draws: tuple[Distribution, ...]
@@ -276,8 +275,7 @@ PIECES = SubjectKind("a text in tokens", "count", {
 })  # fmt: skip
 
 
-@frozen
-class Merged:
+class Merged(Struct, frozen=True):
     """A word after some of its merges."""
 
     word: WordApart
@@ -325,8 +323,7 @@ MERGED = SubjectKind("a word in merges", "text", {
 })  # fmt: skip
 
 
-@frozen
-class Generated:
+class Generated(Struct, frozen=True):
     """What was generated on the path on show."""
 
     steps: tuple[Step, ...]
@@ -407,8 +404,7 @@ RACE = SubjectKind("a race", "equal", {
 # ---- several tokens with one forward: a batch, speculation ---------------------------------------
 
 
-@frozen
-class RunBatch:
+class RunBatch(Struct, frozen=True):
     """A batch that came to its end."""
 
     opened: BatchOpened
@@ -472,8 +468,7 @@ VERIFIED = SubjectKind("speculation beside plain steps", "equal", {
 # ---- beams ------------------------------------------------------------------------------------
 
 
-@frozen
-class Searched:
+class Searched(Struct, frozen=True):
     """A continuation of a beam search."""
 
     best: Hypothesis
@@ -527,8 +522,7 @@ BEAMS = SubjectKind("a continuation of a beam search", "text", {
 # ---- inside the model -------------------------------------------------------------------------
 
 
-@frozen
-class HeadRow:
+class HeadRow(Struct, frozen=True):
     """Where one head looks."""
 
     weights: tuple[float, ...]
@@ -548,8 +542,7 @@ HEAD = SubjectKind("a head", "text", {
 })  # fmt: skip
 
 
-@frozen
-class LensLayer:
+class LensLayer(Struct, frozen=True):
     """What one layer would predict at the token that is looked at."""
 
     column: LensColumn
@@ -603,8 +596,7 @@ STRONGEST = SubjectKind("a part that was switched off", "label", {
 # ---- steering, and learning ----------------------------------------------------------------------
 
 
-@frozen
-class Steered:
+class Steered(Struct, frozen=True):
     """What a direction does with one strength, beside random ones of its length."""
 
     swept: StrengthsSwept
@@ -627,8 +619,7 @@ STEERED = SubjectKind("a steered prediction", "top", {
 })  # fmt: skip
 
 
-@frozen
-class Learned:
+class Learned(Struct, frozen=True):
     """A model at a step of its training, when it was looked at."""
 
     steps: tuple[TrainedStep, ...]
@@ -666,8 +657,7 @@ LEARNED = SubjectKind("a model that learns", "loss", {
 # ---- what writes a logit, what is put into another text, what heads do --------------------------
 
 
-@frozen
-class Written:
+class Written(Struct, frozen=True):
     """One writer of the residual stream, and what it adds to the difference of two logits."""
 
     label: str
@@ -686,8 +676,7 @@ CONTRIBUTION = SubjectKind("a contribution", "logits", {
 })  # fmt: skip
 
 
-@frozen
-class AnswerMoved:
+class AnswerMoved(Struct, frozen=True):
     """Where the last token of a text begins to hold what tells it from another text."""
 
     pair: PairPatched
@@ -718,8 +707,7 @@ PATCHED = SubjectKind("a pair of texts, patched", "layer", {
 })  # fmt: skip
 
 
-@frozen
-class Does:
+class Does(Struct, frozen=True):
     """The head that does something most."""
 
     label: str

@@ -6,11 +6,11 @@ import math
 import re
 from ast import Constant
 from collections.abc import Mapping
-from dataclasses import field
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from engine.frozen import frozen
+from msgspec import Struct, field
+
 from engine.protocol import named_part
 from engine.settings import Settings
 from inspector.lessons.values import NEAR_BORDER, NEAR_TIMED, Value
@@ -92,8 +92,7 @@ class LessonPhase(Enum):
     """The lesson is over."""
 
 
-@frozen
-class Option:
+class Option(Struct, frozen=True):
     """One option.
 
     Its test is written in braces at its end: `about as long {..2}`, `yes {true}`, `it ends {eos}`. Without one, the
@@ -150,8 +149,7 @@ def option(text: str, line: int) -> Option:
     return Option(words.strip(), match["test"] if match else words, line)
 
 
-@frozen
-class Question:
+class Question(Struct, frozen=True):
     """What a learner predicts."""
 
     text: Template
@@ -161,8 +159,7 @@ class Question:
     line: int
 
 
-@frozen
-class Beat:
+class Beat(Struct, frozen=True):
     """One beat: text, a prediction, something to do, and what came of it."""
 
     title: str
@@ -231,8 +228,7 @@ def _place(value: object) -> tuple[int, ...]:
         return ()
 
 
-@frozen
-class Lesson:
+class Lesson(Struct, frozen=True):
     """One lesson."""
 
     id: str

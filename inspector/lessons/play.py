@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from engine.frozen import slotted
+from msgspec import Struct
+
 from inspector.lessons.catalogue import LessonProgress
 from inspector.lessons.errors import LessonError
 from inspector.lessons.lesson import Beat, Lesson, LessonPhase, Option
@@ -22,8 +23,7 @@ from inspector.lessons.values import Value
 from inspector.session.controller import Controller
 
 
-@slotted
-class Card:
+class Card(Struct):
     """What a beat says now; printable."""
 
     text: tuple[str, ...] = ()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
-from engine import protocol, wire
-from engine.frozen import frozen
+from msgspec import Struct
+from msgspec.structs import replace
+
+from engine import protocol
 from engine.protocol import (
     Candidate,
     Command,
@@ -22,7 +23,9 @@ from engine.protocol import (
     Record,
     Step,
 )
-from engine.settings import BY_NAME, Settings, check
+from engine.recording import question
+from engine.setting import check
+from engine.settings import BY_NAME, Settings
 from inspector.lessons import kinds
 from inspector.lessons.actions import ATTENTION, EACH_OFF, LENS, LessonView, Told, contrast, making, sweeping
 from inspector.lessons.errors import LessonError
@@ -119,8 +122,9 @@ class Scope:
 
     def ask(self, command: Command) -> None:
         """Ask the engine."""
-        self._ids.add(command.id)
-        self._asked[command] = self.controller.client.request(command, each=partial(self._tell, command))
+        request = self.controller.client.request(command, each=partial(self._tell, command))
+        self._ids.add(request.id)
+        self._asked[command] = request
 
     def forget(self) -> None:
         """A beat begins: what was asked of the session before may have other answers now."""
@@ -131,12 +135,13 @@ class Scope:
     def _tell(self, command: Command, record: Record) -> None:
         """Tell the question right before the first record that answers it: a trace keeps the two together, whatever
         others were told meanwhile."""
-        if command.id not in self._told:
-            self._told.add(command.id)
-            self.controller.client.receive(QuestionAsked(wire.encode(replace(command, id=0)).decode()))
+        client = self.controller.client
+        if client.answering not in self._told:
+            self._told.add(client.answering)
+            client.receive(QuestionAsked(question(command)))
 
     def _receive(self, record: Record) -> None:
-        if record.request not in self._ids and not isinstance(record, QuestionAsked):
+        if self.controller.client.answering not in self._ids and not isinstance(record, QuestionAsked):
             self.since.append(record)
 
 
@@ -148,8 +153,7 @@ def missing(line: int, what: str) -> LessonError:
 # ---- the list -----------------------------------------------------------------------------------
 
 
-@frozen
-class Function:
+class Function(Struct, frozen=True):
     """One function of the list."""
 
     name: str

@@ -9,14 +9,17 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from engine.errors import PathError, SettingsError
 from engine.files import message_and_hint, read_regular
-from engine.settings import BY_NAME, Settings, check
+from engine.setting import check
+from engine.settings import BY_NAME, Settings
 from inspector.lessons.actions import LessonAction, action
 from inspector.lessons.errors import Faults, LessonError
 from inspector.lessons.expressions import Expression, Template, expression, template

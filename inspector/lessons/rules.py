@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import combinations
 
+from msgspec.structs import replace
 from rich.cells import cell_len
 
 from engine.errors import SettingsError
@@ -331,7 +331,7 @@ def _check_settings(lesson: Lesson, faults: Faults) -> None:
     for beat in lesson.beats:
         for action in (*beat.begin, *beat.act):
             if action.name == "set":
-                settings = replace(settings, **settings_given(action.given))  # type: ignore[arg-type]
+                settings = replace(settings, **settings_given(action.given))
             elif action.name == "run" and settings.max_tokens > MOST_STEPS:
                 message = f"This run may take {settings.max_tokens:,} tokens."
                 faults.add(action.line, message, f"Set max_tokens to {MOST_STEPS:,} at most.", "run")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, Protocol
 
-from engine.frozen import frozen
+from msgspec import Struct
+
 from engine.protocol import (
     BeatReached,
     Command,
@@ -67,8 +68,7 @@ class LessonStage(Protocol):
         """The lesson is left; the session stays."""
 
 
-@frozen
-class SessionPlace:
+class SessionPlace(Struct, frozen=True):
     """A state of the session that can be gone back to."""
 
     tip: int

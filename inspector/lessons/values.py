@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
-from engine.frozen import frozen
+from msgspec import Struct
+
 from engine.protocol import Distribution
 from inspector.display import token_label, visible
 from inspector.scales import bits, count, milliseconds, percent, size
@@ -25,8 +26,7 @@ NEAR_TIMED = 0.3
 """The same of a number that rests on milliseconds."""
 
 
-@frozen
-class Value:
+class Value(Struct, frozen=True):
     """One value of this run."""
 
     unit: Unit

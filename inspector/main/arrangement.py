@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import Enum
 
-from engine.frozen import frozen
+from msgspec import Struct
 
 MINIMUM = (40, 10)
 """Columns and rows."""
@@ -63,8 +63,7 @@ class Place(Enum):
     """A tool's: an answer and nothing else."""
 
 
-@frozen
-class PanelPlace:
+class PanelPlace(Struct, frozen=True):
     """One panel of the screen."""
 
     id: str

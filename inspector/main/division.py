@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from msgspec import Struct
 from textual.geometry import Region
-
-from engine.frozen import frozen
 
 LEAST_LINES = 4
 """Of a panel whose divider is moved, its frame included."""
@@ -22,8 +21,7 @@ Spans = Mapping[str, tuple[int, int]]
 """Rows and columns that each panel covers."""
 
 
-@frozen
-class Division:
+class Division(Struct, frozen=True):
     """A grid of two columns, as the toolkit wants it."""
 
     columns: str
@@ -137,8 +135,7 @@ def moved(divider: str, x: int, y: int, sizes: Mapping[str, int], area: Region) 
     return sizes
 
 
-@frozen
-class Grip:
+class Grip(Struct, frozen=True):
     """A divider under the pressed button, and how the panels were when it was taken hold of."""
 
     divider: str

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from engine.frozen import frozen
+from msgspec import Struct
+from msgspec.structs import replace
+
 from engine.protocol import Record
 from inspector.display import visible
 from inspector.lessons.lesson import Beat
@@ -19,8 +20,7 @@ if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
 
-@frozen
-class Exported:
+class Exported(Struct, frozen=True):
     """A session that is exported, as the parts see it."""
 
     timeline: Timeline
@@ -30,8 +30,7 @@ class Exported:
     """Of each node that is exported its row."""
 
 
-@frozen
-class Exhibit:
+class Exhibit(Struct, frozen=True):
     """One thing that was found."""
 
     kind: str
@@ -46,8 +45,7 @@ class Exhibit:
     """The id of the token after it that is explained; None for what is the same for all of them."""
 
 
-@frozen
-class ExportPart:
+class ExportPart(Struct, frozen=True):
     """The contribution of one tool to an export."""
 
     name: str

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from functools import cached_property
 
-from engine.frozen import frozen
+from msgspec import Struct
 
 WHOLE, BEGINNING, MISSPELT = 3.0, 2.0, 1.0
 """The fit of a word: to a whole word, to the beginning of one, to one with another letter."""
@@ -35,8 +35,7 @@ _MOST = 3
 """Similar words that are told where nothing is found."""
 
 
-@frozen
-class Findable:
+class Findable(Struct, frozen=True):
     """One thing that a finder finds."""
 
     id: str

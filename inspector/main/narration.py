@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from msgspec import Struct
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
-from engine.frozen import frozen
 from inspector.state.timeline import TO_PREDICT
 from inspector.widgets.actions import Action, ActionTable, Hint, line
 from inspector.widgets.canvas import looks_same
@@ -25,8 +25,7 @@ MORE = Hint((Action("lesson.read_on"),), "more", 10)
 # ---- what is told -------------------------------------------------------------------------------
 
 
-@frozen
-class Narration:
+class Narration(Struct, frozen=True):
     """The contents of the card now."""
 
     title: str

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from engine.frozen import frozen
+from msgspec import Struct
+
 from engine.protocol import Failure, LockstepOpened, ModelFacts, PromptOpened, Record, Verified
 from inspector.config.files import log_crash
 from inspector.display import visible_lines
@@ -10,8 +11,7 @@ from inspector.keys import key_for
 from inspector.session.client import Severity
 
 
-@frozen
-class Notice:
+class Notice(Struct, frozen=True):
     """Something to tell; printable."""
 
     title: str

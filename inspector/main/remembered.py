@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
 
+from msgspec.structs import replace
 from textual.app import App
 
 from engine.errors import EngineError

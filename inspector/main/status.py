@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
+from msgspec.structs import replace
 from rich.cells import cell_len
 from textual.content import Content
 from textual.widget import Widget

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar, Protocol, TypeVar
 
+from msgspec import Struct
 from textual import events
 from textual.geometry import Region
 from textual.message import Message
 from textual.screen import Screen
 from textual.widget import Widget
 
-from engine.frozen import frozen
 from engine.protocol import Candidate, Record
 from inspector.main.arrangement import Arrangement
 from inspector.main.clipboard import Clipboard
@@ -212,8 +212,7 @@ class Host(Protocol):
 # ---- a tool -------------------------------------------------------------------------------------
 
 
-@frozen
-class OfferedHeat:
+class OfferedHeat(Struct, frozen=True):
     """What a view says of each token, for the text to be coloured by."""
 
     title: str
@@ -224,8 +223,7 @@ class OfferedHeat:
     """True if some can be below 0."""
 
 
-@frozen
-class PanelSpec:
+class PanelSpec(Struct, frozen=True):
     """A panel that a tool brings to the main screen."""
 
     make: Callable[[], Widget]
@@ -316,8 +314,7 @@ class ToolActions:
         """Take in what the tool's panel says."""
 
 
-@frozen
-class Tool:
+class Tool(Struct, frozen=True):
     """One thing that a person opens."""
 
     id: str

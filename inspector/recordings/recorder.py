@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from engine.errors import TraceError
+from engine.errors import RecordingError
 from engine.protocol import (
     BeamStep,
     Configure,
@@ -26,8 +26,8 @@ from engine.protocol import (
     Step,
     WhatIfAnswered,
 )
+from engine.recording import Entry, Journal, RecordingChanged, save_as, worth_keeping
 from engine.settings import LoadSettings, Settings
-from engine.trace import Entry, Journal, TraceChanged, pack, save_as, worth_keeping
 from inspector.keys import key_for
 from inspector.recordings import sessions
 
@@ -35,8 +35,6 @@ _WORTH_A_FILE = (Step, BeamStep, Marked, Deleted)
 """A session without any of these is a prompt and nothing else: it leaves no file behind."""
 _ALL_KEPT = (Step, Ended, Explained, WhatIfAnswered)
 """They come with every token, or with every value that is tried, and all are kept."""
-RECENT = 256
-"""Entries whose candidates stay as objects, for panels that draw the last steps."""
 PATIENCE = 2.0
 """Seconds that leaving waits for a file which is being taken over."""
 
@@ -77,7 +75,7 @@ class Recorder:
         self._began = time.monotonic()
         self._made = self._worth = False
         self._resuming: threading.Thread | None = None
-        self.resumed: Journal | TraceError | None = None
+        self.resumed: Journal | RecordingError | None = None
         """A file that is to be appended to, once it was read through: nothing is to wait for the next record."""
         self._known = 0
         """How many entries that file holds."""
@@ -107,8 +105,6 @@ class Recorder:
         for value in kept:
             entry = Entry(value, time.monotonic() - self._began)
             self.entries.append(entry)
-            if len(self.entries) > RECENT:
-                pack(self.entries[-RECENT].value)
             self._worth = self._worth or isinstance(value, _WORTH_A_FILE)
             if self.journal is not None:
                 self._guarded(lambda journal, entry=entry: journal.write_entry(entry))  # type: ignore[misc]
@@ -127,7 +123,7 @@ class Recorder:
         directory = self.directory
         try:
             self.journal = self._created(directory)
-        except TraceError as error:
+        except RecordingError as error:
             self._failed(error)
             return
         self._copy(self.entries)
@@ -139,7 +135,7 @@ class Recorder:
             path = sessions.new_path(directory, self._load().model)
             try:
                 return Journal.create(path, self.program())
-            except TraceError as error:
+            except RecordingError as error:
                 if not isinstance(error.__cause__, FileExistsError) or not path.exists():
                     raise
 
@@ -174,16 +170,16 @@ class Recorder:
             entries, _, journal = Journal.resume(path, self.program())
             if len(entries) != known:
                 journal.close()
-                raise TraceError(f"{path} has changed meanwhile: the session isn't appended to it.")
+                raise RecordingError(f"{path} has changed meanwhile: the session isn't appended to it.")
             self.resumed = journal
-        except TraceError as error:
+        except RecordingError as error:
             self.resumed = error
 
     def adopt(self) -> None:
         """Append to a file that was read through, from where it ended: called once `resumed` has it."""
         resumed, self.resumed = self.resumed, None
         self._taking = None
-        if isinstance(resumed, TraceError):
+        if isinstance(resumed, RecordingError):
             self._failed(resumed)
         elif resumed is not None:
             self.journal = resumed
@@ -200,7 +196,7 @@ class Recorder:
         """Have all of the session in a file, whether it is worth one or not; in a temporary one where none is kept.
 
         Raises:
-            TraceError: It can't be written.
+            RecordingError: It can't be written.
         """
         self._worth = True
         self._guarded(lambda journal: journal.flush())
@@ -217,17 +213,17 @@ class Recorder:
             return
         try:
             write(self.journal)
-        except TraceError as error:
+        except RecordingError as error:
             self._failed(error)
 
-    def _failed(self, error: TraceError) -> None:
+    def _failed(self, error: RecordingError) -> None:
         self.journal = None
-        if isinstance(error, TraceChanged) and self.directory is not None:
+        if isinstance(error, RecordingChanged) and self.directory is not None:
             try:
                 journal = self._created(self.directory)
                 for entry in self.entries:
                     journal.write_entry(entry)
-            except TraceError as other:
+            except RecordingError as other:
                 error = other
             else:
                 self.journal = journal
@@ -246,7 +242,7 @@ class Recorder:
         try:
             try:
                 journal.close()
-            except TraceChanged as error:
+            except RecordingChanged as error:
                 if not self._worth or self.directory is None:
                     return
                 self.notice = error.message
@@ -258,7 +254,7 @@ class Recorder:
                 self.saved = journal.path
             else:
                 journal.path.unlink(missing_ok=True)
-        except (TraceError, OSError):
+        except (RecordingError, OSError):
             pass  # the screen is gone: there is no one to report to
 
 
@@ -266,7 +262,7 @@ UNFIT = (LookupError, ValueError, TypeError, AttributeError, AssertionError, Sto
 """What the views of a timeline raise when records contradict each other."""
 
 
-def unfit(number: int, value: object, error: Exception) -> TraceError:
+def unfit(number: int, value: object, error: Exception) -> RecordingError:
     """The error of an entry that raised one of `UNFIT`.
 
     Args:
@@ -274,7 +270,7 @@ def unfit(number: int, value: object, error: Exception) -> TraceError:
         value: What it tells.
         error: What was raised.
     """
-    return TraceError(
+    return RecordingError(
         f"Entry {number:,} ({type(value).__name__}) doesn't fit with those before it: {error!r}.",
         "The file was damaged or edited; take another copy of it.",
     )

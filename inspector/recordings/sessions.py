@@ -14,12 +14,13 @@ from datetime import datetime
 from difflib import get_close_matches
 from pathlib import Path
 
-from engine.errors import EngineError, TraceError
+from msgspec import Struct
+
+from engine.errors import EngineError, RecordingError
 from engine.files import shorter, typed
-from engine.frozen import frozen
 from engine.protocol import DraftRound, InterventionsHeld
+from engine.recording import Peek, RecordingReader, in_use, peek
 from engine.settings import Settings
-from engine.trace import Peek, TraceReader, in_use, peek
 from inspector import places
 
 MOST = 50
@@ -27,13 +28,13 @@ MOST = 50
 MOST_BYTES = 500 * 2**20
 MOST_NAMED = 3
 """Names in a message on a name that is none."""
-ENDING = ".jsonl"
+ENDING = ".trace"
 RECENT, PEEKED = 20, 10
 """Sessions whose models are recent, and the entries of each in which its model is looked for."""
-_OWN = r"\d{8}-\d{6}-.*\.jsonl"
+_OWN = r"\d{8}-\d{6}-.*\.trace"
 """Names that the program gave."""
 _BLOCK = 2**20
-_STEP, _MARK = b'\n{"Step":', b'\n{"Marked":'
+_STEP, _MARK = b"\xa5event\xa4Step", b"\xa5event\xa6Marked"
 
 
 def folder() -> Path:
@@ -61,8 +62,7 @@ def new_path(directory: Path, model: str, now: datetime | None = None) -> Path:
 # ---- which there are --------------------------------------------------------------------------
 
 
-@frozen
-class SavedSession:
+class SavedSession(Struct, frozen=True):
     """One session of a list."""
 
     path: Path
@@ -71,7 +71,7 @@ class SavedSession:
     size: int
     """Bytes of its file."""
     peek: Peek | None
-    """What its first lines hold; None where they can't be read."""
+    """What its first entries hold; None where they can't be read."""
     tokens: int
     """Steps that were taken."""
     made: str = ""
@@ -95,9 +95,8 @@ def saved_sessions(directory: Path | None = None) -> list[SavedSession]:
     return [_look(path, changed) for changed, path in _newest(directory or folder())]
 
 
-@frozen
-class PeekedSession:
-    """A session of which the first lines alone were read."""
+class PeekedSession(Struct, frozen=True):
+    """A session of which the first entries alone were read."""
 
     path: Path
     changed: float
@@ -106,7 +105,7 @@ class PeekedSession:
 
 
 def session_peeks(directory: Path | None = None) -> Iterator[PeekedSession]:
-    """The sessions that can be read, the one last written to first: of each its first lines.
+    """The sessions that can be read, the one last written to first: of each its first entries.
 
     Args:
         directory: Where sessions are kept; None for their usual place.
@@ -114,7 +113,7 @@ def session_peeks(directory: Path | None = None) -> Iterator[PeekedSession]:
     for changed, path in _newest(directory or folder()):
         try:
             yield PeekedSession(path, changed, peek(path))
-        except (TraceError, OSError):
+        except (RecordingError, OSError):
             continue
 
 
@@ -123,8 +122,8 @@ def recent_models() -> list[str]:
     paths: dict[str, None] = {}
     for _, path in _newest(folder())[:RECENT]:
         try:
-            place = peek(path, lines=PEEKED).model_path
-        except (TraceError, OSError):
+            place = peek(path, PEEKED).model_path
+        except (RecordingError, OSError):
             continue
         if place:
             paths[place] = None
@@ -150,7 +149,7 @@ def _look(path: Path, changed: float) -> SavedSession:
     size = path.stat().st_size if path.exists() else 0
     try:
         return SavedSession(path, changed, size, peek(path), count(path, _STEP), made_with(path))
-    except TraceError as error:
+    except RecordingError as error:
         return SavedSession(path, changed, size, None, 0, "", error.message.replace(str(path), path.name))
     except OSError as error:
         return SavedSession(path, changed, size, None, 0, "", error.strerror or str(error))
@@ -160,12 +159,12 @@ def made_with(path: Path) -> str:
     """What was in force at some time of a session, of what changes how its tokens are made; its steps are not read.
 
     Raises:
-        TraceError: It can't be read.
+        RecordingError: It can't be read.
     """
     from inspector.state.conditions import TextCondition, draft, grammar, held, order  # not needed for --help
 
     found: list[TextCondition | None] = []
-    with TraceReader(path, torn_ok=True, only=("Settings", "InterventionsHeld", "DraftRound")) as reader:
+    with RecordingReader(path, torn_ok=True, only=("Settings", "InterventionsHeld", "DraftRound")) as reader:
         for entry in reader:
             match entry.value:
                 case Settings() as settings:

@@ -8,11 +8,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from engine.frozen import frozen
+from msgspec import Struct
 
 
-@frozen
-class Reply:
+class Reply(Struct, frozen=True):
     """The reply of a server."""
 
     status: int
@@ -25,8 +24,7 @@ class Reply:
     """Of a stream: each a JSON value or a text such as `[DONE]`."""
 
 
-@frozen
-class Exchange:
+class Exchange(Struct, frozen=True):
     """A request to a server, and the reply to it."""
 
     number: int

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import Any
+
+from msgspec import Struct
 
 from inspector.display import truncate, visible
 from inspector.served.exchange import Exchange
 from inspector.served.replies import ServedReply, read_reply
-from inspector.served.rescoring import SOURCES, VERDICTS, Rescored, ServedStep
+from inspector.served.rescoring import SOURCES, VERDICTS, Rescored, ServedStep, Source, Verdict
 
 _WORDS = 48
 """Cells of a request's own words in a line."""
@@ -24,15 +24,24 @@ def listed_line(exchange: Exchange) -> str:
     return "  ".join((*parts, truncate(visible(words), _WORDS))).rstrip()
 
 
-def listed_event(exchange: Exchange) -> Mapping[str, Any]:
-    """A request and its reply as a JSON object."""
+class ListedRequest(Struct, frozen=True, tag_field="event"):
+    """A recorded request, and its reply in a few figures."""
+
+    number: int
+    at: float
+    kind: str
+    asked: str
+    tokens: int | None
+    """Of the reply, as it counts them."""
+    error: str | None
+
+
+def listed_request(exchange: Exchange) -> ListedRequest:
+    """A request and its reply as values."""
     reply = read_reply(exchange.reply) if exchange.reply is not None else None
     words, kind = asked(exchange)
-    return {
-        "event": "request", "number": exchange.number, "at": exchange.at, "kind": kind, "asked": words,
-        "tokens": reply.completion_tokens if reply is not None else None,
-        "error": reply.error if reply is not None else None,
-    }  # fmt: skip
+    tokens, error = (reply.completion_tokens, reply.error) if reply is not None else (None, None)
+    return ListedRequest(exchange.number, exchange.at, kind, words, tokens, error)
 
 
 def asked(exchange: Exchange) -> tuple[str, str]:
@@ -134,35 +143,57 @@ def token_line(each: ServedStep) -> str:
     return f"  {each.step.index + 1:>5}  {text:24}  {each.verdict:9} {figures}{wrong}".rstrip()
 
 
-def checked_event(
+class CheckedToken(Struct, frozen=True):
+    """A token of a reply, and its logprob as the server named it and as it is computed."""
+
+    id: int
+    text: str
+    verdict: Verdict
+    served: float | None
+    computed: float | None
+    misnamed: bool
+
+
+class CheckedReply(Struct, frozen=True, tag_field="event"):
+    """A reply that was computed again; without figures if it can't be."""
+
+    number: int
+    error: str | None
+    prompt_tokens: int | None = None
+    served_prompt_tokens: int | None = None
+    source: Source | None = None
+    same_text: bool | None = None
+    first: int | None = None
+    largest: float | None = None
+    misnamed: int = 0
+    notes: tuple[str, ...] = ()
+    tokens: tuple[CheckedToken, ...] = ()
+
+
+def checked_reply(
     exchange: Exchange, reply: ServedReply | None, result: Rescored | None, why: str
-) -> Mapping[str, Any]:
-    """The comparison of a reply, as a JSON object; arguments as for `checked_line`."""
-    event: dict[str, Any] = {"event": "checked", "number": exchange.number, "error": why or None}
+) -> CheckedReply:
+    """The comparison of a reply as values; arguments as for `checked_line`."""
     if why or result is None:
-        return event
-    return event | {
-        "prompt_tokens": result.prompt_tokens,
-        "served_prompt_tokens": reply.prompt_tokens if reply is not None else None,
-        "source": result.source,
-        "same_text": result.same_text,
-        "first_other": None if result.first is None else result.first + 1,
-        "largest_difference": _finite(result.largest),
-        "misnamed": result.misnamed,
-        "notes": list(result.notes),
-        "tokens": [
-            {
-                "id": each.step.id, "text": each.step.text, "verdict": each.verdict, "served_logprob": each.served,
-                "logprob": _finite(each.computed), "misnamed": each.misnamed,
-            }
+        return CheckedReply(exchange.number, why or None)
+    return CheckedReply(
+        exchange.number,
+        None,
+        result.prompt_tokens,
+        reply.prompt_tokens if reply is not None else None,
+        result.source,
+        result.same_text,
+        result.first,
+        result.largest,
+        result.misnamed,
+        result.notes,
+        tuple(
+            CheckedToken(
+                each.step.id, each.step.text, each.verdict, each.served, each.computed, each.misnamed
+            )
             for each in result.steps
-        ],
-    }  # fmt: skip
-
-
-def _finite(value: float | None) -> float | None:
-    """A number as JSON has it: None where a bias makes a token impossible."""
-    return value if value is not None and math.isfinite(value) else None
+        ),
+    )
 
 
 def sums(results: Sequence[Rescored], count: int) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from engine.errors import PromptError
 from engine.files import MIB, open_regular, shorter, typed
-from engine.frozen import frozen
 from inspector.served.exchange import Exchange, Reply, events_of, json_lines, reply_with
 from inspector.served.har import NOT_WHOLE, begins_as_har, har_exchanges, is_har
 from inspector.served.replies import ServedReply, read_reply
@@ -23,8 +24,7 @@ _REPLY = (
 KINDS = "Give a HAR file, the body of a request, or a reply with logprobs."
 
 
-@frozen
-class ServedFile:
+class ServedFile(Struct, frozen=True):
     """A file of requests."""
 
     name: str
@@ -32,8 +32,7 @@ class ServedFile:
     exchanges: tuple[Exchange, ...]
 
 
-@frozen
-class OpenedRequest:
+class OpenedRequest(Struct, frozen=True):
     """A request that is open as a session."""
 
     file: ServedFile

@@ -10,10 +10,11 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
-from engine.frozen import frozen
+from msgspec import Struct
+from msgspec.structs import replace
+
 from engine.token_texts import alphabet
 from inspector.served.exchange import Reply
 
@@ -28,8 +29,7 @@ MOST_LISTED = 200
 """Alternatives of a token that are read."""
 
 
-@frozen
-class ServedToken:
+class ServedToken(Struct, frozen=True):
     """A token of a reply, or an alternative to one."""
 
     raw: bytes | None
@@ -41,8 +41,7 @@ class ServedToken:
     """The alternatives that were listed, as they were, the token itself among them or not."""
 
 
-@frozen
-class ServedReply:
+class ServedReply(Struct, frozen=True):
     """The reply of a server, read."""
 
     form: str

@@ -13,6 +13,7 @@ from engine.errors import PromptError
 from engine.protocol import (
     MADE_UP,
     Candidate,
+    Candidates,
     Distribution,
     KVReading,
     Memory,
@@ -23,9 +24,9 @@ from engine.protocol import (
     Step,
     StepTimes,
 )
+from engine.recording import Entry
 from engine.settings import LoadSettings
 from engine.token_texts import decode
-from engine.trace import Entry
 from inspector.served.exchange import Exchange
 from inspector.served.replies import ServedReply, ServedToken, read_reply, repaired, spells
 from inspector.served.requests import ServedRequest, served_request
@@ -103,7 +104,7 @@ class ReplyRecording:
             yield Entry(self._request.settings, 0.0)
         opened, following = self._opened(), self._distribution(0)
         yield Entry(opened, 0.0)
-        yield Entry(Prefilled(opened.text, opened.tokens, following, NO_KV, NO_MEMORY, 0.0, 0.0, 0.0), 0.0)
+        yield Entry(Prefilled(opened.text, opened.tokens, following, NO_KV, NO_MEMORY, 0.0, 0.0), 0.0)
         pending = b""
         for place, token in enumerate(self._tokens):
             choice, following = following, self._distribution(place + 1)
@@ -180,7 +181,7 @@ class ReplyRecording:
         rest = max(0.0, 1.0 - sum(each.prob for each in found))
         entropy = -sum(p * math.log2(p) for p in (*(each.prob for each in found), rest) if p > 0)
         return Distribution(
-            node=count + place, position=count + place, candidates=tuple(found), entropy_bits=max(0.0, entropy),
+            node=count + place, position=count + place, candidates=Candidates(found), entropy_bits=max(0.0, entropy),
             sampler_entropy_bits=max(0.0, entropy), others=0, others_prob=rest, others_sampler_prob=rest, stages=(),
             picked=picked, draw=None, draw_from=None, draw_to=None, reroll=0, listed=True,
         )  # fmt: skip

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from engine.errors import PromptError, SettingsError
-from engine.frozen import frozen
-from engine.grammar_settings import Grammar, check_grammar
+from engine.grammar_settings import Grammar
+from engine.setting import check
 from engine.settings import BY_NAME, MOST, Settings, changed
 
 if TYPE_CHECKING:
@@ -28,8 +30,7 @@ MAX_TOKENS = 512
 # ---- parameters -----------------------------------------------------------------------------------
 
 
-@frozen
-class Parameter:
+class Parameter(Struct, frozen=True):
     """A parameter of a request, and what becomes of it."""
 
     name: str
@@ -117,8 +118,7 @@ _BY_NAME: Mapping[str, Parameter] = {each.name: each for each in PARAMETERS}
 # ---- a request ------------------------------------------------------------------------------------
 
 
-@frozen
-class ServedRequest:
+class ServedRequest(Struct, frozen=True):
     """A request as a session takes it."""
 
     chat: bool
@@ -315,7 +315,7 @@ def _grammar(form: Any, by_mlx_lm: bool) -> tuple[Grammar | None, list[str]]:
         return None, [f"response_format was not taken: its type is {str(kind)[:40]}."]
     grammar = Grammar("json-schema", json.dumps(schema))
     try:
-        check_grammar(grammar)
+        check(grammar)
     except SettingsError as error:
         return None, [f"response_format was not taken: {error.message}"]
     return grammar, []
@@ -382,12 +382,14 @@ def _message(where: str, value: Any) -> Message:
     return made
 
 
+LONGEST = 4 * 2**20
+"""Characters of one text of a message."""
+
+
 def _check_size(where: str, *texts: str) -> None:
     """Refuse what a trace of the session could not hold."""
-    from engine.trace.values import TEXT_LIMIT
-
-    if max(map(len, texts)) > TEXT_LIMIT:
-        raise PromptError(f"{where} has more than {TEXT_LIMIT >> 20} MiB in one text.", "Shorten it.")
+    if max(map(len, texts)) > LONGEST:
+        raise PromptError(f"{where} has more than {LONGEST >> 20} MiB in one text.", "Shorten it.")
 
 
 def _text(where: str, content: Any) -> str:

@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import Literal
 
+from msgspec import Struct
+
 from engine import protocol
-from engine.frozen import frozen
 from engine.protocol import Command, Record, Step
 from engine.settings import Settings
 from engine.token_texts import decode
@@ -47,8 +48,7 @@ ROUNDING = 0.1
 model and in mlx_lm's batches at most 0.06."""
 
 
-@frozen
-class ServedStep:
+class ServedStep(Struct, frozen=True):
     """A token that a server sent, beside what is computed here."""
 
     step: Step
@@ -66,8 +66,7 @@ class ServedStep:
         return self.named is not None
 
 
-@frozen
-class Rescored:
+class Rescored(Struct, frozen=True):
     """A reply that was computed again."""
 
     prompt_tokens: int

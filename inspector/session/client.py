@@ -4,15 +4,27 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import count
 from time import perf_counter
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from engine import protocol
-from engine.protocol import Command, Ended, Failure, Loading, Record, Run, TakeStep, ends_model
+from engine.protocol import (
+    Cancel,
+    Command,
+    Ended,
+    Failure,
+    Loading,
+    Received,
+    Record,
+    Run,
+    Sent,
+    TakeStep,
+    ends_model,
+)
 from engine.timing import drawing
 from inspector.state.timeline import Timeline
 
-Sent = TypeVar("Sent", bound=Command)
 Kind = TypeVar("Kind", bound=Command)
 Reply = TypeVar("Reply", bound=Record)
 Listener = Callable[[Record], None]
@@ -27,7 +39,7 @@ class Backend(Protocol):
     def start(self) -> None:
         """Begin to take commands."""
 
-    def send(self, command: Command) -> None:
+    def send(self, sent: Sent) -> None:
         """Take a command: records with its id follow in order, closed by `Ended`. `Cancel` takes effect at once."""
 
     def close(self, timeout: float = 2.0) -> bool:
@@ -47,7 +59,7 @@ class IdleBackend:
     def start(self) -> None:
         """Nothing is to be started."""
 
-    def send(self, command: Command) -> None:
+    def send(self, sent: Sent) -> None:
         """Nothing takes it."""
 
     def close(self, timeout: float = 2.0) -> bool:
@@ -68,7 +80,7 @@ class SessionHost(Protocol):
         """Show what changed, now."""
 
 
-class Request(Generic[Sent]):
+class Request(Generic[Kind]):
     """One command that was sent, and what came of it: the records that have its id, and no others.
 
     Args:
@@ -81,13 +93,15 @@ class Request(Generic[Sent]):
 
     def __init__(
         self,
-        command: Sent,
+        command: Kind,
         client: EngineClient,
-        then: Callable[[Request[Sent]], object] | None = None,
+        then: Callable[[Request[Kind]], object] | None = None,
         each: Callable[[Record], object] | None = None,
         hides: tuple[type[Record], ...] = (),
     ) -> None:
         self.command, self._client = command, client
+        self.id = client.next_id()
+        """With which it is sent."""
         self._then, self._each, self.hides = then, each, hides
         self.records: list[Record] = []
         """What came of it, where somebody waits for that."""
@@ -121,7 +135,7 @@ class Request(Generic[Sent]):
         """Have the engine stop it; who asked is still called once it has ended."""
         if not (self.cancelled or self.done):
             self.cancelled = True
-            self._client.backend.send(protocol.Cancel(self.command.id))
+            self._client.backend.send(Sent(Cancel(self.id), self._client.next_id()))
 
     def leave(self) -> None:
         """Have the engine stop it, since nobody waits for it any more: who asked is not called."""
@@ -159,7 +173,11 @@ class EngineClient:
         self.backend = backend
         self.timeline = Timeline()
         self.requests: dict[int, Request[Any]] = {}
-        """What was sent and has not ended, by the id of the command, in the order in which it was sent."""
+        """What was sent and has not ended, by its id, in the order in which it was sent."""
+        self.next_id = count(1).__next__
+        """Makes an id for a command."""
+        self.answering = 0
+        """Id of the command that the record which is being taken in answers; 0 for none."""
         self.outstanding: list[Command] = []
         """What the backend has to do, in that order: these, but for the questions that it answers meanwhile."""
         self._listeners: dict[Listener, tuple[tuple[type[Record], ...], tuple[type[Command], ...]]] = {}
@@ -171,9 +189,15 @@ class EngineClient:
 
     # ---- records in -------------------------------------------------------------------------
 
-    def receive(self, record: Record) -> None:
-        """Take in one record, live or recorded: all that is on show follows from these."""
-        request = self.requests.get(record.request)
+    def receive(self, record: Record, id: int = 0) -> None:
+        """Take in one record, live or recorded: all that is on show follows from these.
+
+        Args:
+            record: The record.
+            id: Of the command that it answers.
+        """
+        request, before = self.requests.get(id), self.answering
+        self.answering = id
         if request is not None and isinstance(record, request.hides):
             request.take(record)
             return
@@ -184,7 +208,7 @@ class EngineClient:
         if request is not None:
             command = request.command
             if isinstance(record, Ended):
-                del self.requests[command.id]
+                del self.requests[id]
                 for place, each in enumerate(self.outstanding):
                     if each is command:
                         del self.outstanding[place]
@@ -201,6 +225,7 @@ class EngineClient:
         for listener, of in listeners:
             if not of or (request is not None and isinstance(request.command, of)):
                 listener(record)
+        self.answering = before  # a listener may have had another record taken in
 
     def listen(self, listener: Listener, *kinds: type[Record], of: tuple[type[Command], ...] = ()) -> None:
         """Have records given to a listener after the timeline took them in and who asked was called, whoever that was.
@@ -229,11 +254,11 @@ class EngineClient:
 
     def request(
         self,
-        command: Sent,
-        then: Callable[[Request[Sent]], object] | None = None,
+        command: Kind,
+        then: Callable[[Request[Kind]], object] | None = None,
         each: Callable[[Record], object] | None = None,
         hides: tuple[type[Record], ...] = (),
-    ) -> Request[Sent]:
+    ) -> Request[Kind]:
         """Send a command after those that are outstanding.
 
         Args:
@@ -247,19 +272,19 @@ class EngineClient:
             if self.requests:
                 self.cancel(*self.of(protocol.LookAhead))  # asked for while nothing else was to be done
             self.outstanding.append(command)
-        self.requests[command.id] = request
-        self.backend.send(command)
+        self.requests[request.id] = request
+        self.backend.send(Sent(command, request.id))
         if isinstance(command, Run):
             self.note_running()
         return request
 
     def do(
         self,
-        command: Sent,
-        then: Callable[[Request[Sent]], object] | None = None,
+        command: Kind,
+        then: Callable[[Request[Kind]], object] | None = None,
         each: Callable[[Record], object] | None = None,
         hides: tuple[type[Record], ...] = (),
-    ) -> Request[Sent]:
+    ) -> Request[Kind]:
         """Send a command as `request` does; the run, if there is one, pauses unless it can be answered meanwhile."""
         if self.requests and not command.aside:
             self.pause()
@@ -317,7 +342,7 @@ class RecordInbox:
     """Holds what the engine's thread handed out until the screen has time for it, frame by frame.
 
     Args:
-        receive: Takes in one record.
+        receive: Takes in one record, and the id of the command that it answers.
         show: Shows what the records of a frame changed.
         open: Tells whether there is a screen to show them: not while the program is being left.
         soon: Has the screen's thread call something as soon as it can; called in the engine's thread.
@@ -325,20 +350,21 @@ class RecordInbox:
 
     def __init__(
         self,
-        receive: Callable[[Record], None],
+        receive: Callable[[Record, int], None],
         show: Callable[[Sequence[Record]], None],
         open: Callable[[], bool],
         soon: Callable[[Callable[[], None]], object],
     ) -> None:
         self._receive, self.show, self._open, self._soon = receive, show, open, soon
-        self.waiting: deque[Record] = deque()
+        self.waiting: deque[Received] = deque()
         """What was not taken in yet."""
         self._due = 0.0
         """When the next frame may be shown, on the clock of `perf_counter`."""
 
-    def emit(self, record: Record) -> None:
+    def emit(self, received: Received) -> None:
         """Take one record; called in the engine's thread."""
-        self.waiting.append(record)
+        self.waiting.append(received)
+        record = received.record
         if isinstance(record, Ended) or (isinstance(record, protocol.LookedAhead) and record.last):
             # somebody may wait for what has ended, and the next tick is up to a frame away
             self._soon(self.drain)
@@ -357,7 +383,7 @@ class RecordInbox:
         with drawing:
             taken: list[Record] = []
             while self.waiting:
-                record = self.waiting.popleft()
-                taken.append(record)
-                self._receive(record)
+                received = self.waiting.popleft()
+                taken.append(received.record)
+                self._receive(received.record, received.id)
             self.show(taken)

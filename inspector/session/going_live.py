@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 from typing import Any
+
+from msgspec.structs import replace
 
 from engine import protocol
 from engine.protocol import ModelFacts, Record, Restore, Restored, Step
@@ -204,7 +205,7 @@ class GoingLive:
         self._controller.setup.load, timeline.facts = self._there
         timeline.returning, timeline.recorded = "", False
         self._answer(_comparison(difference, len(restored.logprobs)))
-        self._client.receive(replace(restored, request=0))
+        self._client.receive(restored)
 
 
 def _comparison(difference: float | None, count: int) -> str:

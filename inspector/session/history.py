@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
+from msgspec import Struct
+
 from engine import protocol
 from engine.breakpoints import Breakpoints
-from engine.frozen import frozen
 from engine.protocol import Deleted, Marked, MoveTo, Record, Step, Undeleted
 from engine.settings import FIELDS, Settings
 from inspector.display import quoted, token_label, truncate, visible
@@ -30,8 +31,7 @@ _LABEL = 24
 # ---- changes ------------------------------------------------------------------------------------
 
 
-@frozen
-class DrawCount:
+class DrawCount(Struct, frozen=True):
     """How often was drawn again after a node."""
 
     node: int
@@ -42,40 +42,35 @@ ChangeRecord = Marked | Deleted | Undeleted | Settings | Breakpoints | DrawCount
 """What reports a change."""
 
 
-@frozen
-class MarkChange:
+class MarkChange(Struct, frozen=True):
     """The marks of a node were changed."""
 
     before: Marked
     after: Marked
 
 
-@frozen
-class Removal:
+class Removal(Struct, frozen=True):
     """A node and all below it were deleted."""
 
     node: int
     tokens: int
 
 
-@frozen
-class SettingsChange:
+class SettingsChange(Struct, frozen=True):
     """The sampler has other settings."""
 
     before: Settings
     after: Settings
 
 
-@frozen
-class BreakpointsChange:
+class BreakpointsChange(Struct, frozen=True):
     """Runs stop elsewhere."""
 
     before: Breakpoints
     after: Breakpoints
 
 
-@frozen
-class Redraw:
+class Redraw(Struct, frozen=True):
     """The token to come after a node was drawn again."""
 
     node: int
@@ -84,8 +79,7 @@ class Redraw:
     after: int
 
 
-@frozen
-class PathChange:
+class PathChange(Struct, frozen=True):
     """A person had the path go another way."""
 
     before: int

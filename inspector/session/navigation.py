@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from engine.protocol import Choose, Failure, Insert, MoveTo, Record, Reroll, Step, Take, TakeStep, Verify
-from engine.setting_field import GRAMMAR
+from engine.setting import GRAMMAR
 from engine.settings import Settings
 from inspector.display import quoted, token_label
 from inspector.keys import key_for
@@ -168,7 +168,7 @@ class Navigation:
 
     def _answered(self, record: Record) -> None:
         """Look at the tip of a branch that somebody's tokens begin, and know which of them the grammar forbids."""
-        command = self._client.requests[record.request].command
+        command = self._client.requests[self._client.answering].command
         if isinstance(record, Step):
             if command.node == record.parent:
                 self._client.timeline.select(None)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from engine.errors import TraceError
-from engine.frozen import frozen
-from engine.protocol import Record
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from engine.errors import RecordingError
+from engine.protocol import Received
+from engine.recording import Entry, RecordingReader
 from engine.settings import LoadSettings, for_model
-from engine.trace import Entry, TraceReader
 from inspector.display import visible
 from inspector.keys import key_for, with_keys
 from inspector.recordings.recorder import Recorder
@@ -233,8 +234,7 @@ def speed_text(speed: float) -> str:
 # ---- recordings opened and left -----------------------------------------------------------------
 
 
-@frozen
-class Opening:
+class Opening(Struct, frozen=True):
     """A recording that is to be shown."""
 
     path: Path
@@ -267,7 +267,7 @@ class Playback:
         controller: Controller,
         recorder: Recorder,
         live: Callable[[], Backend],
-        emit: Callable[[Record], None],
+        emit: Callable[[Received], None],
         host: SessionHost,
     ) -> None:
         self._controller, self._live, self._emit, self._host = controller, live, emit, host
@@ -295,7 +295,7 @@ class Playback:
             Whether there was one to show.
 
         Raises:
-            TraceError: It could not be written to a file.
+            RecordingError: It could not be written to a file.
         """
         if self.going is not None:
             self.going.forget_model()
@@ -339,7 +339,7 @@ class Playback:
 
         try:
             player = Player(opening.path, backend.show, from_the_start, opening.play, follow=opening.follow)
-        except TraceError as error:
+        except RecordingError as error:
             self._host.announce(visible(str(error)), "Not opened", "error")
             return
         backend.questions = player.file.questions
@@ -416,7 +416,7 @@ def checked(path: Path) -> Path:
     """See that a file is a trace, before a screen is opened for it.
 
     Raises:
-        TraceError: It isn't, or can't be read.
+        RecordingError: It isn't, or can't be read.
     """
-    with TraceReader(path, torn_ok=True):
+    with RecordingReader(path, torn_ok=True):
         return path

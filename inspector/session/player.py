@@ -10,13 +10,11 @@ import math
 import time
 from bisect import bisect_right
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 
-from engine.errors import TraceError
+from engine.errors import RecordingError
 from engine.protocol import Distribution, Marked, ModelFacts, PromptOpened
-from engine.trace import Entry, Kept, TraceReader, Unknown, in_use
-from engine.trace.file import uncollected
+from engine.recording import Entry, Kept, RecordingReader, in_use
 from inspector.recordings.recorder import UNFIT, unfit
 from inspector.session.replay_backend import RecordedQuestions
 from inspector.session.stops import LATE_CAPTION, Caption, Captions, Stops, Telling
@@ -39,7 +37,7 @@ class RecordedEntries:
         follow: Whether to go on at its end while a program appends to it.
 
     Raises:
-        TraceError: There is no such file, or it is no trace that this version reads.
+        RecordingError: There is no such file, or it is no trace that this version reads.
     """
 
     def __init__(self, path: Path, follow: bool = False) -> None:
@@ -48,7 +46,7 @@ class RecordedEntries:
         """Those that were read."""
         self.reading = True
         """True if there is more of the file to come; what a program appends later aside."""
-        self.failure: TraceError | None = None
+        self.failure: RecordingError | None = None
         """Why the rest can't be read, if so; what was read before it stands."""
         self.stopped = False
         """True if a person had the rest left unread."""
@@ -59,7 +57,7 @@ class RecordedEntries:
         self.questions = RecordedQuestions()
         """Of a lesson, with their answers."""
         self.captions = Captions()
-        self._reader, self._follow = TraceReader(path, torn_ok=True, follow=follow), follow
+        self._reader, self._follow = RecordingReader(path, torn_ok=True, follow=follow), follow
         self._looked, self._left = -math.inf, False
 
     @property
@@ -69,7 +67,7 @@ class RecordedEntries:
 
     @property
     def torn(self) -> int:
-        """Bytes of an incomplete last line that were left out."""
+        """Bytes of an incomplete last frame that were left out."""
         return self._reader.torn
 
     @property
@@ -87,15 +85,13 @@ class RecordedEntries:
     def read(self, enough: Callable[[], bool]) -> None:
         """Read on, entry by entry, until `enough` or the end; called while there may be more."""
         try:
-            # a few entries now and then are no reason to freeze everything
-            with uncollected() if self.reading else nullcontext():
-                while not enough():
-                    entry = next(self._reader)
-                    self.entries.append(entry)
-                    self._note(entry)
+            while not enough():
+                entry = next(self._reader)
+                self.entries.append(entry)
+                self._note(entry)
         except StopIteration:
             self.reading = False
-        except TraceError as error:  # what was read before it stands
+        except RecordingError as error:  # what was read before it stands
             self.failure, self.reading = error, False
 
     def stop(self) -> bool:
@@ -106,7 +102,7 @@ class RecordedEntries:
         self.close()
         return True
 
-    def end_before(self, position: int, failure: TraceError) -> None:
+    def end_before(self, position: int, failure: RecordingError) -> None:
         """Have the recording end before an entry that can't be shown.
 
         Args:
@@ -145,7 +141,7 @@ class Player:
         follow: Whether to go on at its end while a program appends to it.
 
     Raises:
-        TraceError: There is no such file, or it is no trace that this version reads.
+        RecordingError: There is no such file, or it is no trace that this version reads.
     """
 
     def __init__(
@@ -204,7 +200,7 @@ class Player:
         return bisect_right(places, self.position), len(places)
 
     @property
-    def last(self) -> Kept | Unknown | None:
+    def last(self) -> Kept | None:
         """What the last entry on show says."""
         return self.file.entries[self.position - 1].value if self.position else None
 
@@ -363,8 +359,6 @@ class Player:
     def _next(self) -> None:
         value = self.file.entries[self.position].value
         self.position += 1
-        if isinstance(value, Unknown):
-            return
         if isinstance(value, PromptOpened) and value.new_tree:
             self.rerolls = {}
         following = getattr(value, "next", None)

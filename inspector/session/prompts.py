@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
-from engine.frozen import frozen
+from msgspec import Struct
+from msgspec.structs import replace
+
 from engine.protocol import Message, Prefill, PromptOpened
 from inspector.state.timeline import Timeline
 
@@ -57,8 +58,7 @@ def transcript(messages: Sequence[Message]) -> str:
 # ---- typed ------------------------------------------------------------------------------------
 
 
-@frozen
-class Draft:
+class Draft(Struct, frozen=True):
     """The typed text, and whether it is to be prefilled."""
 
     prompt: Prefill

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 from threading import Thread
 
-from engine import protocol, wire
-from engine.errors import Cancelled, EngineError, StepError, WireError
+from msgspec.structs import replace
+
+from engine import protocol
+from engine.errors import Cancelled, EngineError, StepError
 from engine.logits.recorded import RecordedLogits
 from engine.protocol import (
     Candidate,
@@ -18,20 +19,22 @@ from engine.protocol import (
     Explained,
     Failure,
     QuestionAsked,
+    Received,
     Record,
+    Sent,
     TokensFound,
 )
+from engine.recording import Kept, asked, question
 from engine.settings import LoadSettings, Settings
 from engine.task import Task
 from engine.token_texts import TokenQuery, read_query
-from engine.trace import Kept, Unknown
 from inspector.keys import key_for, with_keys
 from inspector.session.controller import Controller
 from inspector.session.tokenizer_files import taken_apart
 from inspector.session.transport import REFUSED
 from inspector.state.timeline import STATES, Timeline
 
-_FAILED = (
+_FAILED: tuple[type[Command], ...] = (
     protocol.Tokenize, protocol.PreviewPrompt, protocol.WhatIf, protocol.ReadGrammar,
     *(command for state in STATES for command in state.FAILS),
 )  # fmt: skip
@@ -54,7 +57,7 @@ class ReplayBackend:
     """
 
     def __init__(
-        self, controller: Controller, emit: Callable[[Record], None], answer: Callable[[str], None]
+        self, controller: Controller, emit: Callable[[Received], None], answer: Callable[[str], None]
     ) -> None:
         self._controller, self._emit, self._answer = controller, emit, answer
         self._explained: dict[int, list[Explained]] = {}
@@ -108,37 +111,34 @@ class ReplayBackend:
         self._answers.close()
         return True
 
-    def send(self, command: Command) -> None:
+    def send(self, sent: Sent) -> None:
         """Take a command; what it asks for is done at once, but for what is computed from recorded rows of logits."""
+        command = sent.command
         if isinstance(command, protocol.Cancel):
             self._answers.cancel(command.target)
         elif recorded := self.questions.answer(command):
             for record in recorded:
-                self._answer_with(record, command)
-            self._answer_with(Ended(command.kind), command)
-        elif not self._answers.ask(command):
-            done = self._do(command)
-            self._answer_with(Ended(command.kind, cancelled=not done), command)
+                self._emit(Received(record, sent.id))
+            self._emit(Received(Ended(command.kind), sent.id))
+        elif not self._answers.ask(sent):
+            done = self._do(sent)
+            self._emit(Received(Ended(command.kind, cancelled=not done), sent.id))
 
-    def _answer_with(self, record: Record, command: Command) -> None:
-        """Emit a record with the id of the command that it answers: a copy, as one that was recorded is shown again."""
-        self._emit(replace(record, request=command.id))
-
-    def _do(self, command: Command) -> bool:
+    def _do(self, sent: Sent) -> bool:
         """Do what can be done with the record alone; returns whether it was."""
-        match command:
+        match command := sent.command:
             case protocol.MoveTo():
                 return self._visit(command.node)
             case protocol.Choose():
                 return self._choose(command.node, command.token)
             case protocol.Explain():
-                self._answer_with(self._explain(command), command)
+                self._emit(Received(self._explain(command), sent.id))
             case protocol.FindTokens():
-                self._answer_with(self._find(command), command)
+                self._emit(Received(self._find(command), sent.id))
             case protocol.LookAhead():
                 pass  # what was recorded of it is shown already
             case _ if isinstance(command, _FAILED):
-                self._answer_with(_failure(command, "No model is loaded."), command)
+                self._emit(Received(_failure(command, "No model is loaded."), sent.id))
             case _:
                 self._answer(self._controller.transport.bound or with_keys(REFUSED))
                 return False
@@ -229,30 +229,22 @@ class RecordedQuestions:
         self._kind = ""
         """Of the question that it answers."""
 
-    def note(self, value: Kept | Unknown) -> None:
+    def note(self, value: Kept) -> None:
         """Take in an entry: an answer is all up to the end of its command."""
         if isinstance(value, QuestionAsked):
-            words, self._kind = _as_asked_now(value.command)
-            self._reading = self._answers[words] = []
+            command = asked(value.command)
+            self._kind = "" if command is None else command.kind
+            self._reading = self._answers[value.command if command is None else question(command)] = []
         elif isinstance(value, Ended | Failure) and value.command != self._kind:
             pass  # of what was asked meanwhile, or before
         elif isinstance(value, Ended):
             self._reading = None
-        elif self._reading is not None and not isinstance(value, Unknown | Settings | LoadSettings):
+        elif self._reading is not None and not isinstance(value, Settings | LoadSettings):
             self._reading.append(value)
 
     def answer(self, command: Command) -> list[Record]:
         """What was answered to a question; empty where it was not asked."""
-        return self._answers.get(wire.encode(replace(command, id=0)).decode(), []) if self._answers else []
-
-
-def _as_asked_now(question: str) -> tuple[str, str]:
-    """A recorded question as this version words it, and its kind: an earlier one lacks fields that were added since."""
-    try:
-        command = wire.decode(question.encode(), recorded=True)
-        return wire.encode(command).decode(), getattr(command, "kind", "")
-    except WireError:  # of a later version, or nobody's: it is not asked here
-        return question, ""
+        return self._answers.get(question(command), []) if self._answers else []
 
 
 class RecordedAnswers:
@@ -264,7 +256,7 @@ class RecordedAnswers:
         emit: Receives the answers, and an `Ended` after each, as from an engine.
     """
 
-    def __init__(self, emit: Callable[[Record], None]) -> None:
+    def __init__(self, emit: Callable[[Received], None]) -> None:
         self._emit = emit
         self._logits = RecordedLogits()
         self._load = LoadSettings()
@@ -284,16 +276,17 @@ class RecordedAnswers:
             self._load = value
         self._logits.take(value)
 
-    def ask(self, command: Command) -> bool:
+    def ask(self, sent: Sent) -> bool:
         """Have a command answered that is about recorded rows, or about a tokenizer; returns whether it is."""
+        command = sent.command
         if isinstance(command, protocol.TakeApart):
-            question: _RowsAnswer = partial(taken_apart, command, self._load)
+            answer: _RowsAnswer = partial(taken_apart, command, self._load)
         elif self._logits.answers(command):
-            question = self._logits.question(command)
+            answer = self._logits.question(command)
         else:
             return False
-        task = self._tasks[command.id] = Task(command)
-        arguments = (task, question, self._last)
+        task = self._tasks[sent.id] = Task(command, sent.id)
+        arguments = (task, answer, self._last)
         self._last = Thread(target=self._work, args=arguments, name="recorded answer", daemon=True)
         self._last.start()
         return True
@@ -313,18 +306,18 @@ class RecordedAnswers:
     def _work(self, task: Task, answer: _RowsAnswer, before: Thread | None) -> None:
         if before is not None:
             before.join()
-        command, cancelled = task.command, False
+        cancelled = False
         try:
-            self._emit(replace(answer(task.cancel.is_set), request=command.id))
+            self._emit(Received(answer(task.cancel.is_set), task.id))
         except Cancelled:
             cancelled = True
         except EngineError as error:
-            self._fail(command, error)
+            self._fail(task, error)
         except BaseException as error:  # only a file made to mislead: ids or nodes that its rows haven't
             message = f"The recording is inconsistent here: {type(error).__name__}."
-            self._fail(command, StepError(message, _EDITED))
-        del self._tasks[command.id]
-        self._emit(Ended(command.kind, cancelled, request=command.id))
+            self._fail(task, StepError(message, _EDITED))
+        del self._tasks[task.id]
+        self._emit(Received(Ended(task.command.kind, cancelled), task.id))
 
-    def _fail(self, command: Command, error: EngineError) -> None:
-        self._emit(Failure(command.kind, error.message, error.hint, request=command.id))
+    def _fail(self, task: Task, error: EngineError) -> None:
+        self._emit(Received(Failure(task.command.kind, error.message, error.hint), task.id))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from dataclasses import replace
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from engine.frozen import slotted
+from msgspec import Struct
+from msgspec.structs import replace
+
 from engine.protocol import (
     CaptureFacts,
     Command,
@@ -29,8 +30,7 @@ KEPT_BYTES = 64 * 2**20
 """Of packed numbers in them: the attention of a large model at a long text takes 16 MiB."""
 
 
-@slotted
-class WantedAnswer:
+class WantedAnswer(Struct):
     """What somebody waits for."""
 
     command: Command
@@ -164,7 +164,9 @@ class Replies(Latest, Generic[Reply]):
         if isinstance(record, PromptOpened) and record.new_tree and self._nodes:
             self._known.clear()  # nodes have other tokens now
             self._failures.clear()
-        elif isinstance(record, self._kind) and (self._client.timeline.recorded or not record.request):
+        elif isinstance(record, self._kind) and (
+            self._client.timeline.recorded or not self._client.answering
+        ):
             # recorded: no engine was asked here
             self._keep(self._key(record), record)
 
@@ -242,6 +244,8 @@ class Job:
         """By the kind of the command that failed, until it is started again."""
         self.cancelled = False
         """True if the command that ended last was cancelled."""
+        self._own: set[int] = set()
+        """Ids of the commands that were started here."""
 
     @property
     def commands(self) -> list[Command]:
@@ -273,7 +277,12 @@ class Job:
         self.cancelled = False
         for command in asked:
             self.failures.pop(command.kind, None)
-            self._client.do(command, self._ended, each)
+            self._own.add(self._client.do(command, self._ended, each).id)
+
+    @property
+    def answered(self) -> bool:
+        """True if the record that the client is taking in answers a command that was started here."""
+        return self._client.answering in self._own
 
     def stop(self) -> bool:
         """Cancel what is asked for; returns whether anything was."""

@@ -101,7 +101,7 @@ class SamplerQueries:
             case protocol.Step():
                 timeline.tree.settings[record.node] = self.in_force
             case protocol.Resampled():
-                self._take_over(record.request)
+                self._take_over(self._client.answering)
             case protocol.Recalled():
                 self.recalled = frozenset(record.nodes)
                 self._ask_again(timeline)

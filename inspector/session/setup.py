@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from itertools import pairwise
+
+from msgspec.structs import replace
 
 from engine.breakpoints import Breakpoints
 from engine.protocol import (
@@ -112,7 +113,7 @@ class PrefillControl:
 
     def begin(self, prompt: Prefill, each: Callable[[Record], object] | None = None) -> None:
         """Begin a new tree with a prompt; `each` is called with the records of its prefill."""
-        self._client.request(replace(prompt, step_size=self.size).renewed(), each=each)
+        self._client.request(replace(prompt, step_size=self.size), each=each)
 
     @property
     def waits(self) -> bool:

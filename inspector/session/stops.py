@@ -10,10 +10,11 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from collections.abc import Iterable, Sequence
 
+from msgspec import Struct
+
 from engine import protocol
-from engine.frozen import frozen
 from engine.protocol import Marked, Moved, Prefilled, PromptOpened, PromptReadings, Step
-from engine.trace import Entry, Kept, Unknown
+from engine.recording import Entry, Kept
 from inspector.state.capability import ReplayStop
 from inspector.state.timeline import STATES
 
@@ -34,8 +35,7 @@ _QUIET = (
 """After these there is the same to be seen as before."""
 
 
-@frozen
-class Caption:
+class Caption(Struct, frozen=True):
     """One caption."""
 
     node: int
@@ -202,7 +202,7 @@ class Stops:
         self._spoken = 0
         """The last place to which a caption moved a step's end."""
 
-    def note(self, value: Kept | Unknown) -> None:
+    def note(self, value: Kept) -> None:
         """Take in the last entry that was read."""
         if isinstance(value, _PICTURES):
             self._pictures.append(len(self._entries))
@@ -211,7 +211,7 @@ class Stops:
         elif self._ends_step(value):
             self.places.append(len(self._entries))
 
-    def _belongs_to_last(self, value: Kept | Unknown) -> bool:
+    def _belongs_to_last(self, value: Kept) -> bool:
         """True if an entry is shown with the step before it: what was drafted behind its token, a prompt's logprobs."""
         if not self.places or self.places[-1] == self._spoken:
             return False
@@ -219,7 +219,7 @@ class Stops:
             isinstance(value, protocol.DraftRound) and value.stage == "taken"
         )
 
-    def _ends_step(self, value: Kept | Unknown) -> bool:
+    def _ends_step(self, value: Kept) -> bool:
         stop = ReplayStop.EACH if isinstance(value, _PICTURES) else STOPS.get(type(value))
         first, self._row = self._row is not type(value), self._row if stop is None else type(value)
         match stop:

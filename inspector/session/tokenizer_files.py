@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from engine.errors import EngineError
-from engine.protocol import Command, Ended, Failure, Record, TakeApart, TakenApart
+from engine.protocol import Ended, Failure, Received, Record, Sent, TakeApart, TakenApart
 from engine.settings import LoadSettings
 
 
@@ -41,21 +40,22 @@ class TokenizerBackend:
         emit: Receives the answers.
     """
 
-    def __init__(self, emit: Callable[[Record], None]) -> None:
+    def __init__(self, emit: Callable[[Received], None]) -> None:
         self._emit = emit
 
     def start(self) -> None:
         """Nothing is to be started."""
 
-    def send(self, command: Command) -> None:
+    def send(self, sent: Sent) -> None:
         """Answer."""
+        command = sent.command
         assert isinstance(command, TakeApart)
         try:
             answer: Record = taken_apart(command, LoadSettings(), lambda: False)
         except EngineError as error:
             answer = Failure(command.kind, error.message, error.hint)
         for record in (answer, Ended(command.kind)):
-            self._emit(replace(record, request=command.id))
+            self._emit(Received(record, sent.id))
 
     def close(self, timeout: float = 2.0) -> bool:
         """Nothing is under way."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import field
 from typing import ClassVar, Literal
 
-from engine.frozen import slotted
+from msgspec import Struct, field
+
 from engine.protocol import (
     BatchCompared,
     BatchEnded,
@@ -39,8 +39,7 @@ EXAMPLES = ("The dog was", "Tom and his mom went to the park. They saw a")
 """Prompts after the session's own, until a person types others."""
 
 
-@slotted
-class LaneSoFar:
+class LaneSoFar(Struct):
     """One lane."""
 
     opened: LaneOpened
@@ -89,8 +88,7 @@ class LaneSoFar:
         return self.tokens[-1].kv if self.tokens else self.started.kv
 
 
-@slotted
-class BatchSoFar:
+class BatchSoFar(Struct):
     """One batch."""
 
     opened: BatchOpened
@@ -158,8 +156,7 @@ class BatchSoFar:
         return self.totals.tokens / self.totals.ms * 1000 if self.totals.ms and self.totals.tokens else None
 
 
-@slotted
-class Batches(CapabilityState):
+class Batches(Struct, CapabilityState):
     """The last batch of prompts, and the last count of draws with their continuations, which are a batch, too."""
 
     TAKES = (
@@ -213,8 +210,7 @@ class Batches(CapabilityState):
 # ---- what many draws of one prompt came to ------------------------------------------------------
 
 
-@slotted
-class DrawnNode:
+class DrawnNode(Struct):
     """A token that some draws took after the same tokens."""
 
     text: str

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import field
 from typing import ClassVar, Literal
 
-from engine.frozen import slotted
+from msgspec import Struct, field
+
 from engine.protocol import (
     Beam,
     BeamEnded,
@@ -28,8 +28,7 @@ State = Literal["live", "grown", "pruned", "finished", "left", "greedy"]
 search was over, `greedy` is reached by greedy decoding alone."""
 
 
-@slotted
-class BeamNode:
+class BeamNode(Struct):
     """One token of a beam, in the token tree."""
 
     node: int
@@ -55,8 +54,7 @@ class BeamNode:
     """True if it is an end-of-sequence token that ended a hypothesis."""
 
 
-@slotted
-class BeamSearch:
+class BeamSearch(Struct):
     """The search that was begun last."""
 
     opened: BeamOpened

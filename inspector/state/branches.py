@@ -13,7 +13,8 @@ from bisect import insort
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from engine.frozen import frozen, slotted
+from msgspec import Struct
+
 from engine.protocol import PromptToken, Step
 
 ROOT = 0
@@ -22,8 +23,7 @@ PROMPT = "prompt"
 _WORDS = {"inserted": "typed"}
 
 
-@frozen
-class Token:
+class Token(Struct, frozen=True):
     """The facts of one node that a fold needs, wherever they come from."""
 
     node: int
@@ -60,8 +60,7 @@ def made(item: PromptToken | Step) -> str:
     return token(item, ROOT).made
 
 
-@slotted
-class Sums:
+class Sums(Struct):
     """Logprobs of some tokens, added up."""
 
     tokens: int = 0

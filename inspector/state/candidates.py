@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from collections.abc import Sequence
+
+from msgspec.structs import replace
 
 from engine.protocol import Candidate, Distribution, PromptToken, Step
 from inspector.scales import others_prob
@@ -44,7 +46,7 @@ def with_own(distribution: Distribution, item: Item | None, tried: bool = False)
     )
 
 
-def of_prompt(token: PromptToken) -> tuple[tuple[Candidate, ...], float]:
+def of_prompt(token: PromptToken) -> tuple[Sequence[Candidate], float]:
     """The candidates of a prompt's token, with its own among them, and the probability of all others together."""
     own = own_candidate(token)
     if not token.candidates or own is None or any(each.id == token.id for each in token.candidates):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import ClassVar
+
+from msgspec import Struct
+from msgspec.structs import fields
 
 from engine.protocol import Command, Ended, Failure, Record
 
@@ -62,7 +64,9 @@ def measurable(value: object) -> bool:
         return 0 <= value <= MOST
     if isinstance(value, tuple):
         return all(map(measurable, value))
-    return not is_dataclass(value) or all(measurable(getattr(value, each.name)) for each in fields(value))
+    return not isinstance(value, Struct) or all(
+        measurable(getattr(value, each.name)) for each in fields(value)
+    )
 
 
 def within(value: float | None, low: float, high: float, *more: float) -> bool:

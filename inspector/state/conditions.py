@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from engine.frozen import frozen
+from msgspec import Struct
+
 from engine.protocol import Intervention, ModelFacts, Step
-from engine.setting_field import Field
+from engine.setting import Setting
 from engine.settings import BY_NAME, FIELDS, STAGES, LoadSettings, Settings, with_defaults
 from inspector.display import visible
 from inspector.state.inside import interventions_words
@@ -24,8 +25,7 @@ _RANGES = 6
 """Stretches of a path that are listed one by one, at most."""
 
 
-@frozen
-class TextCondition:
+class TextCondition(Struct, frozen=True):
     """One thing that a token was made with."""
 
     name: str
@@ -39,8 +39,7 @@ class TextCondition:
         return self.words if self.name == "interventions" else f"{self.name} {self.words}"
 
 
-@frozen
-class Made:
+class Made(Struct, frozen=True):
     """A condition, and the tokens of a path that were made with it."""
 
     condition: TextCondition
@@ -211,7 +210,7 @@ def settings_words(settings: Settings) -> list[str]:
     return [_words(field, settings) for field in told if field.on(settings)]
 
 
-def _words(field: Field, settings: Settings) -> str:
+def _words(field: Setting, settings: Settings) -> str:
     if field.brief is not None:
         return field.brief(settings)
     name, value = field.stage.name if field.stage else field.label, getattr(settings, field.name)

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Self
 
-from engine.frozen import frozen, slotted
+from msgspec import Struct
+
 from engine.protocol import AttributionRead, Candidate, Contribution
 from inspector.display import token_label, visible
 from inspector.state.timeline import Timeline
@@ -59,8 +60,7 @@ def told_here(timeline: Timeline, tokens: Sequence[int]) -> set[int]:
     return {each for each in tokens if timeline.tree.taken_by(timeline.before, each) is None}
 
 
-@slotted
-class TokenChoices:
+class TokenChoices(Struct):
     """The one or two tokens that a person looks at in a slot, kept from opening to opening."""
 
     place: tuple[int, int | None] | None = None
@@ -126,8 +126,7 @@ def label_of(timeline: Timeline, id: int, told: Iterable[tuple[int, str]] = ()) 
     return texts.get(id, f"token {id}")
 
 
-@frozen
-class ContributionRow:
+class ContributionRow(Struct, frozen=True):
     """One writer: a part, or a head of one."""
 
     name: str

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from engine.frozen import frozen
+from msgspec import Struct
+
 from engine.protocol import GradientBaseline, GradientsRead
 from inspector.display import quoted, token_label, visible
 from inspector.scales import count, signed
@@ -30,8 +31,7 @@ BASELINES = {
 }
 
 
-@frozen
-class TokenShare:
+class TokenShare(Struct, frozen=True):
     """The share of one token of the context."""
 
     place: int

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import field, fields, replace
 from typing import ClassVar, TypeVar
 
+from msgspec import Struct, field
+from msgspec.structs import fields, replace
 from rich.cells import cell_len
 
-from engine.frozen import slotted
 from engine.protocol import (
     ActivationsPatched,
     AttentionRead,
@@ -190,8 +190,7 @@ def is_vector(direction: Direction) -> bool:
     return direction.vector.fits and len(direction.vector.packed) <= LARGEST
 
 
-@slotted
-class InsideViews(CapabilityState):
+class InsideViews(Struct, CapabilityState):
     """The last views of a session that passed their checks."""
 
     TAKES: ClassVar[tuple[type[Record], ...]] = (
@@ -313,7 +312,6 @@ class InsideViews(CapabilityState):
             setattr(self, each.name, OrderedDict())
 
 
-@slotted
 class SecondInside(InsideViews):
     """The same of the second model in lockstep, until it is another one."""
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import field
 from typing import Literal
 
-from engine.frozen import frozen, slotted
+from msgspec import Struct, field
+
 from engine.protocol import (
     LockstepClosed,
     LockstepOpened,
@@ -29,8 +29,7 @@ from inspector.state.session_tree import Item
 PERCENTILES = (0.999, 0.99, 0.9, 0.5, 0.1, 0.01, 0.001)
 
 
-@slotted
-class LockstepSoFar(CapabilityState):
+class LockstepSoFar(Struct, CapabilityState):
     """The second model, and what was read along the session's paths."""
 
     TAKES = LockstepOpened, ModelFacts, LockstepClosed, PromptOpened, LockstepRead, WaysParted
@@ -122,8 +121,7 @@ class LockstepSoFar(CapabilityState):
 # ---- the figures --------------------------------------------------------------------------------
 
 
-@frozen
-class Mean:
+class Mean(Struct, frozen=True):
     """A mean and its standard error."""
 
     value: float
@@ -166,8 +164,7 @@ Verdict = Literal["holds", "undecided", "broken", "unknown"]
 """`undecided`: within two standard errors of the bound; a longer text decides. `unknown`: there is no figure."""
 
 
-@frozen
-class Bounds:
+class Bounds(Struct, frozen=True):
     """Bounds that the second model must hold beside the first; None where a figure is not bounded."""
 
     max_kld: float | None = None
@@ -181,8 +178,7 @@ class Bounds:
         return any(each is not None for each in (self.max_kld, self.min_same_top, self.max_ppl_ratio))
 
 
-@frozen
-class Judged:
+class Judged(Struct, frozen=True):
     """One figure against its bound."""
 
     name: str

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import field, replace
 from typing import ClassVar
 
-from engine.frozen import slotted
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from engine.protocol import (
     KVCompared,
     Measure,
@@ -23,8 +24,7 @@ from engine.protocol import (
 from inspector.state.capability import CapabilityState, ReplayStop, measurable
 
 
-@slotted
-class RaceSoFar:
+class RaceSoFar(Struct):
     """One race; one that was paused and taken up again goes on."""
 
     opened: RaceOpened
@@ -56,8 +56,7 @@ class RaceSoFar:
             self.steps.append(replace(step, cached_total_ms=cached, uncached_total_ms=uncached))
 
 
-@slotted
-class Measured(CapabilityState):
+class Measured(Struct, CapabilityState):
     """The last measurement of each kind."""
 
     TAKES = (

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from dataclasses import field
 from itertools import pairwise
 from typing import ClassVar
 
+from msgspec import Struct, field
 from rich.cells import cell_len
 
-from engine.frozen import frozen, slotted
 from engine.protocol import PromptOpened, Record, TakenApart, TokenizerKind, WordApart
 from engine.token_texts import decode
 from inspector.display import pad, token_label, truncate, visible
@@ -29,8 +28,7 @@ KEPT = 64
 # ---- one word ------------------------------------------------------------------------------------
 
 
-@frozen
-class Rung:
+class Rung(Struct, frozen=True):
     """A word on its way to its tokens."""
 
     value: int | float | None
@@ -159,8 +157,7 @@ def _rows(taken: TakenApart, word: WordApart) -> Iterator[str]:
 # ---- two tokenizers over one text ----------------------------------------------------------------
 
 
-@frozen
-class Column:
+class Column(Struct, frozen=True):
     """A part of a text between two borders that both tokenizers have."""
 
     first: tuple[str, ...]
@@ -230,8 +227,7 @@ BEFORE, AFTER = 60, 40
 """Tokens of the text around one that are read at most."""
 
 
-@frozen
-class Around:
+class Around(Struct, frozen=True):
     """The text around a token, without the special tokens beside it, and which of its characters are the token's."""
 
     first: int
@@ -290,8 +286,7 @@ def around(items: Sequence[Item], slot: int, before: int = BEFORE, after: int = 
 # ---- what was looked at --------------------------------------------------------------------------
 
 
-@slotted
-class MergesSeen(CapabilityState):
+class MergesSeen(Struct, CapabilityState):
     """The words of a session whose ladders were looked at."""
 
     TAKES: ClassVar[tuple[type[Record], ...]] = (TakenApart, PromptOpened)

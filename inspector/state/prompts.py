@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import field, replace
 from itertools import accumulate, pairwise
 
-from engine.frozen import slotted
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from engine.protocol import Failure, KVReading, PrefillChunk, Prefilled, PromptOpened, PromptReadings
 from inspector.state.branches import ROOT
 from inspector.state.session_tree import Item
@@ -18,8 +19,7 @@ _SHORT_MS = 3000.0
 """Below this the time that is left is not told."""
 
 
-@slotted
-class PromptRead:
+class PromptRead(Struct):
     """One prompt of the tree, and what is known of its prefill."""
 
     opened: PromptOpened
@@ -30,8 +30,7 @@ class PromptRead:
     """What its prompt logprobs took so far, in the prefill and after it."""
 
 
-@slotted
-class Prompts:
+class Prompts(Struct):
     """The prompts of one tree, of its records."""
 
     by_end: dict[int, PromptRead] = field(default_factory=dict)
@@ -115,7 +114,6 @@ class Prompts:
         """Take in that the prompt was read to its end."""
         if self.current is not None:
             self.current.prefilled = record
-            self.current.readings_ms += record.echo_ms
             self._show(self.current)
         self.kv[record.next.node] = record.kv
         self.reading = False
@@ -164,7 +162,7 @@ def _roles_of(opened: PromptOpened) -> dict[int, str]:
             if 0 <= number < len(opened.messages) and 0 <= place < len(opened.tokens)
         }
     ends = list(accumulate(len(token.text) for token in opened.tokens))
-    places = opened.starts or _only_places(opened)
+    places = _only_places(opened)
     return {
         opened.tokens[bisect_right(ends, at)].position: message.role
         for message, at in zip(opened.messages, places, strict=False)

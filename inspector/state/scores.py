@@ -6,15 +6,15 @@ import math
 from collections.abc import Sequence
 from functools import lru_cache
 
-from engine.frozen import frozen
+from msgspec import Struct
+
 from engine.protocol import Floats, ScoreRead, ScoreWriter
 from inspector.display import quoted
 from inspector.scales import percent, signed
 from inspector.state.contributions import writer_name
 
 
-@frozen
-class ScoreShare:
+class ScoreShare(Struct, frozen=True):
     """What a writer, or a pair of them, makes of the difference between one key's score and others'."""
 
     name: str

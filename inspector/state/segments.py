@@ -10,11 +10,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import field
 from itertools import islice
 from typing import ClassVar, NamedTuple
 
-from engine.frozen import slotted
+from msgspec import Struct, field
+
 from engine.protocol import (
     LeftOut,
     ModelFacts,
@@ -40,8 +40,7 @@ LETTERS: Mapping[SegmentKind, str] = {
 """Of each kind, in the margin of the text: D as in definitions."""
 
 
-@slotted
-class PathRun:
+class PathRun(Struct):
     """Tokens of a path that are of one kind and of one message, one after another."""
 
     kind: SegmentKind | None
@@ -92,8 +91,7 @@ class Figures(NamedTuple):
 NOTHING = Figures()
 
 
-@slotted
-class PathSegments:
+class PathSegments(Struct):
     """The kinds of the tokens of one path, and its runs."""
 
     items: Sequence[Item]

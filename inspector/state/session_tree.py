@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from engine.frozen import slotted
+from msgspec import Struct, field
+
 from engine.protocol import Deleted, DraftRound, Intervention, Marked, PromptToken, Step, Undeleted
 from engine.settings import Settings
 from engine.tree import common_prefix
@@ -183,8 +184,7 @@ def counted(tokens: int, branches: int) -> str:
 # ---- the tree -----------------------------------------------------------------------------------
 
 
-@slotted
-class SessionTree:
+class SessionTree(Struct):
     """The token tree of one session, of its records."""
 
     nodes: dict[int, Item] = field(default_factory=dict)

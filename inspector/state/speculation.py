@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import field
 from statistics import fmean
 
-from engine.frozen import frozen, slotted
+from msgspec import Struct, field
+
 from engine.protocol import (
     AcceptanceRates,
     DraftLoading,
@@ -33,8 +33,7 @@ RECENT = 64
 """Plain steps that the comparison is made from: a step takes longer as the text grows."""
 
 
-@frozen
-class SpeculationTotals:
+class SpeculationTotals(Struct, frozen=True):
     """The sums over some rounds; milliseconds are measured."""
 
     rounds: int
@@ -77,8 +76,7 @@ class SpeculationTotals:
         return (self.plain_ms - self.token_ms) * self.taken if self.plain_ms and self.taken else None
 
 
-@slotted
-class Speculation(CapabilityState):
+class Speculation(Struct, CapabilityState):
     """The rounds of one tree."""
 
     TAKES = Step, DraftRound, DraftLoading, DraftReady, SpeculationVerified, PromptOpened

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.frozen import frozen
+from msgspec import Struct
+
 from engine.protocol import Candidate
 
 
-@frozen
-class Contrast:
+class Contrast(Struct, frozen=True):
     """What a direction is made of: two kinds of text, or two nodes."""
 
     name: str

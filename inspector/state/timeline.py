@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import field
 from enum import Enum
 from typing import TypeVar, cast
 
+from msgspec import Struct, field
+
 from engine import protocol
-from engine.frozen import frozen, slotted
 from engine.protocol import Distribution, PromptToken, Step, WhatIfStep
 from engine.settings import Settings
 from inspector.state.batch import Batches
@@ -63,8 +63,7 @@ _UNSHOWN = frozenset(
 """Answers that no panel of records shows: those of dialogs, and of the screens that look inside the model."""
 
 
-@frozen
-class StageExplanation:
+class StageExplanation(Struct, frozen=True):
     """The engine's explanation of the sampler's work on one distribution."""
 
     of: Distribution
@@ -77,8 +76,7 @@ class StageExplanation:
     """Why it could not."""
 
 
-@slotted
-class Trial:
+class Trial(Struct):
     """Settings that are tried, and what the same draws make of them."""
 
     settings: Settings
@@ -123,8 +121,7 @@ class Phase(Enum):
     """The model could not be loaded."""
 
 
-@slotted
-class Timeline:
+class Timeline(Struct):
     """The steps of the current path and the tree they are part of, built from the records as they come."""
 
     facts: protocol.ModelFacts | None = None
@@ -203,7 +200,7 @@ class Timeline:
     prompt."""
     distribution: protocol.Distribution | None = None
     """From which the selected slot was, or will be, taken; None in the prompt."""
-    candidates: tuple[protocol.Candidate, ...] = ()
+    candidates: Sequence[protocol.Candidate] = ()
     """Of the selected slot, in the prompt too; empty where none were recorded."""
     _slot: int | None = None
     """The slot that was asked for, which may come with the next path; None for that of the token to come."""
@@ -421,7 +418,6 @@ class Timeline:
     def _chunk(self, record: protocol.PrefillChunk) -> None:
         self.prompts.take_chunk(record, self.items)
         self.kv = record.kv
-        self._read(record.echo)
 
     def _read(self, echo: Sequence[PromptToken]) -> None:
         for item in filter(self.tree.add_readings, echo):

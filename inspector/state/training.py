@@ -6,17 +6,17 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from engine.frozen import frozen
+from msgspec import Struct
+
 from engine.protocol import CheckpointSaved, Record, TrainedStep, TrainingBegun, TrainingLook
 
-RECORDING = Path(__file__).with_name("training.jsonl.gz")
-"""Records of a longer training, a line each as `engine.wire` writes them: what `inspector.demo.train` recorded."""
+RECORDING = Path(__file__).with_name("training.trace.zst")
+"""A longer training: what `inspector.demo.train` recorded."""
 RECENT = 10
 """Steps whose mean is shown as the present figure."""
 
 
-@frozen
-class LookAt:
+class LookAt(Struct, frozen=True):
     """What the model knew at a step."""
 
     step: int
@@ -79,11 +79,8 @@ def whole_training() -> TrainingSoFar:
 
 def recorded() -> Iterator[Record]:
     """The records of the training that comes with the program."""
-    import gzip  # with what reads bytes: once it is played
+    from engine.recording import RecordingReader  # once it is played
 
-    from engine import wire
-
-    for line in gzip.decompress(RECORDING.read_bytes()).splitlines():
-        record = wire.decode(line, recorded=True)
-        assert isinstance(record, Record)
-        yield record
+    for entry in RecordingReader(RECORDING):
+        assert isinstance(entry.value, Record)
+        yield entry.value

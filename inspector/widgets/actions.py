@@ -8,12 +8,13 @@ key an action has stands in `inspector.keys`, where a person's own file may chan
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from dataclasses import field, replace
 from enum import Flag, auto
 from itertools import groupby, zip_longest
 from operator import attrgetter, itemgetter
 from typing import Any, Literal, TypeVar, cast
 
+from msgspec import Struct
+from msgspec.structs import replace
 from rich.cells import cell_len
 from textual import events
 from textual.actions import SkipAction
@@ -22,7 +23,6 @@ from textual.content import Content
 from textual.style import Style
 from textual.widget import Widget
 
-from engine.frozen import frozen
 from inspector.keys import KEYS, TABS_OF, names_of, shown, typed, with_keys
 from inspector.widgets.painting import LaidOutOnce
 
@@ -44,8 +44,7 @@ class Needs(Flag):
     """The session on show: while a recording is about to take its place it is refused."""
 
 
-@frozen
-class Lack:
+class Lack(Struct, frozen=True):
     """What some models have nothing of."""
 
     fact: Literal["attends", "chooses_or_keeps"]
@@ -54,8 +53,7 @@ class Lack:
     """What is said where it has none, and what has; `{modules}` in it is the key of that action."""
 
 
-@frozen
-class Action:
+class Action(Struct, frozen=True):
     """What a key does at one place. Whatever is called gets the owner: a tool's actions, a screen or a dialog."""
 
     id: str
@@ -82,7 +80,7 @@ class Action:
     """Which way it moves on: a transport may be ready for that though no distribution is on show."""
     refusal: str = ""
     """The answer while there is no model; empty to grey it."""
-    recorded: Callable[[Any], bool] = field(default=lambda own: False)
+    recorded: Callable[[Any], bool] = lambda own: False
     """True if a recording has what it shows: then it needs no engine."""
     view: str = ""
     """Of one of the main screen that shows an answer to the question of its tab: its word in the line under the tabs.
@@ -178,8 +176,7 @@ def both(
     return made(0), replace(made(1), hint="") if one else made(1)
 
 
-@frozen
-class ActionTable:
+class ActionTable(Struct, frozen=True):
     """The actions of one owner, or those that hold there for a while, before the others.
 
     No two of them claim one key, or one id: a test has `refuse_doubles` look through all tables.
@@ -367,8 +364,7 @@ _JOINED = frozenset("↑↓←→+-")
 """After these the next key stands without a blank."""
 
 
-@frozen
-class Hint:
+class Hint(Struct, frozen=True):
     """Keys in the line of keys, and their word."""
 
     actions: tuple[Action, ...]

@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby, pairwise
 from operator import attrgetter, itemgetter
 
+from msgspec import Struct
 from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 
-from engine.frozen import frozen
 from engine.protocol import Distribution
 from inspector.display import token_label
 
@@ -54,8 +54,7 @@ def bar(share: float, cells: int) -> str:
     return ("█" * full + (EIGHTHS[part] if part else "")).ljust(cells)
 
 
-@frozen
-class Spread:
+class Spread(Struct, frozen=True):
     """The cells of the bars left and right of their axis."""
 
     left: int
@@ -200,8 +199,7 @@ def window(length: int, columns: int, around: int) -> range:
 # ---- curves in braille dots ---------------------------------------------------------------------
 
 
-@frozen
-class Cell:
+class Cell(Struct, frozen=True):
     """One cell of a chart."""
 
     char: str
@@ -268,8 +266,7 @@ def round_top(value: float) -> float:
 # ---- the ruler: tokens that can be drawn, end to end, and where on them the draw fell -----------
 
 
-@frozen
-class Share:
+class Share(Struct, frozen=True):
     """One token's part of the bar."""
 
     label: str

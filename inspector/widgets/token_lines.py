@@ -8,17 +8,16 @@ by what may hang over: `↵`, a border and the caret.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 from functools import lru_cache
 from typing import NamedTuple
 
+from msgspec import Struct, field
 from rich.cells import cell_len, get_character_cell_size
 from rich.segment import Segment
 from rich.style import Style
 from textual.content import Content
 from textual.style import Style as ContentStyle
 
-from engine.frozen import slotted
 from engine.protocol import PromptToken
 from inspector import scales
 from inspector.display import SPACE, hex_bytes, pad
@@ -50,8 +49,7 @@ class TextPiece(NamedTuple):
         return self.cells - cell_len(self.text) - self.edge
 
 
-@slotted
-class WrappedLine:
+class WrappedLine(Struct):
     """One line on the screen."""
 
     soft: bool = False

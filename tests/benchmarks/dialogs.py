@@ -214,7 +214,7 @@ def terminal(checkout: Path, home: str, command: list[str]) -> Iterator[int]:
 def one_round(checkout: Path, turn: int, home: str) -> Taken:
     """One round of a checkout, in a process of its own; prints each thing when it is measured."""
     taken: Taken = {}
-    result = Path(home) / "round.jsonl"
+    result = Path(home) / "round.trace"
     result.write_text("")
     command = [str(Path(__file__).resolve()), str(turn), str(result)]
     with terminal(checkout, home, command) as it, result.open() as lines:

@@ -11,10 +11,10 @@ counts. Prints their ratios for each grammar (1 is no cost).
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
+from msgspec.structs import replace
 
 from engine.grammar_settings import Grammar
 from engine.model.load import load

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from itertools import count, islice
 from unittest.mock import patch
+
+from msgspec.structs import replace
 
 from engine.decoding.run import run
 from engine.model.forward import PipelinedForward

@@ -25,14 +25,15 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 from typing import Any
 from unittest.mock import patch
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from engine import protocol
-from engine.frozen import frozen
 from engine.model.forward import PipelinedForward, Runner
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
@@ -59,8 +60,7 @@ MODELS = {
 }
 
 
-@frozen
-class Reading:
+class Reading(Struct, frozen=True):
     """What a session had taken by a step."""
 
     steps: int

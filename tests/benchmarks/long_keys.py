@@ -20,8 +20,8 @@ from typing import Any
 
 from textual.events import Key
 
+from engine.recording import save_as
 from engine.settings import LoadSettings, Settings
-from engine.trace import save_as
 from inspector import app
 from inspector.app import InspectorApp
 from inspector.config.preferences import Preferences
@@ -191,7 +191,7 @@ async def measure(path: Path, live: bool) -> None:
 def main(file: str = "", live: str = "") -> None:
     """Measure and print."""
     with tempfile.TemporaryDirectory() as directory:
-        path = Path(file) if file else Path(directory) / "long.jsonl"
+        path = Path(file) if file else Path(directory) / "long.trace"
         if not file:
             save_as(path, long(recorded(Settings(temp=0.8, top_p=0.95, seed=7)), STEPS), "benchmark 1")
         print(f"{path.name}: {path.stat().st_size / 2**20:.1f} MiB")

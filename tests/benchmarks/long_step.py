@@ -13,8 +13,9 @@ import statistics
 import sys
 import tempfile
 import time
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from engine.context import collect_and_freeze
 from engine.libraries import import_mlx_lm

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from engine.protocol import Command, LookAhead, LookedAhead
+from engine.protocol import LookAhead, LookedAhead, Sent
 from engine.settings import LoadSettings, Settings
 from engine.thread import EngineThread
 from inspector.app import InspectorApp
@@ -31,7 +31,7 @@ class Watch(EngineThread):
     """
 
     def __init__(self, model: str) -> None:
-        super().__init__(lambda record: self.app.inbox.emit(record))
+        super().__init__(lambda received: self.app.inbox.emit(received))
         load = LoadSettings(model=model)
         self.app = InspectorApp(load, Settings(), PROMPT, chat=False, engine=self, begins=Preferences())
         self._drain = self.app.inbox.drain
@@ -45,16 +45,18 @@ class Watch(EngineThread):
         self.steps: list[float] = []
         """Milliseconds of the steps between, for how fast the machine was meanwhile."""
 
-    def send(self, command: Command) -> None:
+    def send(self, sent: Sent, session: int = 0) -> None:
         """Send a command, and note when."""
-        if isinstance(command, LookAhead):
-            self.asked, self._sent = command, time.perf_counter()
-        super().send(command)
+        if isinstance(sent.command, LookAhead):
+            self.asked, self._sent = sent.command, time.perf_counter()
+        super().send(sent, session)
 
     def drain(self) -> None:
         """Bring records to the screen, and note when the last one of a look is there."""
         last = [
-            record for record in self.app.inbox.waiting if isinstance(record, LookedAhead) and record.last
+            each.record
+            for each in self.app.inbox.waiting
+            if isinstance(each.record, LookedAhead) and each.record.last
         ]
         self._drain()
         for record in last:

@@ -81,13 +81,13 @@ def of_an_engine(model: str, sessions: int) -> float:
     """Give one engine prompt after prompt, as many sessions; returns KB a session."""
     import queue
 
-    inbox: queue.SimpleQueue[protocol.Record] = queue.SimpleQueue()
+    inbox: queue.SimpleQueue[protocol.Received] = queue.SimpleQueue()
     engine = EngineThread(inbox.put)
     engine.start()
 
     def done(command: protocol.Command) -> None:
-        engine.send(command)
-        while not isinstance(record := inbox.get(), protocol.Ended) or record.request != command.id:
+        engine.send(protocol.Sent(command, 1))
+        while not isinstance(record := inbox.get().record, protocol.Ended):
             assert not isinstance(record, protocol.Failure), record
 
     seen: list[tuple[int, float]] = []

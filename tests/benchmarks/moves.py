@@ -10,7 +10,8 @@ returned. Tokens are those of the branch.
 from __future__ import annotations
 
 import statistics
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from engine.model.load import Loaded, load
 from engine.session.session import Session

@@ -17,7 +17,7 @@ from itertools import pairwise
 from queue import SimpleQueue
 
 from engine import protocol
-from engine.protocol import Command, Ended, PrefillChunk, Prefilled, PromptReadings, Record
+from engine.protocol import Command, Ended, PrefillChunk, Prefilled, PromptReadings, Received, Record, Sent
 from engine.settings import LoadSettings, Settings
 from engine.thread import EngineThread
 from tests.benchmarks.vocabularies import LARGE, VOCABULARIES, Asked, Figures, by_command
@@ -34,7 +34,7 @@ class Prompts:
     """
 
     def __init__(self, model: str) -> None:
-        self._records: SimpleQueue[Record] = SimpleQueue()
+        self._records: SimpleQueue[Received] = SimpleQueue()
         self.engine = EngineThread(self._records.put)
         self.engine.start()
         self._given = 0
@@ -49,10 +49,10 @@ class Prompts:
         self._given += 1
         text = chr(0x20 + self._given) + "x" * (TOKENS - 1)
         begun, begun_cpu = time.perf_counter(), time.process_time()
-        self.engine.send(protocol.Prefill(text, False, echo=echo))
+        self.engine.send(Sent(protocol.Prefill(text, False, echo=echo), 1))
         records: list[Record] = []
         while not (records and isinstance(records[-1], Prefilled)):
-            records.append(self._records.get())
+            records.append(self._records.get().record)
         took, took_cpu = time.perf_counter() - begun, time.process_time() - begun_cpu
         assert not any(isinstance(record, PromptReadings) for record in records)
         done = [0, *(record.done for record in records if isinstance(record, PrefillChunk))]
@@ -68,13 +68,13 @@ class Prompts:
         """Tokens a second whose logprobs are read, until all are."""
         left, begun = TOKENS, time.perf_counter()
         while left:
-            record = self._records.get()
+            record = self._records.get().record
             left = record.left if isinstance(record, PromptReadings) else left
         return TOKENS / (time.perf_counter() - begun)
 
     def _carry_out(self, command: Command) -> None:
-        self.engine.send(command)
-        while not isinstance(record := self._records.get(), Ended) or record.request != command.id:
+        self.engine.send(Sent(command, 1))
+        while not isinstance(self._records.get().record, Ended):
             pass
 
 

@@ -12,8 +12,8 @@ import statistics
 import time
 from pathlib import Path
 
+from engine.recording import save_as
 from engine.settings import LoadSettings, Settings
-from engine.trace import save_as
 from inspector.app import InspectorApp
 from inspector.config.preferences import Preferences
 from inspector.session.playback import Opening
@@ -78,7 +78,7 @@ def main(asked: Asked) -> Figures:
     figures: Figures = {}
     for name, model in asked.each(*SMALL):
         records = recorded(Settings(temp=0.8, top_p=0.95, seed=7), model)
-        for suffix in (".jsonl", ".jsonl.gz"):
+        for suffix in (".trace", ".trace.zst"):
             path = asked.directory / f"{name}{suffix}"
             save_as(path, long(records, asked.times(50_000)), "benchmark 1")
             print(f"-- {path.name}, {path.stat().st_size / 2**20:.1f} MiB")

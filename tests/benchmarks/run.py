@@ -11,15 +11,15 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from itertools import islice
 
 import mlx.core as mx
 from mlx_lm.generate import generate_step
 from mlx_lm.sample_utils import make_sampler
+from msgspec import Struct
+from msgspec.structs import replace
 
 from engine.decoding.run import run
-from engine.frozen import frozen
 from engine.model.load import Loaded, load
 from engine.protocol import Step
 from engine.session.session import Session
@@ -98,8 +98,7 @@ def alternate(loops: Sequence[Callable[[], float]], rounds: int) -> list[list[fl
     return seconds
 
 
-@frozen
-class BenchFigures:
+class BenchFigures(Struct, frozen=True):
     """Medians of one model."""
 
     of_run: float

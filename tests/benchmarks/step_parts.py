@@ -22,10 +22,10 @@ from engine.cache.live import KV
 from engine.model.forward import PipelinedForward, Runner
 from engine.model.load import load
 from engine.protocol import Run
+from engine.recording import Journal
 from engine.session.node_records import NodeReader
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
-from engine.trace import Journal
 from inspector.app import InspectorApp
 from inspector.config.preferences import Preferences
 from inspector.main.screen import MainScreen

@@ -1,8 +1,8 @@
-"""What a trace takes: bytes a step, what writing costs, and how soon one of 50,000 steps is there.
+"""What a recording takes: bytes a step, what writing costs, and how soon one of 50,000 steps is there.
 
     python -m tests.benchmarks.trace [--count STEPS]
 
-The bound is 2,048 bytes a step with 20 candidates before compression. Steps are those of the long one.
+Steps are those of the long one.
 """
 
 from __future__ import annotations
@@ -11,15 +11,16 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from engine.model.load import load as load_model
 from engine.protocol import Distribution, Prefilled, PromptOpened, Record, Step
+from engine.recording import Entry, Journal, RecordingReader, load, save_as
+from engine.recording.file import FrameWriter
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
-from engine.trace import Entry, Journal, TraceReader, load, save_as
-from engine.trace.encode import Encoder
 from inspector.state.timeline import Timeline
 from tests.benchmarks.vocabularies import MODELS, Asked, Figures, by_command
 
@@ -42,11 +43,11 @@ def recorded(settings: Settings, model: str = "pocket") -> list[Record]:
 
 
 def sizes(records: list[Record]) -> list[int]:
-    """Bytes of each step's line."""
-    encoder = Encoder(PROGRAM)
-    encoder.header()
-    lines = [(record, encoder.entry(Entry(record, 12.345))) for record in records]
-    return sorted(len(line) for record, line in lines if isinstance(record, Step))
+    """Bytes of each step's frame."""
+    writer = FrameWriter(PROGRAM)
+    writer.header()
+    frames = [(record, writer.entry(Entry(record, 12.345))) for record in records]
+    return sorted(len(frame) for record, frame in frames if isinstance(record, Step))
 
 
 def long(records: list[Record], count: int) -> Iterator[Entry]:
@@ -84,9 +85,9 @@ def show(name: str, seconds: float, count: int = 0) -> None:
 
 
 def opening(path: Path, steps_written: int) -> None:
-    """Read a long trace as the screen does: in slices of 10 ms between its frames."""
+    """Read a long recording as the screen does: in slices of 10 ms between its frames."""
     begun = time.process_time()
-    reader, timeline, count = TraceReader(path), Timeline(), 0
+    reader, timeline, count = RecordingReader(path), Timeline(), 0
     while entries := reader.slice(0.01):
         for entry in entries:
             timeline.apply(entry.value)  # type: ignore[arg-type]
@@ -118,11 +119,11 @@ def _journal(records: list[Record], made: Journal) -> None:
         "journal: write, for the one who calls", timed(lambda: [made.write(r) for r in records]), len(records)
     )
     made.close()
-    encoder = Encoder(PROGRAM)
-    encoder.header()
+    writer = FrameWriter(PROGRAM)
+    writer.header()
     show(
         "journal: encode, in its thread",
-        timed(lambda: [encoder.entry(Entry(r)) for r in records]),
+        timed(lambda: [writer.entry(Entry(r)) for r in records]),
         len(records),
     )
 
@@ -141,14 +142,14 @@ def main(asked: Asked) -> Figures:
         journal(records)
         figures[f"{model} bytes"] = largest
     if not asked.models:
-        long_traces(recorded(SETTINGS["penalties, XTC"]), asked.times(LONG))
+        long_recordings(recorded(SETTINGS["penalties, XTC"]), asked.times(LONG))
     return figures
 
 
-def long_traces(records: list[Record], count: int) -> None:
+def long_recordings(records: list[Record], count: int) -> None:
     """Write so many steps in each form, and read them."""
     with tempfile.TemporaryDirectory() as name:
-        for suffix in ("", ".gz", ".zst"):
+        for suffix in ("", ".zst"):
             path = Path(name) / f"long.trace{suffix}"
             seconds = timed(lambda path=path: save_as(path, long(records, count), PROGRAM))  # type: ignore[misc]
             show(f"save {count} steps{suffix}, {path.stat().st_size / 2**20:.1f} MiB", seconds, count)

@@ -14,8 +14,8 @@ import random
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import replace
 
+from msgspec.structs import replace
 from textual.app import App, ComposeResult
 
 from inspector.state.timeline import Timeline

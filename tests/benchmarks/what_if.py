@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import statistics
 import time
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from engine.logits.questions import explain
 from engine.model.load import load

@@ -6,18 +6,15 @@ import gc
 import time
 import weakref
 from collections.abc import Callable
-from dataclasses import FrozenInstanceError, fields, replace
-from threading import Thread
 from typing import get_type_hints
 
 import pytest
+from msgspec.structs import fields, replace
 
 from engine import protocol
 from engine.beam_settings import BeamSettings
 from engine.breakpoints import Breakpoints
-from engine.context import EngineContext
 from engine.errors import LoadError, StepError
-from engine.frozen import frozen
 from engine.model.load import load
 from engine.protocol import COMMANDS, Cancel, Command, Intervention, Record
 from engine.settings import LoadSettings, Settings
@@ -117,9 +114,7 @@ def by_kind(holds: Callable[[type[Command]], bool]) -> set[str]:
 def test_the_table_of_kinds_has_every_command_once() -> None:
     assert sorted(COMMANDS) == sorted(sample.kind for sample in SAMPLES)
     assert {COMMANDS[sample.kind] for sample in SAMPLES} == {type(sample) for sample in SAMPLES}
-    assert {kind: cls.__name__ for kind, cls in COMMANDS.items() if kind != cls.__name__} == {
-        "Step": "TakeStep"
-    }
+    assert {kind: cls.__name__ for kind, cls in COMMANDS.items() if kind != cls.__name__} == {}
 
 
 def test_facts() -> None:
@@ -132,44 +127,28 @@ def test_facts() -> None:
         "CheckToolCall",
     }  # fmt: skip
     assert by_kind(lambda cls: cls.stoppable) == {
-        "Prefill", "AddTurn", "GoOnPrefill", "Step", "Run", "Choose", "MoveTo", "Insert", "Take", "Reroll", "Verify",
-        "Recall", "HoldInterventions", "LoadDraft", "TakeRound", "RunRounds", "VerifySpeculation", "FollowSecond",
-        "RepeatReply", "Train",
+        "Prefill", "AddTurn", "GoOnPrefill", "TakeStep", "Run", "Choose", "MoveTo", "Insert", "Take", "Reroll",
+        "Verify", "Recall", "HoldInterventions", "LoadDraft", "TakeRound", "RunRounds", "VerifySpeculation",
+        "FollowSecond", "RepeatReply", "Train",
     }  # fmt: skip
 
 
 def test_a_subclass_has_a_kind_of_its_own_whatever_its_base_is_called() -> None:
-    @frozen
-    class Leap(protocol.TakeStep):
+    class Leap(protocol.TakeStep, frozen=True):
         far: int = 2
 
-    assert (Leap.kind, Leap().kind, protocol.TakeStep.kind) == ("Leap", "Leap", "Step")
+    assert (Leap.kind, Leap().kind, protocol.TakeStep.kind) == ("Leap", "Leap", "TakeStep")
     assert (protocol.Measure.kind, protocol.Race.kind) == ("Measure", "Race")
-
-
-def test_every_command_has_an_id_of_its_own_whichever_thread_makes_it() -> None:
-    made: list[int] = []
-    threads = [
-        Thread(target=lambda: made.extend([protocol.TakeStep().id for _ in range(2000)])) for _ in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(set(made)) == len(made) == 8000
-    assert len({sample.id for sample in SAMPLES}) == len(SAMPLES)
 
 
 @pytest.mark.parametrize("command", SAMPLES, ids=lambda command: command.kind)
 def test_a_command_is_a_value(command: Command) -> None:
-    values = {field.name: getattr(command, field.name) for field in fields(command) if field.name != "id"}
+    values = {field.name: getattr(command, field.name) for field in fields(command)}
     again = type(command)(**values)
     assert again == command
     assert hash(again) == hash(command)
-    assert again.id != command.id
-    assert type(command)(**values, id=7).id == 7
-    with pytest.raises(FrozenInstanceError):
-        command.id = 0  # type: ignore[misc]
+    with pytest.raises(AttributeError, match="immutable"):
+        command.kind = ""  # type: ignore[misc]
 
 
 # ---- the worker's table -----------------------------------------------------------------------
@@ -184,34 +163,33 @@ def test_every_command_but_a_cancel_has_a_handler_that_takes_it() -> None:
 
 @pytest.mark.parametrize("cls", [protocol.Measure, Command, "another"])
 def test_a_class_without_a_handler_is_a_fault_that_is_told(cls: type[Command]) -> None:
-    @frozen
-    class Another(protocol.TakeStep):
+    class Another(protocol.TakeStep, frozen=True):
         """A subclass is another command, not the base's."""
 
     Command.kind = "Command"  # the base itself has none
     try:
         command = Another() if isinstance(cls, str) else cls()
-        failure, ended = Unthreaded().do(command)
+        engine = Unthreaded()
+        failure, ended = engine.do(command)
     finally:
         del Command.kind
     assert not failure.expected
     assert "no handler" in failure.message
     assert isinstance(ended, protocol.Ended)
-    assert (failure.request, ended.request) == (command.id, command.id)
+    assert engine.command_ids == [1, 1]
 
 
 @pytest.mark.parametrize(
     "command", [sample for sample in SAMPLES if sample.needs_model], ids=lambda command: command.kind
 )
 def test_what_needs_a_model_is_refused_without_one(command: Command) -> None:
-    failure, ended = Unthreaded().do(command)
+    engine = Unthreaded()
+    failure, ended = engine.do(command)
     assert failure == protocol.Failure(
-        command.kind, "No model is loaded.", "Wait until it is loaded, or open one."
+        command.kind, "No model is loaded.", "Wait until it is loaded, or open one.", error="StepError"
     )
     assert ended == protocol.Ended(command.kind)
-    assert isinstance(failure, protocol.Failure)
-    assert isinstance(ended, protocol.Ended)
-    assert (failure.request, ended.request) == (command.id, command.id)
+    assert engine.command_ids == [1, 1]
 
 
 # ---- what commands answer ---------------------------------------------------------------------
@@ -361,7 +339,7 @@ def test_a_cancelled_aside_is_not_answered_and_the_run_goes_on() -> None:
     engine.do(protocol.Load(LoadSettings()))
     engine.do(protocol.Configure(Settings(max_tokens=5, min_tokens=5)))
     engine.do(protocol.Prefill("Once upon a time", chat=False))
-    cancelled, answered = Task(protocol.Explain(4)), Task(protocol.Explain(4))
+    cancelled, answered = Task(protocol.Explain(4), 91), Task(protocol.Explain(4), 92)
     cancelled.cancel.set()
     engine.asides = [cancelled, answered]
     found = engine.do(protocol.Run())
@@ -371,20 +349,8 @@ def test_a_cancelled_aside_is_not_answered_and_the_run_goes_on() -> None:
     assert [(end.command, end.cancelled) for end in ends] == [
         ("Explain", True), ("Explain", False), ("Run", False),
     ]  # fmt: skip
-    others = [cancelled.command.id, answered.command.id, answered.command.id]
-    assert [record.request for record in found[1:4]] == others
-    assert len({record.request for record in [found[0], *found[4:]]} - set(others)) == 1, "the run's"
-
-
-def test_a_record_that_was_emitted_before_is_copied_for_another_command() -> None:
-    found: list[Record] = []
-    context, first = EngineContext(found.append, lambda: None), protocol.Ended("Step")
-    for id in (3, 3, 4):
-        context.request = id
-        context.emit(first)
-    assert found[0] is found[1] is first
-    assert found[2] == first
-    assert [record.request for record in found] == [3, 3, 4]
+    run = engine.sent
+    assert engine.command_ids[-len(found) :] == [run, 91, 92, 92, *[run] * 6]
 
 
 def test_what_is_done_in_idle_time_is_done_for_no_command() -> None:
@@ -396,7 +362,7 @@ def test_what_is_done_in_idle_time_is_done_for_no_command() -> None:
         pass
     idle = engine.records[before:]
     assert any(isinstance(record, protocol.PromptReadings) for record in idle)
-    assert {record.request for record in idle} == {0}
+    assert {*engine.command_ids[before:]} == {0}
 
 
 def test_a_model_is_freed_before_the_next_one_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -423,7 +389,7 @@ def test_a_model_is_freed_before_the_next_one_is_read(monkeypatch: pytest.Monkey
         gc.enable()
     assert set(alive) == {False}
     assert engine.do(protocol.GoOnBeams())[0] == protocol.Failure(
-        "GoOnBeams", "There is no beam search to continue.", "Start one."
+        "GoOnBeams", "There is no beam search to continue.", "Start one.", error="StepError"
     )
 
 
@@ -434,7 +400,7 @@ def test_a_load_that_fails_at_its_end_leaves_no_model(monkeypatch: pytest.Monkey
     engine = Unthreaded()
     monkeypatch.setattr("engine.session.handlers.open_session", refuse)
     assert engine.do(protocol.Load(LoadSettings()))[-2:] == [
-        protocol.Failure("Load", "No session.", ""),
+        protocol.Failure("Load", "No session.", "", error="StepError"),
         protocol.Ended("Load"),
     ]
     assert (engine.context.loaded, engine.context.opened) == (None, None)

@@ -14,7 +14,7 @@ from threading import Event
 
 import pytest
 
-from engine.errors import EngineError, PathError, TraceError
+from engine.errors import EngineError, PathError, RecordingError
 from engine.files import (
     CONFIG_LIMIT,
     PRIVATE,
@@ -28,7 +28,7 @@ from engine.files import (
     typed,
 )
 from engine.model.source import resolve
-from engine.trace import TraceReader
+from engine.recording import RecordingReader
 from tests.system import short_directory
 
 NAMES = ["~nosuchuser/x", "a" * 5000, "b" * 300, "c\0d", "\ud800"]
@@ -285,8 +285,8 @@ def test_a_named_pipe_is_refused_at_once(tmp_path: Path) -> None:
     for name in ("pipe", "link"):
         with pytest.raises(OSError, match="it is a named pipe, not a regular file"):
             read_regular(tmp_path / name, 1000)
-        with pytest.raises(TraceError, match=f"{name} can't be read: it is a named pipe"):
-            TraceReader(tmp_path / name)
+        with pytest.raises(RecordingError, match=f"{name} can't be read: it is a named pipe"):
+            RecordingReader(tmp_path / name)
 
 
 def test_devices_sockets_and_directories_are_refused(tmp_path: Path) -> None:

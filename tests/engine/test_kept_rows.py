@@ -66,7 +66,7 @@ ROUNDING = 1e-4
 more where keys and values have 4 bits."""
 MOVING = {
     "AddTurn", "Choose", "Configure", "FollowSecond", "GoOnPrefill", "HoldInterventions", "Insert", "Load", "MoveTo",
-    "Prefill", "Reroll", "Restore", "Run", "RunRounds", "Step", "Take", "TakeRound",
+    "Prefill", "Reroll", "Restore", "Run", "RunRounds", "TakeStep", "Take", "TakeRound",
 }  # fmt: skip
 """Kinds of commands that step, move, or sample again; every other one leaves the session as it is."""
 
@@ -101,7 +101,7 @@ class Walk:
     def __init__(self, loaded: Loaded, seed: int) -> None:
         self.random = Random(seed)
         self.found: list[Record] = []
-        self.worker = Worker(self.found.append)
+        self.worker = Worker(lambda received: self.found.append(received.record))
         self.loaded = loaded
         self.shown: dict[int, tuple[Chunks, Row]] = {}
         """By node, the row that was first seen after it, and the cut of its path then."""
@@ -130,7 +130,7 @@ class Walk:
             polls: Cancels it when it has asked so often whether it is cancelled; None doesn't.
         """
         start = len(self.found)
-        self.worker.carry_out(Task(command) if polls is None else Task(command, AfterPolls(polls)))
+        self.worker.carry_out(Task(command) if polls is None else Task(command, cancel=AfterPolls(polls)))
         for record in (found := self.found[start:]):
             assert not isinstance(record, protocol.Failure) or record.expected, record
         return found
@@ -340,7 +340,7 @@ MAKERS: dict[str, Callable[[Walk], Command]] = {
     "ScoreHeads": lambda walk: protocol.ScoreHeads(walk.node),
     "SearchBeams": lambda walk: protocol.SearchBeams(BeamSettings(width=2, max_tokens=3), steps=2),
     "StartBatch": lambda walk: protocol.StartBatch((LanePrompt(walk.text(3)), LanePrompt("Once")), steps=2),
-    "Step": lambda walk: protocol.TakeStep(),
+    "TakeStep": lambda walk: protocol.TakeStep(),
     "SweepHeads": lambda walk: protocol.SweepHeads(walk.node),
     "SweepStrengths": lambda walk: protocol.SweepStrengths(
         walk.node, steer(walk), 0, walk.random.choice(("token", "context")), strengths=(1.0,)
@@ -370,7 +370,7 @@ def test_the_walks_know_every_command() -> None:
 def test_no_command_replaces_a_row_that_is_kept(zoo: Zoo, kind: str) -> None:
     name, options = KINDS_OF_CACHE[kind]
     walk = Walk(zoo.load(name, **options), 1)
-    kinds = [*(set(MAKERS) - (APART if kind != "plain" else set())), *["Recall", "Step", "MoveTo"] * 4]
+    kinds = [*(set(MAKERS) - (APART if kind != "plain" else set())), *["Recall", "TakeStep", "MoveTo"] * 4]
     for each in walk.random.sample(kinds, len(kinds)):
         walk.go(each)
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import fields
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import settings as budget
 from hypothesis import strategies as st
+from msgspec.structs import fields
 
 from engine.errors import SettingsError
 from engine.sampling.pipeline import sample
 from engine.sampling.ranking import Masses
 from engine.sampling.stages import STAGE_MAKERS, Context
-from engine.setting_field import GRAMMAR, MOST_BIAS, Field, grouped
+from engine.setting import GRAMMAR, MOST_BIAS, Setting, grouped
 from engine.settings import (
     BY_NAME,
     FIELDS,
@@ -75,7 +75,7 @@ def test_every_setting_has_a_place_and_every_stage_a_setting() -> None:
 
 
 @pytest.mark.parametrize("field", [*FIELDS, *LOAD_FIELDS], ids=lambda field: field.name)
-def test_the_default_of_each_setting_is_in_range_and_off(field: Field) -> None:
+def test_the_default_of_each_setting_is_in_range_and_off(field: Setting) -> None:
     field.check(field.default)
     settings = (Settings if field in FIELDS else LoadSettings)()
     assert getattr(settings, field.name) == field.default

@@ -13,7 +13,8 @@ from queue import SimpleQueue
 import pytest
 
 from engine import protocol
-from engine.protocol import Record
+from engine.child import EngineProcess
+from engine.protocol import Received, Record, Sent
 from engine.settings import LoadSettings, Settings
 from engine.thread import EngineThread
 from tests.engine.unthreaded import kinds
@@ -24,34 +25,48 @@ class Engine:
     """An engine thread whose records are gathered command by command."""
 
     def __init__(self) -> None:
-        self.queue: SimpleQueue[Record] = SimpleQueue()
-        self.hand_out: Callable[[Record], None] = self.queue.put
-        self.thread = EngineThread(lambda record: self.hand_out(record))
+        self.queue: SimpleQueue[Received] = SimpleQueue()
+        self.hand_out: Callable[[Received], None] = self.queue.put
+        self.thread = self.backend = EngineThread(lambda received: self.hand_out(received))
         self.thread.start()
 
-    def send(self, command: protocol.Command) -> None:
-        self.thread.send(command)
+    sent = 0
+    """Commands; the last one has this number as its id."""
+    backend: EngineThread | EngineProcess
+    ids: tuple[int, ...] = ()
+    """Of the commands of the records that `until` and `until_ended` gave last."""
+
+    def send(self, command: protocol.Command, id: int | None = None) -> int:
+        """Send a command; returns its id."""
+        self.sent += 1
+        self.backend.send(Sent(command, self.sent if id is None else id))
+        return self.sent if id is None else id
+
+    def cancel(self, id: int) -> None:
+        self.backend.send(Sent(protocol.Cancel(id), 0))
 
     def get(self) -> Record:
-        return self.queue.get(timeout=60)
+        return self.queue.get(timeout=60).record
 
     def until(self, kind: type[Record], count: int = 1) -> list[Record]:
         """The records up to so many of one kind."""
-        found: list[Record] = []
-        while sum(isinstance(record, kind) for record in found) < count:
-            found.append(self.get())
-        return found
+        found: list[Received] = []
+        while sum(isinstance(each.record, kind) for each in found) < count:
+            found.append(self.queue.get(timeout=60))
+        self.ids = tuple(each.id for each in found)
+        return [each.record for each in found]
 
-    def until_ended(self, command: protocol.Command | None = None) -> list[Record]:
+    def until_ended(self, id: int | None = None) -> list[Record]:
         """The records up to the end of a command, or of any."""
-        found = self.until(protocol.Ended)
-        while command is not None and found[-1].request != command.id:
+        found, ids = self.until(protocol.Ended), self.ids
+        while id is not None and ids[-1] != id:
             found += self.until(protocol.Ended)
+            ids += self.ids
+        self.ids = ids
         return found
 
     def do(self, command: protocol.Command) -> list[Record]:
-        self.send(command)
-        return self.until_ended(command)
+        return self.until_ended(self.send(command))
 
 
 @pytest.fixture
@@ -124,11 +139,10 @@ def test_commands_without_a_model_or_a_prompt_are_refused(engine: Engine) -> Non
 
 
 def test_a_run_stops_soon_after_a_cancel_and_can_go_on(ready: Engine) -> None:
-    run = protocol.Run()
-    ready.send(run)
+    run = ready.send(protocol.Run())
     for _ in range(5):
         ready.queue.get(timeout=10)
-    ready.send(protocol.Cancel(run.id))
+    ready.cancel(run)
     cancelled = time.perf_counter()
     rest = ready.until_ended()
     assert time.perf_counter() - cancelled < 5
@@ -140,51 +154,49 @@ def test_a_run_stops_soon_after_a_cancel_and_can_go_on(ready: Engine) -> None:
         assert following.parent == steps[-1].node
 
 
-def ids(found: list[Record]) -> list[int]:
-    return [record.request for record in found if isinstance(record, protocol.Ended | protocol.Failure)]
+def ids(engine: Engine, found: list[Record]) -> list[int]:
+    """Of the ends and failures among the records that an engine gave last."""
+    pairs = zip(engine.ids, found, strict=True)
+    return [id for id, record in pairs if isinstance(record, protocol.Ended | protocol.Failure)]
 
 
 def test_a_late_cancel_hits_nobody_else(ready: Engine) -> None:
-    step, run = protocol.TakeStep(), protocol.Run()
-    ready.do(step)
-    ready.send(protocol.Cancel(step.id))
+    step = ready.send(protocol.TakeStep())
+    ready.until_ended(step)
+    ready.cancel(step)
     assert kinds(ready.do(protocol.TakeStep())) == ["Step", "Ended"]
-    ready.send(run)
+    run = ready.send(protocol.Run())
     ready.until(protocol.Step)
-    ready.send(protocol.Cancel(step.id))
-    ready.send(protocol.Cancel(0))
+    ready.cancel(step)
+    ready.cancel(0)
     assert kinds(ready.until(protocol.Step, 20)) == ["Step"] * 20
-    ready.send(protocol.Cancel(run.id))
+    ready.cancel(run)
     assert ready.until_ended()[-1] == protocol.Ended("Run", cancelled=True)
 
 
 def test_a_cancel_is_answered_by_nothing(ready: Engine) -> None:
-    ready.send(protocol.Cancel(protocol.TakeStep().id))
+    ready.cancel(99)
     assert kinds(ready.do(protocol.TakeStep())) == ["Step", "Ended"]
 
 
 def test_a_cancelled_command_that_waits_is_not_begun(ready: Engine) -> None:
-    run, one, two = protocol.Run(), protocol.TakeStep(), protocol.TakeStep()
-    for command in (run, one, two):
-        ready.send(command)
+    run, one, two = map(ready.send, (protocol.Run(), protocol.TakeStep(), protocol.TakeStep()))
     ready.until(protocol.Step)
-    ready.send(protocol.Cancel(one.id))  # it waits behind the run
-    ready.send(protocol.Cancel(run.id))
+    ready.cancel(one)  # it waits behind the run
+    ready.cancel(run)
     ready.until_ended(run)
-    assert ready.until_ended(one) == [protocol.Ended("Step", cancelled=True)]
+    assert ready.until_ended(one) == [protocol.Ended("TakeStep", cancelled=True)]
     assert kinds(ready.until_ended(two)) == ["Step", "Ended"]
 
 
 def test_a_cancel_may_come_from_where_records_are_handed_out(ready: Engine) -> None:
-    run = protocol.Run()
-
-    def cancel(record: Record) -> None:
-        ready.queue.put(record)
-        if isinstance(record, protocol.Step):
-            ready.thread.send(protocol.Cancel(run.id))
+    def cancel(received: Received) -> None:
+        ready.queue.put(received)
+        if isinstance(received.record, protocol.Step):
+            ready.cancel(received.id)
 
     ready.hand_out = cancel
-    assert ready.do(run)[-1] == protocol.Ended("Run", cancelled=True)
+    assert ready.do(protocol.Run())[-1] == protocol.Ended("Run", cancelled=True)
 
 
 def test_a_session_beside_has_a_tree_of_its_own_and_the_same_weights(ready: Engine) -> None:
@@ -192,14 +204,15 @@ def test_a_session_beside_has_a_tree_of_its_own_and_the_same_weights(ready: Engi
         return "".join(record.text for record in found if isinstance(record, protocol.Step))
 
     before = text(ready.do(protocol.TakeStep()))
-    came: SimpleQueue[Record] = SimpleQueue()
+    came: SimpleQueue[Received] = SimpleQueue()
     beside = ready.thread.beside(came.put)
 
     def do(command: protocol.Command) -> list[Record]:
-        beside.send(command)
-        records = [came.get(timeout=60)]
+        ready.sent += 1
+        beside.send(Sent(command, ready.sent))
+        records = [came.get(timeout=60).record]
         while not isinstance(records[-1], protocol.Ended):
-            records.append(came.get(timeout=60))
+            records.append(came.get(timeout=60).record)
         return records
 
     loaded = do(protocol.Load(LoadSettings()))
@@ -217,30 +230,28 @@ def test_a_session_beside_has_a_tree_of_its_own_and_the_same_weights(ready: Engi
 
 
 def test_an_id_is_in_use_until_its_command_has_ended(ready: Engine) -> None:
-    run = protocol.Run()
-    ready.send(run)
-    with pytest.raises(ValueError, match=f"Step can't be sent: command {run.id} has not ended"):
-        ready.send(protocol.TakeStep(id=run.id))
-    ready.send(protocol.Cancel(run.id))
+    run = ready.send(protocol.Run())
+    with pytest.raises(ValueError, match=f"TakeStep can't be sent: command {run} has not ended"):
+        ready.send(protocol.TakeStep(), run)
+    ready.cancel(run)
     ready.until_ended(run)
-    assert ids(ready.do(protocol.TakeStep(id=run.id))) == [run.id]
+    ready.send(protocol.TakeStep(), run)
+    assert ids(ready, ready.until_ended(run)) == [run]
     assert not ready.thread._tasks
 
 
 def test_every_end_and_failure_has_the_id_of_its_command_in_the_middle_of_a_run_too(ready: Engine) -> None:
-    run, told, failed = protocol.Run(), protocol.Explain(4), protocol.Explain(9999)
-    for command in (run, told, failed):
-        ready.send(command)
+    run, told, failed = map(ready.send, (protocol.Run(), protocol.Explain(4), protocol.Explain(9999)))
     found = ready.until(protocol.Ended, 2)
     assert kinds(found)[-1] == "Ended"
-    assert ids(found) == [told.id, failed.id, failed.id]
+    assert ids(ready, found) == [told, failed, failed]
     assert any(isinstance(record, protocol.Explained) for record in found)
-    ready.send(protocol.Cancel(told.id))
-    ready.until(protocol.Step, 3)  # the run goes on, after the failure and after the late cancel
-    ready.send(protocol.Cancel(run.id))
-    assert ids(ready.until_ended()) == [run.id]
-    refused = protocol.MoveTo(9999)
-    assert ids(ready.do(refused)) == [refused.id, refused.id]
+    ready.cancel(told)
+    ready.until(protocol.Step, 3)  # the run continues, after the failure and after the late cancel
+    ready.cancel(run)
+    assert ids(ready, ready.until_ended()) == [run]
+    refused = ready.send(protocol.MoveTo(9999))
+    assert ids(ready, ready.until_ended(refused)) == [refused, refused]
 
 
 @pytest.mark.slow
@@ -252,7 +263,8 @@ def test_where_mlx_cannot_be_imported_every_command_is_told_so(monkeypatch: pyte
         assert failure.message.startswith("MLX can't be started: ")
         assert "`inspector replay` and `inspector learn` need no MLX" in failure.hint
         assert ended == protocol.Ended(command.kind)
-        assert (failure.command, failure.request) == (command.kind, command.id)
+        assert failure.command == command.kind
+        assert engine.ids[-2:] == (engine.sent, engine.sent)
     assert engine.thread.close(10)
 
 
@@ -300,7 +312,7 @@ def test_what_is_no_exception_is_a_failure_too_in_a_command_and_between_commands
 ) -> None:
     monkeypatch.setattr("engine.context.EngineContext.emit_step", fails)
     failure, ended = ready.do(protocol.TakeStep())
-    assert failure.message == "Step failed: Panic: at the disco."
+    assert failure.message == "TakeStep failed: Panic: at the disco."
     assert (failure.expected, kinds([ended])) == (False, ["Ended"])
     monkeypatch.undo()
     monkeypatch.setattr("engine.context.EngineContext.read_prompt", fails)
@@ -313,7 +325,7 @@ def test_what_is_no_exception_is_a_failure_too_in_a_command_and_between_commands
 
 def test_a_receiver_that_raises_ends_its_own_command_alone(ready: Engine) -> None:
     beside = ready.thread.beside(fails)
-    beside.send(protocol.Load(LoadSettings()))
+    beside.send(Sent(protocol.Load(LoadSettings()), 99))
     assert kinds(ready.do(protocol.TakeStep())) == ["Step", "Ended"]
     assert not ready.thread._tasks
 
@@ -323,7 +335,7 @@ def test_while_mlx_is_imported_a_panic_is_told_too(monkeypatch: pytest.MonkeyPat
     engine = Engine()
     failure, ended = engine.do(protocol.TakeStep())[-2:]
     assert failure.message == "MLX can't be started: at the disco."
-    assert ended == protocol.Ended("Step")
+    assert ended == protocol.Ended("TakeStep")
     assert engine.thread.close(10)
 
 
@@ -331,29 +343,24 @@ def test_whoever_waits_is_woken_where_the_thread_ends_all_the_same(monkeypatch: 
     engine = Engine()
     engine.do(protocol.Load(LoadSettings()))
     monkeypatch.setattr("engine.thread.Inbox.get", fails)
-    waiting = [
-        protocol.TakeStep() for _ in range(3)
-    ]  # the thread waits inside the real one: it takes the first
-    for each in waiting:
-        engine.send(each)
-    assert [record.request for record in engine.until(protocol.Ended, 3)[1::2]] == [
-        each.id for each in waiting
-    ]
+    # the thread waits inside the real one: it takes the first
+    waiting = [engine.send(protocol.TakeStep()) for _ in range(3)]
+    engine.until(protocol.Ended, 3)
+    assert [*engine.ids[1::2]] == waiting
     engine.thread._thread.join(10)
     failure, ended = engine.do(protocol.TakeStep())
     assert (failure.message, failure.expected) == ("The engine has ended.", False)
-    assert ended == protocol.Ended("Step")
+    assert ended == protocol.Ended("TakeStep")
     assert engine.thread.close(10)
 
 
 def test_a_pace_is_kept(ready: Engine) -> None:
-    run = protocol.Run(pace=20)
     begun = time.perf_counter()
-    ready.send(run)
+    run = ready.send(protocol.Run(pace=20))
     for _ in range(5):
         ready.queue.get(timeout=10)
     assert time.perf_counter() - begun > 4 / 20
-    ready.send(protocol.Cancel(run.id))
+    ready.cancel(run)
     ready.until_ended()
 
 
@@ -409,16 +416,16 @@ FACE = contract("The engine's commands, records and settings", "source_modules")
 """What a screen may import of the engine, without what it imports once something failed or was asked."""
 
 
-def test_importing_the_engines_face_loads_no_library() -> None:
+def test_importing_the_engines_face_loads_no_library_but_msgspec() -> None:
     code = f"""
 import sys
 before = set(sys.modules)
 import {", ".join(sorted(FACE))}
 added = {{name.split(".")[0] for name in set(sys.modules) - before}}
-print(sorted(added - set(sys.stdlib_module_names) - {{"engine", "__mp_main__"}}))  # the second by multiprocessing
+print(sorted(added - set(sys.stdlib_module_names) - {{"engine", "__mp_main__", "typing_extensions"}}))
 """
-    done = python(code)
-    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
+    done = python(code)  # multiprocessing brings the second of these, msgspec the third if it is installed
+    assert (done.returncode, done.stdout) == (0, "['msgspec']\n"), done.stderr
 
 
 def test_the_contracts_name_the_same_face() -> None:
@@ -463,16 +470,19 @@ from engine import protocol
 from engine.settings import LoadSettings, Settings
 from engine.thread import EngineThread
 seen, reached = [], threading.Event()
-def emit(record):
-    seen.append(record)
-    if type(record).__name__ == sys.argv[1]:
+def emit(received):
+    seen.append(received)
+    if type(received.record).__name__ == sys.argv[1]:
         reached.set()
 engine = EngineThread(emit)
 engine.start()
-engine.send(protocol.Load(LoadSettings()))
-engine.send(protocol.Configure(Settings(temp=1.0, max_tokens=10**6, min_tokens=10**6)))
-engine.send(protocol.Prefill("Once upon a time " * 40, chat=False))
-engine.send(protocol.Run())
+for id, command in enumerate((
+    protocol.Load(LoadSettings()),
+    protocol.Configure(Settings(temp=1.0, max_tokens=10**6, min_tokens=10**6)),
+    protocol.Prefill("Once upon a time " * 40, chat=False),
+    protocol.Run(),
+)):
+    engine.send(protocol.Sent(command, id))
 reached.wait(30)
 sys.exit(0 if engine.close(10) else 3)
 """
@@ -489,14 +499,14 @@ FEW_FILES = """
 import resource
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 from queue import SimpleQueue
-from engine.protocol import Load
+from engine.protocol import Load, Sent
 from engine.settings import LoadSettings
 from engine.thread import EngineThread
 told = SimpleQueue()
 engine = EngineThread(told.put)
 engine.start()
-engine.send(Load(LoadSettings()))
-print(next(record for record in iter(told.get, None) if hasattr(record, "hint")))
+engine.send(Sent(Load(LoadSettings()), 1))
+print(next(each.record for each in iter(told.get, None) if hasattr(each.record, "hint")))
 engine.close(10)
 """
 

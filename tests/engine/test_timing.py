@@ -31,16 +31,18 @@ class Stopwatch:
     """An engine, and the time that each command takes from its sending to its end."""
 
     def __init__(self) -> None:
-        self._inbox: SimpleQueue[protocol.Record] = SimpleQueue()
+        self._inbox: SimpleQueue[protocol.Received] = SimpleQueue()
         self.engine = EngineThread(self._inbox.put)
         self.engine.start()
+        self._sent = 0
 
     def __call__(self, command: Command) -> tuple[list[protocol.Record], float]:
         """The records that answer a command, and its milliseconds."""
         found: list[protocol.Record] = []
         begun = time.perf_counter()
-        self.engine.send(command)
-        while not isinstance(record := self._inbox.get(timeout=60), protocol.Ended):
+        self._sent += 1
+        self.engine.send(protocol.Sent(command, self._sent))
+        while not isinstance(record := self._inbox.get(timeout=60).record, protocol.Ended):
             found.append(record)
         return found, (time.perf_counter() - begun) * 1000
 

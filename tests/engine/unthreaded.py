@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from engine.model.load import Loaded
-from engine.protocol import Command, Configure, Load, Prefill, Record
+from engine.protocol import Command, Configure, Load, Prefill, Received, Record
 from engine.session.session import Session
 from engine.session.uncached import open_session
 from engine.settings import LoadSettings, Settings
@@ -29,6 +29,10 @@ class Unthreaded:
         self, model: LoadSettings | Loaded | None = None, settings: Settings | None = None, prompt: str = ""
     ) -> None:
         self.records: list[Record] = []
+        self.command_ids: list[int] = []
+        """Of their commands."""
+        self.sent = 0
+        """Commands; the last one has this number as its id."""
         self.asides: list[Task] = []
         """Answered between the steps of other commands."""
         self.cancel_when: Callable[[Record], bool] = lambda record: False
@@ -49,8 +53,10 @@ class Unthreaded:
         if prompt:
             self.do(Prefill(prompt, chat=False))
 
-    def _take(self, record: Record) -> None:
+    def _take(self, received: Received) -> None:
+        record = received.record
         self.records.append(record)
+        self.command_ids.append(received.id)
         if self.running is not None and self.cancel_when(record):
             self.running.cancel.set()
 
@@ -62,7 +68,9 @@ class Unthreaded:
         """Carry out commands; returns what the last one emitted."""
         at = 0
         for command in commands:
-            at, self.running = len(self.records), command if isinstance(command, Task) else Task(command)
+            self.sent += 1
+            at = len(self.records)
+            self.running = command if isinstance(command, Task) else Task(command, self.sent)
             self.worker.carry_out(self.running)
         return self.records[at:]
 

@@ -43,7 +43,7 @@ def main() -> int:
     for name, count in sorted(host.visits.items(), key=lambda each: -each[1]):
         print(f"{count:7} {name}")
     for number, (script, fault) in enumerate(outcome.failures):
-        path = Path(f"fuzz-{args.seed}-{number}.jsonl")
+        path = Path(f"fuzz-{args.seed}-{number}.trace")
         script.write(path)
         print(f"\n{fault.detail}\n{path}: {script.scenario}, {script.keys} actions, the last of them:")
         print(

@@ -14,10 +14,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from msgspec.structs import replace
 from textual._context import visible_screen_stack
 from textual._xterm_parser import XTermParser
 from textual.events import Resize
@@ -27,10 +28,10 @@ from textual.pilot import Pilot
 from engine.context import collect_all
 from engine.grammar_settings import Grammar
 from engine.memory import resident
-from engine.protocol import Cancel, Command, Ended, Failure, Loading, OpenLockstep, Record
+from engine.protocol import Cancel, Ended, Failure, Loading, OpenLockstep, Received, Record, Sent
+from engine.recording import Entry, Journal, save_as
 from engine.settings import LoadSettings, Settings
 from engine.thread import EngineThread
-from engine.trace import Entry, Journal, save_as
 from inspector.app import InspectorApp
 from inspector.lessons.catalogue import ORDER, find
 from inspector.main.dialogs.help import HelpDialog
@@ -99,12 +100,12 @@ def begin(scenario: Scenario, settings: Settings, folder: Path, resources: ExitS
         case "ranks":
             return Begin(LoadSettings(load.model, ranks=2), settings, {})
         case "following":
-            growing = Growing(folder / f"followed-{scenario.number}.jsonl")
+            growing = Growing(folder / f"followed-{scenario.number}.trace")
             resources.callback(growing.close)
             more = {"trace": Opening(growing.path, follow=True), "tools": FOLLOWING}
             return Begin(LoadSettings(), Settings(), more, let=growing.let)
         case "replay":
-            return Begin(load, settings, {"trace": Opening(trace(folder / "trace.jsonl"))})
+            return Begin(load, settings, {"trace": Opening(trace(folder / "trace.trace"))})
         case "failed":
             return Begin(LoadSettings("no-such-model"), settings, {})
         case _:
@@ -211,17 +212,18 @@ class HeldEngine:
         self._open += 1
         self._engine.start()
 
-    def send(self, command: Command) -> None:
-        if not isinstance(command, Cancel):
+    def send(self, sent: Sent) -> None:
+        if not isinstance(sent.command, Cancel):
             with self._turn:
                 self._open += 1
-        self._engine.send(command)
+        self._engine.send(sent)
 
-    def _hold(self, record: Record) -> None:
+    def _hold(self, received: Received) -> None:
+        record = received.record
         with self._turn:
             self._turn.wait_for(lambda: self._free >= 1)
             self._free -= 1
-            self._emit(record)
+            self._emit(received)
             self._open -= isinstance(record, Ended) or (
                 isinstance(record, Loading) and record.stage == "import"
             )
@@ -289,7 +291,7 @@ class PilotHost:
     def _application(self, scenario: Scenario) -> InspectorApp:
         settings = Settings(temp=scenario.temp, seed=7, max_tokens=60, top_p=0.95)
         made = begin(scenario, settings, self._folder, self._resources)
-        held = HeldEngine(lambda record: self._app.inbox.emit(record))
+        held = HeldEngine(lambda received: self._app.inbox.emit(received))
         self._let = made.let
         if self._let is None and scenario.kind not in OWN_ENGINE:
             self._let = held.let

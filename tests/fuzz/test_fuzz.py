@@ -123,8 +123,8 @@ def test_the_same_seed_draws_the_same_and_a_file_keeps_it(tmp_path: Path) -> Non
     assert first == second
     assert first != list(scripts(6, 900, KINDS))
     assert sum(script.keys for script in first) == 900
-    first[0].write(tmp_path / "a.jsonl")
-    assert Script.read(tmp_path / "a.jsonl") == first[0]
+    first[0].write(tmp_path / "a.trace")
+    assert Script.read(tmp_path / "a.trace") == first[0]
 
 
 def test_all_keys_and_kinds_of_actions_are_drawn() -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from engine.protocol import (
     Candidate,
+    Candidates,
     Distribution,
     Explained,
     StageColumn,
@@ -39,7 +41,7 @@ def distribution(
     start = sum(each.sampler_prob for each in ordered[:place])
     bounds = (None, None) if draw is None else (start, start + ordered[place].sampler_prob)
     return Distribution(
-        node, node, ranked, 1.5, 1.0, 4096 - len(ranked), 1 - sum(each.prob for each in ranked), 0.0,
+        node, node, Candidates(ranked), 1.5, 1.0, 4096 - len(ranked), 1 - sum(each.prob for each in ranked), 0.0,
         tuple(stages), picked, draw, *bounds, 0,
     )  # fmt: skip
 

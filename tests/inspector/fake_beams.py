@@ -17,7 +17,9 @@ Greedy decoding says `the dog ran off ■` and is over at step 5.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from engine.protocol import Beam, BeamEnded, BeamOpened, BeamStep, Hypothesis
 

@@ -14,10 +14,12 @@ import codecs
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from engine.protocol import (
     Candidate,
+    Candidates,
     Distribution,
     Ended,
     Failure,
@@ -55,7 +57,7 @@ STORY: tuple[Piece, ...] = (
 )  # fmt: skip
 HOSTILE: tuple[Piece, ...] = (
     "[/nope]", "[@click=app.quit]x[/]", "\x1b[31m", "\x9b31m", "\x00", "\x7f", "\u202eevil\u202c", "\u200b",
-    "\u200d", "\u0301", "\ufe0f", "\U0001f3fd", "\ud83d", "\U000e0041", "\t", "\r\n", " \t ", "狐狸", "👩", "\u3164",
+    "\u200d", "\u0301", "\ufe0f", "\U0001f3fd", "\ufffd", "\U000e0041", "\t", "\r\n", " \t ", "狐狸", "👩", "\u3164",
 )  # fmt: skip
 TORN: tuple[Piece, ...] = (
     " It", " cost", " 5", " ", b"\xe2\x82", b"\xac", " and", b" \xf0\x9f", b"\x98", b"\x80", "!",
@@ -168,7 +170,7 @@ class Session:
 
     def chunk(self, opened: PromptOpened, done: int, size: int = 3) -> PrefillChunk:
         """One chunk of the prompt went through."""
-        record = PrefillChunk(done, len(opened.tokens), 7.5 * size, 0.0, reading(done, self.model), ())
+        record = PrefillChunk(done, len(opened.tokens), 7.5 * size, reading(done, self.model))
         self._out(record)
         return record
 
@@ -185,7 +187,6 @@ class Session:
             kv,
             self._memory(total),
             ttft,
-            0.0,
             1000 / 7.5,
             unread=(total - 1) * opened.echo,
         )
@@ -217,8 +218,8 @@ class Session:
         record = Step(
             position - self.prompt_length, position, node, parent, taken.id,
             self._text(parent, node, piece), raw_of(piece), self.pending[node], is_special(piece), origin or drawn,
-            taken.logprob, taken.prob, taken.sampler_prob, taken.rank, -math.log2(taken.prob), choice,
-            self.tips[node], reading(position + 1, self.model), self._times(), self._memory(position + 1),
+            taken.logprob, taken.prob, taken.sampler_prob, taken.rank, -math.log2(taken.prob),
+            self.tips[node], reading(position + 1, self.model), self._times(), self._memory(position + 1), choice,
         )  # fmt: skip
         self._out(record)
         return record
@@ -296,7 +297,7 @@ class Session:
             prob=own.prob,
             rank=own.rank,
             entropy_bits=entropy,
-            candidates=candidates,
+            candidates=Candidates(candidates),
         )
 
     def _script(self, position: int) -> Piece:
@@ -357,7 +358,7 @@ class Session:
         greedy = self.temp == 0
         kept = sum(1 for c in candidates if c.cut_by is None)
         return Distribution(
-            node, position, candidates, _entropy([c.prob for c in candidates] + [others]),
+            node, position, Candidates(candidates), _entropy([c.prob for c in candidates] + [others]),
             _entropy([c.sampler_prob for c in candidates]), self.model.vocabulary - len(candidates), others, 0.0,
             (StageReading("top-p", kept, 1 - self.top_p), StageReading("temperature", kept, 0.0)), picked.id,
             None if greedy else draw, None if greedy else start, None if greedy else start + picked.sampler_prob, 0,

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from engine.protocol import Loading, Marked
+from engine.recording import Entry, save_as
 from engine.settings import LoadSettings, Settings
-from engine.trace import Entry, save_as
 from inspector.app import InspectorApp
 from inspector.session.playback import Opening
 from tests.inspector.fakes import Session

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,11 +15,12 @@ from textual.geometry import Size
 from textual.pilot import Pilot
 
 from engine import protocol
-from engine.protocol import Cancel, Command, Deleted, Ended, Marked, Record, Undeleted
+from engine.protocol import Cancel, Command, Deleted, Ended, Marked, Received, Record, Sent, Undeleted
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.keys import textual_name
 from inspector.main.dialogs.finder import FoundList
+from inspector.session.client import EngineClient
 from tests.inspector.fakes import Session
 from tests.inspector.quick_clock import run_quickly
 
@@ -33,21 +33,27 @@ class FakeEngine:
     def __init__(self) -> None:
         self.sent: list[Command] = []
         self.asked: list[Command] = []
+        self.all: list[Sent] = []
         self.cancels: set[int] = set()
         self.started = self.closed = False
 
     def start(self) -> None:
         self.started = True
 
-    def send(self, command: Command) -> None:
-        if isinstance(command, Cancel):
-            self.cancels.add(command.target)
+    def send(self, sent: Sent) -> None:
+        if isinstance(sent.command, Cancel):
+            self.cancels.add(sent.command.target)
         else:
-            (self.asked if command.aside else self.sent).append(command)
+            self.all.append(sent)
+            (self.asked if sent.command.aside else self.sent).append(sent.command)
+
+    def id(self, command: Command) -> int:
+        """With which a command was sent."""
+        return next(each.id for each in self.all if each.command is command)
 
     def cancelled(self, command: Command) -> bool:
         """Whether a command was cancelled."""
-        return command.id in self.cancels
+        return self.id(command) in self.cancels
 
     def close(self, timeout: float = 2.0) -> bool:
         self.closed = True
@@ -74,26 +80,25 @@ ANSWERED_BY: Mapping[type[Record], type[Command]] = {
 """Of the questions that need no forward."""
 
 
-def addressed(record: Record, open: Sequence[Command]) -> Record:
+def addressed(record: Record | Received, open: Mapping[int, Command]) -> Received:
     """A record by hand with the id of the command that an engine would have emitted it for.
 
     That is the first open one of the kind that the record names or answers; else the first that the engine has to do.
-    A record that has the id of an open one keeps it.
     """
-    if any(record.request == each.id for each in open) or isinstance(record, Marked | Deleted | Undeleted):
+    if isinstance(record, Received):
         return record
+    if isinstance(record, Marked | Deleted | Undeleted):
+        return Received(record)
     asked = ANSWERED_BY.get(type(record))
     kind = asked.kind if asked is not None else getattr(record, "command", "")
-    found = next((each for each in open if (each.kind == kind if kind else not each.aside)), None)
-    return stamped(record, found.id) if found is not None else record
+    found = (id for id, each in open.items() if (each.kind == kind if kind else not each.aside))
+    return Received(record, next(found, 0))
 
 
-def stamped(record: Record, request: int) -> Record:
-    """A record with the id of a command, as it comes from an engine: the same one where it has none yet."""
-    if record.request:
-        return replace(record, request=request)
-    object.__setattr__(record, "request", request)
-    return record
+def take_in(client: EngineClient, record: Record) -> None:
+    """Have a client take in a record by hand, for the command that an engine would have emitted it for."""
+    received = addressed(record, {id: each.command for id, each in client.requests.items()})
+    client.receive(received.record, received.id)
 
 
 class Rig:
@@ -174,33 +179,33 @@ class Rig:
         await self.until(found)
         await self.press("enter")
 
-    async def push(self, records: Iterable[Record]) -> None:
+    async def push(self, records: Iterable[Record | Received]) -> None:
         """Hand out records as the engine would, and have them shown in one frame.
 
         A question that needs no forward has ended with its answer, unless its end is among them.
         """
         client, shown = self.app.controller.client, []
-        answered: list[Command] = []
+        answered = []
         for record in records:
-            told = addressed(record, [each.command for each in client.requests.values()])
-            request = client.requests.get(told.request)
+            told = addressed(record, {id: each.command for id, each in client.requests.items()})
+            request = client.requests.get(told.id)
             shown += self._take_in(told)
             if request is not None and request.command.aside and not request.done:
-                answered.append(request.command)
-        for command in answered:
-            if command.id in client.requests:
-                shown += self._take_in(Ended(command.kind, request=command.id))
+                answered.append(request)
+        for request in answered:
+            if request.id in client.requests:
+                shown += self._take_in(Received(Ended(request.command.kind), request.id))
         self.app.inbox.show(shown)
         await self.pilot.pause()
 
-    def _take_in(self, record: Record) -> list[Record]:
+    def _take_in(self, received: Received) -> list[Record]:
         """Have the application take in a record, with what it handed out before; nothing of it is shown yet."""
-        self.app.inbox.emit(record)
+        self.app.inbox.emit(received)
         taken = [*self.app.inbox.waiting]
         self.app.inbox.waiting.clear()
         for each in taken:
-            self.app.inbox._receive(each)
-        return taken
+            self.app.inbox._receive(each.record, each.id)
+        return [each.record for each in taken]
 
     async def end(self, command: str, cancelled: bool = False) -> None:
         """End a command."""

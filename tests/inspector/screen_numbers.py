@@ -82,9 +82,10 @@ class Told:
         self._forget()
 
     def _request(self, send: Callable[..., Any], command: Any, *then: Any, **more: Any) -> Any:
+        request = send(command, *then, **more)
         if isinstance(command, Configure):
-            self._sent[command.id] = command.settings
-        return send(command, *then, **more)
+            self._sent[request.id] = command.settings
+        return request
 
     def _forget(self) -> None:
         """Another tree."""
@@ -132,7 +133,6 @@ class Told:
             case protocol.PromptOpened():
                 self._open(record)
             case protocol.PrefillChunk():
-                self._read(record.echo)
                 self.kv = record.kv
                 for node in self.path[self.held : record.done]:
                     self.kv_at[node] = record.kv
@@ -148,7 +148,7 @@ class Told:
                 self.end, self.next, self.kv = record.node, record.next, record.kv
             case protocol.Resampled():
                 self.next = record.next
-                self._settings = self._sent.get(record.request, self._settings)
+                self._settings = self._sent.get(self._client.answering, self._settings)
             case protocol.LockstepOpened() | protocol.LockstepClosed():
                 self.spans, self.ahead = {}, {}
             case protocol.LockstepRead():
@@ -166,7 +166,7 @@ class Told:
                 self.lanes |= {token.lane: token.next for token in record.tokens if token.next is not None}
             case protocol.Failure(command=Configure.kind):
                 self.refused = True
-            case protocol.Ended(request=number) if (settings := self._sent.pop(number, None)) is not None:
+            case protocol.Ended() if (settings := self._sent.pop(self._client.answering, None)) is not None:
                 self._settings = self._settings if self.refused or record.cancelled else settings
                 self.refused = False
             case _:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from engine.protocol import (
     Candidate,
+    Candidates,
     Distribution,
     KVReading,
     LeftOut,
@@ -34,7 +35,9 @@ END = 7
 
 def distribution(node: int) -> Distribution:
     picked = Candidate(5, " so", b" so", False, -0.7, 0.5, 1, 1.0, None)
-    return Distribution(node, node, (picked,), 1.0, 0.0, 4095, 0.5, 0.0, (), 5, None, None, None, 0)
+    return Distribution(
+        node, node, Candidates((picked,)), 1.0, 0.0, 4095, 0.5, 0.0, (), 5, None, None, None, 0
+    )
 
 
 def prompt(begin: str = "answer", runs: tuple[SegmentRun, ...] = RUNS) -> PromptOpened:
@@ -58,4 +61,4 @@ def step(node: int, text: str, parent: int | None = None, special: bool = False,
 
 def prefilled(opened: PromptOpened) -> Prefilled:
     kv, memory = fakes.reading(END, FACTS), Memory(0, 0)
-    return Prefilled(opened.text, opened.tokens, distribution(END), kv, memory, 9.0, 0.0, 100.0)
+    return Prefilled(opened.text, opened.tokens, distribution(END), kv, memory, 9.0, 100.0)

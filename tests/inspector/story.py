@@ -4,5 +4,5 @@ from __future__ import annotations
 
 from pathlib import Path
 
-STORY = Path(__file__).with_name("story.jsonl.gz")
+STORY = Path(__file__).with_name("story.trace.zst")
 """The demonstration of the first version."""

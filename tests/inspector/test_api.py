@@ -29,6 +29,7 @@ from inspector.cli.main import main
 from inspector.session.client import EngineClient
 from mlx_inspector import Session, compare, open, train
 from tests import templates
+from tests.inspector.cli.scripted import of_kind
 
 STORY = "Once upon a time"
 SAMPLED = {"temp": 0.8, "seed": 7}
@@ -161,11 +162,10 @@ def test_ids_and_readings_are_those_of_the_command_line(
     flags = ["--temp", "0.8", "--seed", "7", "--max-tokens", "40", "--ignore-chat-template", "--jsonl"]
     assert main(["generate", "-p", STORY, *flags]) == 0
     events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    told = [each for each in events if each["event"] == "step"]
-    made = list(story.run(40))
-    assert [step.id for step in made] == [each["id"] for each in told]
-    assert [step.logprob for step in made] == [each["logprob"] for each in told]
-    assert [step.rank for step in made] == [each["rank"] for each in told]
+    told, made = of_kind(events, protocol.Step), list(story.run(40))
+    assert [step.id for step in made] == [each.id for each in told]
+    assert [step.logprob for step in made] == [each.logprob for each in told]
+    assert [step.rank for step in made] == [each.rank for each in told]
 
 
 @pytest.mark.parametrize("name", mlx_inspector.__all__)
@@ -409,7 +409,7 @@ def run_without(session: Session, units: str) -> None:
         (lambda s: s.set(stop=["\ud800"]), SettingsError, "stop string is not valid Unicode."),
         (lambda s: s.set(grammar="x"), SettingsError, "must be a Grammar of engine.grammar_settings or None"),
         (lambda s: s.to_html("no/such.html"), PathError, "There is no directory no"),
-        (lambda s: train(layers=99), SettingsError, "layers must be from 1 to 12, not 99."),
+        (lambda s: train(layers=99), SettingsError, "layers must be a whole number from 1 to 12, not 99."),
         (lambda s: open(prompt=3), EngineError, "open(prompt=...) must be a text or None, not 3."),
         (lambda s: open().run(1).wait(), EngineError, ""),
         (lambda s: open(messages=[{"role": "user"}]), PromptError, "A message has no content."),
@@ -497,10 +497,10 @@ def test_no_step_or_sampler_has_fewer_candidates_than_none(story: Session) -> No
 def test_a_record_that_can_t_be_taken_in_fails_its_call_and_no_other(
     story: Session, tmp_path: Path, kind: type[protocol.Record]
 ) -> None:
-    def refuse(client: EngineClient, record: protocol.Record) -> None:
+    def refuse(client: EngineClient, record: protocol.Record, id: int = 0) -> None:
         if isinstance(record, kind):
             raise ValueError("not this one")
-        receive(client, record)
+        receive(client, record, id)
 
     story.run(2).wait()
     receive = EngineClient.receive
@@ -511,10 +511,10 @@ def test_a_record_that_can_t_be_taken_in_fails_its_call_and_no_other(
 
 
 def test_whoever_asks_is_told_where_another_thread_closes_the_session() -> None:
-    def closing(line: api._Line, record: protocol.Record) -> None:
-        if isinstance(record, protocol.Measuring):
+    def closing(line: api._Line, received: protocol.Received) -> None:
+        if isinstance(received.record, protocol.Measuring):
             session.close()
-        emit(line, record)
+        emit(line, received)
 
     emit = api._Line._emit
     with patch.object(api._Line, "_emit", closing), open(prompt=STORY) as session:
@@ -535,7 +535,7 @@ import os, sys, multiprocessing
 from mlx_inspector import EngineError, open
 def use(number):
     told = []
-    for ask in (lambda: s.text, lambda: s.run(1), lambda: open("pocket"), lambda: len(run), s.close):
+    for ask in (lambda: s.text, lambda: s.run(1), lambda: open("pocket"), lambda: len(run) < 300, s.close):
         try:
             told.append(ask())
         except EngineError as error:
@@ -558,7 +558,7 @@ def test_a_forked_process_says_that_it_can_t_compute_and_hangs_nowhere() -> None
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", FORKING], capture_output=True, text=True, timeout=100
     )
-    assert done.stdout == "[[' there were', True, True, 0, None]]\n0 True\n", done.stderr
+    assert done.stdout == "[[' there were', True, True, True, None]]\n0 True\n", done.stderr
 
 
 def test_a_closed_session_says_so(story: Session) -> None:

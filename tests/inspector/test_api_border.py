@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import fields, replace
 from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,13 +13,14 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
+from msgspec.structs import fields, replace
 
 import mlx_inspector
 from engine import protocol
 from engine.errors import EngineError
 from engine.protocol.inside import Inside
+from engine.recording.file import FrameWriter
 from engine.settings import LoadSettings, Settings
-from engine.trace.encode import Encoder
 from engine.training_settings import TrainingSettings
 from inspector import api
 from mlx_inspector import Session, compare, open
@@ -64,8 +64,8 @@ class Here:
         ]  # fmt: skip
         self.of = {type(each).__name__: each for each in made}
         """An object of each public class."""
-        self.encoder, self.written = Encoder("tests"), 0
-        """What writes its trace, and how many of its entries it has tried."""
+        self.writer, self.written = FrameWriter("tests"), 0
+        """What writes its recording, and how many of its entries it has tried."""
 
     @property
     def state(self) -> tuple[object, ...]:
@@ -211,7 +211,7 @@ def sound(here: Here) -> None:
     assert begun.sampler().picked == here.session.steps[2].id
     entries = here.session._line.entries
     for entry in entries[here.written :]:
-        here.encoder.entry(entry)
+        here.writer.entry(entry)
     here.written = len(entries)
 
 

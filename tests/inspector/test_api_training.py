@@ -51,7 +51,7 @@ def test_two_trainings_and_a_session_are_apart(tmp_path: Path) -> None:
     ("texts", "settings", "told"),
     [
         ((), {"depth": 3}, "There is no setting depth."),
-        ((), {"layers": 0}, "must be from 1 to 12"),
+        ((), {"layers": 0}, "from 1 to 12"),
         (("nowhere.txt",), {}, "nowhere.txt can't be read"),
     ],
 )

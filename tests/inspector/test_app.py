@@ -13,7 +13,7 @@ from textual.events import Key, MouseDown, MouseUp
 from textual.widgets._toast import Toast
 
 from engine import protocol
-from engine.protocol import Ended
+from engine.protocol import Ended, Received
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.driver import ControlFilter
@@ -44,7 +44,7 @@ async def test_the_model_is_followed_by_settings_and_prompt(rig: Rig) -> None:
 
 async def test_records_of_the_engine_are_drained_by_the_clock(rig: Rig) -> None:
     for record in rig.session.load():
-        rig.app.inbox.emit(record)
+        rig.app.inbox.emit(Received(record))
     await rig.until(lambda: rig.timeline.facts is not None)
 
 
@@ -53,7 +53,7 @@ async def test_many_records_of_one_frame_are_shown_once(rig: Rig) -> None:
     shows = []
     rig.app.main.panel(TextPanel).show = shows.append  # type: ignore[method-assign]
     for record in rig.session.steps(9):
-        rig.app.inbox.emit(record)
+        rig.app.inbox.emit(Received(record))
     for _ in range(3):
         rig.app.inbox._due = 0
         rig.app._tick()
@@ -71,7 +71,7 @@ async def test_a_dear_frame_is_followed_by_a_rest_for_the_engine(rig: Rig, monke
     rig.app.inbox._due, shown = 0.0, []
     for later in (0.0, 0.030, 0.040):
         now[0] += later
-        rig.app.inbox.emit(Ended("Configure"))
+        rig.app.inbox.emit(Received(Ended("Configure")))
         rig.app._tick()
         shown.append(not rig.app.inbox.waiting)
     assert shown == [True, False, True]

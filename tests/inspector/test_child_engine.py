@@ -15,7 +15,7 @@ from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.config.preferences import Preferences
 from inspector.keys import with_keys
-from inspector.session.replay_backend import REFUSED
+from inspector.session.transport import REFUSED
 from inspector.state.timeline import Phase
 from tests.engine.test_child import settled
 from tests.inspector.fakes import Session

@@ -77,7 +77,7 @@ def test_a_session_that_cant_be_saved_is_told_once_and_goes_on(broken: Path) -> 
         await rig.push(rig.session.steps(2))
         assert [note.title for note in rig.app._notifications].count("No longer saved") == 1
         await rig.press("space")
-        assert rig.engine.names == ["Step"]
+        assert rig.engine.names == ["TakeStep"]
 
     run(test, save=broken)
 
@@ -97,7 +97,7 @@ def test_a_disk_that_is_full_is_told_once_by_each(
                 await rig.pilot.pause(0.01)
         assert [note.title for note in rig.app._notifications].count("No longer saved") == 1
         await rig.press("space")
-        assert "Step" in rig.engine.names
+        assert "TakeStep" in rig.engine.names
 
     run(test, save=tmp_path / "sessions")
     with pytest.raises(EngineError, match=r"No space left on device\. Make room"):

@@ -18,15 +18,26 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import pytest
 from textual.pilot import Pilot
 
+from engine.protocol import (
+    AttentionRead,
+    AttributionRead,
+    GradientsRead,
+    Intervened,
+    PromptReadings,
+    PromptToken,
+    Step,
+)
 from engine.settings import LoadSettings, Settings
 from inspector.api import open
 from inspector.app import InspectorApp
+from tests.inspector.cli.scripted import of_kind
 from tests.inspector.rig import idle
 
 PROMPT, STEPS, STEP, FORK, TOKEN = "Once upon a time", 12, 8, 5, " called"
@@ -127,10 +138,10 @@ class Asked:
     """What each entrance says."""
 
     screen: dict[str, str]
-    generate: dict[str, Any]
-    prompt: dict[str, Any]
-    end: dict[str, Any]
-    inside: dict[str, dict[str, Any]]
+    generate: Step
+    prompt: list[PromptToken]
+    """Those that are scored."""
+    inside: list[dict[str, Any]]
     python: dict[str, float]
     page: str
     markdown: str
@@ -160,10 +171,9 @@ def ask() -> Asked:
                      "--method", "input", "--off", unit[1], "--positions", "3", "--jsonl")  # fmt: skip
     return Asked(
         screen=screen,
-        generate=[line for line in lines if line["event"] == "step"][STEP - 1],
-        prompt=next(line for line in lines if line["event"] == "prompt"),
-        end=lines[-1],
-        inside={line["event"]: line for line in inside},
+        generate=of_kind(lines, Step)[STEP - 1],
+        prompt=[token for read in of_kind(lines, PromptReadings) for token in read.tokens],
+        inside=inside,
         python=in_python(unit[1]),
         page=text_of(page),
         markdown=markdown,
@@ -210,7 +220,8 @@ Entrance = Callable[[Asked], Number]
 
 
 def step_of(name: str) -> Entrance:
-    return lambda asked: exact(asked.generate[name])
+    """A field of the step; of the distribution that it was taken from as `choice.draw`."""
+    return lambda asked: exact(attrgetter(name)(asked.generate))
 
 
 def cell(name: str) -> Entrance:
@@ -268,8 +279,8 @@ def in_text(where: str, pattern: str) -> Entrance:
     return read
 
 
-def inside(event: str, of: Callable[[Any], Any]) -> Entrance:
-    return lambda asked: exact(of(asked.inside[event]))
+def inside(kind: type[Any], of: Callable[[Any], Any]) -> Entrance:
+    return lambda asked: exact(of(of_kind(asked.inside, kind)[-1]))
 
 
 J, OFF, PARTS = "␣J", r"off, this token: KL ([\d.]+) bits", "Why “␣J” rather than “␣Jill”"
@@ -279,7 +290,7 @@ QUANTITIES: Mapping[str, Mapping[str, Entrance]] = {
     "probability": {
         "screen": row_of("all", 0), "candidates": painted("next", rf"{J} .*? ([\d.]+ %)"),
         "why": painted("why", r"“␣J” has ([\d.]+ %)"), "parts": painted("parts", SAYS),
-        "generate": step_of("prob"), "inside": inside("contributions", lambda it: it["tokens"][0]["prob"]),
+        "generate": step_of("prob"), "inside": inside(AttributionRead, lambda it: it.tokens[0].prob),
         "Python": python("probability"), "CSV": cell("prob"), "Markdown": listed("markdown", str(STEP), 2, TABLE),
         "page": in_text("page", rf"{J} \| ([\d.]+ %)"),
     },
@@ -295,67 +306,67 @@ QUANTITIES: Mapping[str, Mapping[str, Entrance]] = {
     },
     "rank": {
         "screen": row_of("all", 3), "why": painted("why", r"\(rank (\d+)\)"), "generate": step_of("rank"),
-        "inside": inside("contributions", lambda it: it["tokens"][0]["rank"]), "Python": python("rank"),
+        "inside": inside(AttributionRead, lambda it: it.tokens[0].rank), "Python": python("rank"),
         "CSV": cell("rank"), "Markdown": listed("markdown", str(STEP), 5, TABLE),
     },
     "entropy, bits": {
         "screen": row_of("all", 2), "candidates": painted("next", r"model entropy ([\d.]+) bits"),
-        "off": painted("off", r"model entropy ([\d.]+) →"), "generate": step_of("entropy_bits"),
-        "inside": inside("intervened", lambda it: it["entropy_before_bits"]), "Python": python("entropy"),
+        "off": painted("off", r"model entropy ([\d.]+) →"), "generate": step_of("choice.entropy_bits"),
+        "inside": inside(Intervened, lambda it: it.entropy_before_bits), "Python": python("entropy"),
         "CSV": cell("entropy_bits"), "Markdown": listed("markdown", str(STEP), 6, TABLE),
         "page": in_text("page", r"entropy goes from ([\d.]+) to"),
     },
     "entropy of the sampler, bits": {
-        "generate": step_of("sampler_entropy_bits"), "Python": python("sampler entropy"),
+        "generate": step_of("choice.sampler_entropy_bits"), "Python": python("sampler entropy"),
         "CSV": cell("sampler_entropy_bits"),
     },
     "draw": {
         "candidates": painted("next", r"draw ([\d.]+)", cut=True),
         "why": painted("why", r"draw ([\d.]+) falls", cut=True),
-        "generate": step_of("draw"), "Python": python("draw"), "CSV": cell("draw"),
+        "generate": step_of("choice.draw"), "Python": python("draw"), "CSV": cell("draw"),
     },
     "where the draw's share begins": {
-        "why": painted("why", r"share, ([\d.]+) to", cut=True), "generate": step_of("draw_from"),
+        "why": painted("why", r"share, ([\d.]+) to", cut=True), "generate": step_of("choice.draw_from"),
         "Python": python("draw from"),
         "CSV": cell("draw_from"),
     },
     "where it ends": {
-        "why": painted("why", r"share, [\d.]+ to[\s│]+([\d.]+\d)", cut=True), "generate": step_of("draw_to"),
+        "why": painted("why", r"share, [\d.]+ to[\s│]+([\d.]+\d)", cut=True), "generate": step_of("choice.draw_to"),
         "Python": python("draw to"), "CSV": cell("draw_to"),
     },
     "probability of the first": {
         "candidates": painted("next", r"␣Jill .*? ([\d.]+ %)"), "off": painted("off", r"␣Jill +([\d.]+ %)"),
-        "generate": lambda asked: exact(asked.generate["candidates"][0]["prob"]), "Python": python("first"),
+        "generate": lambda asked: exact(asked.generate.choice.candidates[0].prob), "Python": python("first"),
         "CSV": cell("first_prob"), "Markdown": in_text("markdown", r"␣Jill ([\d.]+ %)"),
         "page": listed("page", "␣Jill", 1, "off\ncandidate"),
     },
     "probability of the others": {
         "candidates": painted("next", r"others .*?([\d.]+ %)"),
-        "generate": lambda asked: exact(asked.generate["others"]["prob"]), "Python": python("others"),
+        "generate": step_of("choice.others_prob"), "Python": python("others"),
     },
     "the others' of the sampler": {
         "candidates": painted("next", r"others .*?[\d.]+ % .*?([\d.]+ %)"),
-        "generate": lambda asked: exact(asked.generate["others"]["sampler_prob"]), "Python": python("others, sampler"),
+        "generate": step_of("choice.others_sampler_prob"), "Python": python("others, sampler"),
     },
     "tokens that top-p keeps": {
         "candidates": painted("next", r"top-p keeps (\d+)"), "why": painted("why", r"top-p kept (\d+)"),
-        "generate": lambda asked: exact(asked.generate["stages"][0]["kept"]), "Python": python("kept"),
+        "generate": lambda asked: exact(asked.generate.choice.stages[0].kept), "Python": python("kept"),
     },
     "probability that top-p removes": {
-        "generate": lambda asked: exact(asked.generate["stages"][0]["removed_mass"]), "Python": python("removed"),
+        "generate": lambda asked: exact(asked.generate.choice.stages[0].removed_mass), "Python": python("removed"),
     },
     "KV used, bytes": {
-        "screen": row_of("all", 5), "generate": lambda asked: exact(asked.generate["kv"]["used_bytes"]),
+        "screen": row_of("all", 5), "generate": step_of("kv.used_bytes"),
         "Python": python("KV used"), "CSV": cell("kv_used_bytes"), "Markdown": listed("markdown", str(STEP), 8, TABLE),
     },
     "KV allocated, bytes": {
         "screen": painted("all", r"┌ ([\d.]+ MiB) allocated"),
-        "generate": lambda asked: exact(asked.generate["kv"]["allocated_bytes"]), "Python": python("KV allocated"),
+        "generate": step_of("kv.allocated_bytes"), "Python": python("KV allocated"),
         "CSV": cell("kv_allocated_bytes"),
     },
     "KV, tokens": {
         "screen": painted("all", r"KV cache · (\d+) tokens"),
-        "generate": lambda asked: exact(asked.generate["kv"]["offset"]),
+        "generate": step_of("kv.offset"),
         "Python": python("KV tokens"), "CSV": cell("kv_tokens"),
     },
     "time, ms": {
@@ -371,7 +382,7 @@ QUANTITIES: Mapping[str, Mapping[str, Entrance]] = {
         "Markdown": in_text("markdown", r"\| surprisal \| ([\d.]+) bits a token"),
     },
     "perplexity of the prompt": {
-        "generate": lambda asked: exact(math.exp(-sum(each["logprob"] for each in asked.prompt["tokens"][1:]) / 3)),
+        "generate": lambda asked: exact(math.exp(-sum(each.logprob or 0.0 for each in asked.prompt) / 3)),
         "Markdown": listed("markdown", "prompt perplexity", 1),
         "CSV": lambda asked: exact(math.exp(-sum(float(row["logprob"]) for row in asked.rows[1:4]) / 3)),
     },
@@ -380,44 +391,44 @@ QUANTITIES: Mapping[str, Mapping[str, Entrance]] = {
     },
     "weight of a head": {
         "screen": painted("attention", r"([\d.]+ %)  ␣Jack"),
-        "inside": inside("attention", lambda it: max(
-            next(each for each in it["layers"] if each["layer"] == 2)["heads"][3])),
+        "inside": inside(AttentionRead, lambda it: max(
+            next(each for each in it.layers if each.layer == 2).over(3, it.tokens))),
         "Python": python("attention"), "Markdown": listed("markdown", HEAD, 3), "page": listed("page", HEAD, 3),
     },
     "logit": {
-        "screen": painted("parts", SAYS, 2), "inside": inside("contributions", lambda it: it["tokens"][0]["logit"]),
+        "screen": painted("parts", SAYS, 2), "inside": inside(AttributionRead, lambda it: it.tokens[0].logit),
     },
     "what the last MLP adds": {
         "screen": painted("parts", r"L8 MLP +([-−+\d.]+)"),
-        "inside": inside("contributions", lambda it: next(
-            each for each in it["parts"] if (each["kind"], each["layer"]) == ("mlp", 7))["value"]),
+        "inside": inside(AttributionRead, lambda it: next(
+            it.bar(each.logits) for each in it.parts if (each.kind, each.layer) == ("mlp", 7))),
         "Markdown": listed("markdown", "L8 MLP", 1, PARTS), "page": listed("page", "L8 MLP", 2, PARTS),
     },
     "sum of what the parts add": {
-        "screen": painted("parts", r"= sum +([-−+\d.]+)"), "inside": inside("contributions", lambda it: it["total"]),
+        "screen": painted("parts", r"= sum +([-−+\d.]+)"), "inside": inside(AttributionRead, lambda it: it.total),
         "Markdown": listed("markdown", "sum", 1, PARTS), "page": listed("page", "sum", 2, PARTS),
     },
     "largest share of a gradient, logits": {
         "screen": painted("gradients", r"▸ , .*?%\s+([-−+\d.]+)"),
-        "inside": inside("gradients", lambda it: max((each["logits"] for each in it["shares"]), key=abs)),
+        "inside": inside(GradientsRead, lambda it: max(it.shares.row(), key=abs)),
         "Python": python("gradient"), "Markdown": listed("markdown", ",", 3, HANGS),
         "page": listed("page", ",", 3, HANGS),
     },
     "sum of the shares of a gradient": {
         "screen": painted("gradients", r"shares sum to ([-−+\d.]+\d)"),
-        "inside": inside("gradients", lambda it: it["total"]), "Python": python("gradient sum"),
+        "inside": inside(GradientsRead, lambda it: it.total), "Python": python("gradient sum"),
         "Markdown": in_text("markdown", r"shares sum to ([-−+\d.]+\d)"),
         "page": in_text("page", r"shares sum to ([-−+\d.]+\d)"),
     },
     "probability with a head off": {
         "screen": painted("off", r" J|␣J  +[\d.]+ %.*? ([\d.]+ %)"),
-        "inside": inside("intervened", lambda it: next(
-            each for each in it["candidates"] if each["text"] == " J")["prob_after"]),
+        "inside": inside(Intervened, lambda it: next(
+            each.after.prob for each in it.candidates if each.before.text == " J")),
         "Python": python("without"), "Markdown": listed("markdown", J, 2, "off\n\n| candidate"),
         "page": listed("page", J, 2, "off\ncandidate"),
     },
     "KL with a head off, bits": {
-        "screen": painted("off", OFF), "inside": inside("intervened", lambda it: it["kl_bits"]),
+        "screen": painted("off", OFF), "inside": inside(Intervened, lambda it: it.kl_bits),
         "Markdown": in_text("markdown", r"This token. KL ([\d.]+) bits"),
         "page": in_text("page", r"This token. KL ([\d.]+) bits"),
     },

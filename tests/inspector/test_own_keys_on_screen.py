@@ -44,7 +44,7 @@ async def test_an_own_key_does_it_and_is_named_everywhere(rig: Rig) -> None:
     assert rig.status.startswith("F5 or ⏎ takes")
     assert "f6 runs" in rig.status
     await rig.press("f5")
-    assert rig.engine.names == ["Step"]
+    assert rig.engine.names == ["TakeStep"]
     await rig.press("f1")
     assert isinstance(rig.app.screen, HelpDialog)
     await rig.press("slash", *"picked")
@@ -100,7 +100,7 @@ async def test_what_is_wrong_is_told_at_the_start_and_the_rest_holds(rig: Rig) -
     assert second.startswith("keys.toml: n for step is not used: it is the key of skip in the tab Next.")
     await rig.ready()
     await rig.press("space")
-    assert rig.engine.names == ["Step"]
+    assert rig.engine.names == ["TakeStep"]
     assert "space step  f6 run" in rig.screen_text()
 
 

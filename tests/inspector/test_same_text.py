@@ -26,7 +26,8 @@ def headless_ids(subcommand: str, sampling: Sequence[str]) -> list[int]:
     command = [sys.executable, "-m", "inspector", subcommand, *FLAGS, *sampling, "--jsonl"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     events = [json.loads(line) for line in done.stdout.splitlines()]
-    return [event["id"] for event in events if event["event"] == "step"]
+    steps = [event for event in events if event["event"] in ("Step", "BatchStep")]
+    return [token["id"] for step in steps for token in step.get("tokens", [step])]
 
 
 async def screen_ids(sampling: Sequence[str]) -> tuple[list[int], str]:

@@ -101,9 +101,9 @@ IMPORTED = "| mlx.core"
 HEADLESS: dict[str, tuple[list[str], str | None]] = {
     # arguments, and what is written when Ctrl-C comes (None: it runs to its end)
     "loading": ([], IMPORTED),
-    "prefill": (["-p", LONG, "--prefill-step-size", "1"], '"event": "prefill"'),
+    "prefill": (["-p", LONG, "--prefill-step-size", "1"], '"event":"PrefillChunk"'),
     "stepping": (["--max-tokens", "5"], None),
-    "running": (["--max-tokens", "450", "--min-tokens", "450"], '"event": "step"'),
+    "running": (["--max-tokens", "450", "--min-tokens", "450"], '"event":"Step"'),
 }
 
 
@@ -129,8 +129,8 @@ def start_and_interrupt(phase: str) -> None:
     assert "Traceback" not in errors
     assert "terminate called" not in errors
     if event != IMPORTED:
-        assert '"event": "end"' in lines[-1]
-        assert ('"finish_reason": "cancelled"' in lines[-1]) == bool(event)
+        assert '"event":"Summary"' in lines[-1]
+        assert ('"reason":"cancelled"' in lines[-1]) == bool(event)
 
 
 @pytest.mark.wide(1)

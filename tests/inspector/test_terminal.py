@@ -78,7 +78,7 @@ def test_a_session_that_a_signal_ended_is_saved(opened, tmp_path: Path) -> None:
     terminal.until("tok/s")
     terminal.process.send_signal(signal.SIGTERM)
     terminal.leave()
-    [saved] = (tmp_path / "state").rglob("*.jsonl*")
+    [saved] = (tmp_path / "state").rglob("*.trace*")
     assert saved.stat().st_size > 1000
 
 
@@ -90,7 +90,7 @@ def test_bytes_that_are_no_text_are_dropped(opened) -> None:
     terminal.until("step 1")
     terminal.press(b"\x80q")
     assert terminal.leave() == 0
-    assert re.fullmatch(r"Session saved: \S+\.jsonl\s+Continue it: inspector --resume \S+", plain(terminal))
+    assert re.fullmatch(r"Session saved: \S+\.trace\s+Continue it: inspector --resume \S+", plain(terminal))
 
 
 @pytest.mark.slow

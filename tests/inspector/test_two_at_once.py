@@ -10,7 +10,7 @@ from pathlib import Path
 
 from engine.breakpoints import Breakpoints
 from engine.protocol import Ended
-from engine.trace import Journal, load
+from engine.recording import Journal, load
 from inspector.config.preferences import SavedBreakpoints
 from inspector.config.presets import Presets
 from inspector.recordings import sessions
@@ -72,7 +72,7 @@ def test_two_sessions_that_begin_in_the_same_second_have_a_file_each(tmp_path: P
 
 def test_a_session_that_another_program_goes_on_with_is_not_appended_to(state: Path) -> None:
     state.mkdir()
-    path = state / "20260102-000000-old.jsonl"
+    path = state / "20260102-000000-old.trace"
     trace(path)
     _, _, other = Journal.resume(path, "another")
     before = path.read_bytes()
@@ -85,7 +85,7 @@ def test_a_session_that_another_program_goes_on_with_is_not_appended_to(state: P
         assert "in use" in told[0].message
         assert "you can save it elsewhere" in told[0].message
         await rig.press("space")
-        assert rig.engine.names[-1] == "Step"
+        assert rig.engine.names[-1] == "TakeStep"
         assert len([note for note in rig.app._notifications if note.title == "No longer saved"]) == 1
 
     replayed(test, path, save=state)

@@ -11,9 +11,9 @@ from pathlib import Path
 from time import monotonic
 
 import pytest
+from msgspec import Struct
 from textual.pilot import Pilot
 
-from engine.frozen import frozen
 from inspector.app import InspectorApp
 from inspector.cli.arguments import request_from
 from inspector.cli.screen import screen_parser
@@ -30,8 +30,7 @@ PRESSED = re.compile(r"`(?P<key>[^`]+)`(?: × (?P<times>\d+))?|\*(?P<typed>[^*]+
 FRAMES = re.compile(r"[│┃╭╮╰╯─━┏┓┗┛▌▐]")
 
 
-@frozen
-class Line:
+class Line(Struct, frozen=True):
     """One line of a walk."""
 
     keys: tuple[str, ...]

@@ -64,7 +64,7 @@ def test_each_entropy_has_its_name_wherever_both_could_be_meant() -> None:
 
 ACTIONS = key_table(TOOLS).actions
 HELP = ROOT / "inspector/help"
-LISTS = ("keys.md", "lessons.md", "walks.md", "trace-format.md", "terms.md", "python.md")
+LISTS = ("keys.md", "lessons.md", "walks.md", "events.md", "terms.md", "python.md")
 """Pages that name keys in another form."""
 PAGES = [ROOT / "README.md", *(path for path in sorted(HELP.rglob("*.md")) if path.name not in LISTS)]
 ROLES = "`U`, `A` and `S` in the margin"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from engine.protocol import (
     BatchCompared,
@@ -11,6 +11,7 @@ from engine.protocol import (
     BatchStep,
     BatchTotals,
     Candidate,
+    Candidates,
     Distribution,
     DrawnToken,
     DrawsCounted,
@@ -36,7 +37,7 @@ def choice(text: str, id: int) -> Distribution:
         Candidate(id, text, text.encode(), False, -0.5, 0.6065, 1, 0.7, None),
         Candidate(99, " [i]", b" [i]", False, -2.0, 0.1353, 2, 0.0, "top-p"),
     )
-    return Distribution(1, 3, candidates, 1.25, 0.9, 4094, 0.26, 0.3, (), id, 0.25, 0.0, 0.7, 0)
+    return Distribution(1, 3, Candidates(candidates), 1.25, 0.9, 4094, 0.26, 0.3, (), id, 0.25, 0.0, 0.7, 0)
 
 
 def token(lane: int, index: int) -> LaneToken:

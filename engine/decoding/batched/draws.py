@@ -11,9 +11,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from engine.decoding.batched.batch import Batched, BatchRun, Lane, copied_path
 from engine.decoding.batched.rows import SharedRows

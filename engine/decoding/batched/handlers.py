@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import zip_longest
 
 import numpy as np
+from msgspec.structs import replace
 
 from engine import protocol
 from engine.cache import padded
@@ -33,7 +33,8 @@ from engine.protocol import (
 from engine.sampling.ranking import Row
 from engine.session.conversation import encoded
 from engine.session.session import Session
-from engine.settings import BY_NAME, Settings, check, differences
+from engine.setting import check
+from engine.settings import BY_NAME, Settings, differences
 from engine.task import Stopped, Task, never
 
 # ---- what a batch begins with: encoded prompts, rows for them, and the memory that they need ----

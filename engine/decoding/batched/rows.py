@@ -9,17 +9,16 @@ from typing import Any, Protocol
 import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from engine.cache import padded
-from engine.frozen import frozen
 from engine.model.forward import CLEAR_EVERY, Rows, Runner, rows_of
 from engine.model.rotary import shared_rotary_factors
 from engine.protocol import LaneKV
 from engine.sampling.ranking import Row
 
 
-@frozen
-class PromptChunk:
+class PromptChunk(Struct, frozen=True):
     """A chunk of some prompts went through the model."""
 
     done: int

@@ -8,17 +8,17 @@ and on the model's, so that nothing of it is written twice.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from itertools import count
 from threading import Event
 from typing import Protocol
 
 import mlx.core as mx
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from engine.decoding.speculative.verify import Probs
 from engine.errors import LoadError
-from engine.frozen import frozen
 from engine.logits.node_sampler import NodeSampler
 from engine.model.load import Loaded, load
 from engine.model.tokens import Tokens
@@ -72,8 +72,7 @@ class DraftPaths(TokenPaths):
 # ---- drafts ------------------------------------------------------------------------------------
 
 
-@frozen
-class Proposed:
+class Proposed(Struct, frozen=True):
     """One drafted token."""
 
     id: int
@@ -83,8 +82,7 @@ class Proposed:
     """The distribution that it was drawn from; None where the draft has none."""
 
 
-@frozen
-class Proposal:
+class Proposal(Struct, frozen=True):
     """Tokens to verify."""
 
     tokens: tuple[Proposed, ...]

@@ -19,7 +19,8 @@ from engine.protocol import Command, SpeculationVerified
 from engine.sampling.ranking import absolute_difference
 from engine.session.node_records import window_full
 from engine.session.session import Session
-from engine.speculation_settings import SpeculationSettings, check_speculation
+from engine.setting import check
+from engine.speculation_settings import SpeculationSettings
 from engine.task import Stopped, Task
 
 # ---- a stretch again by plain steps, in separate caches: the proof that speculation changed nothing ----
@@ -123,7 +124,7 @@ class SpeculationCommands(Capability):
 
     def _ready(self, settings: SpeculationSettings, task: Task) -> Drafter:
         """The draft for some settings, loaded where it isn't there."""
-        check_speculation(settings)
+        check(settings)
         kind = settings.draft, settings.draft_model
         if self._draft is not None and self._draft[0] == kind:
             return self._draft[1]

@@ -11,10 +11,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from msgspec import Struct
+
 from engine.decoding.speculative import verify
 from engine.decoding.speculative.drafts import Drafter, DraftPaths, Proposal, Proposed
 from engine.decoding.speculative.verify import Verifier, verifier
-from engine.frozen import slotted
 from engine.logits.node_sampler import NodeLogits
 from engine.protocol import (
     AcceptanceRates,
@@ -37,8 +38,7 @@ Taken = Callable[[Step], bool]
 """Receives a step of the round, the session being there; returns whether the round ends with it."""
 
 
-@slotted
-class _Spent:
+class _Spent(Struct):
     """Milliseconds of a round."""
 
     draft: float = 0.0

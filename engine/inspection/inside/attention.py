@@ -5,16 +5,16 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import field, replace
 from statistics import fmean
 from typing import Any, Literal
 
 import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from engine.errors import Cancelled, StepError
-from engine.frozen import frozen, slotted
 from engine.inspection.inside.capture import Capture, bounds, capture, largest_difference, together
 from engine.inspection.inside.taps import AttentionRun, Taps
 from engine.model.forward import ChunkSizer, Runner
@@ -123,8 +123,7 @@ def attention_checks(taken: Capture, runs: list[AttentionRun]) -> tuple[Check, .
     return tuple(checks.worst.values())
 
 
-@slotted
-class AttentionChecks:
+class AttentionChecks(Struct):
     """The worst errors of attentions that come one after another."""
 
     bound: float
@@ -207,8 +206,7 @@ CHUNK_BYTES = 32 * 2**20
 Weights = npt.NDArray[np.float32]
 
 
-@frozen
-class ChunkAttention:
+class ChunkAttention(Struct, frozen=True):
     """One attention over one chunk of the path."""
 
     run: AttentionRun

@@ -15,9 +15,9 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from engine.errors import Cancelled, StepError
-from engine.frozen import frozen
 from engine.inspection.inside.capture import Capture, capture, tail
 from engine.inspection.inside.split import LayerSplit, LayerWriter, held_norms, split_layer, stream
 from engine.inspection.inside.taps import LayerRun, Taps
@@ -121,8 +121,7 @@ def _refused(session: Session, why: str) -> StepError:
 # ---- the end of the model ---------------------------------------------------------------------
 
 
-@frozen
-class LinearEnd:
+class LinearEnd(Struct, frozen=True):
     """What a model does after its last layer, made linear at one residual stream."""
 
     weights: Numbers

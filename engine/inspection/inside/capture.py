@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
+from msgspec.structs import replace
 
 from engine.errors import Cancelled, StepError
-from engine.frozen import slotted
 from engine.inspection.inside.taps import Edits, LayerRun, Taps
 from engine.model.forward import Runner, precision
 from engine.model.layers import Patch, after_layers
@@ -38,8 +38,7 @@ QUANTIZED = 4e-2
 """With a quantized cache: mlx rounds the softmax within its quantized attention."""
 
 
-@slotted
-class Capture:
+class Capture(Struct):
     """The last tokens of a path, run once plainly and once under taps."""
 
     node: int

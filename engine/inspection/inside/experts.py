@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import field
 from typing import Any
 
 import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct, field
 
 from engine.cache.kinds import kind_of
 from engine.errors import StepError
-from engine.frozen import slotted
 from engine.inspection.inside.capture import Capture, capture, runner_before
 from engine.inspection.inside.taps import flat_caches
 from engine.model.layers import Patch, calls, decoder_layers, hidden
@@ -34,8 +33,7 @@ MARK = 256.0
 small against it, and so is their rounding."""
 
 
-@slotted
-class _MixtureRun:
+class _MixtureRun(Struct):
     """What one mixture of experts did for one token."""
 
     layer: int
@@ -50,8 +48,7 @@ class _MixtureRun:
     that are added to it; the largest."""
 
 
-@slotted
-class _Switches:
+class _Switches(Struct):
     """Taps the mixtures of a model.
 
     Args:

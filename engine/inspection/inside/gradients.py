@@ -12,16 +12,15 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import field
 from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct, field
 
 from engine.errors import Cancelled, PromptError, StepError
-from engine.frozen import slotted
 from engine.inspection.handlers import cut
 from engine.inspection.inside.capture import (
     FLOAT32,
@@ -224,8 +223,7 @@ def _refused(session: Session, why: str) -> StepError:
 # ---- the model as a function of its tokens' vectors ---------------------------------------------
 
 
-@slotted
-class _Embedded:
+class _Embedded(Struct):
     """A logit, or the difference of two, as a function of the vectors of a path's last tokens."""
 
     session: Session

@@ -10,9 +10,9 @@ from typing import Any
 
 import mlx.core as mx
 import numpy as np
+from msgspec import Struct
 
 from engine.errors import Cancelled, StepError
-from engine.frozen import frozen
 from engine.inspection.inside.capture import refuse, runner_before
 from engine.inspection.inside.taps import Edits, Taps
 from engine.model.forward import Compute, Runner, rounding_of
@@ -354,8 +354,7 @@ MOST_LISTED = 100
 """Candidates of each side at most."""
 
 
-@frozen
-class Ground:
+class Ground(Struct, frozen=True):
     """A token that is about to go through the model, and what the model itself makes of it."""
 
     session: Session

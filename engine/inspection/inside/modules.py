@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import field, replace
 from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 from mlx_lm.models import cache as caches
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from engine.cache.kinds import kind_of
-from engine.frozen import slotted
 from engine.inspection.inside.rounding import unit_of
 from engine.inspection.inside.taps import flat_caches
 from engine.inspection.inside.wiring import CLOSE, CLOSE_LESS, Ran, Vector, joined, mlp_facts, vector
@@ -44,8 +44,7 @@ def read_modules(model: Any, name: str) -> ModelModules:
     return _Reader(model, observe(model)).read(name)
 
 
-@slotted
-class _Node:
+class _Node(Struct):
     """A module in the tree of modules."""
 
     path: str
@@ -328,8 +327,7 @@ rope = mx.fast.rope
 rms_norm, layer_norm = mx.fast.rms_norm, mx.fast.layer_norm
 
 
-@slotted
-class Seen:
+class Seen(Struct):
     """What one module did."""
 
     order: int
@@ -350,8 +348,7 @@ class Seen:
     norm: NormFacts | None = None
 
 
-@slotted
-class Observed:
+class Observed(Struct):
     """What a forward of token 0 on caches of its own did, as `observe` fills it in."""
 
     model: Any

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from statistics import fmean, stdev
 from typing import get_args
+
+from msgspec.structs import replace
 
 from engine.errors import Cancelled, EngineError, PromptError, StepError
 from engine.inspection.inside.capture import together

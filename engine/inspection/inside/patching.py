@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import field
 from typing import Any
 
 import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct, field
 
 from engine.cache.kinds import kind_of
 from engine.context import Capability, Handler
 from engine.errors import Cancelled, StepError
-from engine.frozen import frozen, slotted
 from engine.inspection.inside.capture import bounds, runner_before
 from engine.inspection.inside.interventions import (
     GROUND_RUNS,
@@ -209,8 +208,7 @@ class Patch(Edits):
         return with_hidden(result, mx.where(here, state, own))
 
 
-@slotted
-class _Sweep:
+class _Sweep(Struct):
     """The forwards of one patching sweep."""
 
     model: Any
@@ -473,8 +471,7 @@ def _checks(
 # ---- sweeps ------------------------------------------------------------------------------------
 
 
-@frozen
-class _Target:
+class _Target(Struct, frozen=True):
     """What a sweep looks at: the logit of a token, and its difference from that of another."""
 
     session: Session

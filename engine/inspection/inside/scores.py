@@ -11,15 +11,14 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import field
 from typing import Any, NamedTuple
 
 import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct, field
 
 from engine.errors import Cancelled, StepError
-from engine.frozen import frozen, slotted
 from engine.inspection.inside.attention import Pieces, attention_checks
 from engine.inspection.inside.capture import Capture, capture
 from engine.inspection.inside.split import LayerSplit, for_rows, held_norms, split_layer, with_given
@@ -237,8 +236,7 @@ def _check_layers(session: Session, chunks: Sequence[Taps], layer: int) -> None:
 # ---- what wrote to the stream --------------------------------------------------------------------
 
 
-@slotted
-class _Notes:
+class _Notes(Struct):
     """The layers of which something was not told apart."""
 
     whole: list[int] = field(default_factory=list)
@@ -507,8 +505,7 @@ def _rope_at(places: Sequence[int]) -> Any:
 # ---- shares --------------------------------------------------------------------------------------
 
 
-@frozen
-class _Found:
+class _Found(Struct, frozen=True):
     """The scores of the kept keys and what they are made of; the last writer is the constant."""
 
     real: Numbers

@@ -17,8 +17,8 @@ from typing import Any
 
 import mlx.core as mx
 import numpy as np
+from msgspec import Struct
 
-from engine.frozen import frozen
 from engine.inspection.inside.taps import LayerRun, PartRun
 from engine.model.layers import Patch, calls, hidden, patched, role_of, with_hidden
 from engine.protocol import WriterKind
@@ -92,8 +92,7 @@ KINDS: dict[str, WriterKind] = {"attention": "attention", "mlp": "mlp", "recurre
 """Of writers, by the roles of modules; the rest are `other`."""
 
 
-@frozen
-class LayerWriter:
+class LayerWriter(Struct, frozen=True):
     """What one child adds to the residual stream. Of several tokens `size` is that of all their streams together."""
 
     kind: WriterKind
@@ -106,8 +105,7 @@ class LayerWriter:
     """What is added without any head, shape (1, size)."""
 
 
-@frozen
-class LayerSplit:
+class LayerSplit(Struct, frozen=True):
     """A layer's writers, and what it does to the stream itself: its output is the stream, this, and what they add."""
 
     writers: tuple[LayerWriter, ...]
@@ -115,8 +113,7 @@ class LayerSplit:
     """Float32, shape (1, size); zeros in most models."""
 
 
-@frozen
-class _Rows:
+class _Rows(Struct, frozen=True):
     """A writer's call, and which rows of the batch it has for itself."""
 
     part: PartRun

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -19,9 +18,10 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
+from msgspec.structs import replace
 
 from engine.errors import Cancelled, StepError
-from engine.frozen import frozen
 from engine.inspection.inside.capture import (
     bounds,
     capture,
@@ -140,8 +140,7 @@ def make_direction(
     )
 
 
-@frozen
-class _Stream:
+class _Stream(Struct, frozen=True):
     """The residual stream after a layer at the last token of a text."""
 
     state: Row
@@ -237,8 +236,7 @@ _STREAMS = 24
 """Copies of a residual stream that a layer of a forward takes, those of its MLP among them."""
 
 
-@frozen
-class _Steered:
+class _Steered(Struct, frozen=True):
     """The forwards of one sweep: those from the first steered position on, as rows."""
 
     model: Any
@@ -265,8 +263,7 @@ class _Steered:
         return list(forward_rows(self.runner, self.pieces, rows, [edits] * len(self.pieces)))
 
 
-@frozen
-class _Effect:
+class _Effect(Struct, frozen=True):
     """What adding one direction with one strength did."""
 
     kl_bits: float
@@ -277,8 +274,7 @@ class _Effect:
     top_prob: float
 
 
-@frozen
-class _Followed:
+class _Followed(Struct, frozen=True):
     """The two tokens whose logits are followed, and the model's own logits."""
 
     own: Row

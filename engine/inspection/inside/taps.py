@@ -16,24 +16,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import field
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import mlx.core as mx
 import mlx_lm.models.base as base
 import numpy as np
+from msgspec import Struct, field
 
 from engine.cache.kinds import kind_of
-from engine.frozen import frozen, slotted
 from engine.inspection.inside.rounding import UNITS
 from engine.model.layers import Patch, calls, decoder_layers, hidden, kept, parts_of, patched, with_hidden
 
 # ---- attention weights, computed anew from the queries and keys that a fused attention was given ----
 
 
-@frozen
-class AttentionInputs:
+class AttentionInputs(Struct, frozen=True):
     """The arguments of one attention, its keys and values unpacked."""
 
     queries: mx.array
@@ -127,8 +125,7 @@ class Edits:
         return result
 
 
-@slotted
-class LayerRun:
+class LayerRun(Struct):
     """One call of a decoder layer."""
 
     args: tuple[Any, ...]
@@ -147,8 +144,7 @@ class LayerRun:
         return hidden(self.result)
 
 
-@slotted
-class AttentionRun:
+class AttentionRun(Struct):
     """One attention within a layer."""
 
     layer: int
@@ -171,8 +167,7 @@ class AttentionRun:
     """`id()` of the layer's child that it ran in, where children are tapped."""
 
 
-@slotted
-class PartRun:
+class PartRun(Struct):
     """One call of a layer's direct child."""
 
     layer: int
@@ -184,8 +179,7 @@ class PartRun:
     attention: list[AttentionRun]
 
 
-@slotted
-class Taps:
+class Taps(Struct):
     """What one forward of a model computed, for as long as it is `set`.
 
     Args:

@@ -13,8 +13,8 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
-from engine.frozen import frozen
 from engine.inspection.inside.rounding import rounding
 from engine.protocol import LayerSum, MlpFacts
 
@@ -28,8 +28,7 @@ CLEARLY = 4.0
 """So many times nearer than the second best an activation has to be: with small numbers SiLU and GELU are alike."""
 
 
-@frozen
-class Ran:
+class Ran(Struct, frozen=True):
     """One part of a layer, as it ran; what is one array in the model is one vector here."""
 
     path: str

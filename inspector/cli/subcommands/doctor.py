@@ -37,7 +37,7 @@ def run_doctor(args: Namespace) -> int:
     """
     from inspector.cli.doctor import Report, results
 
-    report = Report(output(), as_json=args.jsonl)
+    report = Report(output(), jsonl=args.jsonl)
     try:
         for each in results(load_settings(args), report):
             report.take(each)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 from collections.abc import Iterable
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from engine.beam_settings import WIDEST, BeamSettings, check_beams
+from msgspec.structs import replace
+
+from engine.beam_settings import WIDEST, BeamSettings
 from engine.errors import EngineError, PromptError
+from engine.setting import check
 from engine.settings import BY_NAME
-from engine.speculation_settings import DRAFT_KINDS, SpeculationSettings, check_speculation
+from engine.speculation_settings import DRAFT_KINDS, SpeculationSettings
 from inspector.cli.arguments import CliRequest, given, known, request_from
 from inspector.cli.exit import output
 from inspector.cli.flags import (
@@ -38,7 +40,7 @@ from inspector.texts import decoded
 if TYPE_CHECKING:
     from engine.protocol import Command
 
-UNKEPT = "--record-logits has no effect without a trace: give -o TRACE."
+UNKEPT = "--record-logits has no effect without a recording: give -o RECORDING."
 
 
 def generate_parser() -> Parser:
@@ -59,7 +61,7 @@ def run_generate(args: Namespace) -> int:
     """Run `inspector generate`.
 
     Raises:
-        EngineError: A value is out of range, there is no prompt, or the trace can't be written.
+        EngineError: A value is out of range, there is no prompt, or the recording can't be written.
     """
     from inspector.cli.driver import place, run
     from inspector.cli.writers.generation import SteeredWriter, text_writer
@@ -145,7 +147,7 @@ def speculation_from(args: Namespace) -> SpeculationSettings | None:
         return None
     settings = SpeculationSettings(args.draft or "model", args.draft_model or "")
     with flag_errors():
-        return check_speculation(settings if number is None else replace(settings, num_draft_tokens=number))
+        return check(settings if number is None else replace(settings, num_draft_tokens=number))
 
 
 # ---- inspector beam --------------------------------------------------------------------------
@@ -194,7 +196,7 @@ def beam_settings(args: Namespace) -> BeamSettings:
         EngineError: A value is out of range.
     """
     with flag_errors():
-        return check_beams(BeamSettings(**known(BeamSettings, given(args))))
+        return check(BeamSettings(**known(BeamSettings, given(args))))
 
 
 BEAM = Subcommand("beam", beam_parser, run_beam, "search with beams; write the ranking or JSON lines")
@@ -249,7 +251,7 @@ def run_batch(args: Namespace) -> int:
     """Run `inspector batch`.
 
     Raises:
-        EngineError: A value is out of range, there is no prompt, or the trace can't be written.
+        EngineError: A value is out of range, there is no prompt, or the recording can't be written.
     """
     from inspector.cli.driver import place, run
     from inspector.cli.writers.sequences import batch_writer

@@ -6,6 +6,7 @@ import argparse
 import sys
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from engine.errors import EngineError, PromptError
@@ -238,24 +239,25 @@ def run_inside(args: Namespace) -> int:
     """
     from engine.protocol import Intervene, TakeStep
     from inspector.cli.driver import run
-    from inspector.cli.writers.inside import questions, writer
+    from inspector.cli.writers.inside import Known, questions, refused, writer
 
     args.show = _shown(args)
     pairs = _pairs(args)
     request = request_from(args)
-    out = writer(request, output(), sys.stderr)
+    known = Known()
+    out = writer(request, known, output(), sys.stderr)
     steps = [TakeStep() for _ in range(args.steps)]
 
     def after() -> Iterator[Command]:
-        node = _node_at(out.nodes, args.at)
-        makers = questions(args, out, request, pairs)
+        node = _node_at(known.nodes, args.at)
+        makers = questions(args, known, request, pairs)
         for view in sorted(args.show, key=lambda each: each == "patching"):  # it reads another prompt
             yield from makers[view](node)
         if args.off:
             yield Intervene(node, args.off, args.scope, begin=args.begin)
 
-    status = run(args, request, out, steps, after, forgives=out.refused)
-    if status != OK or not (failed := out.known.failed):
+    status = run(args, request, out, steps, after, forgives=partial(refused, out))
+    if status != OK or not (failed := known.failed):
         return status
     checks, them = ("its check", "it") if len(failed) == 1 else ("their checks", "them")
     said = f"Not shown: {', '.join(failed)}, as {checks} failed."

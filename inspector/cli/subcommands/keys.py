@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from argparse import Namespace
 from collections.abc import Iterator
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from engine.frozen import frozen
+from msgspec import Struct
+
 from inspector.cli.exit import OK, output
 from inspector.cli.flags import Parser, Subcommand, command_parser
 
@@ -44,15 +44,20 @@ def run_keys(args: Namespace) -> int:
     table = key_table(TOOLS)
     own = own_keys.read(list(table.places()))
     keys.use(own.keys)
-    listed = [ListedAction(_tab(each), each, each.id in own.keys) for each in table.actions]
+    listed = [_listed(_tab(each), each, each.id in own.keys) for each in table.actions]
     listed += [
-        ListedAction(part.title, each, each.id in own.keys)
+        _listed(part.title, each, each.id in own.keys)
         for part in table.tables
         for each in part.actions
         if each.id and (each.run is not None or each.id not in table)
     ]
     out = output()
-    for line in _objects(listed, own.problems) if args.jsonl else _tables(listed, own.problems):
+    if args.jsonl:
+        from inspector.cli.writers.json_lines import json_line
+
+        out.writelines(map(json_line, (*listed, *({"problem": each} for each in own.problems))))
+        return OK
+    for line in _tables(listed, own.problems):
         out.write(line + "\n")
     return OK
 
@@ -66,44 +71,33 @@ def _tab(action: Action) -> str:
 KEYS = Subcommand("keys", keys_parser, run_keys, "list all keys of the screen, and what they do")
 
 
-@frozen
-class ListedAction:
+class ListedAction(Struct, frozen=True):
     """One action."""
 
+    id: str
+    keys: tuple[str, ...]
     where: str
     """Group of the main screen, or where else it holds."""
-    action: Action
+    label: str
+    help: str
     own: bool
-    """True if its keys are a person's own."""
+    """True if its keys are the user's own."""
 
 
-def _objects(listed: list[ListedAction], problems: tuple[str, ...]) -> Iterator[str]:
+def _listed(where: str, action: Action, own: bool) -> ListedAction:
     from inspector.keys import shown
 
-    for each in listed:
-        action = each.action
-        event = {
-            "id": action.id,
-            "keys": [shown(name) for name in action.names],
-            "where": each.where,
-            "label": action.label,
-            "help": action.told,
-            "own": each.own,
-        }
-        yield json.dumps(event, ensure_ascii=True)
-    for problem in problems:
-        yield json.dumps({"problem": problem}, ensure_ascii=True)
+    keys = tuple(map(shown, action.names))
+    return ListedAction(action.id, keys, where, action.label, action.told, own)
 
 
 def _tables(listed: list[ListedAction], problems: tuple[str, ...]) -> Iterator[str]:
     from inspector.display import pad, visible
-    from inspector.keys import shown
 
-    ids = max(len(each.action.id) for each in listed)
+    ids = max(len(each.id) for each in listed)
     for where, actions in groupby(listed, key=lambda each: each.where):
         yield f"{where}:"
         for each in actions:
-            names = " ".join(shown(name) for name in each.action.names)
-            yield f"  {pad(each.action.id, ids)}  {pad(names, 14)}  {each.action.told or each.action.label}"
+            yield f"  {pad(each.id, ids)}  {pad(' '.join(each.keys), 14)}  {each.help or each.label}"
         yield ""
     yield from map(visible, problems)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
+
+from msgspec import to_builtins
+from msgspec.structs import asdict
 
 from engine.errors import EngineError
 from inspector.cli.exit import OK, note, output
@@ -56,13 +58,16 @@ def run_models(args: Namespace) -> int:
         return _get(args.get, args.directories, args.jsonl)
     from engine.memory import memory_for_models
     from engine.models_on_disk.places import listed
+    from inspector.cli.writers.json_lines import json_line
     from inspector.recordings.sessions import recent_models
 
     recent = () if args.directories else recent_models()
     models, available, out = listed(args.directories, recent), memory_for_models(), output()
     if args.jsonl:
         for model in models:
-            out.write(json.dumps(_event(model, available), ensure_ascii=True) + "\n")
+            fits = None if model.problem else model.fits(available)
+            known = to_builtins(model, enc_hook=str)
+            out.write(json_line({**known, "available": available, "fits": fits}))
         return OK
     found = list(models)
     for line in _table(found, available):
@@ -80,6 +85,7 @@ MODELS = Subcommand("models", models_parser, run_models, "list the models on the
 def _get(spec: str, directories: Sequence[str], jsonl: bool) -> int:
     """Download a model, and tell how far it is."""
     from engine.models_on_disk.download import DownloadProgress, download
+    from inspector.cli.writers.json_lines import json_line
     from inspector.state.disk_models import far
 
     if directories:
@@ -88,8 +94,7 @@ def _get(spec: str, directories: Sequence[str], jsonl: bool) -> int:
 
     def tell(progress: DownloadProgress) -> None:
         if jsonl:
-            known = {"done": progress.done, "total": progress.total, "bytes_a_second": progress.rate}
-            out.write(json.dumps({"event": "download", "id": spec, **known}) + "\n")
+            out.write(json_line({"event": "DownloadProgress", **asdict(progress)}))
             out.flush()
         elif shown:
             sys.stderr.write(f"{ERASE}{far(progress)}")
@@ -103,37 +108,9 @@ def _get(spec: str, directories: Sequence[str], jsonl: bool) -> int:
     finally:
         if shown:
             sys.stderr.write(ERASE)
-    out.write(
-        json.dumps({"event": "downloaded", "id": spec, "path": str(path)}) + "\n" if jsonl else f"{path}\n"
-    )
+    out.write(json_line({"event": "Downloaded", "id": spec, "path": str(path)}) if jsonl else f"{path}\n")
     out.flush()
     return OK
-
-
-def _event(model: DiskModel, available: int | None) -> dict[str, object]:
-    from inspector.state.record_json import pick
-
-    weights, kv = model.weights, model.kv
-    return {
-        "name": model.name,
-        "path": str(model.path),
-        "source": model.source,
-        "family": model.family or None,
-        **pick(model, "known", "layers"),
-        **pick(weights, "parameters", "bits", "group_size"),
-        "bits_a_parameter": round(weights.bits_a_parameter, 3) if weights else None,
-        **pick(weights, "dtype"),
-        "bytes": model.size,
-        **pick(model, "context"),
-        "kv_bytes_per_token": kv.growing if kv else None,
-        "kv_bytes_in_window": kv.windowed if kv else None,
-        "kv_window": (kv.window or None) if kv else None,
-        "memory": available,
-        "fits_tokens": None if model.problem else model.fits(available),
-        "complete": not model.incomplete,
-        "problem": model.problem or None,
-        "notes": list(model.notes),
-    }
 
 
 def _table(found: Sequence[DiskModel], available: int | None) -> Iterator[str]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, TextIO
+
+from msgspec.structs import replace
 
 from engine.errors import EngineError, PromptError
 from inspector.cli.arguments import CliRequest, load_settings
@@ -50,7 +50,7 @@ def open_parser() -> Parser:
     no_model = "show only the reply, as a recording made from its logprobs; a reply without a request always opens so"
     made.add_argument("--no-model", action="store_true", help=no_model)
     made.add_argument(
-        "--output", "-o", metavar="TRACE", help="write that recording instead of opening the screen"
+        "--output", "-o", metavar="RECORDING", help="write that recording instead of opening the screen"
     )
     made.add_argument("--force", action="store_true", help="replace the file if it exists")
     check = "without the screen, compare each reply, or that of request N, with the tokens computed here"
@@ -96,20 +96,21 @@ def _numbered(exchanges: Sequence[Exchange], number: int) -> Exchange:
 
 def _list(exchanges: Sequence[Exchange], out: TextIO, jsonl: bool) -> None:
     """Write a line for each request."""
-    from inspector.served.listing import listed_event, listed_line
+    from inspector.cli.writers.json_lines import json_line
+    from inspector.served.listing import listed_line, listed_request
 
     for each in exchanges:
-        out.write(f"{json.dumps(listed_event(each)) if jsonl else listed_line(each)}\n")
+        out.write(json_line(listed_request(each)) if jsonl else f"{listed_line(each)}\n")
 
 
 def _replay(args: Namespace, exchange: Exchange) -> int:
-    """Show a reply without its model, or write it as a trace."""
-    from engine.trace import save_as
+    """Show a reply without its model, or write it as a recording."""
+    from engine.recording import save_as
     from inspector.cli.driver import place
     from inspector.served.reply_recording import recording_of
     from inspector.version import program
 
-    entries, path = recording_of(exchange), place(args.output, args.force, "the trace does")
+    entries, path = recording_of(exchange), place(args.output, args.force, "the recording does")
     if path is None:
         return open_reply(args, entries)
     save_as(path, entries, program(), args.force)
@@ -214,13 +215,13 @@ class Checks:
     def _write(
         self, exchange: Exchange, reply: ServedReply | None, result: Rescored | None, why: str
     ) -> None:
-        from inspector.served.listing import checked_event, checked_line
+        from inspector.cli.writers.json_lines import json_line
+        from inspector.served.listing import checked_line, checked_reply
 
         if result is not None and not why:
             self._results.append(result)
         if self._jsonl:
-            event = checked_event(exchange, reply, result, why)
-            self._out.write(json.dumps(event, ensure_ascii=True, allow_nan=False) + "\n")
+            self._out.write(json_line(checked_reply(exchange, reply, result, why)))
         else:
             alone = len(self._file.exchanges) == 1
             self._out.write(checked_line(exchange, reply, result, why, detailed=alone))

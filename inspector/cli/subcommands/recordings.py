@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
+
+from msgspec import to_builtins
 
 from engine.errors import EngineError
 from engine.files import free, replacing, typed
@@ -38,11 +39,11 @@ def replay_parser() -> Parser:
         f"and {key_for('slower')} change the speed, backspace goes back. {EXIT_STATUS}",
     )
     add = made.add_argument
-    add("trace", metavar="FILE", nargs="?", help="a trace, a name that `inspector sessions` lists, or batch or "
+    add("trace", metavar="FILE", nargs="?", help="a recording, a name that `inspector sessions` lists, or batch or "
         "lockstep, which come with the program (default: the demonstration)")  # fmt: skip
     add("--play", action="store_true", help="play it from its beginning; otherwise it opens at its end")
     add("--speed", type=speed, default=1.0, metavar="X", help=f"multiple of the recorded pace: {_NAMES}")
-    follow = "follow a trace that another program is writing; you can look around, and change nothing"
+    follow = "follow a recording that another program is writing; you can look around, and change nothing"
     add("--follow", action="store_true", help=follow)
     add("--no-save", action="store_true", help="do not save what you add when you continue live")
     add_theme(made)
@@ -61,7 +62,7 @@ def speed(text: str) -> float:
 
 
 def named(name: str | None) -> tuple[Path, bool]:
-    """The trace of a name, and whether it comes with the program.
+    """The recording of a name, and whether it comes with the program.
 
     Args:
         name: A path, a session's name, or that of a recording that comes with the program; None for the demonstration.
@@ -83,7 +84,7 @@ def run_replay(args: Namespace) -> int:
     """Run `inspector replay`.
 
     Raises:
-        EngineError: There is no such file, it is no trace, or there is no terminal.
+        EngineError: There is no such file, it is no recording, or there is no terminal.
     """
     from inspector.demo import LESSON
     from inspector.recordings import sessions
@@ -165,32 +166,18 @@ def run_sessions(args: Namespace) -> int:
     from inspector.recordings import sessions
 
     out, listed = output(), sessions.saved_sessions()
-    for line in _session_objects(listed) if args.jsonl else _session_table(listed):
+    if args.jsonl:
+        from inspector.cli.writers.json_lines import json_line
+
+        for session in listed:
+            out.write(json_line({"name": session.name, **to_builtins(session, enc_hook=str)}))
+        return OK
+    for line in _session_table(listed):
         out.write(line + "\n")
     return OK
 
 
 SESSIONS = Subcommand("sessions", sessions_parser, run_sessions, "list the saved sessions")
-
-
-def _session_objects(listed: Sequence[SavedSession]) -> Iterator[str]:
-    from inspector.state.record_json import pick
-
-    for session in listed:
-        peek = session.peek
-        changed = datetime.fromtimestamp(session.changed, UTC).isoformat(timespec="seconds")
-        event = {
-            "name": session.name,
-            "path": str(session.path),
-            "changed": changed,
-            **pick(peek, "created", "model", "prompt"),
-            "tokens": session.tokens,
-            "made_with": session.made,
-            "bytes": session.size,
-            "in_use": bool(peek and peek.in_use),
-            "problem": session.problem or None,
-        }
-        yield json.dumps(event, ensure_ascii=True)
 
 
 def _session_table(listed: Sequence[SavedSession]) -> Iterator[str]:
@@ -231,15 +218,15 @@ def export_parser() -> Parser:
     """The parser of `inspector export`."""
     made = command_parser(
         "export",
-        "Write a trace as a document: a web page to share, Markdown, a CSV table of the tokens, the plain text, or a "
-        "picture of the screen. Markup in the recorded texts is escaped. The web page of a lesson asks, waits and "
+        "Write a recording as a document: a web page to share, Markdown, a CSV table of the tokens, the plain text, or "
+        "a picture of the screen. Markup in the recorded texts is escaped. The web page of a lesson asks, waits and "
         "reveals, without a network or a model.",
         "In the CSV, a cell of text that begins with = + - @ or an apostrophe gets an apostrophe in front, so "
         "that no spreadsheet runs it. Documents contain notes, captions and bookmarks, but not the model's directory. "
         f"{EXIT_STATUS}",
     )
     add = made.add_argument
-    add("trace", metavar="FILE", nargs="?", help="a trace, a name that `inspector sessions` lists, or a lesson by "
+    add("trace", metavar="FILE", nargs="?", help="a recording, a name that `inspector sessions` lists, or a lesson by "
         "its number, name or .md file with its recording beside it (default: the demonstration)")  # fmt: skip
     to = "the kind of document (default: by the ending of OUT)"
     to = f"{', '.join(NAMES)}: {to}"
@@ -251,7 +238,7 @@ def export_parser() -> Parser:
         "branch"
     )
     add("--node", metavar="N|NAME", help=node)
-    of = "for a web page: the lesson that was recorded in the trace, by its number, name or .md file"
+    of = "for a web page: the lesson that was recorded in it, by its number, name or .md file"
     add("--lesson", metavar="LESSON", help=of)
     add("--force", action="store_true", help="replace the file if it exists")
     add = made.add_argument_group("picture of the screen").add_argument
@@ -328,7 +315,7 @@ def _lesson(args: Namespace, listed: Listed, trace: Path) -> str:
 
 
 def _source(args: Namespace) -> tuple[Listed | None, Path | None]:
-    """The lesson, where one is named, and the trace; no trace for the demonstration."""
+    """The lesson, where one is named, and the recording; no recording for the demonstration."""
     from inspector.lessons.catalogue import find, is_name
     from inspector.recordings import sessions
 
@@ -366,11 +353,11 @@ def _target(args: Namespace, trace: Path | None) -> tuple[str, Path | None]:
 
 
 def stem(trace: Path | None) -> str:
-    """A trace's name without what its kind and its compression put at the end; None for the demonstration."""
+    """A recording's name without its endings; None for the demonstration."""
     if trace is None:
         return "demonstration"
     name = trace.name
-    for end in (".gz", ".zst", ".jsonl", ".trace"):
+    for end in (".zst", ".trace"):
         name = name.removesuffix(end)
     return name or "session"
 

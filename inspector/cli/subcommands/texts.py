@@ -7,11 +7,13 @@ import math
 import sys
 from argparse import Namespace
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from engine.errors import EngineError, PromptError
-from engine.settings import BY_NAME, LoadSettings, Settings, check
+from engine.setting import check
+from engine.settings import BY_NAME, LoadSettings, Settings
 from inspector.cli.arguments import CliRequest, given, load_settings
 from inspector.cli.exit import output
 from inspector.cli.flags import (
@@ -68,7 +70,7 @@ def score_parser() -> Parser:
         "--summary", action="store_true", help="print the figures of the whole text only, not its tokens"
     )
     add_trace(out)
-    likely = f"candidates at each place in the JSON lines or the trace, at most {MOST} (default: {MOST})"
+    likely = f"candidates at each place in the JSON lines or the recording, at most {MOST} (default: {MOST})"
     out.add_argument("--candidates", type=BY_NAME["candidates"].parse, metavar="N", help=likely)
     add_load(made.add_argument_group("model and cache"))
     return made
@@ -78,7 +80,7 @@ def run_score(args: Namespace) -> int:
     """Run `inspector score`.
 
     Raises:
-        EngineError: A value is out of range, the text can't be read or is empty, or the trace can't be written.
+        EngineError: A value is out of range, the text can't be read or is empty, or the recording can't be written.
     """
     from inspector.cli.driver import place, run
     from inspector.cli.writers.tokens import score_writer
@@ -188,7 +190,7 @@ def diff_parser() -> Parser:
     ratio = "upper bound of the second perplexity over the first, and its inverse the lower bound; 1 or more"
     gate.add_argument("--max-ppl-ratio", type=between(math.inf, 1.0), metavar="X", help=ratio)
     out = made.add_argument_group("output")
-    add_jsonl(out, "figures, which come last", "one JSON object per token")
+    add_jsonl(out, "figures, which come last", "one JSON object a line, with every token,")
     both = "both models and their caches (--adapter-path is for the first model, --adapter for the second)"
     add_load(made.add_argument_group(both))
     return made
@@ -329,7 +331,7 @@ def run_tokens(args: Namespace) -> int:
     from engine.protocol import CutText, TakeApart
     from engine.thread import EngineThread
     from inspector.cli.driver import drive, exit_status
-    from inspector.cli.writers.merges import merges_writer
+    from inspector.cli.writers.merges import TextApart, merges_writer
     from inspector.cli.writers.tokens import token_writer
     from inspector.session.tokenizer_files import TokenizerBackend, needs_no_engine
 
@@ -337,9 +339,10 @@ def run_tokens(args: Namespace) -> int:
     cut = CutText(asked.load, asked.prompt, bool(asked.chat), asked.system, asked.messages, asked.options)
     if args.merges or args.beside is not None:
         of = [asked.load, *([] if args.beside is None else [LoadSettings(model=args.beside)])]
-        apart = merges_writer(asked, args.merges, args.summary, output(), sys.stderr)
-        filled = [cut] if asked.chat else []  # the chat template's text, which the writer gets
-        taken = lambda: [TakeApart(apart.text, each) for each in of]  # noqa: E731
+        text = TextApart(asked.prompt)
+        apart = merges_writer(asked, text, args.merges, args.summary, output(), sys.stderr)
+        filled = [cut] if asked.chat else []  # the chat template's text
+        taken = lambda: [TakeApart(text.text, each) for each in of]  # noqa: E731
         on_disk = not filled and all(needs_no_engine(each.model) for each in of)
         backend = TokenizerBackend if on_disk else EngineThread
         return exit_status(drive(asked, apart, filled, backend, loads=False, after=taken))

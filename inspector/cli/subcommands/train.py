@@ -14,7 +14,16 @@ from engine.files import message_and_hint, shorter, typed
 from engine.settings import LoadSettings, Settings
 from inspector.cli.arguments import CliRequest, given, known
 from inspector.cli.exit import output
-from inspector.cli.flags import EXIT_STATUS, Parser, Subcommand, add_jsonl, command_parser, flag_errors, whole
+from inspector.cli.flags import (
+    EXIT_STATUS,
+    Parser,
+    Subcommand,
+    add_jsonl,
+    add_setting,
+    command_parser,
+    flag_errors,
+    whole,
+)
 
 if TYPE_CHECKING:
     from engine.protocol import ResumeTraining
@@ -28,9 +37,10 @@ PATTERN = "step-*"
 
 def train_parser() -> Parser:
     """The parser of `inspector train`."""
+    from engine.setting import settings_of
     from engine.training_settings import TrainingSettings
 
-    default = TrainingSettings()
+    default, declared = TrainingSettings(), {each.name: each for each in settings_of(TrainingSettings)}
     made = command_parser(
         "train",
         "Train a small llama from random weights, on a text of your own or on stories that come with the program, and "
@@ -45,29 +55,13 @@ def train_parser() -> Parser:
     shown = f'the prompt whose candidates and continuation are shown (default: "{default.prompt}")'
     text.add_argument("--prompt", "-p", metavar="TEXT", help=shown)
     model = made.add_argument_group("model")
-    for name, help_text in {
-        "layers": f"layers of the llama (default: {default.layers})",
-        "width": f"width of its residual stream, a multiple of 8 (default: {default.width})",
-        "vocabulary": f"most tokens of its tokenizer (default: {default.vocabulary})",
-    }.items():
-        model.add_argument(f"--{name}", type=whole, metavar="N", help=help_text)
+    for name in ("layers", "width", "vocabulary"):
+        add_setting(model, declared[name])
     training = made.add_argument_group("training")
     batch = f"rows and tokens per row of a training step (default: {default.rows}x{default.row_tokens})"
     training.add_argument("--batch", type=_batch, metavar="ROWSxTOKENS", help=batch)
-    steps = f"steps of the whole training; the learning rate falls until the last (default: {default.steps})"
-    training.add_argument("--steps", type=whole, metavar="N", help=steps)
-    training.add_argument(
-        "--rate", type=_number, metavar="X", help=f"highest learning rate (default: {default.rate})"
-    )
-    training.add_argument(
-        "--seed", type=whole, metavar="N", help=f"seed of the weights and batches (default: {default.seed})"
-    )
-    training.add_argument(
-        "--every",
-        type=whole,
-        metavar="N",
-        help=f"steps between two reports of loss, candidates and text (default: {default.every})",
-    )
+    for name in ("steps", "rate", "seed", "every"):
+        add_setting(training, declared[name])
     out = made.add_argument_group("output")
     where = "directory for the checkpoints (default: a new one in the program's own folder)"
     out.add_argument("--output", "-o", metavar="DIR", help=where)
@@ -87,13 +81,6 @@ def _batch(text: str) -> tuple[int, int]:
     return whole(rows), whole(tokens)
 
 
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"must be a number, not {text!r}") from None
-
-
 def run_train(args: Namespace) -> int:
     """Run `inspector train`.
 
@@ -101,7 +88,7 @@ def run_train(args: Namespace) -> int:
         EngineError: A value is out of range, or the directory can't be used.
     """
     from engine.protocol import BeginTraining, Train
-    from engine.training_settings import BOUNDS
+    from engine.training_settings import MOST_STEPS
     from inspector.cli.driver import drive, exit_status
     from inspector.cli.writers.training import training_writer
 
@@ -115,14 +102,15 @@ def run_train(args: Namespace) -> int:
         begin = BeginTraining(_settings(args))
         directory = _new_directory(args.output)
     request = CliRequest(LoadSettings(), Settings(), "", chat=False, jsonl=args.jsonl)
-    then = [begin, Train(BOUNDS["steps"][1], str(directory), args.save_every)]
+    then = [begin, Train(MOST_STEPS, str(directory), args.save_every)]
     return exit_status(
         drive(request, training_writer(request, output(), sys.stderr), then, loads=False, awaits=True)
     )
 
 
 def _settings(args: Namespace) -> TrainingSettings:
-    from engine.training_settings import TrainingSettings, check_training
+    from engine.setting import check
+    from engine.training_settings import TrainingSettings
 
     values = given(args)
     if args.batch is not None:
@@ -130,11 +118,9 @@ def _settings(args: Namespace) -> TrainingSettings:
     values["texts"] = tuple(args.texts or ())
     try:
         with flag_errors():
-            return check_training(TrainingSettings(**known(TrainingSettings, values)))
+            return check(TrainingSettings(**known(TrainingSettings, values)))
     except EngineError as error:
-        message = error.message.replace("--rows:", "--batch: its rows").replace(
-            "--row-tokens:", "--batch: a row's tokens"
-        )
+        message = error.message.replace("--rows:", "--batch:").replace("--row-tokens:", "--batch:")
         raise EngineError(message, error.hint) from None
 
 

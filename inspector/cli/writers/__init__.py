@@ -1,1 +1,1 @@
-"""The forms in which the records of a run are written: text and tables, JSON lines, a trace."""
+"""The forms in which the records of a run are written: text and tables, JSON lines."""

@@ -6,16 +6,18 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TextIO
 
+from msgspec import Struct
+
 from engine import protocol
 from engine.protocol import LockstepEnded, LockstepMemory, LockstepOpened, LockstepRead, LockstepSpan
 from inspector.cli.arguments import CliRequest
 from inspector.cli.driver import Summary, Writer
 from inspector.cli.exit import BAD_INPUT, BROKEN, OK, UNDECIDED
-from inspector.cli.writers.generation import JsonLines, PlainText, candidate, figures, model
+from inspector.cli.writers.generation import PlainText, figures
+from inspector.cli.writers.json_lines import JsonLines
 from inspector.display import token_label, visible
 from inspector.scales import milliseconds, size
 from inspector.state.lockstep import PERCENTILES, Bounds, Divergences, Judged, Mean, judge, mean, percentile
-from inspector.state.record_json import Json, number, pick, plain
 
 FIGURES = ("model",)
 WORST = 5
@@ -27,7 +29,46 @@ Line = tuple[str, str]
 
 def writer(request: CliRequest, out: TextIO, err: TextIO | None, reading: DiffReading) -> Writer:
     """The writer that a request asks for; the records are taken in by `reading`, which judges them."""
-    return DiffLines(out, request, reading) if request.jsonl else DiffTable(out, err, request, reading)
+    return JsonLines(out, request, reading) if request.jsonl else DiffTable(out, err, request, reading)
+
+
+class KLSpread(Struct, frozen=True):
+    """The KL divergences of a text, in bits."""
+
+    mean: Mean
+    min: float
+    percentiles: dict[str, float]
+    """By share: `p99.9`."""
+    max: float
+
+
+class DiffSummary(Struct, frozen=True, tag_field="event"):
+    """The figures of all that was read, those of the first model before those of the second."""
+
+    complete: bool
+    spans: int
+    scored: tuple[int, int]
+    logprobs: tuple[float, float]
+    bytes: int
+    """Of the spans that both score, as all below."""
+    bits_per_byte: tuple[Mean, ...] | None
+    """Of the first, of the second, and their difference."""
+    perplexity: Mean | None
+    other_perplexity: Mean | None
+    log_ratio: Mean | None
+    ratio: Mean | None
+    """Of the perplexities, the second's over the first's."""
+    correlation: float | None
+    probability_change: Mean | None
+    rms_probability_change: Mean | None
+    same_top: Mean | None
+    kl_bits: KLSpread | None
+    gate: tuple[Judged, ...]
+    """The bounds, and whether they hold."""
+    worst: tuple[LockstepSpan, ...]
+    """Where they differ most."""
+    ms: float
+    other_ms: float
 
 
 class DiffReading:
@@ -48,8 +89,8 @@ class DiffReading:
         self.total = 0
         self.ms = self.other_ms = 0.0
 
-    def take(self, record: protocol.Record) -> tuple[LockstepSpan, ...]:
-        """Take in a record; returns the spans that it has."""
+    def take(self, record: protocol.Record) -> None:
+        """Take in a record."""
         match record:
             case LockstepMemory():
                 self.memory = record
@@ -63,8 +104,8 @@ class DiffReading:
                 self.total = record.total
                 self.ms += record.ms
                 self.other_ms += record.other_ms
-                return record.spans
-        return ()
+            case _:
+                pass
 
     @property
     def judged(self) -> list[Judged]:
@@ -78,95 +119,32 @@ class DiffReading:
         found = {"broken": BROKEN, "unknown": BAD_INPUT, "undecided": UNDECIDED}
         return next((status for verdict, status in found.items() if verdict in verdicts), OK)
 
-
-# ---- JSON lines -------------------------------------------------------------------------------
-
-
-class DiffLines(JsonLines):
-    """Writes the events `model`, `against`, a `span` for each token or piece, and `diff`."""
-
-    def __init__(self, out: TextIO, request: CliRequest, reading: DiffReading) -> None:
-        super().__init__(out, request)
-        self._reading = reading
-
-    def take(self, record: protocol.Record, text: str) -> None:
-        """Write the event of a record, if it has one."""
-        spans = self._reading.take(record)
-        if isinstance(record, protocol.ModelFacts):
-            super().take(record, text)
-        if isinstance(record, LockstepOpened):
-            facts = model(record.facts, self._request)
-            del facts["seed"], facts["settings"]
-            self._write("against", facts, pick(record, "title", "aligned", "notes"),
-                        pick(self._reading.memory, "free_bytes"))  # fmt: skip
-        for span in spans:
-            self._write("span", span_json(span))
-
-    def end(self, summary: Summary) -> None:
-        """Write the figures."""
-        self._write("diff", figures_json(self._reading))
-
-
-def span_json(span: LockstepSpan) -> Json:
-    """One token, or one piece between two common borders."""
-    return {
-        **pick(span, "position", "tokens", "other_tokens", "text", "raw", "logprob", "other_logprob",
-               "kl_bits", "rank", "other_rank", "entropy_bits", "other_entropy_bits", "same_top"),
-        "candidates": [*map(candidate, span.candidates)],
-        "other_candidates": [*map(candidate, span.other_candidates)],
-    }  # fmt: skip
-
-
-def figures_json(reading: DiffReading) -> Json:
-    """The whole text, or as much of it as was read; errors are standard errors."""
-    made, ended = reading.figures, reading.ended
-    event: Json = {
-        "complete": ended is not None,
-        "spans": len(made.spans),
-        **pick(made, "scored", "bytes"),
-        "logprobs": plain(made.totals),
-        "ms": [reading.ms, reading.other_ms],
-        **pick(ended, "peak_bytes", "window", "context"),
-    }
-    if made.logprobs and made.bytes:
-        event["bits_per_byte"] = [_pair(each) for each in made.bits_per_byte]
-    if made.by_ids:
-        event |= {
-            "perplexity": _pair(made.perplexities[1]),
-            "other_perplexity": _pair(made.perplexities[0]),
-            "log_ratio": _pair(made.log_ratio),
-            "ratio": _pair(made.ratio),
-            "correlation": number(made.correlation),
-            "probability_change": _pair(mean(made.changes)),
-            "rms_probability_change": _pair(made.rms_change),
-            "same_top": _pair(made.same_top),
-        }
-    if made.kl:
-        ordered = sorted(made.kl)
-        shares = {f"p{100 * share:g}": number(percentile(ordered, share)) for share in PERCENTILES}
-        event["kl_bits"] = {
-            "mean": _pair(mean(made.kl)), "min": number(ordered[0]), **shares, "max": number(ordered[-1]),
-        }  # fmt: skip
-    if judged := reading.judged:
-        event["gate"] = [
-            {"name": each.name, "bound": each.bound, "value": _pair(each.value) if each.value else None,
-             "verdict": each.verdict} for each in judged
-        ]  # fmt: skip
-        event["worst"] = [_place(made.spans, place) for place in worst_places(made)]
-    return event
-
-
-def _place(spans: Sequence[LockstepSpan], place: int) -> Json:
-    """A place where both differ most, with the text before it."""
-    span = spans[place]
-    return {
-        **pick(span, "position", "text", "kl_bits", "rank", "other_rank"),
-        "before": _before(spans, place),
-    }
-
-
-def _pair(of: Mean) -> list[float | None]:
-    return [number(of.value), number(of.error)]
+    def end(self, summary: Summary) -> DiffSummary:
+        """The figures as values."""
+        made, ids, ordered = self.figures, self.figures.by_ids, sorted(self.figures.kl)
+        theirs, mine = made.perplexities if ids else (None, None)
+        shares = {f"p{100 * share:g}": percentile(ordered, share) for share in PERCENTILES if ordered}
+        return DiffSummary(
+            complete=self.ended is not None,
+            spans=len(made.spans),
+            scored=made.scored,
+            logprobs=made.totals,
+            bytes=made.bytes,
+            bits_per_byte=made.bits_per_byte if made.logprobs and made.bytes else None,
+            perplexity=mine,
+            other_perplexity=theirs,
+            log_ratio=made.log_ratio if ids else None,
+            ratio=made.ratio if ids else None,
+            correlation=made.correlation if ids else None,
+            probability_change=mean(made.changes) if ids else None,
+            rms_probability_change=made.rms_change if ids else None,
+            same_top=made.same_top if ids else None,
+            kl_bits=KLSpread(mean(made.kl), ordered[0], shares, ordered[-1]) if ordered else None,
+            gate=tuple(self.judged),
+            worst=tuple(made.spans[place] for place in worst_places(made)),
+            ms=self.ms,
+            other_ms=self.other_ms,
+        )
 
 
 # ---- the table --------------------------------------------------------------------------------

@@ -1,27 +1,25 @@
-"""A generation as plain text, its figures to standard error; or as JSON objects, one a line.
-
-JSON is strict and in ASCII, so that any parser reads it and no terminal obeys it. `echo_ms` is the older name of
-`prompt_logprobs_ms`.
-"""
+"""A generation as plain text, its figures to standard error; or as JSON lines."""
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import TextIO
 
+from msgspec import Struct
+
 from engine import protocol
-from engine.protocol import Intervention
+from engine.protocol import FinishReason, Intervention
 from engine.settings import Settings
+from engine.timing import Tpot
 from inspector.cli.arguments import CliRequest
 from inspector.cli.driver import Summary
+from inspector.cli.writers.json_lines import JsonLines
 from inspector.display import visible
 from inspector.scales import COLD, amount, milliseconds, prompt_rate, rate, size
 from inspector.state.conditions import NO_CACHE, defaults_of, draft, requested, settings_words
-from inspector.state.record_json import Json, number, pick, record_json
-from inspector.state.segments import PathSegments, Segments
-from inspector.state.speculation import Speculation, verdict
+from inspector.state.segments import PathRun, PathSegments, Segments
+from inspector.state.speculation import Speculation, SpeculationTotals, verdict
 from inspector.state.speculation import figures as speculation_figures
 
 ERASE = "\r\x1b[2K"
@@ -30,7 +28,9 @@ ERASE = "\r\x1b[2K"
 
 def text_writer(request: CliRequest, out: TextIO, err: TextIO | None) -> PlainText | JsonLines:
     """The writer that a request asks for."""
-    return JsonLines(out, request) if request.jsonl else PlainText(out, err, request)
+    if request.jsonl:
+        return JsonLines(out, request, GenerationFigures(request))
+    return PlainText(out, err, request)
 
 
 # ---- as text ------------------------------------------------------------------------------------
@@ -212,200 +212,82 @@ def _finish(summary: Summary) -> str:
 # ---- as JSON ------------------------------------------------------------------------------------
 
 
-class JsonLines:
-    """Writes the events of a generation: `model`, `prefill`, `first_token`, `prompt`, `step`, `round`, `end`.
+class GenerationSummary(Struct, frozen=True, tag_field="event", tag="Summary"):
+    """How a generation ended, and its figures, as far as it came."""
 
-    `first_token` is written as soon as the token is drawn; its `step` follows with what its own forward gave. `prompt`
-    comes between them, once its logprobs are read.
+    reason: FinishReason
+    detail: str
+    text: str
+    """Of the completion, without the end-of-sequence token and cut before a stop string."""
+    pending: bytes
+    """Bytes of a character that the last token left unfinished."""
+    steps: int
+    seed: int
+    ttft_ms: float | None
+    first_token_ms: float | None
+    """From the encoded prompt until the first token was there to be written."""
+    tpot: Tpot | None
+    """Of the steps that are no cold start."""
+    pipelined: bool
+    """True if steps overlapped while they were timed."""
+    cold: bool | None
+    """True if `ttft_ms` holds a cold start."""
+    cold_step_ms: float | None
+    """Of a first step that was a cold start."""
+    prompt_tps: float | None
+    generation_tps: float | None
+    peak_bytes: int | None
+    made_with: tuple[str, ...]
+    """What the text was made with, beside the model and its sampler."""
+    segments: tuple[PathRun, ...]
+    """Whose the tokens of the completion are, by its steps."""
+    speculation: SpeculationTotals | None
+
+
+class GenerationFigures:
+    """Sums a generation up.
 
     Args:
-        out: Where to; flushed after each line.
-        request: Its settings and notes are part of the `model` event.
+        request: Its seed is one of the figures, and so is what else the text is made with.
     """
 
-    def __init__(self, out: TextIO, request: CliRequest) -> None:
-        self._out = out
+    def __init__(self, request: CliRequest) -> None:
         self._request = request
-        self._opened: protocol.PromptOpened | None = None
-        self._prefilled: protocol.Prefilled | None = None
-        """The end of a prompt that isn't written yet."""
-        self._read: dict[int, protocol.PromptToken] = {}
-        """By node, the prompt's tokens with their logprobs."""
-        self._read_ms = 0.0
         self._segments, self._reply = Segments(), PathSegments(())
 
-    def take(self, record: protocol.Record, text: str) -> None:
-        """Write the event of a record, if it has one."""
+    def take(self, record: protocol.Record) -> None:
+        """Take in a record: marks in a reply say whose its tokens are."""
         if isinstance(record, Segments.TAKES):
             self._segments.apply(record)
-        match record:
-            case protocol.ModelFacts():
-                self._write("model", model(record, self._request))
-            case protocol.PromptOpened():
-                self._opened, self._prefilled, self._read, self._read_ms = record, None, {}, 0.0
-            case protocol.PrefillChunk():
-                self._write("prefill", pick(record, "done", "total", "ms", "cold", "kv"))
-            case protocol.PromptReadings():
-                self._take_readings(record)
-            case protocol.Prefilled():
-                self._write("first_token", first_token(record.next), pick(record, "ttft_ms"))
-                self._prefilled = record
-                if not record.unread:
-                    self._write_prompt()
-            case protocol.Step():
-                self._write("step", step(record), self._segment(record))
-            case protocol.DraftRound():
-                self._write("round", record_json(record))
-            case _:
-                pass
+        if isinstance(record, protocol.Step):
+            at = self._segments.state(record.node)
+            self._reply.add(at.kind if at is not None else None, 0, record, at)
 
-    def end(self, summary: Summary) -> None:
-        """Write the last event."""
-        self._write_prompt()
-        rounds = {"speculation": speculation(summary)} if summary.speculation.rounds else {}
-        made = {"made_with": made_with(summary, self._request)}
-        runs = [{"kind": run.kind, "begin": run.begin, "end": run.end} for run in self._reply.runs]
-        self._write("end", end(summary, self._request.settings.seed), made, {"segments": runs}, rounds)
-
-    def _segment(self, record: protocol.Step) -> Json:
-        """Whose a token is, and whether the next ones can't change that."""
-        at = self._segments.state(record.node)
-        self._reply.add(at.kind if at is not None else None, 0, record, at)
-        return {"segment": self._reply.kinds[-1], "segment_certain": not self._reply.provisional}
-
-    def _take_readings(self, record: protocol.PromptReadings) -> None:
-        self._read |= {token.node: token for token in record.tokens}
-        self._read_ms += record.ms
-        if not record.left:
-            self._write_prompt()
-
-    def _write_prompt(self) -> None:
-        """Write the prompt that was prefilled, with as many logprobs as were read."""
-        if self._opened is not None and self._prefilled is not None:
-            tokens = [self._read.get(token.node, token) for token in self._prefilled.tokens]
-            self._write("prompt", prompt(self._opened, self._prefilled, tokens, self._read_ms))
-        self._prefilled = None
-
-    def _write(self, event: str, *content: Json) -> None:
-        """Write one event: its name, and the names and values of all its parts."""
-        whole: Json = {"event": event}
-        for part in content:
-            whole |= part
-        self._out.write(json.dumps(whole, allow_nan=False) + "\n")
-        self._out.flush()
-
-
-def model(facts: protocol.ModelFacts, request: CliRequest) -> Json:
-    """The facts of the model, and the settings it runs with."""
-    notes = {"notes": [*facts.notes, *request.notes]}
-    known = record_json(
-        facts, notes=notes, special={}, chat_template={}
-    )  # the last two are tens of kilobytes
-    made = [each.short for each in requested(request.settings, request.load)]
-    settings = record_json(request.settings)
-    return {**known, "seed": settings["seed"], "settings": settings, "made_with": made}
-
-
-def prompt(
-    opened: protocol.PromptOpened,
-    prefilled: protocol.Prefilled,
-    tokens: Sequence[protocol.PromptToken],
-    logprobs_ms: float,
-) -> Json:
-    """The whole prompt, and what the model thought of its tokens."""
-    return {
-        **pick(opened, "text", "chat"),
-        "tokens": [prompt_token(token) for token in tokens],
-        **pick(opened, "notes", "segments"),
-        **pick(prefilled, "ttft_ms", "cold"),
-        "prompt_logprobs_ms": logprobs_ms,
-        "echo_ms": logprobs_ms,
-        "prompt_tps": number(prefilled.prompt_tps) or None,
-        "first_token": first_token(prefilled.next),
-        **pick(prefilled, "kv", "memory"),
-    }
-
-
-def made_with(summary: Summary, request: CliRequest) -> list[str]:
-    """The conditions of the text, beside the model and its sampler."""
-    drafts = dict.fromkeys(draft(each.settings.name) for each in summary.speculation.rounds)
-    return [each.short for each in (*requested(request.settings, request.load), *drafts)]
-
-
-def first_token(choice: protocol.Distribution) -> Json:
-    """The token that was picked after the prompt: known here, a forward before its `step`."""
-    picked = next(candidate for candidate in choice.candidates if candidate.id == choice.picked)
-    return pick(picked, "id", "text", "raw")
-
-
-def prompt_token(token: protocol.PromptToken) -> Json:
-    """One token of the prompt, and what the model thought of it."""
-    return record_json(token, candidates={}, others_prob={})
-
-
-def candidate(of: protocol.Candidate) -> Json:
-    """A candidate where nothing is drawn."""
-    return pick(of, "id", "text", "raw", "logprob", "rank")
-
-
-def step(record: protocol.Step) -> Json:
-    """One token: how it was chosen, what it cost."""
-    drawn = chosen(record.choice, record.surprisal_bits)
-    return record_json(record, surprisal_bits={}, choice=drawn, next={})
-
-
-def chosen(choice: protocol.Distribution, surprisal_bits: float) -> Json:
-    """The distribution from which a token was drawn.
-
-    Args:
-        choice: The distribution.
-        surprisal_bits: Of the token.
-    """
-    return {
-        **pick(choice, "entropy_bits", "sampler_entropy_bits"),
-        "surprisal_bits": number(surprisal_bits),
-        **pick(choice, "draw", "draw_from", "draw_to", "candidates"),
-        "others": {
-            "count": choice.others,
-            "prob": number(choice.others_prob),
-            "sampler_prob": number(choice.others_sampler_prob),
-        },
-        **pick(choice, "stages", "grammar"),
-    }
-
-
-def speculation(summary: Summary) -> Json:
-    """Figures of the rounds."""
-    totals = summary.speculation.totals
-    return {
-        **record_json(totals),
-        **pick(totals, "tokens_a_forward", "acceptance"),
-        "slower_than_plain": totals.slower,
-        **pick(totals, "saved_ms"),
-        "verdict": verdict(totals),
-    }
-
-
-def end(summary: Summary, seed: int) -> Json:
-    """The whole generation."""
-    tpot, prefilled = summary.tpot, summary.prefilled
-    return {
-        "finish_reason": summary.reason,
-        "finish_detail": summary.detail,
-        **pick(summary, "text", "pending", "steps"),
-        "seed": seed,
-        **pick(prefilled, "ttft_ms"),
-        **pick(summary, "first_token_ms"),
-        "tpot_ms": tpot.mean if tpot else None,
-        "tpot_p50_ms": tpot.p50 if tpot else None,
-        "tpot_p95_ms": tpot.p95 if tpot else None,
-        **pick(summary, "pipelined"),
-        **pick(prefilled, "cold"),
-        "cold_step_ms": summary.cold_ms,
-        "prompt_tps": number(prefilled.prompt_tps) or None if prefilled else None,
-        "generation_tps": number(tpot.tps) if tpot else None,
-        **pick(summary.memory, "peak_bytes"),
-    }
+    def end(self, summary: Summary) -> GenerationSummary:
+        """The whole generation."""
+        tpot, prefilled, rounds = summary.tpot, summary.prefilled, summary.speculation.rounds
+        drafts = dict.fromkeys(draft(each.settings.name) for each in rounds)
+        made = (*requested(self._request.settings, self._request.load), *drafts)
+        return GenerationSummary(
+            reason=summary.reason,
+            detail=summary.detail,
+            text=summary.text,
+            pending=summary.pending,
+            steps=summary.steps,
+            seed=self._request.settings.seed,
+            ttft_ms=prefilled.ttft_ms if prefilled else None,
+            first_token_ms=summary.first_token_ms,
+            tpot=tpot,
+            pipelined=summary.pipelined,
+            cold=prefilled.cold if prefilled else None,
+            cold_step_ms=summary.cold_ms,
+            prompt_tps=prefilled.prompt_tps or None if prefilled else None,
+            generation_tps=tpot.tps if tpot else None,
+            peak_bytes=summary.memory.peak_bytes if summary.memory else None,
+            made_with=tuple(each.short for each in made),
+            segments=tuple(self._reply.runs),
+            speculation=summary.speculation.totals if rounds else None,
+        )
 
 
 # ---- under steering -----------------------------------------------------------------------------

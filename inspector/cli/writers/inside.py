@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Protocol, TextIO, TypeVar
+from dataclasses import dataclass, field
+from typing import TextIO
 
 from engine import protocol
 from engine.errors import PromptError
@@ -58,11 +58,12 @@ from engine.protocol import (
 from inspector.cli.arguments import CliRequest
 from inspector.cli.driver import Summary, Writer
 from inspector.cli.inputs import unescaped
-from inspector.cli.writers.generation import JsonLines, PlainText, figures
+from inspector.cli.writers.generation import PlainText, figures
+from inspector.cli.writers.json_lines import JsonLines
 from inspector.config.directions import name_of, write_direction
 from inspector.display import pad, token_label, truncate, visible
 from inspector.scales import amount, bits, count, left_over, milliseconds, percent, size
-from inspector.state.contributions import compared, head_rows, heads_of, part_rows
+from inspector.state.contributions import compared, head_rows, part_rows
 from inspector.state.gradients import (
     MEANINGS,
     asked_words,
@@ -73,10 +74,9 @@ from inspector.state.gradients import (
     notes_of,
     shares_of,
 )
-from inspector.state.heads import NAMED, ROLES, best_of, found_words, measured_on, names_of
+from inspector.state.heads import ROLES, best_of, found_words, measured_on
 from inspector.state.inside import interventions_words, sides, steered_words
 from inspector.state.patching import after, facing_words, pair
-from inspector.state.record_json import Json, number, pick, record_json
 from inspector.state.scores import (
     ScoreShare,
     by_weight,
@@ -86,8 +86,6 @@ from inspector.state.scores import (
     key_shares,
     pair_shares,
     query_shares,
-    score_writer_name,
-    weights_of,
 )
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
@@ -130,18 +128,10 @@ TITLES: Mapping[type[View], str] = {
     ScoreRead: "Why it looks there", ExpertsRead: "Experts and states", PositionTried: "Another position",
 }  # fmt: skip
 """What the view of each record is called."""
-LACKED: Mapping[str, tuple[str, type[View]]] = {
-    TryPosition.kind: ("position", PositionTried),
-    ReadExperts.kind: ("experts", ExpertsRead),
-    ScoreHeads.kind: ("heads", HeadsScored),
-}
-"""What a model may have nothing of, by the command's kind: the event and the record of its answer."""
-Part = TypeVar("Part")
-
-
-def _lacked(failure: Failure) -> tuple[str, type[View]] | None:
-    """What a model has nothing of, or can't be asked; None for any other failure."""
-    return LACKED.get(failure.command) if failure.expected else None
+LACKED: Mapping[str, type[View]] = {
+    TryPosition.kind: PositionTried, ReadExperts.kind: ExpertsRead, ScoreHeads.kind: HeadsScored,
+}  # fmt: skip
+"""What a model may have nothing of, or can't be asked: by the command's kind the record of its answer."""
 
 
 @dataclass
@@ -149,6 +139,10 @@ class Known:
     """The answers so far, for the commands that depend on them."""
 
     timeline: Timeline = field(default_factory=Timeline)
+    nodes: list[int] = field(default_factory=list)
+    """Of the path's tokens."""
+    compared: tuple[int | None, int | None] = None, None
+    """The keys of a head that are compared, by their places in the path: None for the heaviest, and for the mean."""
     pieces: Sequence[Piece] = ()
     """Of the text that was cut last."""
     direction: Direction | None = None
@@ -156,9 +150,10 @@ class Known:
     failed: list[str] = field(default_factory=list)
     """The views that are not shown, because one of their checks failed."""
 
-    def apply(self, record: protocol.Record) -> None:
+    def take(self, record: protocol.Record) -> None:
         """Take in one record."""
         self.timeline.apply(record)
+        self.nodes += [token.node for token in path_of(record)]
         match record:
             case Tokenized():
                 self.pieces = record.pieces
@@ -172,23 +167,20 @@ class Known:
                 elif isinstance(record, DirectionMade):
                     self.direction = record.direction
 
-
-class InsideWriter(Writer, Protocol):
-    """A writer that knows the path."""
-
-    nodes: list[int]
-    """Of the tokens so far."""
-    known: Known
-    compared: tuple[int | None, int | None]
-    """The keys of a head that are compared, by their places in the path: None for the heaviest, and for the mean."""
-
-    def refused(self, failure: Failure) -> bool:
-        """Tell of a failure after which the next command is sent all the same; returns whether it is one."""
+    def end(self, summary: Summary) -> None:
+        """No figures: each view is whole."""
 
 
-def writer(request: CliRequest, out: TextIO, err: TextIO | None) -> InsideWriter:
-    """The writer that a request asks for."""
-    return InsideLines(out, request) if request.jsonl else InsideTables(out, err, request)
+def writer(request: CliRequest, known: Known, out: TextIO, err: TextIO | None) -> Writer:
+    """The writer that a request asks for; `known` takes in what it writes."""
+    return JsonLines(out, request, known) if request.jsonl else InsideTables(out, err, request, known)
+
+
+def refused(out: Writer, failure: Failure) -> bool:
+    """Write a failure after which the next command is sent all the same; returns whether it is one."""
+    if lacked := failure.expected and failure.command in LACKED:
+        out.take(failure, "")
+    return lacked
 
 
 def path_of(record: protocol.Record) -> Sequence[PromptToken | Step]:
@@ -202,42 +194,42 @@ def path_of(record: protocol.Record) -> Sequence[PromptToken | Step]:
 
 
 def questions(
-    args: Namespace, out: InsideWriter, request: CliRequest, pairs: tuple[PatchPair, ...]
+    args: Namespace, known: Known, request: CliRequest, pairs: tuple[PatchPair, ...]
 ) -> Mapping[str, Callable[[int], Iterable[Command]]]:
     """By view, the commands about a node."""
     return {
         "attention": lambda node: [ReadAttention(node)],
         "heads": lambda node: [ScoreHeads(node, RepeatedTexts(*args.texts)), ScoreHeads(node)],
         "lens": lambda node: [ReadLens(node, args.positions)],
-        "contributions": lambda node: _contributions(args, out, node),
-        "gradients": lambda node: _gradients(args, out, node),
-        "interventions": lambda node: [SweepHeads(node, _next(out, node), scope=args.scope)],
-        "patching": lambda node: _patching(args, out, request, pairs, node),
-        "steering": lambda node: _steering(args, out, node),
-        "scores": lambda node: [_score(args, out, node)],
+        "contributions": lambda node: _contributions(args, known, node),
+        "gradients": lambda node: _gradients(args, known, node),
+        "interventions": lambda node: [SweepHeads(node, _next(known, node), scope=args.scope)],
+        "patching": lambda node: _patching(args, known, request, pairs, node),
+        "steering": lambda node: _steering(args, known, node),
+        "scores": lambda node: [_score(args, known, node)],
         "modules": lambda node: [ReadModules()],
         "experts": lambda node: [ReadExperts(node)],
-        "positions": lambda node: _positions(out, node),
+        "positions": lambda node: _positions(known, node),
     }
 
 
-def _next(out: InsideWriter, node: int) -> int | None:
+def _next(known: Known, node: int) -> int | None:
     """The token of the path after a node; None at its end."""
-    later = out.nodes[out.nodes.index(node) + 1 :]
-    return out.known.timeline.tree.nodes[later[0]].id if later else None
+    later = known.nodes[known.nodes.index(node) + 1 :]
+    return known.timeline.tree.nodes[later[0]].id if later else None
 
 
-def _score(args: Namespace, out: InsideWriter, node: int) -> ReadScore:
+def _score(args: Namespace, known: Known, node: int) -> ReadScore:
     """The command that divides the scores of a head.
 
     Raises:
         PromptError: The path up to the node has no such token.
     """
-    tokens = out.nodes.index(node) + 1
+    tokens = known.nodes.index(node) + 1
     key, versus = (_key(flag, getattr(args, flag), tokens) for flag in ("key", "versus"))
-    out.compared = key, versus
+    known.compared = key, versus
     layer, head = (args.head.layer, args.head.head) if args.head is not None else (None, None)
-    return ReadScore(node, layer, head, tuple(place for place in out.compared if place is not None))
+    return ReadScore(node, layer, head, tuple(place for place in known.compared if place is not None))
 
 
 def _key(flag: str, place: int | None, tokens: int) -> int | None:
@@ -249,16 +241,16 @@ def _key(flag: str, place: int | None, tokens: int) -> int | None:
     )
 
 
-def _positions(out: InsideWriter, node: int) -> Iterator[Command]:
+def _positions(known: Known, node: int) -> Iterator[Command]:
     """What the screen tries of a token's position."""
-    place = out.nodes.index(node)
-    later = out.nodes[place + 1 :][:LATER]
+    place = known.nodes.index(node)
+    later = known.nodes[place + 1 :][:LATER]
     for trial in trials(place, OFFSETS, len(later), later[-1] if later else None):
         yield trial.question(node)[1]
 
 
 def _patching(
-    args: Namespace, out: InsideWriter, request: CliRequest, pairs: tuple[PatchPair, ...], node: int
+    args: Namespace, known: Known, request: CliRequest, pairs: tuple[PatchPair, ...], node: int
 ) -> Iterator[Command]:
     """The commands that put what another prompt computes into that of a node, and those of a set of pairs.
 
@@ -272,13 +264,13 @@ def _patching(
             hint = "Give another text as --source, or pairs of texts as --patch-pairs FILE."
             raise PromptError("Activations come from another text.", hint)
         return
-    timeline = out.known.timeline
-    timeline.select(out.nodes.index(node) + 1)
-    token = yield from _token(out, args.token)
-    against = yield from _token(out, args.against)
+    timeline = known.timeline
+    timeline.select(known.nodes.index(node) + 1)
+    token = yield from _token(known, args.token)
+    against = yield from _token(known, args.against)
     own = after(timeline, node)
     yield Prefill(unescaped(args.source), request.chat, request.system, echo=False, options=request.options)
-    source = out.nodes[-1]
+    source = known.nodes[-1]
     telling = pair(own, after(timeline, source))
     if None in (token, against) and telling is None:
         raise PromptError(
@@ -289,370 +281,76 @@ def _patching(
     yield PatchActivations(node, source, *answers, args.part, args.facing)
 
 
-def _contributions(args: Namespace, out: InsideWriter, node: int) -> Iterator[Command]:
+def _contributions(args: Namespace, known: Known, node: int) -> Iterator[Command]:
     """The commands that take a logit after a node apart, and before them those that find the tokens."""
-    tokens = yield from _compared(args, out, node)
+    tokens = yield from _compared(args, known, node)
     yield Attribute(node, tokens)
 
 
-def _gradients(args: Namespace, out: InsideWriter, node: int) -> Iterator[Command]:
+def _gradients(args: Namespace, known: Known, node: int) -> Iterator[Command]:
     """The commands that take the gradient of a logit after a node, and before them those that find the tokens."""
-    token, other = (*(yield from _compared(args, out, node)), None, None)[:2]
+    token, other = (*(yield from _compared(args, known, node)), None, None)[:2]
     baseline, text = baseline_of(unescaped(args.baseline))
     yield ReadGradients(
         node, token, other, args.method, baseline, text, args.gradient_steps, args.hold_experts
     )
 
 
-def _compared(args: Namespace, out: InsideWriter, node: int) -> Generator[Command, None, tuple[int, ...]]:
+def _compared(args: Namespace, known: Known, node: int) -> Generator[Command, None, tuple[int, ...]]:
     """The one or two tokens that are asked about.
 
     Raises:
         PromptError: What was given is no single token.
     """
-    timeline = out.known.timeline
-    timeline.select(out.nodes.index(node) + 1)
-    token = yield from _token(out, args.token)
-    against = yield from _token(out, args.against)
+    timeline = known.timeline
+    timeline.select(known.nodes.index(node) + 1)
+    token = yield from _token(known, args.token)
+    against = yield from _token(known, args.against)
     return compared(timeline, token, against)[: 1 if args.alone else 2]
 
 
-def _steering(args: Namespace, out: InsideWriter, node: int) -> Iterator[Command]:
+def _steering(args: Namespace, known: Known, node: int) -> Iterator[Command]:
     """The commands that make a direction, if there is none yet, and that add it.
 
     Raises:
         EngineError: The direction can't be saved, or a token is none.
     """
-    timeline, strength = out.known.timeline, None
+    timeline, strength = known.timeline, None
     if args.pairs is not None:
         depth = timeline.facts.layers if timeline.facts is not None else 1
         layer = depth // 2 if args.layer is None else args.layer - 1
         toward, away = args.said
         yield MakeDirection(layer, toward, away, name=name_of(toward, away))
-        if (direction := out.known.direction) is None:  # its check failed
+        if (direction := known.direction) is None:  # its check failed
             return
         if args.save_direction is not None:
             write_direction(args.saved_as, direction)
     else:
         direction, layer = args.steering.direction, args.steering.layer
         strength = args.steering.strength if ":" in args.steer else None
-    token = yield from _token(out, args.token)
-    other = yield from _token(out, args.against)
+    token = yield from _token(known, args.token)
+    other = yield from _token(known, args.against)
     yield SweepStrengths(node, direction, layer, args.scope, args.begin, token, other)
     if strength is not None:
         unit = Intervention("direction", layer, None, strength, direction)
         yield Intervene(node, (unit,), args.scope, begin=args.begin)
 
 
-def _token(out: InsideWriter, text: str | None) -> Generator[Command, None, int | None]:
+def _token(known: Known, text: str | None) -> Generator[Command, None, int | None]:
     """The id of a token: of the candidate with its text, spaces at its edges aside, or as the tokenizer cuts it."""
     if text is None or (text.isascii() and text.isdigit()):
         return None if text is None else int(text)
     wanted = unescaped(text)
-    best = sorted(out.known.timeline.candidates, key=lambda each: each.rank)
+    best = sorted(known.timeline.candidates, key=lambda each: each.rank)
     same = [each.id for each in best if each.text == wanted]
     alike = [each.id for each in best if each.text.strip() == wanted]
     if same or alike:
         return (same or alike)[0]
     yield Tokenize(wanted)
-    if len(out.known.pieces) != 1:
+    if len(known.pieces) != 1:
         hint = "Give one of them by its id: `inspector tokens` lists them."
-        raise PromptError(f"{text!r} is {len(out.known.pieces)} tokens, not one.", hint)
-    return out.known.pieces[0].id
-
-
-# ---- JSON lines -------------------------------------------------------------------------------
-
-
-class InsideLines(JsonLines):
-    """Writes the events `model`, `prefill`, `prompt`, `step`, and one for each view."""
-
-    def __init__(self, out: TextIO, request: CliRequest) -> None:
-        super().__init__(out, request)
-        self.nodes: list[int] = []
-        self.known = Known()
-        self.compared: tuple[int | None, int | None] = None, None
-
-    def take(self, record: protocol.Record, text: str) -> None:
-        """Write the event of a record, if it has one."""
-        self.known.apply(record)
-        self.nodes += [token.node for token in path_of(record)]
-        match record:
-            case AttentionRead():
-                self._write("attention", attention(record))
-            case HeadsScored():
-                self._write("heads", heads(record))
-            case LensRead():
-                self._write("lens", lens(record))
-            case AttributionRead():
-                self._write("contributions", contributions(record))
-            case GradientsRead():
-                self._write("gradients", gradients(record, self.known.timeline.tree.path(record.node)))
-            case ScoreRead():
-                self._write("scores", scores(record))
-            case HeadsSwept():
-                self._write("sweep", sweep(record), facts(record.facts))
-            case Intervened():
-                self._write("intervened", intervened(record), facts(record.facts))
-            case DirectionMade():
-                self._write("direction", direction_made(record), facts(record.facts))
-            case StrengthsSwept():
-                self._write("steering", steering(record), facts(record.facts))
-            case ModelModules():
-                self._write("modules", record_json(record))
-            case ExpertsRead():
-                shown = record if record.facts.failed is None else replace(record, layers=(), states=())
-                self._write("experts", record_json(shown, facts=facts(record.facts)))
-            case PositionTried():
-                self._write("position", position(record))
-            case ActivationsPatched():
-                self._write("patching", patched(record), facts(record.facts))
-            case PairsPatched():
-                self._write("pairs", pairs_patched(record), facts(record.facts))
-            case _:
-                super().take(record, text)
-
-    def refused(self, failure: Failure) -> bool:
-        """What a model can't be asked is an event of its own."""
-        if (lacked := _lacked(failure)) is not None:
-            self._write(lacked[0], {"refused": failure.message, "hint": failure.hint})
-        return lacked is not None
-
-    def end(self, summary: Summary) -> None:
-        """Nothing comes last: each view is whole."""
-
-
-def attention(read: AttentionRead) -> Json:
-    """Where each head looked: a weight for each token of the path."""
-    layers = [
-        {
-            **pick(layer, "layer", "kind", "kv_heads", "sinks"),
-            "heads": [list(layer.over(head, read.tokens)) for head in range(layer.heads)],
-        }
-        for layer in _shown(read.facts, read.layers)
-    ]
-    return {**pick(read, "node", "tokens", "missing"), **facts(read.facts), "layers": layers}
-
-
-def heads(scored: HeadsScored) -> Json:
-    """What each head does, over the path or over repeated texts, and the names of those above the threshold."""
-    each = [
-        {**record_json(score), "names": list(names_of(score))} for score in _shown(scored.facts, scored.heads)
-    ]
-    return {
-        **pick(scored, "node", "tokens", "repeats"),
-        "texts": None if scored.texts is None else record_json(scored.texts),
-        "named_from": NAMED,
-        **facts(scored.facts),
-        "heads": each,
-    }
-
-
-def lens(read: LensRead) -> Json:
-    """The predictions of the layers; the first cell of a column is the embedding's."""
-    columns = [
-        {
-            **pick(column, "node", "leads_from"),
-            "cells": [
-                {
-                    "top": [pick(token, "id", "text", "prob") for token in cell.top],
-                    **pick(cell, "entropy_bits", "final_rank", "followed", "followed_ranks"),
-                }
-                for cell in column.cells
-            ],
-        }
-        for column in _shown(read.facts, read.columns)
-    ]
-    return {**pick(read, "node", "followed"), **facts(read.facts), "columns": columns}
-
-
-def contributions(read: AttributionRead) -> Json:
-    """What each part and head adds to the logit of each token; `value` is their difference, where there are two."""
-    parts = [
-        {
-            **pick(part, "kind", "layer", "name", "logits"),
-            "value": read.bar(part.logits),
-            **pick(part, "rest"),
-            "heads": [list(part.head(head)) for head in range(heads_of(read, part))],
-        }
-        for part in _shown(read.facts, read.parts)
-    ]
-    return {
-        **pick(read, "node", "notes", "softcap"),
-        **facts(read.facts),
-        "tokens": [pick(token, "id", "text", "prob", "rank", "logit", "reached") for token in read.tokens],
-        "parts": parts,
-        **(pick(read, "total", "reached") if read.facts.failed is None else {}),
-    }
-
-
-def gradients(read: GradientsRead, path: Sequence[Item]) -> Json:
-    """What each token of the context has of the logit, and how far the shares are from complete."""
-    tried = [{"steps": steps, "residual": number(error)} for steps, error in read.tried]
-    shares = [
-        {"place": each.place, "text": path[each.place].text, "logits": each.value, "share": each.share}
-        for each in _shown(read.facts, shares_of(read, path))
-    ]
-    return {
-        **pick(read, "node", "method", "baseline", "baseline_text", "steps", "held_experts", "chooses"),
-        **facts(read.facts),
-        "tokens": [pick(token, "id", "text", "prob", "logit") for token in read.tokens],
-        **pick(read, "value", "base_value", "forwards", "flat", "notes"),
-        "tried": tried,
-        "shares": shares,
-        **(pick(read, "total", "reached") if read.facts.failed is None else {}),
-    }
-
-
-def scores(read: ScoreRead) -> Json:
-    """What each writer of the query and of the keys makes of a head's scores: numbers for each kept key."""
-    shown = read.facts.failed is None and bool(weights_of(read))
-    keys = list(read.keys) if shown else []
-    writers = [
-        {
-            **pick(writer, "kind", "layer", "name", "head"),
-            "label": score_writer_name(writer),
-            "in_key": list(read.by_key.row(place)),
-            "in_query": list(read.by_query.row(place)),
-        }
-        for place, writer in enumerate(read.writers if shown else ())
-    ]
-    pairs = [
-        {"query": query, "key": key, "scores": list(read.pair_scores.row(place))}
-        for place, (query, key) in enumerate(read.pairs if shown else ())
-    ]
-    return {
-        **pick(read, "node", "layer", "head", "tokens", "visible", "softcap", "notes"),
-        **facts(read.facts),
-        "keys": keys,
-        "scores": list(read.scores.row()) if shown else [],
-        "weights": list(weights_of(read)) if shown else [],
-        "writers": writers,
-        "pairs": pairs,
-    }
-
-
-def sweep(read: HeadsSwept) -> Json:
-    """Every unit switched off alone; none where a check failed."""
-    units = [
-        {
-            **unit_json(unit.intervention),
-            **pick(unit.intervention, "label"),
-            **pick(unit, "kl_bits", "logit_change", "prob"),
-            "top": {"id": unit.top, "text": unit.top_text, "prob": unit.top_prob},
-        }
-        for unit in _shown(read.facts, read.units)
-    ]
-    return {
-        **pick(read, "node", "scope", "token", "text", "prob", "logit", "missing", "tokens_run"),
-        "units": units,
-    }
-
-
-def unit_json(unit: Intervention) -> Json:
-    """An intervention; of a direction what it is without its numbers."""
-    told = (
-        {"direction": pick(unit.direction, "name", "layer", "digest")} if unit.direction is not None else {}
-    )
-    return record_json(unit, direction=told)
-
-
-def patched(read: ActivationsPatched) -> Json:
-    """Which tokens face each other, and of each pair the share that every layer restores."""
-    columns = [
-        {**record_json(column), "shares": [read.share(layer, column.position) for layer in read.layers]}
-        for column in _shown(read.facts, read.columns)
-    ]
-    return {
-        **pick(read, "node", "source", "part", "token", "text", "other", "other_text", "difference"),
-        **pick(read, "source_difference", "first", "shift", "aligned", "floor", "layers", "tokens_run"),
-        "columns": columns,
-    }
-
-
-def pairs_patched(read: PairsPatched) -> Json:
-    """The outcome of each pair, and the means and spreads of each class of positions, layer by layer."""
-    return {
-        "part": read.part,
-        "pairs": [record_json(each) for each in read.pairs],
-        "layers": list(read.layers),
-        "places": [record_json(each) for each in _shown(read.facts, read.places)],
-    }
-
-
-def intervened(read: Intervened) -> Json:
-    """The effect of several units together; no candidates where a check failed."""
-    whole = {
-        **pick(read, "node", "scope", "begin"),
-        "interventions": [unit_json(each) for each in read.interventions],
-        **pick(read, "tokens_run"),
-        "effect_note": read.note,
-    }
-    if read.facts.failed is not None:
-        return whole
-    before_after = [
-        {
-            **pick(each.before, "id", "text"),
-            "prob_before": each.before.prob,
-            "prob_after": each.after.prob,
-            "rank_before": each.before.rank,
-            "rank_after": each.after.rank,
-            **pick(each, "logit_before", "logit_after"),
-        }
-        for each in read.candidates
-    ]
-    largest = number(read.largest_change)
-    return {
-        **whole,
-        **pick(read, "kl_bits", "entropy_before_bits", "entropy_after_bits", "rounding"),
-        "largest_change": {"id": read.largest_change_id, "text": read.largest_change_text, "logit": largest},
-        "candidates": before_after,
-    }
-
-
-def direction_made(read: DirectionMade) -> Json:
-    """How a direction was made; its numbers are in the file that it is saved to."""
-    made = read.direction
-    return {**pick(made, "name", "layer", "digest", "model", "fingerprint"),
-            **pick(read, "toward", "away", "norm", "stream_norm", "tokens_run")}  # fmt: skip
-
-
-def steering(read: StrengthsSwept) -> Json:
-    """What each strength does, and the band of the random directions; no strengths where a check failed."""
-    strengths = [
-        {
-            **record_json(each, top={}, top_text={}, top_prob={}),
-            "top": {"id": each.top, "text": each.top_text, "prob": each.top_prob},
-        }
-        for each in _shown(read.facts, read.strengths)
-    ]
-    return {
-        "direction": pick(read.direction, "name", "layer", "digest"),
-        **pick(read, "node", "layer", "scope", "begin", "steered", "token", "text", "other", "other_text"),
-        **pick(
-            read, "difference", "prob", "other_prob", "norm", "stream_norm", "random", "seed", "tokens_run"
-        ),
-        "effect_note": read.note,
-        "strengths": strengths,
-    }
-
-
-def position(read: PositionTried) -> Json:
-    """What another position, or no mask, does; nothing of it where a check failed."""
-    if read.facts.failed is not None:
-        return {**pick(read, "node", "change", "offset"), **facts(read.facts)}
-    return record_json(read, facts=facts(read.facts))
-
-
-def facts(known: CaptureFacts) -> Json:
-    """Checks and times."""
-    checks = [record_json(check, where=pick(check, "passed", "where")) for check in known.checks]
-    return {"checks": checks, **pick(known, "ms", "step_ms", "note")}
-
-
-def _shown(known: CaptureFacts, parts: Sequence[Part]) -> Sequence[Part]:
-    """What a view has to show: nothing where one of its checks failed."""
-    return () if known.failed is not None else parts
+        raise PromptError(f"{text!r} is {len(known.pieces)} tokens, not one.", hint)
+    return known.pieces[0].id
 
 
 # ---- tables -----------------------------------------------------------------------------------
@@ -661,18 +359,15 @@ def _shown(known: CaptureFacts, parts: Sequence[Part]) -> Sequence[Part]:
 class InsideTables(PlainText):
     """Writes a table for each view."""
 
-    def __init__(self, out: TextIO, err: TextIO | None, request: CliRequest) -> None:
+    def __init__(self, out: TextIO, err: TextIO | None, request: CliRequest, known: Known) -> None:
         super().__init__(out, err, request)
-        self.nodes: list[int] = []
-        self.known = Known()
-        self.compared: tuple[int | None, int | None] = None, None
+        self._known = known
         self._labels: dict[int, str] = {}
 
     def take(self, record: protocol.Record, text: str) -> None:
         """Write what a record shows."""
-        self.known.apply(record)
+        self._known.take(record)
         for token in path_of(record):
-            self.nodes.append(token.node)
             self._labels[token.node] = token_label(token.text, token.raw)
         match record:
             case AttentionRead():
@@ -686,9 +381,9 @@ class InsideTables(PlainText):
             case AttributionRead():
                 self._table(record, contributions_table(record))
             case GradientsRead():
-                self._table(record, gradients_table(record, self.known.timeline.tree.path(record.node)))
+                self._table(record, gradients_table(record, self._known.timeline.tree.path(record.node)))
             case ScoreRead():
-                self._table(record, scores_table(record, self._path(record.node), *self.compared))
+                self._table(record, scores_table(record, self._path(record.node), *self._known.compared))
             case HeadsSwept():
                 self._table(record, sweep_table(record))
             case Intervened():
@@ -710,18 +405,14 @@ class InsideTables(PlainText):
                 self._table(record, patching_table(record))
             case PairsPatched():
                 self._table(record, pairs_table(record))
+            case Failure():
+                self._show("")
+                said = f"{visible(record.message)} {visible(record.hint)}"
+                self._out.write(f"{TITLES[LACKED[record.command]]}\n  Not shown: {said}\n\n")
             case Step():
                 pass
             case _:
                 super().take(record, "")
-
-    def refused(self, failure: Failure) -> bool:
-        """What a model can't be asked is a line."""
-        if (lacked := _lacked(failure)) is not None:
-            self._show("")
-            said = f"{visible(failure.message)} {visible(failure.hint)}"
-            self._out.write(f"{TITLES[lacked[1]]}\n  Not shown: {said}\n\n")
-        return lacked is not None
 
     def end(self, summary: Summary) -> None:
         """Say which model it was."""
@@ -729,7 +420,8 @@ class InsideTables(PlainText):
         self._sum_up(figures(summary, self._request, FIGURES))
 
     def _path(self, node: int) -> list[str]:
-        return [self._labels[each] for each in self.nodes[: self.nodes.index(node) + 1]]
+        nodes = self._known.nodes
+        return [self._labels[each] for each in nodes[: nodes.index(node) + 1]]
 
     def _table(self, read: View, lines: Iterator[str]) -> None:
         self._show("")

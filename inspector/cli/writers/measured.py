@@ -11,47 +11,24 @@ from engine import protocol
 from engine.protocol import KVCompared, Profiled, RaceEnded, RaceOpened, RaceStep, RooflineMeasured
 from inspector.cli.arguments import CliRequest
 from inspector.cli.driver import Summary, Writer
-from inspector.cli.writers.generation import JsonLines, PlainText, figures
+from inspector.cli.writers.generation import PlainText, figures
+from inspector.cli.writers.json_lines import JsonLines
 from inspector.display import visible
-from inspector.state.record_json import pick, record_json
 from inspector.tools.costs.tables import kv_table, profile_table, roofline_table
 from inspector.tools.race.report import progress, report
 
 
 def profile_writer(request: CliRequest, out: TextIO, err: TextIO | None) -> Writer:
     """The writer that a request for a profile asks for."""
-    return ProfileLines(out, request) if request.jsonl else ProfileTables(out, err, request)
+    return JsonLines(out, request) if request.jsonl else ProfileTables(out, err, request)
 
 
 def race_writer(request: CliRequest, out: TextIO, err: TextIO | None) -> Writer:
     """The writer that a request for a race asks for."""
-    return RaceLines(out, request) if request.jsonl else RaceTable(out, err, request)
+    return JsonLines(out, request) if request.jsonl else RaceTable(out, err, request)
 
 
 # ---- a profile --------------------------------------------------------------------------------
-
-
-class ProfileLines(JsonLines):
-    """Writes the events of a profile: `model`, `prefill`, `prompt`, `profile`, `roofline`, `kv_costs`, `metal`."""
-
-    def take(self, record: protocol.Record, text: str) -> None:
-        """Write the event of a record, if it has one; the steps before are left out."""
-        match record:
-            case Profiled():
-                self._write("profile", record_json(record), pick(record, "other_ms"))
-            case RooflineMeasured():
-                self._write("roofline", record_json(record), pick(record, "ridge"))
-            case KVCompared(last=True):
-                self._write("kv_costs", record_json(record))
-            case protocol.MetalCaptured():
-                self._write("metal", record_json(record))
-            case protocol.Step():
-                pass
-            case _:
-                super().take(record, text)
-
-    def end(self, summary: Summary) -> None:
-        """Nothing: each measurement is an event of its own."""
 
 
 class ProfileTables(PlainText):
@@ -90,33 +67,6 @@ class ProfileTables(PlainText):
 
 
 # ---- a race -----------------------------------------------------------------------------------
-
-
-class RaceLines(JsonLines):
-    """Writes the events of a race: `model`, `prefill`, `prompt`, `race`, `race_step`, `race_end`."""
-
-    def __init__(self, out: TextIO, request: CliRequest) -> None:
-        super().__init__(out, request)
-        self._ended: RaceEnded | None = None
-
-    def take(self, record: protocol.Record, text: str) -> None:
-        """Write the event of a record, if it has one."""
-        match record:
-            case RaceOpened():
-                self._write("race", record_json(record))
-            case RaceStep():
-                self._write("race_step", record_json(record), pick(record, "equal"))
-            case RaceEnded():
-                self._ended = record
-            case _:
-                super().take(record, text)
-
-    def end(self, summary: Summary) -> None:
-        """Write the last event."""
-        if self._ended is None:
-            self._write("race_end", {"reason": "cancelled"})
-        else:
-            self._write("race_end", {"reason": "length"}, record_json(self._ended))
 
 
 class RaceTable(PlainText):

@@ -4,82 +4,56 @@ from __future__ import annotations
 
 from typing import TextIO
 
-from engine.protocol import Record, TakenApart, Tokenized, WordApart
+from msgspec.structs import replace
+
+from engine.protocol import Record, TakenApart, Tokenized
 from inspector.cli.arguments import CliRequest
-from inspector.cli.driver import Summary
-from inspector.cli.writers.generation import JsonLines, PlainText
+from inspector.cli.driver import Summary, Writer
+from inspector.cli.writers.generation import PlainText
+from inspector.cli.writers.json_lines import JsonLines
 from inspector.display import visible
-from inspector.state.merges import (
-    WIDTH,
-    columns,
-    faced,
-    head,
-    labels,
-    ladder_lines,
-    rung,
-    summed,
-    token_labels,
-    told_rungs,
-)
-from inspector.state.record_json import Json, pick, record_json
+from inspector.state.merges import WIDTH, columns, faced, ladder_lines, summed
+
+
+class TextApart:
+    """The text that is taken apart: as it is given, or as the chat template writes it.
+
+    Args:
+        text: As it is given.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def take(self, record: Record) -> None:
+        """Take in a record."""
+        if isinstance(record, Tokenized):
+            self.text = record.text
+
+    def end(self, summary: Summary) -> None:
+        """No figures."""
 
 
 def merges_writer(
-    request: CliRequest, ladders: bool, summary: bool, out: TextIO, err: TextIO | None
-) -> ApartLines | ApartTable:
+    request: CliRequest, text: TextApart, ladders: bool, summary: bool, out: TextIO, err: TextIO | None
+) -> Writer:
     """The writer of one tokenizer taken apart, or of two.
 
     Args:
         request: What is cut.
-        ladders: Whether each word's ladder is told.
+        text: Takes in the records.
+        ladders: Whether each word's ladder is told; JSON always has it.
         summary: Whether the figures alone are.
         out: Receives it.
         err: Receives the progress, where it is a terminal.
     """
     if request.jsonl:
-        return ApartLines(out, request, ladders, summary)
-    return ApartTable(out, err, request, ladders, summary)
+        return JsonLines(out, request, text, _without_words if summary else lambda record: record)
+    return ApartTable(out, err, request, text, ladders, summary)
 
 
-class ApartLines(JsonLines):
-    """Writes a `tokenizer` event for each of them, and a `word` for each word of it.
-
-    Args:
-        out: Where to.
-        request: What is cut.
-        ladders: Whether the words have their ladders.
-        summary: Whether they are left out.
-    """
-
-    def __init__(self, out: TextIO, request: CliRequest, ladders: bool, summary: bool) -> None:
-        super().__init__(out, request)
-        self._ladders, self._summary = ladders, summary
-        self.text = request.prompt
-        """What is taken apart."""
-
-    def take(self, record: Record, text: str) -> None:
-        """Write a tokenizer, once it is taken apart."""
-        if isinstance(record, Tokenized):
-            self.text = record.text
-        if not isinstance(record, TakenApart):
-            return
-        self._write("tokenizer", record_json(record, node={}, words={}))
-        for word in () if self._summary else record.words:
-            self._write("word", {"tokenizer": record.name}, self._word(word, head(record.algorithm)))
-
-    def _word(self, word: WordApart, by: str) -> Json:
-        tokens = {"tokens": token_labels(word)}
-        if not self._ladders:
-            return {**pick(word, "begin", "end", "ids", "ends", "added"), **tokens}
-        told = [place for place in told_rungs(word) if place is not None]
-        ladder = [
-            {"rung": place, by: (made := rung(word, place)).value, "pieces": labels(made.pieces)}
-            for place in told
-        ]
-        return {**record_json(word), **tokens, "ladder": ladder}
-
-    def end(self, summary: Summary) -> None:
-        """Nothing more."""
+def _without_words(record: Record) -> Record | None:
+    return replace(record, words=()) if isinstance(record, TakenApart) else None
 
 
 class ApartTable(PlainText):
@@ -89,24 +63,28 @@ class ApartTable(PlainText):
         out: Where to.
         err: Receives the progress.
         request: What is cut.
+        text: Takes in the records.
         ladders: Whether each word's ladder is written.
         summary: Whether the figures alone are.
     """
 
     def __init__(
-        self, out: TextIO, err: TextIO | None, request: CliRequest, ladders: bool, summary: bool
+        self,
+        out: TextIO,
+        err: TextIO | None,
+        request: CliRequest,
+        text: TextApart,
+        ladders: bool,
+        summary: bool,
     ) -> None:
         super().__init__(out, err, request)
-        self._ladders, self._summary = ladders, summary
+        self._text, self._ladders, self._summary = text, ladders, summary
         self._taken: list[TakenApart] = []
-        self.text = request.prompt
-        """What is taken apart."""
 
     def take(self, record: Record, text: str) -> None:
         """Take in a tokenizer, once it is taken apart, or show how far it is."""
         super().take(record, text)
-        if isinstance(record, Tokenized):
-            self.text = record.text
+        self._text.take(record)
         if not isinstance(record, TakenApart):
             return
         self._show("")

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from typing import TextIO
 
+from msgspec import Struct
 from rich.cells import cell_len
 
 from engine import protocol
+from engine.protocol import LaneEnd
 from inspector.cli.arguments import CliRequest
 from inspector.cli.driver import Completion, Summary, Writer
-from inspector.cli.writers.generation import JsonLines, PlainText, chosen, figures, first_token
+from inspector.cli.writers.generation import PlainText, figures
+from inspector.cli.writers.json_lines import JsonLines
 from inspector.display import pad, visible
 from inspector.scales import milliseconds
 from inspector.state.batch import Batches, BatchSoFar, LaneSoFar, compared_words, ending, totals_words
-from inspector.state.record_json import Json, pick, record_json
 from inspector.tools.beams.entries import endings
 from inspector.tools.draws.evidence import frequency_lines, tree_lines
 
@@ -24,12 +25,14 @@ HYPOTHESES = "{:<8}  {:>9}  {:>9}  {:>6}  {:<{wide}}  {}\n"
 
 def batch_writer(request: CliRequest, out: TextIO, err: TextIO | None) -> Writer:
     """The writer that a request for a batch asks for."""
-    return BatchLines(out, request) if request.jsonl else BatchTable(out, err, request)
+    if request.jsonl:
+        return JsonLines(out, request, BatchEnd(request))
+    return BatchTable(out, err, request)
 
 
 def beam_writer(request: CliRequest, out: TextIO, err: TextIO | None) -> Writer:
     """The writer that a request for a beam search asks for."""
-    return BeamLines(out, request) if request.jsonl else BeamReport(out, err, request)
+    return JsonLines(out, request) if request.jsonl else BeamReport(out, err, request)
 
 
 # ---- a batch ----------------------------------------------------------------------------------
@@ -43,100 +46,51 @@ def completion(lane: LaneSoFar, request: CliRequest) -> str:
     return made.text
 
 
-class BatchLines(JsonLines):
-    """Writes the events of each lane with its `row`: `prompt`, `step`, `end`; beside `model`, `batch`, `batch_end`."""
+class LaneSummary(Struct, frozen=True):
+    """What a lane came to."""
 
-    def __init__(self, out: TextIO, request: CliRequest) -> None:
-        super().__init__(out, request)
-        self._seen = Batches()
+    lane: int
+    reason: LaneEnd
+    detail: str
+    text: str
+    """Cut before a stop string."""
+    tokens: int
 
-    def take(self, record: protocol.Record, text: str) -> None:
-        """Write the events of a record, if it has any."""
+
+class BatchSummary(Struct, frozen=True, tag_field="event"):
+    """What a batch came to, or as much of it as there was."""
+
+    complete: bool
+    lanes: tuple[LaneSummary, ...]
+    generation_tps: float | None
+    """Of all lanes together."""
+
+
+class BatchEnd:
+    """Sums a batch up.
+
+    Args:
+        request: Its stop strings cut the texts.
+    """
+
+    def __init__(self, request: CliRequest) -> None:
+        self._request, self._seen = request, Batches()
+
+    def take(self, record: protocol.Record) -> None:
+        """Take in a record."""
         self._seen.apply(record)
-        batch = self._seen.current
-        match record:
-            case protocol.BatchOpened():
-                self._write("batch", pick(record, "size", "static", "node", "note"))
-            case protocol.LanesJoined():
-                self._write("join", {"rows": record.lanes}, pick(record, "padding"))
-            case protocol.LanesPrefilled():
-                self._write("prefill", record_json(record, lanes={"rows": record.lanes}))
-            case protocol.LaneStarted() if batch is not None:
-                self._write("prompt", lane_prompt(batch.lanes[record.lane], record))
-            case protocol.BatchStep() if batch is not None:
-                for token in record.tokens:
-                    self._write("step", lane_step(batch.lanes[token.lane], token, record))
-            case protocol.LaneEnded() if batch is not None:
-                self._write("end", lane_end(batch.lanes[record.lane], self._request))
-            case protocol.LaneCompared():
-                self._write(
-                    "compare", {"row": record.lane}, pick(record, "within"), record_json(record, lane={})
-                )
-            case protocol.DrawsCounted():
-                self._write("draws", record_json(record))
-            case _:
-                super().take(record, text)
 
-    def end(self, summary: Summary) -> None:
-        """Write the ends of lanes that were broken off, and the last event."""
-        batch = self._seen.current
-        if batch is None:
-            return
-        for lane in batch.lanes:
-            if lane.ended is None:
-                self._write("end", lane_end(lane, self._request))
-        self._write(
-            "batch_end",
-            {"reason": "finished" if batch.over else "cancelled", "lanes": len(batch.lanes)},
-            record_json(batch.totals),
-            {
-                "generation_tps": batch.rate,
-                "compared": record_json(batch.compared) if batch.compared else None,
-            },
-        )
+    def end(self, summary: Summary) -> BatchSummary | None:
+        """All lanes, those too that were broken off; None where there was no batch."""
+        if (batch := self._seen.current) is None:
+            return None
+        lanes = tuple(self._lane(lane) for lane in batch.lanes)
+        return BatchSummary(batch.over, lanes, batch.rate)
 
-
-def lane_prompt(lane: LaneSoFar, started: protocol.LaneStarted) -> Json:
-    """A prompt that is read, with its first token."""
-    return {
-        "row": lane.number,
-        **pick(lane.opened, "text", "ids", "seed", "reroll", "settings", "notes"),
-        "padding": lane.padding,
-        "ttft_ms": started.ms,
-        "first_token": first_token(started.next),
-        **pick(started, "kv"),
-    }
-
-
-def lane_step(lane: LaneSoFar, token: protocol.LaneToken, step: protocol.BatchStep) -> Json:
-    """One token of a lane: how it was chosen, what it cost all of them."""
-    choice = lane.choice(token.index)
-    assert choice is not None
-    return {
-        "row": lane.number,
-        "step": step.step,
-        **pick(token, "index", "position", "id", "text", "raw", "special"),
-        "origin": "greedy" if choice.draw is None else "sampled",
-        **pick(token, "logprob", "prob", "sampler_prob", "rank"),
-        **chosen(choice, max(0.0, -token.logprob / math.log(2))),
-        **pick(token, "kv"),
-        "ms": {"total": step.ms, "forward": step.forward_ms, "rows": step.rows},
-    }
-
-
-def lane_end(lane: LaneSoFar, request: CliRequest) -> Json:
-    """A whole lane."""
-    ended = lane.ended
-    return {
-        "row": lane.number,
-        "finish_reason": ended.reason if ended else "cancelled",
-        "finish_detail": ended.detail if ended else "",
-        "text": completion(lane, request),
-        "steps": len(lane.tokens),
-        **pick(lane.opened, "seed", "reroll"),
-        "ttft_ms": lane.started.ms if lane.started else None,
-        **pick(ended, "ms"),
-    }
+    def _lane(self, lane: LaneSoFar) -> LaneSummary:
+        reason, detail = (lane.ended.reason, lane.ended.detail) if lane.ended else ("cancelled", "")
+        text = completion(lane, self._request)
+        return LaneSummary(lane.number, reason, detail, text, len(lane.tokens))
 
 
 class BatchTable(PlainText):
@@ -227,47 +181,9 @@ class SearchResult:
             return self.end.ranking
         return self.step.finished if self.step is not None else ()
 
-    @property
-    def reason(self) -> str:
-        """Why it ended."""
-        return self.end.reason if self.end is not None else "cancelled"
-
     def is_greedy(self, hypothesis: protocol.Hypothesis) -> bool:
         """True if greedy decoding comes to the same hypothesis."""
         return self.end is not None and hypothesis.node == self.end.greedy.node
-
-
-class BeamLines(JsonLines):
-    """Writes the events of a search: `model`, `prefill`, `prompt`, `beam_step`, `beam_end`."""
-
-    def __init__(self, out: TextIO, request: CliRequest) -> None:
-        super().__init__(out, request)
-        self._search = SearchResult()
-
-    def take(self, record: protocol.Record, text: str) -> None:
-        """Write the event of a record, if it has one."""
-        self._search.take(record)
-        if isinstance(record, protocol.BeamStep):
-            self._write("beam_step", record_json(record))
-        else:
-            super().take(record, text)
-
-    def end(self, summary: Summary) -> None:
-        """Write the last event."""
-        search, end = self._search, self._search.end
-        ranking = [
-            {"rank": rank, "greedy": search.is_greedy(hypothesis), **record_json(hypothesis)}
-            for rank, hypothesis in enumerate(search.ranking, 1)
-        ]
-        self._write(
-            "beam_end",
-            {"reason": search.reason, "ranking": ranking},
-            pick(end, "greedy"),
-            pick(end, "left") if end else {"left": []},
-            {"steps": end.steps if end else search.step.step if search.step else 0},
-            pick(end, "ms"),
-            pick(search.opened, "width", "length_penalty", "early_stopping", "max_tokens", "note"),
-        )
 
 
 class BeamReport(PlainText):

@@ -8,15 +8,17 @@ from collections.abc import Iterable
 from itertools import accumulate, pairwise
 from typing import TextIO
 
+from msgspec import Struct, convert
+
 from engine import protocol
 from engine.protocol import Piece, PromptToken, SegmentKind, Tokenized
 from engine.segments import MARKUP
 from inspector.cli.arguments import CliRequest
 from inspector.cli.driver import Summary, Writer
-from inspector.cli.writers.generation import JsonLines, PlainText, candidate, figures, prompt_token
+from inspector.cli.writers.generation import PlainText, figures
+from inspector.cli.writers.json_lines import JsonLines
 from inspector.display import pad, shown_bytes, token_label
 from inspector.scales import bits, milliseconds, percent, prompt_rate
-from inspector.state.record_json import Json, number, pick, record_json
 from inspector.state.segments import labels, left_out_words
 
 FIGURES = ("model",)
@@ -33,26 +35,52 @@ def score_writer(request: CliRequest, summary: bool, out: TextIO, err: TextIO | 
         out: Receives the scores.
         err: Receives the progress, where it is a terminal, and what it took.
     """
-    return (
-        ScoreLines(out, request, not summary) if request.jsonl else ScoreTable(out, err, request, not summary)
-    )
+    if not request.jsonl:
+        return ScoreTable(out, err, request, not summary)
+    return JsonLines(out, request, Score(), _model_alone if summary else _whole)
 
 
 def token_writer(request: CliRequest, summary: bool, out: TextIO, err: TextIO | None) -> Writer:
     """The writer that a request for tokens asks for; as `score_writer`."""
-    return (
-        TokenLines(out, request, not summary) if request.jsonl else TokenTable(out, err, request, not summary)
-    )
+    if not request.jsonl:
+        return TokenTable(out, err, request, not summary)
+    return JsonLines(out, request, CountedTokens(), _model_alone if summary else _whole)
+
+
+def _whole(record: protocol.Record) -> protocol.Record:
+    return record
+
+
+def _model_alone(record: protocol.Record) -> protocol.Record | None:
+    return record if isinstance(record, protocol.ModelFacts) else None
 
 
 # ---- scores -----------------------------------------------------------------------------------
+
+
+class ScoreSummary(Struct, frozen=True, tag_field="event"):
+    """The figures of a text that was scored."""
+
+    complete: bool
+    tokens: int
+    scored: int
+    bytes: int
+    characters: int
+    logprob: float
+    mean: float | None
+    perplexity: float | None
+    bits: float
+    bits_per_byte: float | None
+    bits_per_character: float | None
+    ms: float
+    tps: float
 
 
 class Score:
     """The figures of a text, from its tokens as they become known; the first has nothing before it, and so no score."""
 
     def __init__(self) -> None:
-        self.total = 0
+        self.tokens = 0
         """Tokens of the text."""
         self.bytes = 0
         """Of the text, in the tokens that were scored."""
@@ -64,14 +92,13 @@ class Score:
         self._warm_tokens, self._warm_ms, self._read_ms = 0, 0.0, 0.0
         self._done = 0
         """Tokens that ran."""
-        self.notes: tuple[str, ...] = ()
         self._logprobs: list[float] = []
 
     def take(self, record: protocol.Record) -> tuple[PromptToken, ...]:
         """Take in one record; returns the tokens that it made known."""
         match record:
             case protocol.PromptOpened():
-                self.total, self.notes = len(record.tokens), record.notes
+                self.tokens = len(record.tokens)
                 self._own = _text_bytes(record)
                 return record.tokens[:1]
             case protocol.PrefillChunk():
@@ -110,7 +137,7 @@ class Score:
     @property
     def complete(self) -> bool:
         """True if all tokens but the first are scored."""
-        return self.total > 0 and self.scored == self.total - 1
+        return self.tokens > 0 and self.scored == self.tokens - 1
 
     @property
     def logprob(self) -> float:
@@ -142,39 +169,9 @@ class Score:
         """Over the characters that the scored tokens finished; None where they finished none."""
         return self.bits / self.characters if self.characters else None
 
-
-class ScoreLines(JsonLines):
-    """Writes the events of a score: `model`, one `token` for each, `score`."""
-
-    def __init__(self, out: TextIO, request: CliRequest, tokens: bool) -> None:
-        super().__init__(out, request)
-        self._tokens = tokens
-        self._score = Score()
-
-    def take(self, record: protocol.Record, text: str) -> None:
-        """Write the tokens that a record made known."""
-        known = self._score.take(record)
-        if isinstance(record, protocol.ModelFacts):
-            super().take(record, text)
-        for token in known if self._tokens else ():
-            surprisal = None if token.logprob is None else max(0.0, -token.logprob / math.log(2))
-            bits_and_others = {
-                "surprisal_bits": number(surprisal),
-                "candidates": [*map(candidate, token.candidates)],
-            }
-            self._write("token", prompt_token(token), bits_and_others)
-
-    def end(self, summary: Summary) -> None:
-        """Write the text's figures."""
-        score = self._score
-        self._write(
-            "score",
-            pick(score, "complete"),
-            {"tokens": score.total},
-            pick(score, "scored", "bytes", "characters", "logprob"),
-            {"mean_logprob": number(score.mean)},
-            pick(score, "perplexity", "bits", "bits_per_byte", "bits_per_character", "ms", "notes"),
-        )
+    def end(self, summary: Summary) -> ScoreSummary:
+        """All of them."""
+        return convert(self, ScoreSummary, from_attributes=True)
 
 
 class ScoreTable(PlainText):
@@ -189,7 +186,7 @@ class ScoreTable(PlainText):
         """Write the tokens that a record made known, or show how far it is."""
         known = self._score.take(record)
         if isinstance(record, protocol.PrefillChunk | protocol.PromptReadings):
-            self._show("" if self._streams else f"scored {self._score.scored + 1}/{self._score.total}")
+            self._show("" if self._streams else f"scored {self._score.scored + 1}/{self._score.tokens}")
         else:
             super().take(record, text)
         if known and self._tokens:
@@ -209,7 +206,7 @@ class ScoreTable(PlainText):
     def end(self, summary: Summary) -> None:
         """Write the figures."""
         self._show("")
-        if self._score.total:
+        if self._score.tokens:
             apart = "\n" if self._tokens else ""
             self._out.write(apart + "".join(f"{name:<19}{value}\n" for name, value in sums(self._score)))
             self._out.flush()
@@ -238,9 +235,9 @@ def sums(score: Score) -> list[tuple[str, str]]:
     """The figures of a text as names and values."""
     broken = "" if score.complete else " before it was stopped"
     if score.mean is None or score.perplexity is None:
-        return [("tokens", f"{score.total}, of which none was scored{broken}")]
+        return [("tokens", f"{score.tokens}, of which none was scored{broken}")]
     lines = [
-        ("tokens", f"{score.total}, of which {score.scored} were scored{broken}"),
+        ("tokens", f"{score.tokens}, of which {score.scored} were scored{broken}"),
         ("logprob", f"{score.logprob:.4f}, {score.mean:.4f} a token"),
         ("perplexity", f"{score.perplexity:.4f}"),
         ("bits", f"{score.bits:.2f}, {score.bits / score.scored:.4f} a token"),
@@ -280,41 +277,43 @@ def _text_bytes(opened: protocol.PromptOpened) -> list[int]:
 # ---- tokens -----------------------------------------------------------------------------------
 
 
-def counts(cut: Tokenized) -> Json:
-    """How many there are; bytes and characters are those of the tokens that are no special ones."""
+class TokenCounts(Struct, frozen=True, tag_field="event"):
+    """How many tokens a text has; bytes and characters are those of the tokens that are no special ones."""
+
+    tokens: int
+    special: int
+    characters: int
+    bytes: int
+    bytes_per_token: float | None
+
+
+def counts(cut: Tokenized) -> TokenCounts:
+    """Count them."""
     text = [piece for piece in cut.pieces if not piece.special]
     size = sum(len(piece.raw) for piece in text)
-    return {
-        "tokens": len(cut.pieces),
-        "special": len(cut.pieces) - len(text),
-        "characters": sum(len(piece.text) for piece in text),
-        "bytes": size,
-        "bytes_per_token": size / len(text) if text else None,
-    }
+    return TokenCounts(
+        tokens=len(cut.pieces),
+        special=len(cut.pieces) - len(text),
+        characters=sum(len(piece.text) for piece in text),
+        bytes=size,
+        bytes_per_token=size / len(text) if text else None,
+    )
 
 
-class TokenLines(JsonLines):
-    """Writes one `token` event for each, then their `counts`."""
+class CountedTokens:
+    """The counts of the text that was cut."""
 
-    def __init__(self, out: TextIO, request: CliRequest, tokens: bool) -> None:
-        super().__init__(out, request)
-        self._tokens = tokens
+    def __init__(self) -> None:
+        self._counts: TokenCounts | None = None
 
-    def take(self, record: protocol.Record, text: str) -> None:
-        """Write the tokens, once they are known."""
-        if not isinstance(record, Tokenized):
-            return
-        kinds = labels(record.segments, len(record.pieces))
-        for index, piece in enumerate(record.pieces if self._tokens else ()):
-            own = {"index": index, **pick(piece, "id", "text"), "bytes": piece.raw.hex()}
-            kind, message = kinds[index]
-            whose = {"segment": kind, "message": message if message >= 0 else None} if kind else {}
-            self._write("token", own, pick(piece, "special"), whose)
-        left = {"left_out": [*map(record_json, record.segments.left_out)]} if record.segments.runs else {}
-        self._write("counts", counts(record), left)
+    def take(self, record: protocol.Record) -> None:
+        """Take in a record."""
+        if isinstance(record, Tokenized):
+            self._counts = counts(record)
 
-    def end(self, summary: Summary) -> None:
-        """Nothing more: the counts came with the tokens."""
+    def end(self, summary: Summary) -> TokenCounts | None:
+        """Of all of it."""
+        return self._counts
 
 
 class TokenTable(PlainText):
@@ -367,12 +366,12 @@ def token_line(index: str, id: str, label: str, special: str, shown: str, whose:
 def in_words(cut: Tokenized) -> str:
     """`12 tokens, 2 of them special; the others have 45 bytes, 4.50 a token, and 45 characters`."""
     told = counts(cut)
-    special, each = told["special"], told["bytes_per_token"]
-    words = f"{told['tokens']:,} token{'s' * (told['tokens'] != 1)}"
+    special, each = told.special, told.bytes_per_token
+    words = f"{told.tokens:,} token{'s' * (told.tokens != 1)}"
     words += f", {special:,} of them special" if special else ""
     if each is not None:
         words += "; the others have " if special else " of "
-        words += f"{told['bytes']:,} bytes and {told['characters']:,} characters, {each:.2f} bytes a token"
+        words += f"{told.bytes:,} bytes and {told.characters:,} characters, {each:.2f} bytes a token"
     kinds = Counter(kind for kind, _ in labels(cut.segments, len(cut.pieces)) if kind is not None)
     whose = ", ".join(f"{kind} {number:,}" for kind, number in kinds.items())
     left = "".join(f"{left_out_words(each)}\n" for each in cut.segments.left_out)

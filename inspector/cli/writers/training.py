@@ -11,10 +11,10 @@ from engine import protocol
 from engine.protocol import CheckpointSaved, TrainedStep, TrainingBegun, TrainingLook
 from inspector.cli.arguments import CliRequest
 from inspector.cli.driver import Summary, Writer
-from inspector.cli.writers.generation import JsonLines, PlainText
+from inspector.cli.writers.generation import PlainText
+from inspector.cli.writers.json_lines import JsonLines
 from inspector.display import token_label, truncate, visible
 from inspector.scales import amount, count, milliseconds, time_left
-from inspector.state.record_json import record_json
 
 SHOWN = 3
 """Candidates after the prompt that a line names."""
@@ -24,26 +24,7 @@ TEXT_CELLS = 110
 
 def training_writer(request: CliRequest, out: TextIO, err: TextIO | None) -> Writer:
     """The writer that a request asks for."""
-    return TrainingLines(out, request) if request.jsonl else TrainingLooks(out, err, request)
-
-
-class TrainingLines(JsonLines):
-    """Writes the events `training`, a `step` for each, and a `checkpoint` for each."""
-
-    def take(self, record: protocol.Record, text: str) -> None:
-        """Write the event of a record, if it has one."""
-        match record:
-            case TrainingBegun():
-                self._write("training", record_json(record))
-            case TrainedStep():
-                self._write("step", record_json(record))
-            case CheckpointSaved():
-                self._write("checkpoint", record_json(record))
-            case _:
-                pass
-
-    def end(self, summary: Summary) -> None:
-        """Nothing comes last: every event was complete."""
+    return JsonLines(out, request) if request.jsonl else TrainingLooks(out, err, request)
 
 
 class TrainingLooks(PlainText):

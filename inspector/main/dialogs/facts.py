@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import ClassVar
 
+from msgspec import Struct
 from rich.table import Table
 from rich.text import Text
 from textual.widget import Widget
 from textual.widgets import Static
 
-from engine.frozen import frozen
 from engine.protocol import ModelFacts, RankFacts, RanksLoaded, SpecialToken
 from inspector.display import visible, visible_lines
 from inspector.widgets.actions import ActionTable, dialog_table, note
@@ -170,8 +170,7 @@ _NAMES = {"bos_token": "BOS", "eos_token": "EOS", "pad_token": "PAD", "unk_token
 """The form in which a template writes a token by its role."""
 
 
-@frozen
-class TemplatePart:
+class TemplatePart(Struct, frozen=True):
     """A piece of a template's source, printable."""
 
     text: str
@@ -179,8 +178,7 @@ class TemplatePart:
     """True if it is a special token, or the name of one."""
 
 
-@frozen
-class TokenRow:
+class TokenRow(Struct, frozen=True):
     """One special token, or a run of those that differ by a number alone."""
 
     ids: str

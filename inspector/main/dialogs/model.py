@@ -10,6 +10,7 @@ from pathlib import Path
 from threading import Event
 from typing import ClassVar
 
+from msgspec import Struct
 from rich.cells import cell_len
 from rich.segment import Segment
 from textual import on, work
@@ -18,7 +19,6 @@ from textual.widgets import Input
 
 from engine.errors import PathError
 from engine.files import typed
-from engine.frozen import frozen
 from engine.memory import Room, memory_for_models, memory_of
 from engine.models_on_disk.facts import DiskModel
 from engine.settings import LoadSettings, for_model
@@ -44,8 +44,7 @@ _BATCH = 0.1
 """Seconds between two times that what was read is shown."""
 
 
-@frozen
-class Offer:
+class Offer(Struct, frozen=True):
     """A row that is no model of the list: what a dialog of its own offers besides."""
 
     name: str

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from itertools import islice
 from typing import ClassVar
 
+from msgspec.structs import replace
 from textual import on, work
 from textual.binding import Binding, BindingType
 from textual.message import Message

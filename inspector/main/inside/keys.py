@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from operator import attrgetter
+
+from msgspec.structs import replace
 
 from inspector.widgets.actions import HELP, Action, ActionTable, Lack, both, note, screen_table
 

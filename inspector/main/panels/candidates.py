@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from itertools import accumulate
 from operator import attrgetter
 
+from msgspec import Struct
 from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
@@ -15,7 +16,6 @@ from textual import events
 from textual.content import Content
 from textual.message import Message
 
-from engine.frozen import frozen
 from engine.protocol import MADE_UP, AheadLine, Candidate, Distribution, PromptToken, Step
 from inspector import scales
 from inspector.display import SPACE, pad, token_label, truncate, visible
@@ -47,8 +47,7 @@ class Placement(Enum):
     """In a row under the candidate's."""
 
 
-@frozen
-class LineText:
+class LineText(Struct, frozen=True):
     """What is shown of one line."""
 
     text: str = ""
@@ -93,8 +92,7 @@ BOTH, EITHER = "model = sampler", "both"
 """Heads of the one column where the sampler leaves the model's probabilities as they are."""
 
 
-@frozen
-class CandidateColumns:
+class CandidateColumns(Struct, frozen=True):
     """Which columns fit, and how wide those are that give way."""
 
     token: int
@@ -167,7 +165,7 @@ def shown(timeline: Timeline) -> Distribution | None:
     return None if distribution is None else with_own(distribution, timeline.selected, tried)
 
 
-def rows_of(timeline: Timeline) -> tuple[Candidate, ...]:
+def rows_of(timeline: Timeline) -> Sequence[Candidate]:
     """The candidates of the selected slot, its own token among them.
 
     Under a grammar those that it allows come first: as a rule it cuts what the model finds most probable.
@@ -302,7 +300,7 @@ class CandidatesPanel(PanelCanvas, can_focus=True):
 
     def __init__(self, *, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(name=name, id=id, classes=classes)
-        self._rows: tuple[Candidate, ...] = ()
+        self._rows: Sequence[Candidate] = ()
         self._of: tuple[object, Distribution | None] | None = None
         """The place of the rows, and what tried settings would draw from there."""
         self._top = 0

@@ -7,6 +7,7 @@ from bisect import bisect_right, insort
 from operator import attrgetter
 from typing import ClassVar
 
+from msgspec import Struct
 from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
@@ -21,7 +22,6 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.widget import Widget
 
-from engine.frozen import frozen
 from engine.protocol import Step
 from engine.timing import Tpot, summary
 from inspector import scales
@@ -192,8 +192,7 @@ _LEAST_BAR = 11
 _CACHED_ROWS = 256
 
 
-@frozen
-class StepColumn:
+class StepColumn(Struct, frozen=True):
     """One column of numbers."""
 
     head: str

@@ -5,18 +5,17 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
 
+from msgspec import Struct
+from msgspec.structs import fields
 from rich.segment import Segment
 from rich.style import Style
 from textual.content import Content
 
-from engine.frozen import frozen
 from engine.protocol import Memory, Prefilled, Step
 from inspector import scales
 from inspector.keys import key_for
 from inspector.main.panels.steps import MOST, StepMs, step_shown
-from inspector.recordings.recorder import RECENT
 from inspector.scales import COLD, count, milliseconds, size
 from inspector.state.timeline import Timeline
 from inspector.widgets.canvas import PanelCanvas, Row, centred, fact_rows, side_by_side, why_empty
@@ -29,8 +28,7 @@ SHARE = 0.3
 STEP_PARTS = (("forward", "the model"), ("sample", "the sampler"), ("inspect", "what is shown"))
 
 
-@frozen
-class Outlier:
+class Outlier(Struct, frozen=True):
     """One slow step."""
 
     place: int
@@ -43,8 +41,7 @@ class Outlier:
     cause: str
 
 
-@frozen
-class SlowSteps:
+class SlowSteps(Struct, frozen=True):
     """The slow steps of the current path."""
 
     count: int
@@ -169,9 +166,8 @@ def _own(timeline: Timeline, kept_bytes: int | None) -> Iterator[Fact]:
     """What the inspector itself keeps."""
     if not timeline.step_slots:
         return
-    taken, last = timeline.tree.taken, footprint(_step(timeline, -1))
-    packed = footprint(_step(timeline, 0)) if taken > RECENT else last
-    total = min(taken, RECENT) * last + max(0, taken - RECENT) * packed
+    taken = timeline.tree.taken
+    total = taken * footprint(_step(timeline, -1))
     yield "records", f"about {size(total)}: {count(taken)} steps of {size(total // taken)} each, none dropped"
     if kept_bytes is not None and timeline.facts is not None:
         rows = min((taken + 1) * timeline.facts.vocabulary * 4, kept_bytes)
@@ -185,7 +181,7 @@ def footprint(step: Step) -> int:
 
 def _sizes(value: object, skip: str = "") -> int:
     total = sys.getsizeof(value)
-    if is_dataclass(value):
+    if isinstance(value, Struct):
         return total + sum(_sizes(getattr(value, f.name)) for f in fields(value) if f.name != skip)
     if isinstance(value, tuple):
         return total + sum(map(_sizes, value))

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from msgspec import field
 
-from engine.frozen import slotted
 from inspector.main.inside.keys import inside_table, walking
 from inspector.state.contributions import TokenChoices
 from inspector.widgets.actions import Action, both
 
 
-@slotted
 class AttributionChoices(TokenChoices):
     """The choices of a person, kept from opening to opening."""
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import ClassVar
 
+from msgspec import Struct
 from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 
-from engine.frozen import frozen
 from engine.protocol import Attribute, AttributedToken, AttributionRead, Command
 from inspector.display import pad, quoted, token_label, visible
 from inspector.keys import with_keys
@@ -190,8 +190,7 @@ def label(token: AttributedToken) -> str:
     return token_label(token.text)
 
 
-@frozen
-class BarColumns:
+class BarColumns(Struct, frozen=True):
     """Cells of the columns of one view, and what its bars and dots are measured by."""
 
     width: int

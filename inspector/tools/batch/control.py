@@ -44,8 +44,6 @@ class BatchControl:
         """Of the next batch."""
         self.prompts: list[LanePrompt] = []
         """Those of the lanes of the batch that was begun here, by number."""
-        self._begun = 0
-        """Id of the command that began it."""
         self.job = Job(controller.client, StartBatch, AdvanceBatch, CompareBatch, AddLanes, RemoveLane)
         controller.client.listen(self._receive, BatchOpened)
 
@@ -76,9 +74,7 @@ class BatchControl:
         self.job.stop()
         prompts = tuple(prompts)
         self.prompts = list(prompts)
-        begin = StartBatch(prompts, self.size, self.static, steps=0)
-        self._begun = begin.id
-        self.job.start(begin)
+        self.job.start(StartBatch(prompts, self.size, self.static, steps=0))
 
     def add(self, prompts: Sequence[LanePrompt]) -> None:
         """Add prompts to the batch, while the others go on; begin one where there is none to add to."""
@@ -136,7 +132,7 @@ class BatchControl:
             self.controller.client.do(Take(record.next.node, ids))
 
     def _receive(self, record: Record) -> None:
-        if isinstance(record, BatchOpened) and record.node is None and record.request != self._begun:
+        if isinstance(record, BatchOpened) and record.node is None and not self.job.answered:
             self.prompts = []  # it was not begun here
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar
 
+from msgspec import Struct
 from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
@@ -16,7 +17,6 @@ from textual.widget import Widget
 from textual.widgets import Button, TextArea
 
 from engine.errors import EngineError
-from engine.frozen import frozen
 from engine.protocol import (
     BatchCompared,
     BatchEnded,
@@ -298,8 +298,7 @@ KEYS = "A prompt on each line: ⏎ applies, ctrl+n begins a line."
 OWN = f"One with settings of its own: {FORM}"
 
 
-@frozen
-class TypedPrompts:
+class TypedPrompts(Struct, frozen=True):
     """The typed text, and whether it is to be used."""
 
     text: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from engine.beam_settings import BeamSettings
 from engine.protocol import GoOnBeams, MoveTo, SearchBeams

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Literal
 
+from msgspec import Struct
+from msgspec.structs import replace
 from rich.cells import cell_len
 
-from engine.frozen import frozen
 from engine.protocol import Beam, BeamEnded, BeamStep, Hypothesis
 from engine.tree import common_prefix
 from inspector.display import quoted, token_label, truncate, visible
@@ -20,8 +20,7 @@ from inspector.state.beams import BeamHistory, BeamNode, BeamSearch
 Kind = Literal["live", "fell", "finished", "left", "greedy"]
 
 
-@frozen
-class BeamEntry:
+class BeamEntry(Struct, frozen=True):
     """One beam or hypothesis after a step."""
 
     kind: Kind
@@ -161,8 +160,7 @@ def follow(listed: Sequence[BeamEntry], node: int | None, beams: BeamHistory) ->
 # ---- against greedy decoding --------------------------------------------------------------------
 
 
-@frozen
-class GreedyComparison:
+class GreedyComparison(Struct, frozen=True):
     """One beam compared with greedy decoding."""
 
     shared: int

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import pairwise
 
+from msgspec import Struct
+from msgspec.structs import replace
 from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
@@ -15,7 +16,6 @@ from textual import events
 from textual.content import Content
 from textual.message import Message
 
-from engine.frozen import frozen
 from inspector.display import SPACE, pad, truncate, visible
 from inspector.state.beams import BeamHistory, BeamNode
 from inspector.tools.beams.entries import BeamEntry, Piece, excerpt, number, passing, pieces, state_phrase
@@ -27,8 +27,7 @@ from inspector.widgets.charts import bar
 _MARK, _BAR = 2, 6
 
 
-@frozen
-class _Columns:
+class _Columns(Struct, frozen=True):
     """Cells of each column; 0 for one that there is no room for."""
 
     place: int
@@ -272,8 +271,7 @@ class BeamTree(PanelCanvas):
             self.post_message(BeamTable.BeamClicked(node))
 
 
-@frozen
-class Bit:
+class Bit(Struct, frozen=True):
     """A stretch of a row in one ink."""
 
     text: str
@@ -281,8 +279,7 @@ class Bit:
     """Its name; empty for none."""
 
 
-@frozen
-class LatticeLine:
+class LatticeLine(Struct, frozen=True):
     """One row: a beam's end, or the head of the columns."""
 
     bits: tuple[Bit, ...]

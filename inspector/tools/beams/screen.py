@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from rich.cells import cell_len
@@ -17,7 +16,7 @@ from textual.widget import Widget
 from textual.widgets import Input, Label, Static
 
 from engine import protocol
-from engine.beam_settings import WIDEST, BeamSettings, check_beams
+from engine.beam_settings import BEAM_SETTINGS, BeamSettings
 from engine.errors import SettingsError
 from engine.protocol import Step
 from inspector.display import quoted, token_label, visible
@@ -51,38 +50,8 @@ _LEAST_BEGUN = 12
 
 # ---- the settings -------------------------------------------------------------------------------
 
-LABELS = {
-    "width": "width",
-    "max_tokens": "max tokens",
-    "length_penalty": "length penalty",
-    "early_stopping": "early stopping",
-}
-HELPS = {
-    "width": f"Beams that are followed at once, 1 to {WIDEST}; 1 is greedy decoding.",
-    "max_tokens": "Tokens of a hypothesis at most.",
-    "length_penalty": "Score = logprob / tokens ** penalty. 0: the sum, 1: the mean, above 1 length helps.",
-    "early_stopping": "On: stop when as many as the width have finished. Off: not while a live beam may win.",
-}
-READERS: dict[str, tuple[Callable[[str], Any], str]] = {
-    "width": (int, "a whole number"),
-    "max_tokens": (int, "a whole number"),
-    "length_penalty": (float, "a number"),
-}
-
-
-def parsed(name: str, text: str) -> Any:
-    """Read one setting as it was typed.
-
-    Raises:
-        SettingsError: It is no number, or out of its range.
-    """
-    reader, kind = READERS[name]
-    try:
-        value = reader(text)
-    except ValueError:
-        raise SettingsError(name, f"must be {kind}, not {text.strip() or 'empty'}.") from None
-    check_beams(replace(BeamSettings(), **{name: value}))
-    return value
+TYPED = ("width", "max_tokens", "length_penalty")
+"""The settings that are typed, in the order of their fields."""
 
 
 class Switch(Choice):
@@ -120,26 +89,26 @@ class BeamForm(Container):
 
     def compose(self) -> ComposeResult:
         with HorizontalGroup(id="beam-fields"):
-            for name in READERS:
+            for name in TYPED:
                 yield from self._field(name, SafeInput(id=f"beam-{name}"))
             yield from self._field("early_stopping", Switch(("off", "on"), id="beam-early_stopping"))
         yield Remark(id="beam-remark")
 
     def _field(self, name: str, field: Widget) -> ComposeResult:
         with VerticalGroup(classes="beam-field", id=f"beam-box-{name}"):
-            yield Label(LABELS[name], classes="field-label", markup=False)
+            yield Label(BEAM_SETTINGS[name].label, classes="field-label", markup=False)
             yield field
 
     def put(self, settings: BeamSettings) -> None:
         """Fill the fields."""
         self._wrong = {}
         with self.prevent(Input.Changed, Choice.Changed):
-            for name in READERS:
+            for name in TYPED:
                 field = self.query_one(f"#beam-{name}", SafeInput)
                 field.value = f"{getattr(settings, name):g}"
                 field.set_class(False, "-wrong")
             self.query_one("#beam-early_stopping", Switch).chosen = int(settings.early_stopping)
-        self.query_one("#beam-remark", Remark).say(HELPS["width"])
+        self.query_one("#beam-remark", Remark).say(BEAM_SETTINGS["width"].help)
 
     def begin(self) -> None:
         """Put the cursor into the first field."""
@@ -151,12 +120,12 @@ class BeamForm(Container):
         """The settings in the fields, None while any of them is wrong."""
         values: dict[str, Any] = {}
         self._wrong = {}
-        for name in READERS:
+        for name in TYPED:
             field = self.query_one(f"#beam-{name}", SafeInput)
             try:
-                values[name] = parsed(name, field.value)
+                values[name] = BEAM_SETTINGS[name].parse(field.value)
             except SettingsError as error:
-                self._wrong[name] = f"{LABELS[name]} {error}"
+                self._wrong[name] = str(error)
             field.set_class(name in self._wrong, "-wrong")
         early = bool(self.query_one("#beam-early_stopping", Switch).chosen)
         return None if self._wrong else BeamSettings(**values, early_stopping=early)
@@ -175,7 +144,7 @@ class BeamForm(Container):
         focused = self.screen.focused
         name = (focused.id or "").removeprefix("beam-") if focused else ""
         wrong = self._wrong.get(name) or next(iter(self._wrong.values()), "")
-        help = wrong or HELPS.get(name, "")
+        help = wrong or (BEAM_SETTINGS[name].help if name in BEAM_SETTINGS else "")
         self.query_one("#beam-remark", Remark).say(visible(help), bool(wrong))
 
     @on(Input.Submitted)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any, ClassVar
 
+from msgspec.structs import replace
 from textual import on
 from textual.app import ComposeResult
 from textual.containers import Container, HorizontalGroup
@@ -13,8 +13,9 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Button, Input, Label
 
-from engine.breakpoints import BY_NAME, CONDITIONS, Breakpoints, Condition
+from engine.breakpoints import CONDITIONS, Breakpoints
 from engine.errors import SettingsError
+from engine.setting import Setting
 from inspector.display import visible
 from inspector.tools.breakpoints import BREAKPOINT_KEYS
 from inspector.widgets.actions import ActionTable
@@ -77,18 +78,18 @@ class BreakpointsDialog(Dialog[Breakpoints]):
         yield Remark(id="breaks-remark")
         for title, names in GROUPS:
             yield Label(title, classes="group-label", markup=False)
-            yield from (self._row(BY_NAME[name]) for name in names)
+            yield from (self._row(each) for each in CONDITIONS if each.name in names)
         yield Label("Several conditions", classes="group-label", markup=False)
         choice = Choice(("any of them", "all at once"), id="break-all_of")
         yield ConditionRow("all_of", "stop at", choice, ALL_HELP, long=True)
 
-    def _row(self, condition: Condition) -> Widget:
+    def _row(self, condition: Setting) -> Widget:
         name = condition.name
-        if condition.kind == "switch":
+        if condition.kind == "flag":
             field: Widget = Choice(("off", "on"), id=f"break-{name}")
         else:
             field = SafeInput("", "off", id=f"break-{name}")
-        long = condition.kind in ("text", "regex", "event")
+        long = condition.kind in ("text", "word")
         return ConditionRow(name, condition.label, field, _help(condition), long)
 
     def begin(self) -> None:
@@ -145,18 +146,18 @@ class BreakpointsDialog(Dialog[Breakpoints]):
         all_of = bool(self.query_one("#break-all_of", Choice).chosen)
         return None if wrong else replace(Breakpoints(all_of=all_of), **values)
 
-    def _complain(self, condition: Condition, error: SettingsError) -> None:
+    def _complain(self, condition: Setting, error: SettingsError) -> None:
         remark = self.query_one(f"#remark-{condition.name}", Remark)
         remark.say(visible(str(error)), wrong=True)
         if self.query_one(f"#break-{condition.name}").has_focus:
             self.after_paint(remark.scroll_visible, animate=False)
 
-    def _value(self, condition: Condition) -> Any:
+    def _value(self, condition: Setting) -> Any:
         field = self.query_one(f"#break-{condition.name}")
         if isinstance(field, Choice):
             return bool(field.chosen)
         assert isinstance(field, SafeInput)
-        return condition.parse(unescaped(field.value) if condition.kind == "text" else field.value)
+        return condition.parse(unescaped(field.value) if condition.form == "text" else field.value)
 
     def clear_all(self) -> None:
         """Turn everything off, in the fields."""
@@ -172,10 +173,10 @@ class BreakpointsDialog(Dialog[Breakpoints]):
             self.dismiss(points)
 
 
-def _help(condition: Condition) -> str:
-    return condition.help + (TEXT_HELP if condition.kind == "text" else "")
+def _help(condition: Setting) -> str:
+    return condition.help + (TEXT_HELP if condition.form == "text" else "")
 
 
-def _typed(condition: Condition, value: Any) -> str:
+def _typed(condition: Setting, value: Any) -> str:
     text = condition.format(value)
-    return escaped(text) if condition.kind == "text" else text
+    return escaped(text) if condition.form == "text" else text

@@ -10,9 +10,10 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 
+from msgspec import Struct
+
 from engine.breakpoints import Breakpoints
 from engine.errors import EngineError
-from engine.frozen import frozen
 from engine.protocol import Candidate, Step
 from inspector.config.preferences import SavedBreakpoints
 from inspector.display import quoted, token_label, visible
@@ -31,8 +32,7 @@ FORK_MARGIN = 0.1
 """A fork point is where the second candidate was less than this behind the first, or where there are branches."""
 
 
-@frozen
-class Landmark:
+class Landmark(Struct, frozen=True):
     """One kind of place, and its words."""
 
     name: str

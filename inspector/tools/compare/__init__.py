@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from engine.frozen import frozen
+from msgspec import Struct
+
 from inspector.tools.compare.comparison import LEFT, RIGHT
 from inspector.widgets.actions import Action, back, both, screen_table
 
 
-@frozen
-class ComparedPlace:
+class ComparedPlace(Struct, frozen=True):
     """A token to go to."""
 
     tip: int | None

@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence, Set
 
-from engine.frozen import frozen
+from msgspec import Struct
+
 from engine.protocol import Candidate, Step
 from inspector.display import quoted, token_label
 from inspector.keys import key_for
@@ -22,8 +23,7 @@ LEAST_SEEN = 0.00005
 """The smallest difference of two probabilities that their texts show."""
 
 
-@frozen
-class TokenChange:
+class TokenChange(Struct, frozen=True):
     """One token that both branches have after the same tokens: right less left."""
 
     place: int

@@ -11,7 +11,8 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 
-from engine.frozen import frozen
+from msgspec import Struct
+
 from engine.protocol import Step
 from engine.timing import warm
 from engine.tree import common_prefix
@@ -30,8 +31,7 @@ MOST = 8192
 _Window = tuple[int, ...]
 
 
-@frozen
-class Meeting:
+class Meeting(Struct, frozen=True):
     """A run of ids that both sides have."""
 
     left: int
@@ -50,8 +50,7 @@ class Meeting:
         return Meeting(self.right, self.left, self.length)
 
 
-@frozen
-class Pair:
+class Pair(Struct, frozen=True):
     """One line: a token of each side, or of one."""
 
     left: int | None
@@ -164,8 +163,7 @@ LEFT, RIGHT = 0, 1
 SIDES = ("left", "right")
 
 
-@frozen
-class Totals:
+class Totals(Struct, frozen=True):
     """The totals of one branch after the parting."""
 
     tokens: int
@@ -182,8 +180,7 @@ class Totals:
     """Mean of a step."""
 
 
-@frozen
-class Comparison:
+class Comparison(Struct, frozen=True):
     """Two paths of one tree."""
 
     left: Sequence[Item]
@@ -329,8 +326,7 @@ def nearest(timeline: Timeline) -> int | None:
 # ---- in lines -----------------------------------------------------------------------------------
 
 
-@frozen
-class Rule:
+class Rule(Struct, frozen=True):
     """A line of words between two stretches of tokens."""
 
     words: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from msgspec import Struct
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
@@ -15,7 +16,6 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from engine.frozen import frozen
 from inspector import scales
 from inspector.display import joined_to_fit, pad, token_label, truncate, truncate_words
 from inspector.state.session_tree import Item
@@ -39,8 +39,7 @@ from inspector.widgets.token_lines import heat_style
 # ---- the columns of a half ----------------------------------------------------------------------
 
 
-@frozen
-class PairColumn:
+class PairColumn(Struct, frozen=True):
     """One number of a token."""
 
     head: str
@@ -70,8 +69,7 @@ TOKEN_CELLS = 9
 """The least that a token should have."""
 
 
-@frozen
-class PairColumns:
+class PairColumns(Struct, frozen=True):
     """The columns that a half has room for."""
 
     position: bool
@@ -103,8 +101,7 @@ def fitting(width: int) -> PairColumns:
 # ---- the columns between the halves: what differs where both have the same token ----------------
 
 
-@frozen
-class ChangeColumn:
+class ChangeColumn(Struct, frozen=True):
     """One number of a token that both have: right less left."""
 
     head: str
@@ -152,8 +149,7 @@ _BESIDE = {(True, True): " ═ ", (True, False): " = ", (False, False): "   "}
 """Between the halves, by whether the two tokens are the same, and whether they are part of a meeting."""
 
 
-@frozen
-class _Inks:
+class _Inks(Struct, frozen=True):
     """Styles of one token's line."""
 
     words: Style
@@ -418,8 +414,7 @@ _ROOMY = 40
 """Cells from which a panel uses its long texts."""
 
 
-@frozen
-class Halves:
+class Halves(Struct, frozen=True):
     """The lines of a chart above and below its zero line."""
 
     above: int
@@ -537,8 +532,7 @@ _LEAST = 7
 """Cells of a figure at least."""
 
 
-@frozen
-class ComparedFigure:
+class ComparedFigure(Struct, frozen=True):
     """One line of the totals."""
 
     name: str

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from engine.frozen import frozen
+from msgspec import Struct
+
 from inspector.widgets.actions import dialog_table, leaves, picking, taking
 
 
-@frozen
-class Copyable:
+class Copyable(Struct, frozen=True):
     """One thing that can be copied."""
 
     key: str

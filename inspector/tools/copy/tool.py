@@ -7,19 +7,20 @@ their cells of text are printable and no formulas.
 from __future__ import annotations
 
 import io
-import json
 import math
 from collections.abc import Sequence
 
-from engine.protocol import Candidate, PromptToken, Step
+from msgspec import json
+
+from engine.protocol import Candidate, Step
+from engine.recording import as_json
 from engine.settings import Settings
 from inspector.display import guarded, token_label
 from inspector.keys import key_for, with_keys
 from inspector.main.tool import Tool, ToolActions
 from inspector.scales import METRIC, size
 from inspector.state.branches import made
-from inspector.state.conditions import by_token, in_short, made_with
-from inspector.state.record_json import Json, number, pick, record_json
+from inspector.state.conditions import TextCondition, by_token, in_short, made_with
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
 from inspector.tools.copy import COPY_KEYS, Copyable
@@ -30,6 +31,10 @@ from inspector.widgets.actions import Action, Needs
 COLUMNS = (
     "position", "step", "id", "token", "prob", "logprob", "rank", "entropy_bits", "made", "made_with",
 )  # fmt: skip
+_COPIED = (
+    "index", "position", "node", "id", "text", "raw", "special", "logprob", "prob", "sampler_prob", "rank",
+)  # fmt: skip
+"""Of a token's record, what its branch as JSON has; `index` and `sampler_prob` are those of steps."""
 _PREVIEW = 200
 """Characters of a text that its preview may need."""
 
@@ -117,35 +122,29 @@ def _cell(value: float | None) -> str:
 
 
 def branch_json(timeline: Timeline, items: Sequence[Item], settings: Settings) -> str:
-    """A path as one JSON object; numbers that JSON lacks are null, bytes are hexadecimal."""
-    branch: Json = {
-        "model": timeline.facts.name if timeline.facts else None,
-        **pick(timeline.facts, "fingerprint", "dtype", "quantization"),
-        "settings": record_json(timeline.tree.settings.get(timeline.tip, settings)),
+    """A path as one JSON object; numbers that JSON lacks are null, bytes are base64."""
+    facts, found = timeline.facts, by_token(timeline.tree, items)
+    branch = {
+        "model": facts.name if facts else None,
+        "fingerprint": facts.fingerprint if facts else None,
+        "dtype": facts.dtype if facts else None,
+        "quantization": facts.quantization if facts else None,
+        "settings": timeline.tree.settings.get(timeline.tip, settings),
         "made_with": [each.sentence for each in made_with(timeline.tree, items)],
         "text": _text(items),
-        "tokens": [
-            {**_token(timeline, item), "made_with": [each.short for each in found]}
-            for item, found in zip(items, by_token(timeline.tree, items), strict=True)
-        ],
+        "tokens": [_token(timeline, *pair) for pair in zip(items, found, strict=True)],
     }
-    return json.dumps(branch, ensure_ascii=False, indent=1, allow_nan=False)
+    return json.format(as_json(branch), indent=1).decode()
 
 
-def _token(timeline: Timeline, item: PromptToken | Step) -> Json:
-    shown: Json = {
-        **pick(item, "node", "position", "id", "text"),
-        "bytes": item.raw.hex(),
-        **pick(item, "special"),
+def _token(timeline: Timeline, item: Item, found: Sequence[TextCondition]) -> dict[str, object]:
+    fields: dict[str, object] = {name: getattr(item, name) for name in _COPIED if hasattr(item, name)}
+    return fields | {
+        "entropy_bits": METRIC["entropy"].value(item),
         "made": made(item),
-        **pick(item, "logprob", "prob", "rank"),
-        "entropy_bits": number(METRIC["entropy"].value(item)),
+        "made_with": [each.short for each in found],
+        "mark": timeline.tree.marks.of.get(item.node),
     }
-    if isinstance(item, Step):
-        shown |= {"step": item.index + 1, **pick(item, "sampler_prob")}
-    if (mark := timeline.tree.marks.of.get(item.node)) is not None:
-        shown["marks"] = {name: value for name, value in record_json(mark, node={}).items() if value}
-    return shown
 
 
 # ---- keys ---------------------------------------------------------------------------------------

@@ -4,10 +4,10 @@ probabilities, and the tree of what came."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from xml.etree.ElementTree import Element
 
+from msgspec.structs import replace
 from rich.cells import cell_len
 
 from engine.protocol import DrawnToken, DrawsCounted

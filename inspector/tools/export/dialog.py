@@ -7,13 +7,13 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar
 
+from msgspec import Struct
 from textual import on
 from textual.containers import VerticalGroup
 from textual.widget import Widget
 from textual.widgets import Input, Label
 
 from engine.errors import PathError
-from engine.frozen import frozen
 from inspector.display import visible
 from inspector.main.dialogs.destination import Destination, directory_hint
 from inspector.tools.export.documents import FORMATS
@@ -26,8 +26,7 @@ LESSON = "lesson"
 """The web page of a lesson, where its recording is on show."""
 
 
-@frozen
-class Wanted:
+class Wanted(Struct, frozen=True):
     """The request for a document."""
 
     name: str
@@ -39,8 +38,7 @@ class Wanted:
     """Names of what was looked at and is left out."""
 
 
-@frozen
-class Exportable:
+class Exportable(Struct, frozen=True):
     """Something that can be made."""
 
     name: str

@@ -19,7 +19,8 @@ from itertools import pairwise, zip_longest
 from typing import Any
 from xml.etree.ElementTree import Element
 
-from engine.frozen import frozen
+from msgspec import Struct
+
 from engine.protocol import Candidate, Distribution, PromptToken, Step
 from inspector.display import guarded, hex_bytes, token_label, visible
 from inspector.main.elements import element, likeliest, millionths, number, written
@@ -496,7 +497,8 @@ class _Tokens:
         the sampler's share of the others where it isn't the same."""
         if isinstance(item, Step):
             choice = with_own(item.choice, item)
-            recorded, others = choice.candidates, choice.others
+            recorded: Sequence[Candidate] = choice.candidates
+            others = choice.others
             mass, drawn_mass = choice.others_prob, choice.others_sampler_prob
         else:
             recorded, mass = of_prompt(item)
@@ -571,8 +573,7 @@ def alone(svg: str, made: Sequence[Made] = ()) -> str:
 # ---- the table of documents ---------------------------------------------------------------------
 
 
-@frozen
-class Format:
+class Format(Struct, frozen=True):
     """One kind of document."""
 
     name: str

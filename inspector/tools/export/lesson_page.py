@@ -11,8 +11,9 @@ from html import escape
 from pathlib import Path
 from xml.etree.ElementTree import Element
 
+from msgspec import Struct
+
 from engine.errors import EngineError
-from engine.frozen import frozen
 from engine.protocol import (
     Candidate,
     Distribution,
@@ -41,8 +42,7 @@ Found = Callable[[Timeline, Sequence[Record], Beat], Iterable[Element]]
 """Makes tables of what is on show, what happened since the beat began, and what its beat asks."""
 
 
-@frozen
-class ShownBeat:
+class ShownBeat(Struct, frozen=True):
     """One beat, gone through."""
 
     beat: Beat
@@ -328,12 +328,11 @@ ROWS = 10
 """The most probable ones; the one that was taken is shown, whatever its rank."""
 
 
-@frozen
-class TokenChoice:
+class TokenChoice(Struct, frozen=True):
     """The candidates that one token is, or will be, taken from."""
 
     title: str
-    candidates: tuple[Candidate, ...]
+    candidates: Sequence[Candidate]
     others: int
     """Tokens that are not among them."""
     others_prob: float

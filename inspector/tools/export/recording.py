@@ -5,17 +5,17 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import field
 from datetime import UTC, datetime
 from pathlib import Path
 
+from msgspec import Struct, field
+
 from engine import protocol
 from engine.errors import EngineError
-from engine.frozen import frozen, slotted
 from engine.protocol import PromptToken, Step
+from engine.recording import RecordingReader
 from engine.settings import FIELDS, LoadSettings, Settings
 from engine.timing import tpot, warm
-from engine.trace import TraceReader, Unknown
 from inspector.display import truncate, visible
 from inspector.main.evidence import Exported, ExportPart
 from inspector.recordings.recorder import UNFIT, unfit
@@ -29,8 +29,7 @@ from inspector.state.speculation import figures as speculation_figures
 from inspector.state.timeline import Timeline
 
 
-@slotted
-class Recording:
+class Recording(Struct):
     """A session at one moment, and which path of it is exported."""
 
     timeline: Timeline
@@ -92,19 +91,17 @@ def read(path: Path | str) -> Recording:
         path: The file; one that is still written to is read as far as it is.
 
     Raises:
-        TraceError: It can't be read.
+        RecordingError: It can't be read.
         EngineError: There is no prompt in it.
     """
     recording = Recording(Timeline(recorded=True))
-    with TraceReader(path, torn_ok=True) as reader:
+    with RecordingReader(path, torn_ok=True) as reader:
         recording.program, recording.created = reader.header.program, reader.header.created
         for entry in reader:
             try:
                 _take(recording, entry.value)
             except UNFIT as error:
                 raise unfit(reader.entries, entry.value, error) from error
-    if reader.problems:
-        raise reader.problems[0]
     return line(recording)
 
 
@@ -114,8 +111,6 @@ def _take(recording: Recording, value: object) -> None:
             recording.settings = value
         case LoadSettings():
             recording.load = value
-        case Unknown():
-            pass
         case _:
             recording.timeline.apply(value)  # type: ignore[arg-type]
             if isinstance(value, Step) and recording.settings is not None:
@@ -202,8 +197,7 @@ _TEXT = 60
 """Cells of how a branch goes on."""
 
 
-@frozen
-class TreePath:
+class TreePath(Struct, frozen=True):
     """One way through the tree, from the root to a leaf. Texts are printable."""
 
     items: list[Item]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from engine.frozen import frozen
+from msgspec import Struct
+
 from engine.settings import Settings
 from inspector.widgets.actions import Action, dialog_table, leaves, picking, taking
 
 
-@frozen
-class FindPlace:
+class FindPlace(Struct, frozen=True):
     """The place of a search in the vocabulary."""
 
     node: int
@@ -23,8 +23,7 @@ class FindPlace:
     """How often its draw was repeated."""
 
 
-@frozen
-class VocabularySearch:
+class VocabularySearch(Struct, frozen=True):
     """A search in the vocabulary, and the choice that it ended with."""
 
     query: str
@@ -34,8 +33,7 @@ class VocabularySearch:
     """True if it was left to look for the same in the text."""
 
 
-@frozen
-class TextPlace:
+class TextPlace(Struct, frozen=True):
     """One place where a text stands, on the path or on another branch."""
 
     first: int
@@ -45,8 +43,7 @@ class TextPlace:
     on_path: bool
 
 
-@frozen
-class TextSearch:
+class TextSearch(Struct, frozen=True):
     """A search in the text, and the choice that it ended with."""
 
     query: str = ""

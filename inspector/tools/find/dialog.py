@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar
 
+from msgspec import Struct
 from rich.segment import Segment
 from rich.style import Style
 from textual import on
@@ -14,7 +15,6 @@ from textual.widget import Widget
 from textual.widgets import Input
 
 from engine.errors import COMPUTE_AGAIN
-from engine.frozen import frozen
 from engine.protocol import Candidate, Failure, FindTokens, TokensFound
 from engine.token_texts import read_query
 from inspector import scales
@@ -231,8 +231,7 @@ TOKEN = 26
 """Cells that a token's text gets at most."""
 
 
-@frozen
-class MatchColumns:
+class MatchColumns(Struct, frozen=True):
     """The columns that fit, and the widths of those that give way."""
 
     token: int

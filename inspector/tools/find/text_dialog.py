@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import ClassVar
 
+from msgspec import Struct
 from rich.segment import Segment
 from textual import on
 from textual.containers import HorizontalGroup
 from textual.widget import Widget
 from textual.widgets import Input
 
-from engine.frozen import frozen
 from engine.token_texts import TokenQuery, read_query
 from inspector import scales
 from inspector.display import pad, token_label, truncate, visible
@@ -196,8 +196,7 @@ _AROUND = 120
 """Characters of the text at each side of a place, at most."""
 
 
-@frozen
-class Excerpt:
+class Excerpt(Struct, frozen=True):
     """A place in its text; printable."""
 
     before: str
@@ -205,8 +204,7 @@ class Excerpt:
     after: str
 
 
-@frozen
-class TextPlaces:
+class TextPlaces(Struct, frozen=True):
     """The places where a text stands."""
 
     shown: tuple[TextPlace, ...]

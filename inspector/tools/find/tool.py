@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from engine.protocol import Recall, Recalled, Step
 from inspector.main.tool import Host, Tool, ToolActions

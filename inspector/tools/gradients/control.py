@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import replace
 from typing import get_args
 
-from engine.frozen import slotted
+from msgspec.structs import replace
+
 from engine.protocol import GradientBaseline, GradientMethod, GradientsRead, ReadGradients
 from inspector.main.inside.keys import SCROLLS, inside_table, walking
 from inspector.state.contributions import TokenChoices
@@ -17,7 +17,6 @@ STEPS = (8, 16, 32, 64, 128, 256)
 BASELINES: tuple[GradientBaseline, ...] = get_args(GradientBaseline)
 
 
-@slotted
 class GradientChoices(TokenChoices):
     """The choices of a person, kept from opening to opening."""
 

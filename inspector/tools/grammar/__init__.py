@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from engine.frozen import frozen
+from msgspec import Struct
+
 from engine.grammar_settings import Grammar
 from inspector.widgets.actions import Action, dialog_table, note
 
 
-@frozen
-class GrammarChosen:
+class GrammarChosen(Struct, frozen=True):
     """The result of the dialog."""
 
     grammar: Grammar | None
     """None to take it off."""
 
 
-@frozen
-class GrammarPlace:
+class GrammarPlace(Struct, frozen=True):
     """The place where a grammar would begin, and where it is tried."""
 
     node: int

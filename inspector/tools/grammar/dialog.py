@@ -12,8 +12,9 @@ from textual.widget import Widget
 from textual.widgets import Button, Label, TextArea
 
 from engine.errors import SettingsError
-from engine.grammar_settings import Grammar, GrammarKind, check_grammar
+from engine.grammar_settings import Grammar, GrammarKind
 from engine.protocol import GrammarExpected, ReadGrammar
+from engine.setting import check
 from inspector.display import visible
 from inspector.session.client import Request
 from inspector.session.requests import Latest
@@ -131,7 +132,7 @@ class GrammarDialog(Dialog[GrammarChosen]):
     def _ask(self) -> None:
         typed = self.typed
         try:
-            check_grammar(typed)
+            check(typed)
         except SettingsError as error:
             self._refuse(typed, f"{error.message} {error.hint}")
         else:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from msgspec.structs import replace
 from rich.segment import Segment
 from rich.style import Style
 from textual.content import Content

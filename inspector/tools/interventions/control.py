@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import replace
 from functools import reduce
 
+from msgspec import Struct
+from msgspec.structs import replace
 from rich.style import Style
 
-from engine.frozen import frozen
 from engine.protocol import (
     ActivationsPatched,
     Facing,
@@ -243,8 +243,7 @@ def _in_layer(units: list[Intervention], layer: int, column: Column) -> Interven
 # ---- what a unit did, as a number ---------------------------------------------------------------
 
 
-@frozen
-class UnitMeasure:
+class UnitMeasure(Struct, frozen=True):
     """A number for the effect of switching off a unit."""
 
     name: str

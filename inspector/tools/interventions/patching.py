@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Hashable, Sequence
 from typing import ClassVar
 
+from msgspec import Struct
+from msgspec.structs import asdict
 from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 
-from engine.frozen import frozen
 from engine.protocol import (
     ActivationsPatched,
     Command,
@@ -25,6 +25,7 @@ from engine.protocol import (
     PromptOpened,
     Step,
 )
+from engine.recording import as_json
 from engine.tree import aligned, facing
 from inspector.display import pad, quoted, token_label, truncate, visible
 from inspector.keys import key_for, with_keys
@@ -34,7 +35,6 @@ from inspector.scales import count
 from inspector.session.client import Request
 from inspector.session.requests import Latest
 from inspector.state.patching import after, alignment_words, faced_with, pair, partner_of
-from inspector.state.record_json import record_json
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
 from inspector.tools.interventions.control import (
@@ -405,15 +405,14 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
 
 def typed_lines(pairs: Sequence[PatchPair]) -> str:
     """Pairs as they can be typed."""
-    lines = ({name: text for name, text in record_json(each).items() if text} for each in pairs)
-    return "\n".join(json.dumps(line, ensure_ascii=False) for line in lines)
+    lines = ({name: text for name, text in asdict(each).items() if text} for each in pairs)
+    return "\n".join(as_json(line).decode() for line in lines)
 
 
 # ---- where activations come from ----------------------------------------------------------------
 
 
-@frozen
-class PatchSource:
+class PatchSource(Struct, frozen=True):
     """A path whose activations may be put into another."""
 
     node: int

@@ -6,10 +6,10 @@ from collections.abc import Hashable, Mapping, Sequence
 from operator import attrgetter
 from typing import ClassVar
 
+from msgspec import Struct
 from rich.cells import cell_len
 from rich.segment import Segment
 
-from engine.frozen import frozen
 from engine.protocol import (
     CandidateChange,
     Command,
@@ -304,8 +304,7 @@ _SHORT = {"attention": "att", "layer": "all"}
 _KINDS = ("head", "attention", "mlp", "recurrence", "layer")
 
 
-@frozen
-class UnitMap:
+class UnitMap(Struct, frozen=True):
     """The map, ready to be drawn.
 
     Args:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from engine.frozen import slotted
+from msgspec import Struct
+
 from inspector.main.inside.keys import inside_table, walking
 from inspector.widgets.actions import Action, both
 
 
-@slotted
-class LensChoices:
+class LensChoices(Struct):
     """The choices of a person, kept from opening to opening."""
 
     measure: int = 0

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import ClassVar, NamedTuple
 
+from msgspec import Struct
 from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 
-from engine.frozen import frozen
 from engine.protocol import Command, LensCell, LensColumn, LensRead, LensToken, ReadLens
 from inspector.display import pad, quoted, token_label, truncate_middle
 from inspector.main.inside.screen import InsideScreen, part_shown
@@ -152,8 +152,7 @@ class LensLayout(NamedTuple):
     """Cells of the followed token's bars and figures."""
 
 
-@frozen
-class LensTable:
+class LensTable(Struct, frozen=True):
     """The table, ready to be drawn.
 
     Args:
@@ -401,8 +400,7 @@ def short_bits(value: float) -> str:
     return f"{max(0.0, value):.1f}"
 
 
-@frozen
-class CellMeasure:
+class CellMeasure(Struct, frozen=True):
     """One number of a cell; the deeper its colour, the nearer the layer is to an answer."""
 
     name: str

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from io import StringIO
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
 from rich.console import Console
 from textual.content import Content
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+from msgspec.structs import replace
 from textual.content import Content
 
 from engine.errors import PathError
-from engine.frozen import frozen
 from engine.protocol import MoveTo, Prefill
 from engine.settings import Settings, for_model
 from inspector.display import visible
@@ -421,8 +421,7 @@ class LessonActions(ToolActions):
 # ---- the card: what it says in each phase, and its keys -----------------------------------------
 
 
-@frozen
-class CardState:
+class CardState(Struct, frozen=True):
     """The lesson as its card shows it.
 
     Args:

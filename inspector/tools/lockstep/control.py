@@ -67,7 +67,7 @@ class LockstepControl:
                 record.fingerprint,
             ):  # it is another one that a second was asked for with
                 self._fingerprint = record.fingerprint
-                self._load(self._against.renewed())
+                self._load(self._against)
         elif isinstance(record, Resampled):
             self._asked = None
 

@@ -9,6 +9,7 @@ from heapq import nlargest
 from itertools import groupby
 from typing import ClassVar
 
+from msgspec import Struct
 from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
@@ -18,7 +19,6 @@ from textual.containers import Container
 from textual.content import Content
 from textual.message import Message
 
-from engine.frozen import frozen
 from engine.protocol import (
     Candidate,
     LockstepMemory,
@@ -55,8 +55,7 @@ SLIM = 54
 """Under a token before which the two have different top tokens."""
 
 
-@frozen
-class Colouring:
+class Colouring(Struct, frozen=True):
     """A number of a span that the text is coloured by."""
 
     name: str

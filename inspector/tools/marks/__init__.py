@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from engine.frozen import frozen
+from msgspec import Struct
+
 from inspector.widgets.actions import dialog_table, leaves, picking, taking
 
 
-@frozen
-class MarkedPlace:
+class MarkedPlace(Struct, frozen=True):
     """One token with a mark. Texts are printable."""
 
     node: int

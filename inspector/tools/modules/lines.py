@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
-from engine.frozen import frozen
+from msgspec import Struct
+
 from engine.protocol import (
     HOOKS,
     ExpertLayer,
@@ -22,8 +23,7 @@ from inspector.display import visible
 from inspector.scales import count, size
 
 
-@frozen
-class Line:
+class Line(Struct, frozen=True):
     """One line of the page."""
 
     gutter: str

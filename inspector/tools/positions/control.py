@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import field, replace
+from msgspec import Struct, field
+from msgspec.structs import replace
 
-from engine.frozen import slotted
 from inspector.main.inside.keys import SCROLLS, inside_table, walking
 from inspector.tools.positions.trials import OFFSETS
 from inspector.widgets.actions import both
 
 
-@slotted
-class PositionChoices:
+class PositionChoices(Struct):
     """The choices of a person, kept from opening to opening."""
 
     row: int = 0

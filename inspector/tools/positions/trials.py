@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
-from engine.frozen import frozen
+from msgspec import Struct
+
 from engine.protocol import PositionChange, PositionTried, PositionUse, Rotation, TokenShift, TryPosition
 from inspector.scales import count
 
@@ -17,8 +18,7 @@ OFFSETS = (-1, 1, 100, 100)
 # ---- what is tried ------------------------------------------------------------------------------
 
 
-@frozen
-class PositionTrial:
+class PositionTrial(Struct, frozen=True):
     """One change, at one token.
 
     Args:

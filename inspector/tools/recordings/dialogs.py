@@ -16,7 +16,7 @@ from textual.widgets.option_list import Option
 
 from engine.errors import EngineError, PathError
 from engine.files import shorter
-from engine.trace import Entry, placed, save_as
+from engine.recording import Entry, placed, save_as
 from inspector.display import pad, truncate, truncate_words, visible
 from inspector.keys import with_keys
 from inspector.main.dialogs.destination import Destination
@@ -31,7 +31,7 @@ LOGITS = ("without logits", "with the kept logits")
 LOGITS_HELP = (
     "With a step's logits a replay tries other settings, shows raw logits and searches the whole vocabulary"
 )
-HELP = "A name that ends in .gz or .zst compresses it. `inspector replay FILE` shows it again, here or elsewhere."
+HELP = "A name that ends in .zst compresses it. `inspector replay FILE` shows it again, here or elsewhere."
 _REPORT_EVERY = 500
 """Entries between two words on how far it is."""
 
@@ -77,7 +77,7 @@ class SaveAsDialog(Dialog[str]):
 
     def body(self) -> Iterable[Widget]:
         yield Label("file", classes="field-label", markup=False)
-        yield SafeInput(self.proposal, "session.jsonl.gz", id="save-path")
+        yield SafeInput(self.proposal, "session.trace.zst", id="save-path")
         if self._read_logits is not None:
             yield Label("logits", classes="field-label", markup=False)
             yield Choice(LOGITS, id="save-logits")

@@ -41,12 +41,12 @@ class RecordingActions(ToolActions):
         if playback is None or not playback.entries:
             self.host.answer("There is nothing to save yet")
             return
-        name = playback.path.name.partition(".json")[0] if playback.path is not None else "session"
+        name = playback.path.name.partition(".trace")[0] if playback.path is not None else "session"
         facts, live = self.timeline.facts, self.controller.stepping and playback.player is None
         bits = 2 if facts is not None and facts.dtype in ("bfloat16", "float16") else 4
         dialog = SaveAsDialog(
             lambda: tuple(playback.entries),
-            f"{name}.jsonl.gz",
+            f"{name}.trace.zst",
             playback.recorder.program(),
             self._read_logits if live else None,
             bits * facts.vocabulary if facts is not None else 0,

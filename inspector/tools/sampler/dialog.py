@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from itertools import zip_longest
 from typing import Any, ClassVar
 
+from msgspec.structs import replace
 from textual import on
 from textual.binding import Binding, BindingType
 from textual.containers import Container, HorizontalGroup
@@ -15,8 +15,8 @@ from textual.widget import Widget
 from textual.widgets import Button, Input, Label
 
 from engine.errors import EngineError, SettingsError
-from engine.setting_field import Field, grouped
-from engine.settings import BY_NAME, FIELDS, GROUPS, Settings, check
+from engine.setting import Setting, check, grouped
+from engine.settings import BY_NAME, FIELDS, GROUPS, Settings
 from inspector.config.presets import Presets
 from inspector.display import visible
 from inspector.tools.sampler import SAMPLING_KEYS
@@ -40,8 +40,8 @@ class PresetChoice(Choice):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("left", "turn(-1)", "Before", show=False),
         Binding("right,space", "turn(1)", "Next", show=False),
-        Binding("up", "app.focus_previous", "Field above", show=False),
-        Binding("down", "app.focus_next", "Field below", show=False),
+        Binding("up", "app.focus_previous", "Setting above", show=False),
+        Binding("down", "app.focus_next", "Setting below", show=False),
     ]
 
 
@@ -55,7 +55,7 @@ class FieldBox(Container):
         wide: Whether it takes a whole line of the dialog.
     """
 
-    def __init__(self, field: Field, wide: bool) -> None:
+    def __init__(self, field: Setting, wide: bool) -> None:
         self.field = field
         self.line = SafeInput(id=f"field-{field.name}")
         self.fault: Remark | None = None
@@ -225,7 +225,7 @@ class SamplingDialog(Dialog[Settings]):
             self._attempt(settings)
         return settings
 
-    def _parsed(self, field: Field, typed: str) -> Any:
+    def _parsed(self, field: Setting, typed: str) -> Any:
         if field.kind != "texts":
             return field.parse(typed)
         return field.parse(unescaped(typed)) + getattr(self.settings, field.name)[1:]

@@ -7,12 +7,12 @@ from itertools import pairwise
 from math import fsum, isnan
 from operator import attrgetter
 
+from msgspec import Struct
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
 from textual.content import Content
 
-from engine.frozen import frozen
 from engine.protocol import Candidate, Distribution, Explained, Failure, StageReading, Step
 from engine.settings import BY_NAME, STAGES, Settings, differences
 from inspector import scales
@@ -65,8 +65,7 @@ PERCENT = "\u00a0%"
 # ---- what is shown ------------------------------------------------------------------------------
 
 
-@frozen
-class SamplerView:
+class SamplerView(Struct, frozen=True):
     """The contents of the panel, put together from the timeline."""
 
     distribution: Distribution
@@ -92,8 +91,7 @@ class SamplerView:
         return {}
 
 
-@frozen
-class OfSecond:
+class OfSecond(Struct, frozen=True):
     """The sampler's work on the second model's distribution at the slot."""
 
     title: str
@@ -106,8 +104,7 @@ class OfSecond:
 # ---- columns ------------------------------------------------------------------------------------
 
 
-@frozen
-class TableColumn:
+class TableColumn(Struct, frozen=True):
     """One column: what it is, what the stage did, and a text for each candidate."""
 
     name: str
@@ -260,8 +257,7 @@ def _dispensable(columns: Sequence[TableColumn]) -> list[TableColumn]:
 # ---- the reason, in sentences for a reader who has never seen a sampler --------------------------
 
 
-@frozen
-class Reason:
+class Reason(Struct, frozen=True):
     """The reason for one choice."""
 
     distribution: Distribution

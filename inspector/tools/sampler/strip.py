@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from msgspec import Struct
 from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 
-from engine.frozen import frozen
 from engine.settings import Settings
 from inspector.display import visible
 from inspector.keys import key_for, names_of, with_keys
@@ -17,8 +17,7 @@ from inspector.widgets.actions import pressing
 from inspector.widgets.canvas import Row
 
 
-@frozen
-class StripPart:
+class StripPart(Struct, frozen=True):
     """One part of the row of the settings."""
 
     ink: str
@@ -29,8 +28,7 @@ class StripPart:
     """The text where there is no room for all of it; empty for none."""
 
 
-@frozen
-class SettingsStrip:
+class SettingsStrip(Struct, frozen=True):
     """What the row under the table says of the settings, and of what turning the temperature would change."""
 
     in_force: Settings

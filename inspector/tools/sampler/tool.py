@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
+
+from msgspec.structs import replace
 
 from engine.protocol import Explained, ExplainSecond
 from engine.settings import BY_NAME, FIELDS, Settings

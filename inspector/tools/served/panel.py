@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
 from rich.segment import Segment
 from rich.style import Style
 from textual.content import Content
 
-from engine.frozen import frozen
 from inspector.display import pad, token_label, truncate
 from inspector.keys import key_for
 from inspector.state.timeline import Timeline
@@ -26,8 +26,7 @@ _LEAST_ROWS = 5
 """Of the table, whatever there is to say above it."""
 
 
-@frozen
-class ServedView:
+class ServedView(Struct, frozen=True):
     """The contents of the panel."""
 
     where: str

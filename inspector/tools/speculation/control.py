@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from engine.protocol import DraftRound, LoadDraft, Record, RunRounds, TakeRound, VerifySpeculation
 from engine.speculation_settings import DRAFT_KINDS, MOST_DRAFTS, DraftKind, SpeculationSettings
@@ -31,13 +31,11 @@ class SpeculationControl:
         self.drafting_model = self._asked.draft_model
         """The draft model that was named last; empty for none."""
         self.job = Job(controller.client, LoadDraft, TakeRound, RunRounds, VerifySpeculation)
-        self._own: set[int] = set()
-        """Ids of the commands that took rounds here."""
         controller.client.listen(self._receive, DraftRound)
 
     def _receive(self, record: Record) -> None:
         """Continue with the settings of rounds that others took: a lesson, a script."""
-        if isinstance(record, DraftRound) and record.request not in self._own and not self.recorded:
+        if isinstance(record, DraftRound) and not (self.job.answered or self.recorded):
             self._asked = record.settings
 
     @property
@@ -96,7 +94,6 @@ class SpeculationControl:
         self._take(RunRounds(self._asked, points if points.active else None, plain=plain))
 
     def _take(self, command: TakeRound | RunRounds) -> None:
-        self._own.add(command.id)
         self.job.start(command)
 
     def compare(self) -> bool:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from msgspec import Struct
 from rich.cells import cell_len
 from rich.segment import Segment
 from textual import getters
 from textual.app import ComposeResult
 
-from engine.frozen import frozen
 from engine.protocol import DraftRound, DraftToken, Record, SpeculationVerified, TakenInstead
 from engine.settings import LoadSettings
 from inspector.display import (
@@ -49,8 +49,7 @@ _NEXT = {"proposed": "verify", "verified": "take"}
 # ---- the round ----------------------------------------------------------------------------------
 
 
-@frozen
-class _Line:
+class _Line(Struct, frozen=True):
     """One token of the round."""
 
     sign: str

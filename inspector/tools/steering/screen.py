@@ -8,6 +8,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from pathlib import Path
 from typing import ClassVar
 
+from msgspec import Struct
 from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
@@ -18,7 +19,6 @@ from textual.widgets import Input, Label
 
 from engine.errors import EngineError, PathError
 from engine.files import typed
-from engine.frozen import frozen
 from engine.protocol import (
     CandidateChange,
     Command,
@@ -290,8 +290,7 @@ DOT, BAND, NONE, AXIS = "●", "░", " ", "┊"
 _HEADS = ("KL bits", "logits")
 
 
-@frozen
-class SteeringPage:
+class SteeringPage(Struct, frozen=True):
     """The page, ready to be drawn.
 
     Args:
@@ -442,8 +441,7 @@ def _filled(row: Row, width: int) -> Row:
     return [*row, Segment(" " * max(0, width - Segment.get_line_length(row)))]
 
 
-@frozen
-class _Scale:
+class _Scale(Struct, frozen=True):
     """From numbers to the cells of a row."""
 
     low: float

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from msgspec import Struct
 from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
@@ -13,7 +14,6 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from engine.frozen import frozen
 from engine.protocol import Marked
 from inspector import scales
 from inspector.display import pad, token_label, truncate, visible
@@ -44,8 +44,7 @@ _NAME = 24
 # ---- the columns --------------------------------------------------------------------------------
 
 
-@frozen
-class BranchColumn:
+class BranchColumn(Struct, frozen=True):
     """One column."""
 
     head: str
@@ -146,8 +145,7 @@ def inner_note(marks: Sequence[Marked]) -> str:
 # ---- the table ----------------------------------------------------------------------------------
 
 
-@frozen
-class TreeRowState:
+class TreeRowState(Struct, frozen=True):
     """All that makes a row look as it does, but for width and theme."""
 
     layout: int

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
+
+from msgspec.structs import replace
 
 from engine.protocol import Deleted, Marked, MoveTo
 from inspector.display import quoted, token_label, truncate

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from engine.frozen import frozen, slotted
+from msgspec import Struct
+
 from inspector.state.beams import BeamHistory
 from inspector.state.branches import PROMPT, Branch, Branches, Sums
 from inspector.state.timeline import Timeline
@@ -17,8 +18,7 @@ from inspector.state.timeline import Timeline
 # ---- what a tree is pruned to -------------------------------------------------------------------
 
 
-@frozen
-class TreeFilter:
+class TreeFilter(Struct, frozen=True):
     """A choice of branches."""
 
     text: str = ""
@@ -34,8 +34,7 @@ class TreeFilter:
         return " ".join(parts)
 
 
-@slotted
-class PrunedTree:
+class PrunedTree(Struct):
     """The branches of a tree that have rows, and counts of the others."""
 
     top: list[Branch]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from engine.frozen import frozen
+from msgspec import Struct
+
 from inspector.widgets.actions import applies, dialog_table, leaves, note
 
 
-@frozen
-class Typed:
+class Typed(Struct, frozen=True):
     """A typed message, and whether it is to be sent."""
 
     text: str

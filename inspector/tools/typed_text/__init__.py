@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from engine.frozen import frozen
+from msgspec import Struct
+
 from inspector.display import quoted, token_label, truncate
 from inspector.state.session_tree import Item
 from inspector.widgets.actions import applies, dialog_table, leaves, note
 
 
-@frozen
-class OwnText:
+class OwnText(Struct, frozen=True):
     """A typed text, and whether it is to be inserted."""
 
     text: str

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar
 
+from msgspec import Struct
 from textual import on
 from textual.widget import Widget
 from textual.widgets import Button, TextArea
 
-from engine.frozen import frozen
 from engine.protocol import PromptToken, Tokenize, Tokenized
 from inspector.display import visible
 from inspector.session.client import Request
@@ -25,8 +25,7 @@ from inspector.widgets.pieces import PieceList
 KEYS = "⏎ inserts, ctrl+n begins a line. Special tokens can be typed: <|im_end|>."
 
 
-@frozen
-class Spot:
+class Spot(Struct, frozen=True):
     """The place that typed text goes to."""
 
     node: int

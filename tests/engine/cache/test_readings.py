@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import mlx.core as mx
 import numpy as np
 import pytest
 from mlx_lm.models import cache as caches
+from msgspec.structs import replace
 
 from engine.cache import live, moves
 from engine.cache.live import KV, PIECE

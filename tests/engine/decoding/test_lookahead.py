@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import replace
 from itertools import pairwise
 from threading import Event
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from engine import protocol
 from engine.decoding.lookahead import GreedyLine, look_ahead

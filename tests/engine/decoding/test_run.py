@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import islice
 from threading import Event
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from engine import protocol
-from engine.breakpoints import BY_NAME, CONDITIONS, REACH, UNSURE, Breakpoints, check_breakpoints
+from engine.breakpoints import CONDITIONS, REACH, UNSURE, Breakpoints
 from engine.decoding.run import (
     PATIENCE_MS,
     BreakpointEvaluator,
@@ -27,6 +27,7 @@ from engine.errors import SettingsError
 from engine.protocol import Distribution, Record, Step
 from engine.sampling.ranking import rank_of
 from engine.session.session import Session
+from engine.setting import check
 from engine.settings import LoadSettings, Settings
 from engine.task import never
 from tests.engine import sessions
@@ -328,7 +329,7 @@ def test_a_pattern_that_would_take_for_ever_stops_the_run_in_time(zoo: Zoo) -> N
 )  # fmt: skip
 def test_what_is_out_of_range_is_refused_with_its_range(name: str, typed: str, message: str) -> None:
     with pytest.raises(SettingsError) as caught:
-        BY_NAME[name].parse(typed)
+        next(each for each in CONDITIONS if each.name == name).parse(typed)
     assert caught.value.message == message + "."
     assert caught.value.field == name
 
@@ -337,12 +338,12 @@ def test_values_are_read_as_they_are_written() -> None:
     values = {"entropy_above": 2.5, "prob_below": 0.05, "rank_above": 3, "margin_below": 0.1, "mass_below": 0.2,
               "tokens": 7, "text": " a\n", "regex": r"\d+", "eos": True,
               "segment": "thinking ends"}  # fmt: skip
-    for condition in CONDITIONS:
-        if condition.kind != "switch":
-            assert condition.parse(condition.format(values[condition.name])) == values[condition.name]
-            assert condition.parse("") is None
-    assert BY_NAME["prob_below"].parse("5 %") == BY_NAME["prob_below"].parse("5%") == 0.05
-    assert check_breakpoints(Breakpoints(**values)).conditions == (  # type: ignore[arg-type]
+    for each in CONDITIONS:
+        if each.kind != "flag":
+            assert each.parse(each.format(values[each.name])) == values[each.name]
+            assert each.parse("") is None
+    assert CONDITIONS[1].parse("5 %") == CONDITIONS[1].parse("5%") == 0.05
+    assert check(Breakpoints(**values)).conditions == (  # type: ignore[arg-type]
         "entropy > 2.5", "p < 5 %", "rank > 3", "margin < 10 %", "mass < 20 %", "end of sequence", "7 tokens",
         "“ a\n”", "thinking ends", r"/\d+/",
     )  # fmt: skip

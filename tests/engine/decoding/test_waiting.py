@@ -134,7 +134,7 @@ def test_a_run_without_a_guess_waits_twice(
 def test_layer_by_layer_a_step_waits_once_behind_what_was_begun(
     zoo: Zoo, waiting: Waiting, settings: Settings, command: Command
 ) -> None:
-    events, steps = counted(zoo, waiting, settings, command.renewed(), Step)
+    events, steps = counted(zoo, waiting, settings, command, Step)
     assert events.count("wait") <= steps + 2
     assert events.count("begin") >= steps
 

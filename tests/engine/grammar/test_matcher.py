@@ -16,8 +16,9 @@ import regex
 from engine import processes
 from engine.errors import SettingsError
 from engine.grammar.matcher import GrammarTokens, GrammarVocabulary, Matcher, try_out
-from engine.grammar_settings import LONGEST, Grammar, GrammarKind, check_grammar, choices
+from engine.grammar_settings import LONGEST, Grammar, GrammarKind, choices
 from engine.model.load import load
+from engine.setting import check
 from engine.settings import LoadSettings
 from tests.system import python
 
@@ -360,7 +361,7 @@ def test_nothing_is_written_where_the_screen_is() -> None:
 )
 def test_what_is_no_grammar_is_refused_before_a_trial(grammar: Grammar, why: str) -> None:
     with pytest.raises(SettingsError, match=why):
-        check_grammar(grammar)
+        check(grammar)
 
 
 def test_choices_are_texts_of_one_line() -> None:

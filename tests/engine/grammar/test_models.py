@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from tokenizers import Tokenizer, decoders, models
 
 from engine.beam_settings import BeamSettings

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from msgspec.structs import replace
 
 from engine import protocol
 from engine.beam_settings import BeamSettings
@@ -22,11 +22,11 @@ from engine.grammar.matcher import Matcher
 from engine.grammar_settings import Grammar
 from engine.model.load import Loaded
 from engine.protocol import Grown, Restore
+from engine.recording import load, save_as
 from engine.session.restore import restore
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
 from engine.task import never
-from engine.trace import load, save_as
 from inspector import demo
 from tests.engine.logits.recording import Recording, answer
 from tests.engine.session.test_walks import run_walk
@@ -226,7 +226,7 @@ def recording() -> Recording:
 
 
 def test_a_trace_has_the_grammar_its_readings_and_its_end(recording: Recording, tmp_path: Path) -> None:
-    path = tmp_path / "grammar.jsonl"
+    path = tmp_path / "grammar.trace"
     save_as(path, recording.entries, "test")
     values = [entry.value for entry in load(path).entries]
     assert SETTINGS in values

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mlx_lm import utils
+from msgspec.structs import replace
 from tokenizers import Tokenizer, decoders, models, normalizers
 
 from engine import pocket, protocol
@@ -175,11 +175,10 @@ def test_each_typed_token_tells_what_the_model_thought_of_it(ready: Engine) -> N
 
 
 def test_a_long_insertion_can_be_stopped_and_what_was_taken_stays(ready: Engine) -> None:
-    command = protocol.Insert(4, " dog" * 400)
-    ready.send(command)
-    first = ready.queue.get(timeout=60)
+    inserted = ready.send(protocol.Insert(4, " dog" * 400))
+    first = ready.get()
     assert isinstance(first, protocol.Step)
-    ready.send(protocol.Cancel(command.id))
+    ready.cancel(inserted)
     rest = ready.until_ended()
     assert rest[-1] == protocol.Ended("Insert", cancelled=True)
     assert len(rest) < 100

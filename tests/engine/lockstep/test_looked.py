@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import mlx.core as mx
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from engine import protocol
 from engine.lockstep.handlers import LockstepCommands

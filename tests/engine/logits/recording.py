@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from engine import protocol
 from engine.errors import EngineError
 from engine.logits.recorded import RecordedLogits
 from engine.protocol import Command, Record
+from engine.recording import Entry, Kept, load, save_as, worth_keeping
 from engine.settings import LoadSettings, Settings
 from engine.task import Task, never
-from engine.trace import Entry, Kept, load, save_as, worth_keeping
 from engine.worker import Worker
 
 
@@ -26,7 +27,7 @@ class Recording:
     def __init__(self, settings: LoadSettings) -> None:
         self.entries: list[Entry] = []
         self._told: list[Record] = []
-        self._worker = Worker(self._told.append)
+        self._worker = Worker(lambda received: self._told.append(received.record))
         self.keep(settings)
         self.do(protocol.Load(settings))
 
@@ -58,7 +59,7 @@ class Recording:
 
     def read(self, directory: Path) -> RecordedLogits:
         """What a replay knows of it: written to a file, and read from there."""
-        path = directory / "rows.jsonl.gz"
+        path = directory / "rows.trace.zst"
         save_as(path, self.entries, "test")
         return taken(entry.value for entry in load(path).entries)
 
@@ -77,7 +78,7 @@ def answer(recorded: RecordedLogits, command: Command) -> Record:
     try:
         return timeless(recorded.question(command)(never))
     except EngineError as error:
-        return protocol.Failure(command.kind, error.message, error.hint, request=command.id)
+        return protocol.Failure(command.kind, error.message, error.hint)
 
 
 def timeless(record: Record) -> Record:

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import zlib
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from engine import protocol
-from engine.errors import StepError, TraceError
+from engine.errors import RecordingError, StepError
 from engine.logits.packing import MOST_TOKENS, pack_row, pack_vocabulary, unpack_row, unpack_vocabulary
-from engine.protocol import LogitsRow, ModelVocabulary, Packed
+from engine.protocol import MOST_PACKED, LogitsRow, ModelVocabulary
+from engine.recording import Entry, load, save_as, worth_keeping
 from engine.settings import LoadSettings, Settings
-from engine.trace import Entry, load, save_as, worth_keeping
-from engine.trace.values import INSIDE_LIMIT
 from tests.engine.logits.recording import Recording, answer, taken
 from tests.engine.sessions import begun
 from tests.zoo import Zoo
@@ -71,17 +68,17 @@ def test_a_vocabulary_comes_back(zoo: Zoo) -> None:
 
 # ---- made to mislead --------------------------------------------------------------------------
 
-ROW = pack_row(1, np.arange(40, dtype=np.float32) / 3)
-BOMB = Packed(zlib.compress(bytes(2**28), 1))
+ROW = pack_row(1, np.arange(40, dtype=np.float32) / np.float32(3))
+BOMB = zlib.compress(bytes(2**28), 1)
 
 
 @pytest.mark.parametrize(
     "record",
     [
-        replace(ROW, packed=Packed(ROW.packed[:-1])),
-        replace(ROW, packed=Packed(ROW.packed[:9])),
-        replace(ROW, packed=Packed(b"")),
-        replace(ROW, packed=Packed(b"no zlib at all")),
+        replace(ROW, packed=ROW.packed[:-1]),
+        replace(ROW, packed=ROW.packed[:9]),
+        replace(ROW, packed=b""),
+        replace(ROW, packed=b"no zlib at all"),
         replace(ROW, tokens=39),
         replace(ROW, tokens=41),
         replace(ROW, tokens=0),
@@ -112,7 +109,7 @@ def test_a_row_that_does_not_fit_is_refused_in_one_line(record: LogitsRow) -> No
     ],
 )
 def test_a_vocabulary_that_does_not_fit_is_refused_in_one_line(tokens: int, content: bytes) -> None:
-    record = ModelVocabulary(tokens, Packed(zlib.compress(content)), (), ())
+    record = ModelVocabulary(tokens, zlib.compress(content), (), ())
     with pytest.raises(StepError, match="recorded here are") as refused:
         unpack_vocabulary(record)
     assert "\n" not in str(refused.value)
@@ -142,46 +139,43 @@ def entries() -> list[Entry]:
 
 def test_what_a_question_says_of_a_damaged_row(entries: list[Entry]) -> None:
     def damaged(value: object) -> object:
-        return replace(value, packed=Packed(b"?")) if isinstance(value, LogitsRow) else value
+        return replace(value, packed=b"?") if isinstance(value, LogitsRow) else value
 
     recorded = taken(damaged(entry.value) for entry in entries)
     for command in (protocol.Explain(4), protocol.FindTokens(4, "a"), protocol.WhatIf(Settings(), 5)):
-        told = answer(recorded, command)
-        assert told.message == "The logits recorded here are damaged."
+        failure = answer(recorded, command)
+        assert isinstance(failure, protocol.Failure)
+        assert failure.message == "The logits recorded here are damaged."
 
 
 def changed(entries: list[Entry], path: Path, packed: object) -> Path:
-    """A file of the session, the first row's bytes replaced, without checksums."""
-    save_as(path, entries, "test")
-    lines = gzip.decompress(path.read_bytes()).splitlines()
-    for place, line in enumerate(lines):
-        content = json.loads(line)
-        content.pop("crc", None)
-        if "LogitsRow" in content:
-            content["LogitsRow"][3] = packed
-        lines[place] = json.dumps(content).encode()
-    path.write_bytes(gzip.compress(b"\n".join(lines) + b"\n", mtime=0))
+    """A file of the session with other bytes in its first row."""
+    place = next(place for place, entry in enumerate(entries) if isinstance(entry.value, LogitsRow))
+    bad = replace(entries[place], value=replace(entries[place].value, packed=packed))
+    save_as(path, [*entries[:place], bad, *entries[place + 1 :]], "test")
     return path
 
 
-@pytest.mark.parametrize("packed", ["no base64!", "YQ=", {"hex": "00"}, 5, None, ["YQ=="]])
-def test_a_line_whose_bytes_are_none_is_refused_with_its_number(
+@pytest.mark.parametrize("packed", ["YQ==", 5, None, [b"a"], {"hex": "00"}])
+def test_a_row_whose_bytes_are_none_is_refused_with_its_entry(
     entries: list[Entry], tmp_path: Path, packed: object
 ) -> None:
-    with pytest.raises(TraceError, match=r"Line \d+ .*LogitsRow.packed must be base64") as refused:
-        load(changed(entries, tmp_path / "rows.jsonl.gz", packed))
+    with pytest.raises(
+        RecordingError, match=r"Entry \d+ .*Expected `bytes`, got .* at `\$\[1\]\.packed`"
+    ) as refused:
+        load(changed(entries, tmp_path / "rows.trace.zst", packed))
     assert "\n" not in str(refused.value)
 
 
-def test_a_row_larger_than_any_is_neither_written_nor_read(entries: list[Entry], tmp_path: Path) -> None:
-    large = replace(ROW, packed=Packed(bytes(INSIDE_LIMIT + 1)))
-    assert not worth_keeping(large)
+def test_a_row_larger_than_any_is_neither_kept_nor_read(entries: list[Entry], tmp_path: Path) -> None:
+    large = bytes(MOST_PACKED + 1)
+    assert not worth_keeping(replace(ROW, packed=large))
     assert worth_keeping(ROW)
-    with pytest.raises(TraceError, match=r"LogitsRow\.packed has more than 2097152 packed bytes"):
-        load(changed(entries, tmp_path / "rows.jsonl.gz", "A" * (INSIDE_LIMIT * 4 // 3 + 8)))
+    with pytest.raises(RecordingError, match="Expected `bytes` of length <= 2097152"):
+        load(changed(entries, tmp_path / "rows.trace", large))
 
 
 def test_rows_that_are_not_looked_into_are_copied_as_they_are(entries: list[Entry], tmp_path: Path) -> None:
-    save_as(tmp_path / "a.jsonl", entries, "test")
-    again = load(tmp_path / "a.jsonl").entries
+    save_as(tmp_path / "a.trace", entries, "test")
+    again = load(tmp_path / "a.trace").entries
     assert [entry.value for entry in again] == [entry.value for entry in entries]

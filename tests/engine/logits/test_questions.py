@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from engine import protocol
 from engine.decoding.run import run
@@ -149,21 +149,17 @@ def test_asides_are_answered_between_the_steps_of_a_run() -> None:
     engine.do(protocol.Load(LoadSettings()))
     engine.do(protocol.Configure(BASE))
     engine.do(protocol.Prefill("Once upon a time", chat=False))
-    run_ = protocol.Run()
-    engine.send(run_)
+    run_ = engine.send(protocol.Run())
     engine.send(protocol.Explain(4))
     engine.send(protocol.WhatIf(replace(BASE, temp=0.0), 4))
     found: list[protocol.Record] = []
     while sum(isinstance(record, protocol.Ended) for record in found) < 2:
-        found.append(engine.queue.get(timeout=20))
+        found.append(engine.get())
     assert any(isinstance(record, protocol.Explained) for record in found)
     assert any(isinstance(record, protocol.WhatIfAnswered) for record in found)
     assert not any(isinstance(record, protocol.Ended) and record.command == "Run" for record in found)
-    engine.send(protocol.Cancel(run_.id))
-    while not (
-        isinstance(record := engine.queue.get(timeout=20), protocol.Ended) and record.command == "Run"
-    ):
-        pass
+    engine.cancel(run_)
+    engine.until_ended(run_)
     assert engine.thread.close(10)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as budget
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from engine import protocol
 from engine.logits.recorded import RecordedLogits
@@ -246,7 +246,7 @@ class Blocked:
 sys.meta_path.insert(0, Blocked())
 import pickle
 from engine.logits.recorded import RecordedLogits
-from engine.trace import load
+from engine.recording import load
 recorded = RecordedLogits()
 for entry in load(sys.argv[1]).entries:
     recorded.take(entry.value)
@@ -267,7 +267,7 @@ def test_it_needs_no_mlx_and_no_numpy_before_it_is_asked(plain: Recording, tmp_p
         protocol.Explain(plain.steps[3].node, other),
         protocol.FindTokens(tip, " a"),
     ]
-    command = [sys.executable, "-c", BLOCKED, str(tmp_path / "rows.jsonl.gz")]
+    command = [sys.executable, "-c", BLOCKED, str(tmp_path / "rows.trace.zst")]
     done = subprocess.run(command, input=pickle.dumps(asked), capture_output=True, timeout=120)
     assert done.returncode == 0, done.stderr.decode()
     found = pickle.loads(done.stdout)

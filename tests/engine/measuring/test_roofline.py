@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import io
 import time
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import mlx.core as mx
 import pytest
+from msgspec.structs import replace
 
 from engine.errors import Cancelled, StepError
 from engine.measuring import roofline as module

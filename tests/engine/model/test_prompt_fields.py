@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -14,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mlx_lm import utils
 from mlx_lm.chat_templates import deepseek_v32
+from msgspec.structs import replace
 
 from engine import pocket
 from engine.errors import PromptError

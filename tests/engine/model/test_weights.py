@@ -23,7 +23,8 @@ from engine.model import weights
 from engine.model.load import Quantization, load
 from engine.model.weights import dtype_of, free_bytes, quantization_of, set_dtype, warning_of
 from engine.protocol import Loading
-from engine.settings import LoadSettings, check_load
+from engine.setting import check
+from engine.settings import LoadSettings
 from tests import synthetic
 from tests.zoo import CONFIGS, Zoo
 
@@ -201,7 +202,7 @@ def test_plain_weights_can_not_be_unpacked_and_that_is_said(zoo: Zoo) -> None:
 @pytest.mark.parametrize(("field", "value"), [("dtype", "int8"), ("blas", " ")])
 def test_what_can_not_be_meant_is_refused(field: str, value: str) -> None:
     with pytest.raises(SettingsError, match=field):
-        check_load(LoadSettings(**{field: value}))  # type: ignore[arg-type]
+        check(LoadSettings(**{field: value}))  # type: ignore[arg-type]
 
 
 # ---- memory ------------------------------------------------------------------------------------

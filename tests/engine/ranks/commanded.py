@@ -15,7 +15,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from engine import protocol
-from engine.protocol import Command, Record
+from engine.protocol import Command, Received, Record
 from engine.settings import LoadSettings
 from engine.thread import EngineThread
 from tests.engine.test_commands import SAMPLES
@@ -33,15 +33,17 @@ class Driven:
     """An engine, and the records of each command."""
 
     def __init__(self) -> None:
-        self._inbox: SimpleQueue[Record] = SimpleQueue()
+        self._inbox: SimpleQueue[Received] = SimpleQueue()
         self.engine = EngineThread(self._inbox.put)
         self.engine.start()
+        self._sent = 0
 
     def do(self, command: Command) -> list[Record]:
         """The records of a command, without its end."""
-        self.engine.send(command)
+        self._sent += 1
+        self.engine.send(protocol.Sent(command, self._sent))
         found: list[Record] = []
-        while not isinstance(record := self._inbox.get(), protocol.Ended):
+        while not isinstance(record := self._inbox.get().record, protocol.Ended):
             found.append(record)
         return found
 

@@ -11,10 +11,11 @@ import json
 import os
 import sys
 import time
+from itertools import count
 from queue import SimpleQueue
 
 from engine import protocol
-from engine.protocol import Command, Record
+from engine.protocol import Command, Received
 from engine.ranks import hosts, ring
 from engine.settings import LoadSettings
 from engine.thread import EngineThread
@@ -23,17 +24,18 @@ from engine.thread import EngineThread
 def main(ranks: int) -> None:
     """Load, prefill, step, move back and recompute, quit."""
     hosts.MODULE = "tests.engine.ranks.faulty"
-    inbox: SimpleQueue[Record] = SimpleQueue()
+    inbox: SimpleQueue[Received] = SimpleQueue()
     engine = EngineThread(inbox.put)
     engine.start()
+    ids = count(1)
 
     def tell(**values: object) -> None:
         print(json.dumps(values), flush=True)
 
     def do(command: Command) -> bool:
         begun, failure = time.perf_counter(), None
-        engine.send(command)
-        while not isinstance(record := inbox.get(), protocol.Ended):
+        engine.send(protocol.Sent(command, next(ids)))
+        while not isinstance(record := inbox.get().record, protocol.Ended):
             if isinstance(record, protocol.Failure):
                 failure = [record.message, record.hint, record.lost_rank, record.trace]
         tell(command=command.kind, seconds=time.perf_counter() - begun, failure=failure)

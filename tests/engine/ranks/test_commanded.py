@@ -23,8 +23,8 @@ REFUSED = {
 }  # fmt: skip
 """They look into the arrays of one process, or make caches of their own of it."""
 WALKED = {
-    "Load", "Configure", "Prefill", "AddTurn", "GoOnPrefill", "Restore", "Step", "Choose", "Take", "Insert", "MoveTo",
-    "Reroll", "Recall", "Verify", "Run", "LookAhead", "SearchBeams", "GoOnBeams", "Race", "MeasureRanks",
+    "Load", "Configure", "Prefill", "AddTurn", "GoOnPrefill", "Restore", "TakeStep", "Choose", "Take", "Insert",
+    "MoveTo", "Reroll", "Recall", "Verify", "Run", "LookAhead", "SearchBeams", "GoOnBeams", "Race", "MeasureRanks",
 }  # fmt: skip
 """They go through `Runner` and `KV` alone: the walks and the program of these tests run them or the same methods."""
 NO_FORWARD = {

@@ -35,19 +35,21 @@ CASES = {
     "killed while it builds the model": Case("kill:load:1", "Load", (LOST, "ended by SIGKILL", WORDS)),
     "killed while it reads weights": Case("kill:divide:1", "Load", (LOST, "ended by SIGKILL", WORDS)),
     "killed in a chunk of prefill": Case("kill:chunk:1", "Prefill", (LOST, "ended by SIGKILL", WORDS)),
-    "killed in a step": Case("kill:token:4", "Step", (LOST, "ended by SIGKILL", WORDS)),
+    "killed in a step": Case("kill:token:4", "TakeStep", (LOST, "ended by SIGKILL", WORDS)),
     "killed in a move": Case("kill:trim:1", "MoveTo", (LOST, "ended by SIGKILL", WORDS)),
     "killed while it recomputes": Case("kill:token:9", "MoveTo", (LOST, "ended by SIGKILL", WORDS)),
     "stopped in a step": Case(
-        "stop:token:4", "Step", (LOST, "gave no answer in its time, and does not run"), patience=3
+        "stop:token:4", "TakeStep", (LOST, "gave no answer in its time, and does not run"), patience=3
     ),
     "hangs in a step": Case(
-        "hang:token:4", "Step", (LOST, "did not finish an operation in its time"), patience=3
+        "hang:token:4", "TakeStep", (LOST, "did not finish an operation in its time"), patience=3
     ),
-    "fails in a step": Case("raise:token:4", "Step", (LOST, "failed in operation", "no more memory here")),
+    "fails in a step": Case(
+        "raise:token:4", "TakeStep", (LOST, "failed in operation", "no more memory here")
+    ),
     "answers a wrong number": Case("number:x:12", "", (LOST, "answered operation 11 in the place of 12")),
-    "has other logits": Case("disagree:token:4", "Step", (LOST, "computed other logits", WORDS)),
-    "holds other tokens": Case("short:token:4", "Step", (LOST, "holds", WORDS)),
+    "has other logits": Case("disagree:token:4", "TakeStep", (LOST, "computed other logits", WORDS)),
+    "holds other tokens": Case("short:token:4", "TakeStep", (LOST, "holds", WORDS)),
     "never comes up": Case("silent", "Load", (LOST, "gave no answer in its time"), seconds=60, patience=3),
     "can't import mlx_lm": Case("import", "Load", (LOST, "ended with status 1", "mlx_lm")),
 }
@@ -93,7 +95,7 @@ def test_killed_while_ranks_are_joined() -> None:
 def test_after_a_loss_the_process_has_no_ranks_but_a_model_of_its_own() -> None:
     lines = Program("faults", 2, TESTED_FAULT="kill:token:9", TESTED_AGAIN="1").lines()
     failures = [(line["command"], line["failure"][0] if line["failure"] else "") for line in lines]
-    assert [command for command, failure in failures if failure.startswith(LOST)] == ["MoveTo", "Step"]
+    assert [command for command, failure in failures if failure.startswith(LOST)] == ["MoveTo", "TakeStep"]
     assert ("Load", "This process lost a rank and can't have others.") in failures
     assert ("Load", "") in failures[-4:]
     assert ("Verify", "There is no prompt to continue from.") in failures
@@ -133,7 +135,7 @@ def test_nothing_of_the_ring_reaches_a_terminal() -> None:
     ours, theirs = pty.openpty()
     program = Program("faults", 2, stderr=theirs, TESTED_FAULT="kill:token:4")
     os.close(theirs)
-    assert first_failure(program.lines())["command"] == "Step"
+    assert first_failure(program.lines())["command"] == "TakeStep"
     with pytest.raises(OSError, match="Input/output error"):  # nothing was written before the end
         os.read(ours, 1000)
     os.close(ours)

@@ -18,7 +18,8 @@ from engine.model.load import prepare
 from engine.ranks.hosts import RankHosts, hosts_of
 from engine.ranks.kv import Handle
 from engine.ranks.mirror import Print, divide, held, kv_facts, sharding_of
-from engine.settings import LoadSettings, check_load
+from engine.setting import check
+from engine.settings import LoadSettings
 from tests import synthetic
 from tests.zoo import CONFIGS, Zoo
 
@@ -102,9 +103,9 @@ def test_other_numbers_of_ranks_are_refused(tmp_path: Path) -> None:
         hosts_of(LoadSettings(hostfile=settings.hostfile, ranks=3))
     for wrong in (0, 65, -1):
         with pytest.raises(SettingsError, match="from 1 to 64"):
-            check_load(LoadSettings(ranks=wrong))
+            check(LoadSettings(ranks=wrong))
     with pytest.raises(SettingsError, match="one of auto, tensor, pipeline"):
-        check_load(LoadSettings(shard="rows"))
+        check(LoadSettings(shard="rows"))
     with pytest.raises(LoadError, match="can't be used"):
         hosts_of(LoadSettings(hostfile="/nowhere/hosts.json"))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 import mlx.core as mx
 import numpy as np
@@ -13,6 +12,7 @@ from hypothesis import assume, given
 from hypothesis import settings as budget
 from hypothesis import strategies as st
 from mlx_lm import sample_utils
+from msgspec.structs import replace
 
 from engine.sampling.pipeline import invert, sample, uniform
 from engine.sampling.ranking import Ids, Masses, Row, checked_logprobs, ranked

@@ -12,6 +12,7 @@ from codecs import getincrementaldecoder
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
+from itertools import count
 from queue import Empty, SimpleQueue
 from types import SimpleNamespace
 from typing import Any
@@ -120,6 +121,10 @@ COMMANDS: dict[str, Callable[..., protocol.Command]] = {
 """What the walks do, by a word for it."""
 
 
+IDS = count(1)
+"""Of the commands of all sessions of a thread."""
+
+
 class Talk:
     """A session of an engine's thread: a command goes in, and all that came of it comes back.
 
@@ -128,7 +133,7 @@ class Talk:
     """
 
     def __init__(self, thread: EngineThread | None = None) -> None:
-        self._came: SimpleQueue[protocol.Record] = SimpleQueue()
+        self._came: SimpleQueue[protocol.Received] = SimpleQueue()
         self.thread = thread or EngineThread(self._receive)
         self._session = thread.beside(self._receive) if thread else self.thread
         self._cancel: tuple[str, int] = ("", 0)
@@ -136,13 +141,13 @@ class Talk:
         if not thread:
             self.thread.start()
 
-    def _receive(self, record: protocol.Record) -> None:
-        self._came.put(record)
+    def _receive(self, received: protocol.Received) -> None:
+        self._came.put(received)
         kind, left = self._cancel
-        if type(record).__name__ == kind:
+        if type(received.record).__name__ == kind:
             self._cancel = (kind, left - 1)
             if left == 1:
-                self.thread.send(protocol.Cancel(record.request))
+                self._session.send(protocol.Sent(protocol.Cancel(received.id), 0))
 
     def close(self) -> None:
         """End the session, and with the first one the thread."""
@@ -151,11 +156,13 @@ class Talk:
     def do(self, name: str, *values: Any, cancel: tuple[str, int] = ("", 0), **more: Any) -> Answer:
         """Carry out one of `COMMANDS`; with `cancel` it is cancelled at so many records of a class."""
         command, self._cancel = COMMANDS[name](*values, **more), cancel
-        self._session.send(command)
+        id = next(IDS)
+        self._session.send(protocol.Sent(command, id))
         records: list[Any] = []
         while True:
-            record = self._came.get(timeout=PATIENCE)
-            if record.request != command.id:
+            received = self._came.get(timeout=PATIENCE)
+            record = received.record
+            if received.id != id:
                 self._idle.append(plain(record))
             elif isinstance(record, protocol.Ended):
                 self._cancel = ("", 0)
@@ -167,7 +174,7 @@ class Talk:
         """The tokens of prompts that were read in idle time since this was asked last."""
         while True:
             try:
-                self._idle.append(plain(self._came.get_nowait()))
+                self._idle.append(plain(self._came.get_nowait().record))
             except Empty:
                 break
         found, self._idle = Answer(self._idle, False), []

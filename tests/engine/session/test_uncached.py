@@ -14,7 +14,8 @@ from engine.errors import Cancelled, SettingsError
 from engine.model.forward import Runner
 from engine.session.session import Session
 from engine.session.uncached import UncachedSession, open_session
-from engine.settings import LoadSettings, Settings, check_load
+from engine.setting import check
+from engine.settings import LoadSettings, Settings
 from engine.task import never
 from tests.engine.sessions import begun
 from tests.engine.unthreaded import Unthreaded
@@ -136,7 +137,7 @@ def test_a_long_pass_goes_in_chunks_and_can_be_stopped(zoo: Zoo) -> None:
 @pytest.mark.parametrize(("name", "value"), [("kv_bits", 8), ("max_kv_size", 64)])
 def test_settings_that_need_a_cache_are_refused(name: str, value: int) -> None:
     with pytest.raises(SettingsError, match=f"no KV cache for --{name.replace('_', '-')}"):
-        check_load(LoadSettings(no_kv_cache=True, **{name: value}))
+        check(LoadSettings(no_kv_cache=True, **{name: value}))
 
 
 def test_the_worker_says_so_and_steps(zoo: Zoo) -> None:

@@ -8,7 +8,6 @@ import time
 import tracemalloc
 from collections import deque
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 from unittest.mock import Mock
 
@@ -27,6 +26,7 @@ from hypothesis.stateful import (
 )
 from mlx_lm.generate import maybe_quantize_kv_cache
 from mlx_lm.models.cache import make_prompt_cache
+from msgspec.structs import replace
 
 from engine.beam_settings import BeamSettings
 from engine.cache import live

@@ -16,9 +16,10 @@ from mlx_lm.models.llama import Model, ModelArgs
 
 from engine.errors import EngineError
 from engine.protocol import BeginTraining, Ended, Failure, Train, TrainedStep, TrainingBegun
+from engine.setting import check
 from engine.training.handlers import TrainingCommands
 from engine.training.learner import Learner
-from engine.training_settings import TrainingSettings, check_training
+from engine.training_settings import TrainingSettings
 from tests.engine.training.rig import tiny
 from tests.engine.unthreaded import Unthreaded
 
@@ -140,7 +141,7 @@ def test_a_run_that_is_cancelled_can_go_on(tmp_path: Path) -> None:
 
 def test_without_a_training_there_is_nothing_to_step() -> None:
     failure, _ = Unthreaded().do(Train())
-    assert failure == Failure("Train", "No training was begun.", "Begin one.")
+    assert failure == Failure("Train", "No training was begun.", "Begin one.", error="StepError")
 
 
 @pytest.mark.parametrize(
@@ -153,7 +154,7 @@ def test_without_a_training_there_is_nothing_to_step() -> None:
 )  # fmt: skip
 def test_settings_out_of_range_are_refused(others: dict[str, object], tmp_path: Path) -> None:
     with pytest.raises(EngineError):
-        check_training(tiny(tmp_path, **others))
+        check(tiny(tmp_path, **others))
 
 
 @pytest.mark.slow

@@ -9,11 +9,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
+
+from msgspec import convert
+from msgspec.structs import replace
 
 from engine import protocol
-from engine.protocol import Command, Record
+from engine.protocol import Candidate, Candidates, Command, Received, Record, Sent
 from engine.settings import LoadSettings, Settings
 from inspector.cli import driver
 from inspector.cli.arguments import CliRequest
@@ -25,6 +27,17 @@ Events = Callable[..., list[dict[str, Any]]]
 """The fixture `events`."""
 Complaint = Callable[..., str]
 """The fixture `complaint`."""
+Kind = TypeVar("Kind")
+
+
+def as_record(event: dict[str, Any], kind: type[Kind]) -> Kind:
+    """The record that a line of JSON has."""
+    return convert(event, kind, dec_hook=lambda _, found: Candidates(convert(found, tuple[Candidate, ...])))
+
+
+def of_kind(events: Sequence[dict[str, Any]], kind: type[Kind]) -> list[Kind]:
+    """All records of a kind, in their order."""
+    return [as_record(event, kind) for event in events if event["event"] == kind.__name__]
 
 
 # ---- in a process of its own --------------------------------------------------------------------
@@ -47,12 +60,12 @@ def interrupted(event: str, *argv: str) -> dict[str, Any]:
     """Start it, press Ctrl-C at its first event of a name, see that it ends as it should; returns the last event."""
     process, line = start(*argv, "--jsonl"), b""
     assert process.stdout is not None
-    while f'"event": "{event}"'.encode() not in line:
+    while f'"event":"{event}"'.encode() not in line:
         line = process.stdout.readline()
     process.send_signal(signal.SIGINT)
     code, events, err = finish(process)
     assert (code, err) == (130, "")
-    return events[-1]
+    return [json.loads(line), *events][-1]
 
 
 # ---- on a backend that answers from a script ----------------------------------------------------
@@ -70,7 +83,7 @@ class ScriptedBackend:
 
     def __init__(self, answers: Answers) -> None:
         self.answers = answers
-        self.emit: Callable[[Record], None] = lambda record: None
+        self.emit: Callable[[Received], None] = lambda received: None
         self.sent: list[Command] = []
         self.interrupt: type[Command] | None = None
         """The command at which the person presses Ctrl-C, after its first record."""
@@ -78,18 +91,19 @@ class ScriptedBackend:
         self.joins = True
 
     def start(self) -> None:
-        self.emit(protocol.Loading("import", 0, 0, "mlx"))
+        self.emit(Received(protocol.Loading("import", 0, 0, "mlx")))
 
-    def send(self, command: Command) -> None:
+    def send(self, sent: Sent) -> None:
+        command = sent.command
         self.sent.append(command)
         if isinstance(command, protocol.Cancel):
             return
         for record in self.answers.get(type(command), ()):
-            self.emit(replace(record, request=command.id))
+            self.emit(Received(record, sent.id))
             if isinstance(command, self.interrupt or ()):
                 os.kill(os.getpid(), signal.SIGINT)
                 return
-        self.emit(protocol.Ended(command.kind, request=command.id))
+        self.emit(Received(protocol.Ended(command.kind), sent.id))
 
     def close(self, timeout: float = 2.0) -> bool:
         self.closed += 1
@@ -114,7 +128,7 @@ class ScriptedRun:
     def go(self) -> driver.Outcome:
         """Run it."""
 
-        def make(emit: Callable[[Record], None]) -> ScriptedBackend:
+        def make(emit: Callable[[Received], None]) -> ScriptedBackend:
             self.backend.emit = emit
             return self.backend
 

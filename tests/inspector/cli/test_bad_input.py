@@ -31,9 +31,9 @@ REFUSED = {
         "--draft lookup --num-draft-tokens 99": "from 1 to 16, not 99",
     },
     f"beam {STORY}": {
-        "--width 11": "--width: must be a whole number from 1 to 10, not 11.",
+        "--width 11": "--width: width must be a whole number from 1 to 10, not 11.",
         "--width two": "--width: must be a whole number, not 'two'.",
-        "--length-penalty nan": "--length-penalty: must be a number from -10 to 10, not nan.",
+        "--length-penalty nan": "--length-penalty: length penalty must be a number from -10 to 10, not nan.",
         "--max-tokens 0": "--max-tokens",
         "--temp 1": "inspector beam has no flag --temp. --temp is a flag of inspector, inspector generate,",
         "--kv-bits 7": "--kv-bits",

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from engine import protocol
 from engine.protocol import Record
 from inspector.cli.driver import Outcome
 from inspector.cli.flags import parsed
 from inspector.cli.subcommands.generate import batch_parser, batch_request, commands_for, prompts_from
+from inspector.cli.writers.json_lines import PROGRESS
 from inspector.cli.writers.sequences import batch_writer
-from tests.inspector.cli.scripted import Complaint, Events, ScriptedRun
+from tests.inspector.cli.scripted import Complaint, Events, ScriptedRun, as_record, of_kind
 from tests.inspector.told_batch import BEGINNING, COMPARED, DRAWN, REST, draws
 
 
@@ -127,31 +128,28 @@ def test_the_table_has_a_line_a_lane() -> None:
     assert "1.50 times faster" in run.err.getvalue()
 
 
-def test_json_lines_have_the_events_of_generate_with_their_row() -> None:
+def test_json_lines_are_the_records_and_what_each_lane_came_to() -> None:
     run = Run("-p", "Once", "-p", "The", "--jsonl", "--compare")
     assert run.go() == Outcome(0)
-    events = run.events
-    assert [(event["event"], event.get("row")) for event in events] == [
-        ("batch", None), ("join", None), ("prefill", None), ("prompt", 0), ("prompt", 1),
-        ("step", 0), ("step", 1), ("step", 0), ("step", 1), ("end", 1), ("step", 0), ("end", 0),
-        ("compare", 0), ("compare", 1), ("batch_end", None),
-    ]  # fmt: skip
-    assert (events[5]["id"], events[5]["text"], events[5]["candidates"][1]["cut_by"]) == (0, " a", "top-p")
-    assert (events[9]["finish_reason"], events[9]["text"], events[9]["steps"]) == ("eos", " dog", 2)
-    assert events[-1]["compared"]["alone_ms"] == 75.0
+    *events, end = run.events
+    told = [each for each in (*BEGINNING, *REST, *COMPARED) if not isinstance(each, PROGRESS)]
+    assert [as_record(event, type(record)) for event, record in zip(events, told, strict=True)] == told
+    lanes = [(each["lane"], each["reason"], each["text"], each["tokens"]) for each in end["lanes"]]
+    assert lanes == [(0, "length", " a time.", 3), (1, "eos", " dog", 2)]
+    assert (end["event"], end["complete"]) == ("BatchSummary", True)
 
 
 def test_what_came_before_ctrl_c_is_written() -> None:
     run = Run("-p", "Once", "-p", "The", "--jsonl")
     run.backend.interrupt = protocol.StartBatch
     assert run.go().code == 130
-    events = run.events
-    assert [event["event"] for event in events][-3:] == ["end", "end", "batch_end"]
-    assert events[-1]["reason"] == events[-2]["finish_reason"] == "cancelled"
+    end = run.events[-1]
+    assert (end["event"], end["complete"]) == ("BatchSummary", False)
+    assert [each["reason"] for each in end["lanes"]] == ["cancelled"] * 2
 
 
 def test_a_real_batch(events: Events, tmp_path: Path) -> None:
-    trace = tmp_path / "batch.jsonl"
+    trace = tmp_path / "batch.trace"
     argv = [
         "batch",
         "-p",
@@ -164,9 +162,10 @@ def test_a_real_batch(events: Events, tmp_path: Path) -> None:
         "--jsonl",
     ]
     found = events(*argv, "-o", str(trace))
-    assert {event["row"]: event["steps"] for event in found if event["event"] == "end"} == {0: 4, 1: 4}
+    assert [(each["lane"], each["tokens"]) for each in found[-1]["lanes"]] == [(0, 4), (1, 4)]
+    assert len(of_kind(found, protocol.BatchStep)) == 4
 
-    from engine.trace import load
+    from engine.recording import load
 
     kept = [type(entry.value) for entry in load(trace).entries]
     assert kept.count(protocol.BatchStep) == 4

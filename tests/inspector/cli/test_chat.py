@@ -223,7 +223,9 @@ def ours(events: Events) -> Ids:
 
     def run(*argv: str) -> list[int]:
         found = events("generate", "--model", str(pocket.directory()), *argv, "-m", "1", "--jsonl")
-        return [token["id"] for event in found if event["event"] == "prompt" for token in event["tokens"]]
+        return [
+            token["id"] for event in found if event["event"] == "PromptOpened" for token in event["tokens"]
+        ]
 
     return run
 
@@ -270,4 +272,4 @@ def test_a_conversation_in_a_file_has_the_ids_of_its_flags(tmp_path: Path, ours:
     by_flags = ours("-p", "Tell a story.", "--system-prompt", "Be short.", "--prefill-response", "Once")
     assert ours("--messages", messages, "--prefill-response", "Once") == by_flags
     found = events("tokens", "--messages", messages, "--prefill-response", "Once", "--jsonl")
-    assert [event["id"] for event in found if event["event"] == "token"] == by_flags
+    assert [piece["id"] for piece in found[0]["pieces"]] == by_flags

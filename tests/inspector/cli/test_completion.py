@@ -31,7 +31,7 @@ def places(tmp_path: Path) -> dict[str, str]:
     sessions = tmp_path / "state" / "mlx-inspector" / "sessions"
     sessions.mkdir(parents=True)
     for name in ("20260101-000000-pocket", "20260102-000000-qwen"):
-        (sessions / f"{name}.jsonl").write_text("x")
+        (sessions / f"{name}.trace").write_text("x")
     return {
         **os.environ,
         "XDG_STATE_HOME": str(tmp_path / "state"),

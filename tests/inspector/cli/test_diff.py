@@ -7,15 +7,18 @@ import math
 import statistics
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
+from msgspec import convert
 
-from engine.protocol import OpenLockstep
+from engine.protocol import LockstepOpened, LockstepRead, LockstepSpan, OpenLockstep
 from engine.settings import LoadSettings
 from inspector.cli import main as cli
 from inspector.cli.flags import parsed
 from inspector.cli.subcommands.texts import against_from, diff_parser
-from tests.inspector.cli.scripted import Events
+from inspector.cli.writers.diff import DiffSummary
+from tests.inspector.cli.scripted import Events, of_kind
 
 TEXT = "Once upon a time, there was a little girl named Lily. She loved to play."
 
@@ -28,6 +31,11 @@ def against(*argv: str, load: LoadSettings | None = None) -> OpenLockstep | None
 @pytest.fixture
 def events(events: Events) -> Events:
     return partial(events, "diff", "--json")
+
+
+def spans(found: list[dict[str, Any]]) -> list[LockstepSpan]:
+    """The spans of all lines."""
+    return [span for read in of_kind(found, LockstepRead) for span in read.spans]
 
 
 # ---- the gate ---------------------------------------------------------------------------------
@@ -76,19 +84,13 @@ def test_the_last_event_has_the_verdicts_and_the_worst_tokens(capsys: pytest.Cap
     ]
     assert cli.main(given) == 3
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    kld, ratio = found[-1]["gate"]
-    assert (kld["name"], kld["bound"], kld["verdict"]) == ("mean KLD", 0.0001, "broken")
-    assert kld["value"] == found[-1]["kl_bits"]["mean"]
-    assert (ratio["verdict"], ratio["value"]) == ("holds", found[-1]["ratio"])
-    spans = [each for each in found if each["event"] == "span"]
-    worst = max(spans[1:], key=lambda each: each["kl_bits"])
-    told = found[-1]["worst"][0]
-    assert (told["position"], told["text"], told["kl_bits"]) == (
-        worst["position"],
-        worst["text"],
-        worst["kl_bits"],
-    )
-    assert TEXT.startswith(told["before"]) or told["before"] in TEXT
+    last = convert(found[-1], DiffSummary)
+    kld, ratio = last.gate
+    assert (kld.name, kld.bound, kld.verdict) == ("mean KLD", 0.0001, "broken")
+    assert last.kl_bits is not None
+    assert kld.value == last.kl_bits.mean
+    assert (ratio.verdict, ratio.value) == ("holds", last.ratio)
+    assert last.worst[0] == max(spans(found)[1:], key=lambda each: each.kl_bits or 0.0)
 
 
 def test_several_texts_are_one_comparison(events: Events, tmp_path: Path) -> None:
@@ -98,15 +100,14 @@ def test_several_texts_are_one_comparison(events: Events, tmp_path: Path) -> Non
         (tmp_path / f"{number}.txt").write_text(text)
         flags += ["--text", str(tmp_path / f"{number}.txt")]
     apart = [
-        [span["kl_bits"] for span in events("pocket", "--bits", "4", "-p", text) if span["event"] == "span"][
-            1:
-        ]
+        span.kl_bits or 0.0
         for text in texts
+        for span in spans(events("pocket", "--bits", "4", "-p", text))[1:]
     ]
     last = events("pocket", "--bits", "4", *flags)[-1]
     assert last["complete"]
-    assert last["scored"][0] == len(apart[0]) + len(apart[1])
-    assert last["kl_bits"]["mean"][0] == pytest.approx(statistics.fmean([*apart[0], *apart[1]]))
+    assert last["scored"][0] == len(apart)
+    assert last["kl_bits"]["mean"]["value"] == pytest.approx(statistics.fmean(apart))
 
 
 @pytest.mark.parametrize("flags", [["--max-kld", "-1"], ["--min-same-top", "95"], ["--max-ppl-ratio", "0.9"],
@@ -140,20 +141,18 @@ def test_flags_make_the_second_model() -> None:
 
 def test_a_model_against_itself_and_four_bits(events: Events) -> None:
     found = events("pocket", "pocket", "-p", TEXT)
-    assert [each["event"] for each in found[:2]] == ["model", "against"]
-    spans = [each for each in found if each["event"] == "span"]
-    assert "".join(span["text"] for span in spans) == TEXT
-    assert {span["kl_bits"] for span in spans[1:]} == {0.0}
-    assert (found[-1]["complete"], found[-1]["kl_bits"]["mean"]) == (True, [0.0, 0.0])
+    assert "".join(span.text for span in spans(found)) == TEXT
+    assert {span.kl_nats for span in spans(found)[1:]} == {0.0}
+    assert (found[-1]["complete"], found[-1]["kl_bits"]["mean"]) == (True, {"value": 0.0, "error": 0.0})
     found = events("pocket", "--bits", "4", "-p", TEXT)
-    spans, last = [each for each in found if each["event"] == "span"], found[-1]
-    assert found[1]["quantization"] == "4-bit, group 64, affine"
-    kl = [span["kl_bits"] for span in spans[1:]]
-    assert last["kl_bits"]["mean"][0] == pytest.approx(math.fsum(kl) / len(kl))
+    scored, last = spans(found)[1:], found[-1]
+    assert of_kind(found, LockstepOpened)[0].facts.quantization == "4-bit, group 64, affine"
+    kl = [span.kl_bits or 0.0 for span in scored]
+    assert last["kl_bits"]["mean"]["value"] == pytest.approx(math.fsum(kl) / len(kl))
     assert last["kl_bits"]["max"] == max(kl) > 0
-    assert last["logprobs"][1] == pytest.approx(math.fsum(span["other_logprob"] for span in spans[1:]))
-    assert spans[1]["candidates"][0]["rank"] == 1
-    assert not any("nats" in name for each in (*spans, last) for name in each)
+    assert last["logprobs"][1] == pytest.approx(math.fsum(span.other_logprob or 0.0 for span in scored))
+    assert scored[0].candidates[0].rank == 1
+    assert not any("nats" in name for name in last)
 
 
 def test_kl_is_in_bits_in_the_table_too(capsys: pytest.CaptureFixture[str], events: Events) -> None:
@@ -162,7 +161,7 @@ def test_kl_is_in_bits_in_the_table_too(capsys: pytest.CaptureFixture[str], even
     assert cli.main(["diff", *given]) == 0
     row = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("Mean    KLD"))
     assert row.split(": ")[1].split() == [
-        f"{last['kl_bits']['mean'][0]:.6f}", "±", f"{last['kl_bits']['mean'][1]:.6f}", "bits",
+        f"{last['kl_bits']['mean']['value']:.6f}", "±", f"{last['kl_bits']['mean']['error']:.6f}", "bits",
     ]  # fmt: skip
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from engine import protocol
 from engine.decoding import handlers
@@ -81,16 +81,19 @@ def test_two_ranks_are_compared_with_one_process(
     steps = count()
 
     class Ranks(EngineThread):
-        def __init__(self, emit: Callable[[protocol.Record], None]) -> None:
-            super().__init__(
-                lambda each: emit(change(next(steps), each) if isinstance(each, protocol.Step) else each)
-            )
+        def __init__(self, emit: Callable[[protocol.Received], None]) -> None:
+            def changed(received: protocol.Received) -> None:
+                step = received.record
+                made = change(next(steps), step) if isinstance(step, protocol.Step) else step
+                emit(protocol.Received(made, received.id))
 
-        def send(self, command: protocol.Command) -> None:
-            if isinstance(command, protocol.Load):
-                assert command.settings.ranks == 2
-                object.__setattr__(command, "settings", replace(command.settings, ranks=1))
-            super().send(command)
+            super().__init__(changed)
+
+        def send(self, sent: protocol.Sent, session: int = 0) -> None:
+            if isinstance(sent.command, protocol.Load):
+                assert sent.command.settings.ranks == 2
+                sent = replace(sent, command=protocol.Load(replace(sent.command.settings, ranks=1)))
+            super().send(sent, session)
 
     asked = AskedEngine(Ranks)
     try:

@@ -39,7 +39,7 @@ def test_an_unexpected_failure_is_a_fault() -> None:
     failure = protocol.Failure("Run", "boom", "report it", expected=False, trace="Traceback ...")
     run = Run({**script(), protocol.Run: [failure]})
     assert run.go() == Outcome(1, failure)
-    assert [event["event"] for event in run.events][-1] == "prompt"
+    assert [event["event"] for event in run.events][-1] == "PromptReadings"
 
 
 class Full(io.StringIO):
@@ -74,15 +74,15 @@ def test_a_full_disk_is_told() -> None:
 
 
 @pytest.mark.parametrize("command", [protocol.Load, protocol.Prefill, protocol.Run])
-def test_an_interrupt_ends_with_the_end_event_and_130(command: type[Command]) -> None:
+def test_an_interrupt_ends_with_the_summary_and_130(command: type[Command]) -> None:
     run = Run(script())
     run.backend.interrupt = command
     before = signal.getsignal(signal.SIGINT)
     assert run.go() == Outcome(130)
     assert signal.getsignal(signal.SIGINT) is before
-    assert run.backend.sent[-1] == protocol.Cancel(run.backend.sent[-2].id)
+    assert run.backend.sent[-1] == protocol.Cancel(len(run.backend.sent) - 1)
     end = run.events[-1]
-    assert (end["event"], end["finish_reason"]) == ("end", "cancelled")
+    assert (end["event"], end["reason"]) == ("Summary", "cancelled")
     assert end["steps"] == (1 if command is protocol.Run else 0)
     assert (end["ttft_ms"] is None) == (command is not protocol.Run)
 

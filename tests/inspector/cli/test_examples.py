@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import Struct
 
-from engine.frozen import frozen
 from inspector.cli import main as cli
 from inspector.cli.flags import Parser
 
@@ -40,8 +40,7 @@ FOREIGN = {
 """Flags of other programs that the pages name."""
 
 
-@frozen
-class Example:
+class Example(Struct, frozen=True):
     """A command, and what the page says it prints."""
 
     page: str
@@ -71,7 +70,7 @@ def printed(command: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
     """The lines that a command prints, those of standard error last; the test is left out on other arithmetic."""
     assert cli.main(shlex.split(command)) == 0
     out, err = capsys.readouterr()
-    if "float32 (files: bfloat16), cpu" not in err and '"dtype": "float32"' not in out:
+    if "float32 (files: bfloat16), cpu" not in err and '"dtype":"float32"' not in out:
         pytest.skip("the examples were made in float32 on a CPU")
     return f"{out.rstrip()}\n{err}".splitlines()
 
@@ -97,7 +96,9 @@ def near(shown: str, number: str) -> bool:
 
 
 def agree(shown: Any, value: Any, name: str = "") -> None:
-    """Hold one line of JSON against what was printed."""
+    """Hold one line of JSON against what was printed; "..." stands for any value."""
+    if shown == "...":
+        return
     if isinstance(shown, dict):
         assert shown.keys() == value.keys(), name
         if name not in ("ms", "memory"):

@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from engine.protocol import LogitsRow, Step
-from engine.trace import load
+from engine.protocol import DraftRound, LogitsRow, Prefilled, Step
+from engine.recording import load
 from inspector.cli import main as cli
-from inspector.cli.writers.generation import JsonLines, PlainText, text_writer
+from inspector.cli.writers.generation import PlainText, text_writer
+from inspector.cli.writers.json_lines import JsonLines
 from tests import synthetic
-from tests.inspector.cli.scripted import Events, Run, finish, start
+from tests.inspector.cli.scripted import Events, Run, finish, of_kind, start
 from tests.zoo import CONFIGS
 
 STORY = ["-p", "Once upon a time", "--ignore-chat-template"]
@@ -26,17 +27,17 @@ STORY = ["-p", "Once upon a time", "--ignore-chat-template"]
 def test_sixty_tokens_of_a_story() -> None:
     code, events, err = finish(start("generate", *STORY, "--temp", "0", "--max-tokens", "60", "--jsonl"))
     assert (code, err) == (0, "")
-    steps = [event for event in events if event["event"] == "step"]
-    end = events[-1]
-    assert len(steps) == end["steps"] == 60 or end["finish_reason"] == "eos"
+    steps, end = of_kind(events, Step), events[-1]
+    assert len(steps) == end["steps"] == 60 or end["reason"] == "eos"
     assert end["text"].startswith(", there was a little")
-    assert end["text"] == "".join(step["text"] for step in steps)
-    assert all(len(step["candidates"]) == 20 for step in steps)
-    assert all(step["origin"] == "greedy" and step["rank"] == 1 for step in steps)
-    assert [step["kv"]["offset"] for step in steps] == list(range(5, 65))
-    assert all(step["ms"]["total"] >= step["ms"]["forward"] > 0 for step in steps)
-    prompt = next(event for event in events if event["event"] == "prompt")
-    assert "".join(token["text"] for token in prompt["tokens"]) == "Once upon a time"
+    assert end["text"] == "".join(step.text for step in steps)
+    assert all(len(step.choice.candidates) == 20 for step in steps)
+    assert all(step.origin == "greedy" and step.rank == 1 for step in steps)
+    assert [step.kv.offset for step in steps] == list(range(5, 65))
+    assert all(step.ms.total >= step.ms.forward > 0 for step in steps)
+    assert [step.choice for step in steps[1:]] == [step.next for step in steps[:-1]]
+    [prompt] = of_kind(events, Prefilled)
+    assert "".join(token.text for token in prompt.tokens) == "Once upon a time"
 
 
 @pytest.mark.slow  # test_same_text holds this for one seed, in the screen too
@@ -52,7 +53,7 @@ def test_it_imports_no_screen() -> None:
         "import sys; from inspector.cli.main import main; code = main(sys.argv[1:]);"
         "sys.exit(code or 'textual' in sys.modules or 'inspector.app' in sys.modules)"
     )
-    argv = ["generate", *STORY, "--max-tokens", "2"]
+    argv = ["generate", *STORY, "--max-tokens", "2", "--temp", "0"]
     done = subprocess.run([sys.executable, "-c", code, *argv], capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout) == (0, ", there\n")
     assert "finished    length: 2 tokens" in done.stderr
@@ -61,7 +62,7 @@ def test_it_imports_no_screen() -> None:
 def test_a_stop_string_ends_it() -> None:
     code, events, _ = finish(start("generate", *STORY, "--temp", "0", "--stop", "little girl", "--jsonl"))
     end = events[-1]
-    assert (code, end["finish_reason"], end["finish_detail"]) == (0, "stop", "little girl")
+    assert (code, end["reason"], end["detail"]) == (0, "stop", "little girl")
     assert end["text"] == ", there was a "
 
 
@@ -69,7 +70,7 @@ def test_a_reader_that_has_enough() -> None:
     process = start("generate", *STORY, "--max-tokens", "400", "--jsonl")
     assert process.stdout is not None
     assert process.stderr is not None
-    assert json.loads(process.stdout.readline())["event"] == "model"
+    assert json.loads(process.stdout.readline())["event"] == "LoadSettings"
     process.stdout.close()
     assert process.wait(60) == 0
     assert process.stderr.read() == b""
@@ -77,9 +78,9 @@ def test_a_reader_that_has_enough() -> None:
 
 
 @pytest.mark.wide(1)
-@pytest.mark.parametrize("phase", ["loading", "prefill", "step"])
+@pytest.mark.parametrize("phase", ["loading", "PrefillChunk", "Step"])
 def test_ctrl_c(phase: str) -> None:
-    words = ["-p", "word " * 490 if phase == "prefill" else "Once", "--prefill-step-size", "4"]
+    words = ["-p", "word " * 490 if phase == "PrefillChunk" else "Once", "--prefill-step-size", "4"]
     if phase == "loading" and sys.platform != "linux":
         pytest.skip("that a program imports MLX is seen in its /proc/PID/maps")
     process = start(
@@ -87,15 +88,14 @@ def test_ctrl_c(phase: str) -> None:
     )
     assert process.stdout is not None
     seen = b""
-    while phase != "loading" and f'"event": "{phase}"'.encode() not in seen:
+    while phase != "loading" and f'"event":"{phase}"'.encode() not in seen:
         seen = process.stdout.readline()
     if phase == "loading":
         _wait_for_python(process.pid)
     process.send_signal(signal.SIGINT)
     code, events, err = finish(process)
     assert (code, err) == (130, "")
-    assert events[-1]["event"] == "end"
-    assert events[-1]["finish_reason"] == "cancelled"
+    assert (events[-1]["event"], events[-1]["reason"]) == ("Summary", "cancelled")
 
 
 def _wait_for_python(pid: int) -> None:
@@ -153,7 +153,7 @@ def test_sixty_starts_and_quits() -> None:
             process.send_signal(signal.SIGINT)
         code, events, err = finish(process)
         assert (code, err) == (130, "")
-        assert events[-1]["finish_reason"] == "cancelled"
+        assert events[-1]["reason"] == "cancelled"
 
 
 def test_the_writer_is_the_one_asked_for() -> None:
@@ -161,13 +161,13 @@ def test_the_writer_is_the_one_asked_for() -> None:
     assert isinstance(text_writer(Run({}, jsonl=False).request, io.StringIO(), None), PlainText)
 
 
-# ---- as a trace -------------------------------------------------------------------------------
+# ---- as a recording ---------------------------------------------------------------------------
 
 
-def test_a_trace_of_it_has_every_row_where_that_was_asked_for(
+def test_a_recording_of_it_has_every_row_where_that_was_asked_for(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    plain, rows = tmp_path / "plain.jsonl", tmp_path / "rows.jsonl.gz"
+    plain, rows = tmp_path / "plain.trace", tmp_path / "rows.trace.zst"
     flags = ["generate", *STORY, "--max-tokens", "4", "--seed", "1"]
     assert cli.main([*flags, "-o", str(plain)]) == 0
     text = capsys.readouterr().out
@@ -184,12 +184,12 @@ def test_a_trace_of_it_has_every_row_where_that_was_asked_for(
     ]
     assert not any(isinstance(entry.value, LogitsRow) for entry in load(plain).entries)
     assert cli.main([*flags, "-o", str(rows)]) == 2
-    assert "rows.jsonl.gz already exists" in capsys.readouterr().err
+    assert "rows.trace.zst already exists" in capsys.readouterr().err
 
 
-def test_rows_without_a_trace_are_said_to_have_no_effect(capsys: pytest.CaptureFixture[str]) -> None:
+def test_rows_without_a_recording_are_said_to_have_no_effect(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["generate", *STORY, "--max-tokens", "1", "--record-logits"]) == 0
-    assert "--record-logits has no effect without a trace: give -o TRACE." in capsys.readouterr().err
+    assert "--record-logits has no effect without a recording: give -o RECORDING." in capsys.readouterr().err
 
 
 def test_a_draft_changes_the_time_and_not_the_text(
@@ -204,11 +204,11 @@ def test_a_draft_changes_the_time_and_not_the_text(
     for name in ("draft       lookup, 3 tokens a draft", "rounds", "accepted", "a token", "speed"):
         assert name in told.err
     found = events("generate", *flags, "--draft-model", "pocket", "--num-draft-tokens", "2", "--jsonl")
-    rounds, end = [event for event in found if event["event"] == "round"], found[-1]
+    rounds, end = of_kind(found, DraftRound), found[-1]
     assert end["text"] == plain.rstrip("\n")
-    assert sum(each["taken"] for each in rounds) == end["speculation"]["taken"] == 24 - 9
-    assert {draft["fate"] for each in rounds for draft in each["drafts"]} <= {"accepted", "unseen"}
-    assert end["speculation"]["verdict"]
+    assert sum(each.taken for each in rounds) == end["speculation"]["taken"] == 24 - 9
+    assert end["speculation"]["rounds"] == len(rounds)
+    assert {draft.fate for each in rounds for draft in each.drafts} <= {"accepted", "unseen"}
 
 
 def test_a_draft_that_is_refused_leaves_standard_output_empty(

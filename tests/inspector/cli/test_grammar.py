@@ -13,10 +13,13 @@ import pytest
 
 from engine.errors import EngineError
 from engine.grammar_settings import Grammar
+from engine.protocol import Step
 from inspector.cli.arguments import request_from
 from inspector.cli.driver import Tally
 from inspector.cli.subcommands.generate import beam_parser, generate_parser
-from inspector.cli.writers.generation import JsonLines, PlainText
+from inspector.cli.writers.generation import GenerationFigures, PlainText
+from inspector.cli.writers.json_lines import JsonLines
+from tests.inspector.cli.scripted import of_kind
 from tests.inspector.fakes import session
 
 LARK, GBNF = 'start: "yes" | "no"\n', 'root ::= "yes" | "no"\n'
@@ -75,17 +78,19 @@ def test_a_generation_under_a_grammar_ends_with_it_and_tells_of_it() -> None:
     done = generated("--regex", " (yes|no), [a-z]{3}", "--jsonl")
     assert (done.returncode, done.stderr) == (0, "")
     events = [json.loads(line) for line in done.stdout.splitlines()]
-    end, steps = events[-1], [event for event in events if event["event"] == "step"]
-    assert (end["finish_reason"], end["finish_detail"]) == ("grammar", "regex (yes|no), [a-z]{3}")
+    end, steps = events[-1], of_kind(events, Step)
+    assert (end["reason"], end["detail"]) == ("grammar", "regex (yes|no), [a-z]{3}")
     assert re.fullmatch(" (yes|no), [a-z]{3}", end["text"])
-    assert events[0]["settings"]["grammar"]["text"] == " (yes|no), [a-z]{3}"
+    [settings] = (event["settings"] for event in events if event["event"] == "Settings")
+    assert settings["grammar"]["text"] == " (yes|no), [a-z]{3}"
     for step in steps:
-        told = step["grammar"]
-        assert told["state"] == "open"
-        assert 0 < told["allowed"] == step["stages"][0]["kept"] < 4096
-        assert 0 <= told["mass"] <= 1
-        assert told["mass"] == pytest.approx(1 - step["stages"][0]["removed_mass"], abs=1e-4)
-        assert bytes.fromhex(told["forced"]) in b" yes, no, "
+        told, first = step.choice.grammar, step.choice.stages[0]
+        assert told is not None
+        assert told.state == "open"
+        assert 0 < told.allowed == first.kept < 4096
+        assert 0 <= told.mass <= 1
+        assert told.mass == pytest.approx(1 - first.removed_mass, abs=1e-4)
+        assert told.forced in b" yes, no, "
 
 
 @pytest.mark.slow
@@ -100,12 +105,10 @@ def test_the_report_and_the_json_lines_name_the_grammar_that_the_text_was_held_t
     request = request_from(generate_parser().parse_args(["-p", "hi", "--regex", "a+b"]))
     records, summary = session(3).records, Tally(request.settings)
     lines, report = io.StringIO(), io.StringIO()
-    for writer in (JsonLines(lines, request), PlainText(io.StringIO(), report, request)):
+    own = JsonLines(lines, request, GenerationFigures(request))
+    for writer in (own, PlainText(io.StringIO(), report, request)):
         for record in records:
             writer.take(record, summary.take(record))
         writer.end(summary.summary())
-    events = [json.loads(line) for line in lines.getvalue().splitlines()]
-    assert [event["made_with"] for event in events if event["event"] in ("model", "end")] == [
-        ["grammar regex a+b"]
-    ] * 2
+    assert json.loads(lines.getvalue().splitlines()[-1])["made_with"] == ["grammar regex a+b"]
     assert re.search(r"^grammar +regex a\+b$", report.getvalue(), re.MULTILINE)

@@ -5,30 +5,50 @@ from __future__ import annotations
 import io
 import json
 import math
-from dataclasses import replace
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
+from msgspec import convert
+from msgspec.structs import replace
 
 from engine.inspection.inside import lens
 from engine.protocol import (
+    ActivationsPatched,
     AttentionLayer,
     AttentionRead,
+    AttributionRead,
     CaptureFacts,
     Check,
     ExpertLayer,
     ExpertsRead,
     Failure,
+    GradientsRead,
+    HeadsScored,
+    HeadsSwept,
+    Intervened,
+    Intervention,
+    LensRead,
+    ModelFacts,
+    ModelModules,
+    PairsPatched,
+    PositionTried,
+    PromptOpened,
+    RepeatedTexts,
+    ScoreRead,
     StateArray,
+    Step,
     floats,
 )
 from inspector.cli import main as cli
 from inspector.cli.arguments import request_from
 from inspector.cli.flags import parsed
 from inspector.cli.subcommands.inside import inside_parser
-from inspector.cli.writers.inside import writer
-from tests.inspector.cli.scripted import Events
+from inspector.cli.writers.inside import Known, refused, writer
+from inspector.state.heads import names_of
+from tests.inspector.cli.scripted import Events, Kind, as_record, of_kind
 
 PROMPT = ("--ignore-chat-template", "-p", "Once upon a time, there was a little girl named")
 
@@ -38,76 +58,87 @@ def events(events: Events) -> Events:
     return partial(events, "inside", "--jsonl", *PROMPT)
 
 
+Asked = Callable[..., Any]
+"""Runs the command with more flags; returns the last record of a kind that it wrote, as `one` does."""
+
+
+@pytest.fixture
+def one(events: Events) -> Asked:
+    def ask(kind: type[Kind], *argv: str) -> Kind:
+        return of_kind(events(*argv), kind)[-1]
+
+    return ask
+
+
+def passed(*views: Any) -> bool:
+    """Whether all checks of some views passed, and each has some."""
+    return all(view.facts.checks and view.facts.failed is None for view in views)
+
+
 def test_every_head_has_a_weight_for_each_token_and_the_lens_ends_at_the_distribution(
     events: Events,
 ) -> None:
     lines = events("--positions", "2", "--steps", "1")
     kinds = [line["event"] for line in lines]
-    assert kinds[-3:] == ["attention", "lens", "contributions"]
-    prompt, step = (next(line for line in lines if line["event"] == kind) for kind in ("prompt", "step"))
-    looked, seen = lines[-3], lines[-2]
-    assert looked["node"] == seen["node"] == step["node"]
-    assert all(check["passed"] for check in looked["checks"] + seen["checks"])
-    for layer in looked["layers"]:
-        for row in layer["heads"]:
-            assert len(row) == len(prompt["tokens"]) + 1
+    assert kinds[-3:] == ["AttentionRead", "LensRead", "AttributionRead"]
+    [prompt], [step] = of_kind(lines, PromptOpened), of_kind(lines, Step)
+    looked, seen = as_record(lines[-3], AttentionRead), as_record(lines[-2], LensRead)
+    assert looked.node == seen.node == step.node
+    assert passed(looked, seen)
+    for layer in looked.layers:
+        for row in (layer.over(head, looked.tokens) for head in range(layer.heads)):
+            assert len(row) == len(prompt.tokens) + 1
             assert math.isclose(sum(row), 1, abs_tol=1e-5)
-    assert [column["node"] for column in seen["columns"]] == [prompt["tokens"][-1]["node"], step["node"]]
-    first = seen["columns"][0]["cells"][-1]["top"][0]
-    best = max(step["candidates"], key=lambda candidate: candidate["prob"])
-    assert first["id"] == best["id"]
-    assert math.isclose(first["prob"], best["prob"], rel_tol=1e-5)
+    assert [column.node for column in seen.columns] == [prompt.tokens[-1].node, step.node]
+    first = seen.columns[0].cells[-1].top[0]
+    best = max(step.choice.candidates, key=lambda candidate: candidate.prob)
+    assert first.id == best.id
+    assert math.isclose(first.prob, best.prob, rel_tol=1e-5)
 
 
-def test_one_view_at_another_token(events: Events) -> None:
-    lines = events("--show", "lens", "--at", "3", "--positions", "9")
-    assert lines[-1]["event"] == "lens"
-    assert len(lines[-1]["columns"]) == 4, "the path has no more up to there"
+def test_one_view_at_another_token(one: Asked) -> None:
+    read = one(LensRead, "--show", "lens", "--at", "3", "--positions", "9")
+    assert len(read.columns) == 4, "the path has no more up to there"
 
 
 def test_the_parts_of_a_difference_sum_to_it(events: Events) -> None:
     lines = events("--show", "contributions", "--dtype", "float32")
-    prompt, made = next(line for line in lines if line["event"] == "prompt"), lines[-1]
-    one, other = made["tokens"]
-    ranks = sorted((one["rank"], other["rank"]))
-    assert made["node"] == prompt["tokens"][-1]["node"]
-    assert ranks[0] == 1
-    assert all(check["passed"] for check in made["checks"])
-    total = sum(part["value"] for part in made["parts"])
-    assert math.isclose(total, made["total"])
-    assert math.isclose(total, one["logit"] - other["logit"], abs_tol=1e-3)
-    for part in made["parts"]:
-        assert math.isclose(part["value"], part["logits"][0] - part["logits"][1])
-        if part["kind"] == "attention":
-            heads = [sum(column) for column in zip(*part["heads"], part["rest"], strict=True)]
-            assert len(part["heads"]) == 4
-            assert all(map(lambda a, b: math.isclose(a, b, abs_tol=1e-4), heads, part["logits"]))
+    [prompt], made = of_kind(lines, PromptOpened), as_record(lines[-1], AttributionRead)
+    one, other = made.tokens
+    assert made.node == prompt.tokens[-1].node
+    assert min(one.rank, other.rank) == 1
+    assert passed(made)
+    assert math.isclose(made.total, one.logit - other.logit, abs_tol=1e-3)
+    for part in made.parts:
+        if part.kind == "attention":
+            own = [part.head(head) for head in range(4)]
+            heads = [sum(column) for column in zip(*own, part.rest, strict=True)]
+            assert all(map(lambda a, b: math.isclose(a, b, abs_tol=1e-4), heads, part.logits))
 
 
-def test_tokens_are_given_by_text_or_id(events: Events) -> None:
+def test_tokens_are_given_by_text_or_id(one: Asked) -> None:
     def asked(*argv: str) -> list[tuple[int, str]]:
-        made = events("--show", "contributions", *argv)[-1]
-        return [(token["id"], token["text"]) for token in made["tokens"]]
+        made = one(AttributionRead, "--show", "contributions", *argv)
+        return [(token.id, token.text) for token in made.tokens]
 
-    (one, text), _ = asked()
+    (first, text), _ = asked()
     rare = asked("--token", " sat", "--alone")
     assert rare[0][1] == " sat"
-    assert asked("--token", str(rare[0][0]), "--against", text.strip()) == [*rare, (one, text)]
-    assert asked("--against", text)[1] == (one, text), "the one taken is compared with the best other one"
+    assert asked("--token", str(rare[0][0]), "--against", text.strip()) == [*rare, (first, text)]
+    assert asked("--against", text)[1] == (first, text), "the one taken is compared with the best other one"
 
 
 @pytest.mark.slow
 def test_gradients_have_a_share_for_each_token_and_what_is_missing(
-    events: Events, capsys: pytest.CaptureFixture[str]
+    one: Asked, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    line = events(
-        "--show", "gradients", "--dtype", "float32", "--baseline", " the", "--gradient-steps", "16"
-    )[-1]
-    assert (line["event"], line["method"], line["baseline_text"]) == ("gradients", "integrated", " the")
-    assert line["tried"][0]["steps"] == 16
-    assert len(line["tokens"]) == 2
-    assert sum(share["logits"] for share in line["shares"]) == pytest.approx(line["total"])
-    assert line["total"] == pytest.approx(line["reached"], abs=0.05 * max(1.0, abs(line["reached"])))
+    flags = "--show", "gradients", "--dtype", "float32", "--baseline", " the", "--gradient-steps", "16"
+    read = one(GradientsRead, *flags)
+    assert (read.method, read.baseline_text) == ("integrated", " the")
+    assert read.tried[0][0] == 16
+    assert len(read.tokens) == 2
+    assert sum(read.shares.row()) == pytest.approx(read.total)
+    assert read.total == pytest.approx(read.reached, abs=0.05 * max(1.0, abs(read.reached)))
     assert cli.main(["inside", *PROMPT, "--show", "gradients", "--method", "input", "--alone"]) == 0
     out = capsys.readouterr().out
     assert "gradient x input" in out
@@ -116,9 +147,9 @@ def test_gradients_have_a_share_for_each_token_and_what_is_missing(
 
 def test_in_the_prompt_it_is_the_token_that_came_next(events: Events) -> None:
     lines = events("--show", "contributions", "--at", "2")
-    prompt = next(line for line in lines if line["event"] == "prompt")
-    assert lines[-1]["tokens"][0]["id"] == prompt["tokens"][3]["id"]
-    assert len(lines[-1]["tokens"]) == 2
+    [prompt], [read] = of_kind(lines, PromptOpened), of_kind(lines, AttributionRead)
+    assert read.tokens[0].id == prompt.tokens[3].id
+    assert len(read.tokens) == 2
 
 
 def test_the_tables_name_layers_and_heads_as_a_person_counts_them(capsys: pytest.CaptureFixture[str]) -> None:
@@ -137,16 +168,20 @@ def test_a_view_whose_check_failed_is_not_shown() -> None:
     facts = CaptureFacts((Check("attention", 0.3, 1e-5, "layer 0"),), 2.0, 1.0, "odd\x1b[31m")
     read = AttentionRead(2, 2, (layer,), 1, (), facts)
     for flags in (("--jsonl",), ()):
-        out = io.StringIO()
-        made = writer(request_from(parsed(inside_parser(), [*PROMPT, *flags])), out, None)
-        made.nodes = [1, 2]
+        out, known = io.StringIO(), Known(nodes=[1, 2])
+        made = writer(request_from(parsed(inside_parser(), [*PROMPT, *flags])), known, out, None)
         if not flags:
             made._labels = {1: "a", 2: "b"}  # type: ignore[attr-defined]
         made.take(read, "")
+        assert known.failed == ["Attention"]
         assert "0.5" not in out.getvalue()
         assert "50" not in out.getvalue()
         assert "\x1b" not in out.getvalue()
         assert "attention" in out.getvalue()
+        if flags:
+            event = json.loads(out.getvalue())
+            assert (event["event"], event["view"]) == ("CheckFailed", "AttentionRead")
+            assert convert(event["facts"], CaptureFacts) == facts
 
 
 @pytest.mark.parametrize("flags", [("--jsonl",), ()])
@@ -160,26 +195,24 @@ def test_a_view_that_is_not_shown_is_the_exit_status_and_a_line(
         "inspector: error: Not shown: Logit lens, as its check failed. "
         "If rounding is the cause, --dtype float32 shows it."
     )
-    assert "L8 attention" in out or "contributions" in out, "the views after it are written"
+    assert "L8 attention" in out or "AttributionRead" in out, "the views after it are written"
 
 
 @pytest.mark.slow
-def test_units_are_swept_and_switched_off_together(events: Events) -> None:
-    swept = events("--show", "interventions")[-1]
-    assert swept["event"] == "sweep"
-    assert all(check["passed"] for check in swept["checks"])
-    assert len(swept["units"]) == 8 * 7
-    alone = next(unit for unit in swept["units"] if unit["label"] == "L7 h2")
-    tried = events("--off", "L7 h2")[-1]
-    assert tried["event"] == "intervened"
-    assert tried["interventions"] == [{"kind": "head", "layer": 6, "head": 1, "scale": 0.0}]
-    assert tried["kl_bits"] == pytest.approx(alone["kl_bits"], abs=1e-4)
-    first = min(tried["candidates"], key=lambda each: each["rank_after"])
-    assert first["id"] == alone["top"]["id"]
-    several = events("--off", "L7 h2, L3 mlp x0.5,L1", "--scope", "context")[-1]
-    assert [each["kind"] for each in several["interventions"]] == ["head", "mlp", "layer"]
-    assert several["scope"] == "context"
-    assert several["tokens_run"] > tried["tokens_run"]
+def test_units_are_swept_and_switched_off_together(one: Asked) -> None:
+    swept = one(HeadsSwept, "--show", "interventions")
+    assert passed(swept)
+    assert len(swept.units) == 8 * 7
+    alone = next(unit for unit in swept.units if unit.intervention.label == "L7 h2")
+    tried = one(Intervened, "--off", "L7 h2")
+    assert tried.interventions == (Intervention("head", 6, 1, 0.0),)
+    assert tried.kl_bits == pytest.approx(alone.kl_bits, abs=1e-4)
+    first = min(tried.candidates, key=lambda each: each.after.rank)
+    assert first.after.id == alone.top
+    several = one(Intervened, "--off", "L7 h2, L3 mlp x0.5,L1", "--scope", "context")
+    assert [each.kind for each in several.interventions] == ["head", "mlp", "layer"]
+    assert several.scope == "context"
+    assert several.tokens_run > tried.tokens_run
 
 
 def test_tables_of_the_sweep_and_of_what_is_off(capsys: pytest.CaptureFixture[str]) -> None:
@@ -191,15 +224,15 @@ def test_tables_of_the_sweep_and_of_what_is_off(capsys: pytest.CaptureFixture[st
     assert "L1 h1" not in out, "attention is shown where it is asked for"
 
 
-def test_the_shares_of_a_score_sum_to_it(events: Events) -> None:
-    made = events("--show", "scores", "--head", "L5 h2", "--dtype", "float32")[-1]
-    assert (made["event"], made["layer"], made["head"]) == ("scores", 4, 1)
-    assert all(check["passed"] for check in made["checks"])
-    for place in range(len(made["keys"])):
-        for side in ("in_key", "in_query"):
-            summed = sum(writer[side][place] for writer in made["writers"])
-            assert math.isclose(summed, made["scores"][place], abs_tol=1e-4)
-    assert {len(pair["scores"]) for pair in made["pairs"]} == {len(made["keys"])}
+def test_the_shares_of_a_score_sum_to_it(one: Asked) -> None:
+    made = one(ScoreRead, "--show", "scores", "--head", "L5 h2", "--dtype", "float32")
+    assert (made.layer, made.head) == (4, 1)
+    assert passed(made)
+    for side in (made.by_key, made.by_query):
+        rows = [side.row(place) for place in range(len(made.writers))]
+        for column, score in zip(zip(*rows, strict=True), made.scores.row(), strict=True):
+            assert math.isclose(sum(column), score, abs_tol=1e-4)
+    assert made.pair_scores.shape == (len(made.pairs), len(made.keys))
 
 
 def test_a_table_says_why_a_head_looks_at_a_token_rather_than_at_another(
@@ -216,22 +249,19 @@ def test_a_table_says_why_a_head_looks_at_a_token_rather_than_at_another(
 
 def test_modules_experts_and_positions_are_shown(events: Events, capsys: pytest.CaptureFixture[str]) -> None:
     lines = events("--show", "modules,experts,positions", "--at", "3")
-    made, chosen, *tried = lines[-8:]
-    assert (made["event"], chosen["event"], {each["event"] for each in tried}) == (
-        "modules",
-        "experts",
-        {"position"},
-    )
-    assert made["parameters"] == next(line for line in lines if line["event"] == "model")["parameters"]
-    assert chosen["refused"] == "This model has neither experts nor recurrent layers."
-    assert "its modules instead" in chosen["hint"]
-    assert [(each["change"], each["offset"]) for each in tried] == [
+    made, refused = as_record(lines[-8], ModelModules), as_record(lines[-7], Failure)
+    tried = of_kind(lines[-6:], PositionTried)
+    assert made.parameters == of_kind(lines, ModelFacts)[0].parameters
+    assert refused.command == "ReadExperts"
+    assert refused.message == "This model has neither experts nor recurrent layers."
+    assert "its modules instead" in refused.hint
+    assert [(each.change, each.offset) for each in tried] == [
         ("token", -3), ("token", -1), ("token", 1), ("token", 100), ("path", 100), ("mask", 0),
     ]  # fmt: skip
-    assert all(check["passed"] for each in tried for check in each["checks"])
-    prompt = next(line for line in lines if line["event"] == "prompt")
-    assert tried[-1]["later"] == len(prompt["tokens"]) - 4, "what comes after it in the prompt"
-    assert tried[3]["kl_bits"] > tried[4]["kl_bits"], "with RoPE distances count alone"
+    assert passed(*tried)
+    [prompt] = of_kind(lines, PromptOpened)
+    assert tried[-1].later == len(prompt.tokens) - 4, "what comes after it in the prompt"
+    assert tried[3].kl_bits > tried[4].kl_bits, "with RoPE distances count alone"
     assert cli.main(["inside", *PROMPT, "--show", "modules,experts,positions"]) == 0
     out = capsys.readouterr().out
     assert "│ │   queries" in out
@@ -249,15 +279,15 @@ def test_experts_and_states_are_a_line_each_and_a_refused_position_is_one() -> N
     state = StateArray(2, (1, 4, 16), "float32", 256, 2.0, 1.0, None)
     read = ExpertsRead(2, (layer,), (state,), ("The weights of \x1b are not known.",), facts)
     failed = replace(read, facts=replace(facts, checks=(Check("experts", 1.0, 1e-5),)))
-    refused = Failure("TryPosition", "no\x1b[31m positions", "Press tab.")
+    failure = Failure("TryPosition", "no\x1b[31m positions", "Press tab.")
     for flags in (("--jsonl",), ()):
-        out = io.StringIO()
-        made = writer(request_from(parsed(inside_parser(), [*PROMPT, *flags])), out, None)
+        out, known = io.StringIO(), Known()
+        made = writer(request_from(parsed(inside_parser(), [*PROMPT, *flags])), known, out, None)
         made.take(read, "")
-        assert made.refused(refused)
-        assert made.refused(replace(refused, command="ReadExperts"))
-        assert not made.refused(replace(refused, command="ReadExperts", expected=False))
-        assert not made.refused(replace(refused, command="ReadLens"))
+        assert refused(made, failure)
+        assert refused(made, replace(failure, command="ReadExperts"))
+        assert not refused(made, replace(failure, command="ReadExperts", expected=False))
+        assert not refused(made, replace(failure, command="ReadLens"))
         said = out.getvalue()
         assert "\x1b" not in said
         assert "positions" in said
@@ -267,20 +297,20 @@ def test_experts_and_states_are_a_line_each_and_a_refused_position_is_one() -> N
             assert "Not shown: no" in said
         made.take(failed, "")
         assert "0.75" not in out.getvalue()[len(said) :]
-        assert made.known.failed == ["Experts and states"]
+        assert known.failed == ["Experts and states"]
 
 
 @pytest.mark.slow
 def test_heads_are_scored_over_random_tokens_and_over_the_path(events: Events) -> None:
-    over, path = events("--show", "heads", "--texts", "20,2")[-2:]
-    assert (over["event"], over["texts"]) == ("heads", {"length": 20, "count": 2, "seed": 0})
-    assert (path["event"], path["texts"]) == ("heads", None)
-    assert len(over["heads"]) == len(path["heads"]) == 8 * 4
-    named = {(each["layer"], each["head"]): each["names"] for each in over["heads"] if each["names"]}
-    assert named[3, 3] == ["previous-token"]
-    assert all(names == ["previous-token"] for names in named.values())
-    again = events("--show", "heads", "--texts", "20,2,0")[-2]
-    assert again["heads"] == over["heads"]
+    over, path = of_kind(events("--show", "heads", "--texts", "20,2"), HeadsScored)
+    assert over.texts == RepeatedTexts(20, 2, 0)
+    assert path.texts is None
+    assert len(over.heads) == len(path.heads) == 8 * 4
+    named = {(each.layer, each.head): names_of(each) for each in over.heads if names_of(each)}
+    assert named[3, 3] == ("previous-token",)
+    assert set(named.values()) == {("previous-token",)}
+    again, _ = of_kind(events("--show", "heads", "--texts", "20,2,0"), HeadsScored)
+    assert again.heads == over.heads
 
 
 def test_a_table_of_heads_names_them_and_says_where_there_is_none(capsys: pytest.CaptureFixture[str]) -> None:
@@ -292,21 +322,19 @@ def test_a_table_of_heads_names_them_and_says_where_there_is_none(capsys: pytest
 
 
 @pytest.mark.slow
-def test_another_text_is_put_in_with_tokens_and_an_alignment_of_ones_own(events: Events) -> None:
+def test_another_text_is_put_in_with_tokens_and_an_alignment_of_ones_own(one: Asked) -> None:
     flags = ("--source", "Once there was a big dog", "--dtype", "float32")
-    found = events(*flags)[-1]
-    assert found["event"] == "patching"
-    assert all(check["passed"] for check in found["checks"])
-    assert not found["aligned"]
-    assert found["columns"][-1]["shares"][-1] == pytest.approx(1.0, abs=1e-3)
-    chosen = events(*flags, "--token", str(found["other"]), "--against", str(found["token"]))[-1]
-    assert (chosen["token"], chosen["other"]) == (found["other"], found["token"])
-    last = found["columns"][-1]
-    facing = f"0:0,{last['position']}:{last['source_position']}"
-    own = events(*flags, "--facing", facing)[-1]
-    assert own["aligned"]
-    assert [each["position"] for each in own["columns"]][-1] == last["position"]
-    assert len(own["columns"]) <= 2
+    found = one(ActivationsPatched, *flags)
+    assert passed(found)
+    assert not found.aligned
+    last = found.columns[-1]
+    assert found.share(found.layers[-1], last.position) == pytest.approx(1.0, abs=1e-3)
+    chosen = one(ActivationsPatched, *flags, "--token", str(found.other), "--against", str(found.token))
+    assert (chosen.token, chosen.other) == (found.other, found.token)
+    own = one(ActivationsPatched, *flags, "--facing", f"0:0,{last.position}:{last.source_position}")
+    assert own.aligned
+    assert own.columns[-1].position == last.position
+    assert len(own.columns) <= 2
 
 
 def test_a_file_of_pairs_is_patched_without_a_prompt(
@@ -321,15 +349,14 @@ def test_a_file_of_pairs_is_patched_without_a_prompt(
     assert "left out: pair 2: Both paths have the same tokens." in out
     assert cli.main(["inside", "--patch-pairs", str(path), "--jsonl"]) == 0
     last = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert last["event"] == "pairs"
-    assert [bool(each["failure"]) for each in last["pairs"]] == [False, True]
+    assert [bool(each.failure) for each in as_record(last, PairsPatched).pairs] == [False, True]
 
 
 @pytest.mark.slow
-def test_a_sweep_can_be_of_the_whole_context(events: Events) -> None:
+def test_a_sweep_can_be_of_the_whole_context(one: Asked) -> None:
     token, context = (
-        events("--show", "interventions", "--scope", scope)[-1] for scope in ("token", "context")
+        one(HeadsSwept, "--show", "interventions", "--scope", scope) for scope in ("token", "context")
     )
-    assert (token["scope"], context["scope"]) == ("token", "context")
-    assert len(token["units"]) == len(context["units"])
-    assert token["units"] != context["units"]
+    assert (token.scope, context.scope) == ("token", "context")
+    assert len(token.units) == len(context.units)
+    assert token.units != context.units

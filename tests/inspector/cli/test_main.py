@@ -14,15 +14,16 @@ import tempfile
 import termios
 import time
 import types
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from engine.settings import LoadSettings
 from inspector.cli import arguments, screen
 from inspector.cli import main as cli
+from inspector.cli.exit import output
 from inspector.cli.flags import parsed
 from inspector.cli.subcommands import generate
 from inspector.recordings import sessions
@@ -314,9 +315,9 @@ def test_leaving_says_where_the_session_is_and_how_to_go_on(
 ) -> None:
     monkeypatch.setattr(sessions, "folder", lambda: tmp_path)
     for path, name in (
-        (tmp_path / "20260102-000000-pocket.jsonl", "20260102-000000-pocket"),
-        (tmp_path / "my talk\x1b.jsonl", "'my talk␛'"),
-        (Path("/else where/a.jsonl"), "'/else where/a.jsonl'"),
+        (tmp_path / "20260102-000000-pocket.trace", "20260102-000000-pocket"),
+        (tmp_path / "my talk\x1b.trace", "'my talk␛'"),
+        (Path("/else where/a.trace"), "'/else where/a.trace'"),
     ):
         open_screen(monkeypatch, saved_as=path)
         printed = capsys.readouterr()
@@ -327,8 +328,8 @@ def test_leaving_says_where_the_session_is_and_how_to_go_on(
         assert second == f"Continue it: inspector --resume {name}"
     open_screen(monkeypatch)
     assert capsys.readouterr().err == ""
-    open_screen(monkeypatch, saved_as=tmp_path / "b.jsonl", notice="Another program changed a.jsonl.")
-    assert capsys.readouterr().err.splitlines()[0] == "Another program changed a.jsonl."
+    open_screen(monkeypatch, saved_as=tmp_path / "b.trace", notice="Another program changed a.trace.")
+    assert capsys.readouterr().err.splitlines()[0] == "Another program changed a.trace."
 
 
 def test_an_engine_that_does_not_end_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -471,6 +472,22 @@ def test_a_prompt_is_read_from_regular_files_and_standard_input(
     with open("/dev/zero", encoding="utf-8") as endless:
         monkeypatch.setattr(sys, "stdin", endless)
         assert "Standard input has more than 1 MiB." in complaint("generate", "-p", "-")
+
+
+def test_output_is_buffered_where_python_buffers_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal ends a write early, and with PYTHONUNBUFFERED nobody else writes the rest of a line."""
+    raw = open(tmp_path / "out", "wb", buffering=0)  # noqa: SIM115
+    unbuffered = io.TextIOWrapper(raw, write_through=True)  # type: ignore[type-var]
+    monkeypatch.setattr(sys, "stdout", unbuffered)
+    monkeypatch.setattr(sys, "__stdout__", unbuffered)
+    out = output()
+    assert isinstance(out.buffer, io.BufferedWriter)
+    out.write("é\n")
+    out.flush()
+    raw.close()
+    assert (tmp_path / "out").read_text("utf-8") == "é\n"
 
 
 def test_extra_eos_tokens_arrive_however_often_the_flag_is_given() -> None:

@@ -14,7 +14,7 @@ from inspector.cli.driver import Outcome
 from inspector.cli.flags import parsed
 from inspector.cli.subcommands.measure import profile_parser, race_parser
 from inspector.cli.writers.measured import profile_writer, race_writer
-from tests.inspector.cli.scripted import Complaint, Events, ScriptedRun
+from tests.inspector.cli.scripted import Complaint, Events, ScriptedRun, as_record, of_kind
 from tests.inspector.tools.race.test_report import OPENED, steps
 
 
@@ -87,11 +87,8 @@ def test_a_single_step_is_enough() -> None:
 def test_json_lines_hold_every_step() -> None:
     run = RaceRun("--jsonl")
     run.go()
-    begin, *all_steps, end = run.events
-    assert (begin["event"], begin["first"], begin["last"]) == ("race", 16, 76)
-    assert [each["tokens"] for each in all_steps] == list(range(17, 77))
-    assert all(each["event"] == "race_step" and each["equal"] for each in all_steps)
-    assert (end["event"], end["reason"], end["steps"], end["differences"]) == ("race_end", "length", 60, [])
+    told = run.backend.answers[protocol.Race]
+    assert [as_record(event, type(record)) for event, record in zip(run.events, told, strict=True)] == [*told]
 
 
 def test_an_interrupt_ends_with_what_there_is() -> None:
@@ -103,7 +100,7 @@ def test_an_interrupt_ends_with_what_there_is() -> None:
     lines = RaceRun("--jsonl", answers=[OPENED])
     lines.backend.interrupt = protocol.Race
     lines.go()
-    assert lines.events[-1] == {"event": "race_end", "reason": "cancelled"}
+    assert [event["event"] for event in lines.events] == ["RaceOpened"]
 
 
 # ---- as a person runs it ----------------------------------------------------------------------
@@ -142,11 +139,12 @@ def test_the_bundled_model_is_profiled(capsys: pytest.CaptureFixture[str], event
     assert "Roofline, 7.34 M parameters in a token" in printed.out
     assert "KV cache of 8 tokens" in printed.out
     found = events(*argv, "--jsonl")
-    assert [each["event"] for each in found][-3:] == ["profile", "roofline", "kv_costs"]
-    assert not any({"id", "request"} & each.keys() for each in found), "the program's own number of a command"
-    profile = found[-3]
-    parts = sum(part["ms"] for part in profile["parts"])
-    assert parts + profile["other_ms"] == pytest.approx(profile["fenced_ms"])
+    assert [*dict.fromkeys(each["event"] for each in found)][-3:] == [
+        "Profiled", "RooflineMeasured", "KVCompared",
+    ]  # fmt: skip
+    [profile] = of_kind(found, protocol.Profiled)
+    parts = sum(part.ms for part in profile.parts)
+    assert parts + profile.other_ms == pytest.approx(profile.fenced_ms)
 
 
 def test_a_capture_of_metal_is_refused_without_metal(complaint: Complaint) -> None:

@@ -17,8 +17,8 @@ from inspector.cli.arguments import CliRequest
 from inspector.cli.driver import Outcome, drive
 from inspector.cli.flags import parsed
 from inspector.cli.subcommands.texts import run_tokens, tokens_parser
-from inspector.cli.writers.merges import merges_writer
-from tests.inspector.cli.scripted import ScriptedBackend, Terminal
+from inspector.cli.writers.merges import TextApart, merges_writer
+from tests.inspector.cli.scripted import ScriptedBackend, Terminal, as_record
 
 POCKET = on_disk("pocket", "pocket")
 LETTERS = Apart(Tokenizer(models.BPE(vocab={"a": 0, "b": 1, "ab": 2, "<x>": 3}, merges=[("a", "b")], unk_token="<x>")),
@@ -38,7 +38,7 @@ def written(
         backend.emit = emit
         return backend
 
-    writer = merges_writer(request, ladders, summary, out, Terminal())
+    writer = merges_writer(request, TextApart("text"), ladders, summary, out, Terminal())
     assert drive(request, writer, [protocol.TakeApart("text")], make, loads=False) == Outcome(0)
     return out.getvalue()
 
@@ -69,20 +69,10 @@ def test_a_long_ladder_is_told_by_its_beginning_and_its_end() -> None:
 
 
 def test_json_lines_have_all_of_it() -> None:
-    told = [json.loads(line) for line in written(POCKET.take("unhappiness"), jsonl=True).splitlines()]
-    assert [each["event"] for each in told] == ["tokenizer", "word"]
-    assert told[0]["merges"] == POCKET.take("x").merges
-    word = told[1]
-    assert (word["ids"], word["ends"]) == ([362, 74, 1919, 2770], [2, 3, 6, 11])
-    assert word["ladder"][1] == {
-        "rung": 1,
-        "rank": 11,
-        "pieces": ["u", "n", "h", "a", "p", "p", "in", "e", "s", "s"],
-    }
-    assert word["tokens"] == ["un", "h", "app", "iness"]
-    plain = [json.loads(line) for line in written(POCKET.take("a b"), jsonl=True, ladders=False).splitlines()]
-    assert "ladder" not in plain[1]
-    assert len(written(POCKET.take("a b"), jsonl=True, summary=True).splitlines()) == 1
+    taken = POCKET.take("unhappiness")
+    assert as_record(json.loads(written(taken, jsonl=True)), protocol.TakenApart) == taken
+    summed = as_record(json.loads(written(taken, jsonl=True, summary=True)), protocol.TakenApart)
+    assert (summed.words, summed.tokens) == ((), 4)
 
 
 def test_a_conversation_is_taken_apart_with_the_marks_of_its_template(

@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.trace.encode import Encoder
+from engine.protocol import Undeleted
+from engine.recording import Entry
+from engine.recording.file import MAGIC, FrameWriter
 from inspector.cli.driver import place
 from inspector.cli.main import main
 
@@ -54,7 +56,7 @@ def test_a_current_directory_that_was_deleted_is_one_line(
     assert "fault" not in error
 
 
-def test_a_trace_is_never_put_in_the_place_of_a_pipe(
+def test_a_file_is_never_put_in_the_place_of_a_pipe(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     os.mkfifo(tmp_path / "pipe")
@@ -66,21 +68,11 @@ def test_a_trace_is_never_put_in_the_place_of_a_pipe(
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="looks at what the process has open")
-def test_an_interrupt_while_a_trace_is_read_ends_it_at_once(tmp_path: Path) -> None:
-    long = tmp_path / "long.jsonl"
-    line = b'{"Undeleted":[1],"at":0}\n'
-    long.write_bytes(Encoder("test 1").header() + line * 4_000_000)
-    command = [
-        sys.executable,
-        "-m",
-        "inspector",
-        "export",
-        str(long),
-        "--to",
-        "md",
-        "-o",
-        str(tmp_path / "out.md"),
-    ]
+def test_an_interrupt_while_a_recording_is_read_ends_it_at_once(tmp_path: Path) -> None:
+    long, writer = tmp_path / "long.trace", FrameWriter("test 1")
+    long.write_bytes(MAGIC + writer.header() + writer.entry(Entry(Undeleted(1))) * 4_000_000)
+    arguments = ["export", str(long), "--to", "md", "-o", str(tmp_path / "out.md")]
+    command = [sys.executable, "-m", "inspector", *arguments]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as export:
         while str(long) not in _open(export.pid):
             assert export.poll() is None

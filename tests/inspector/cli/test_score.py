@@ -19,7 +19,15 @@ from inspector.cli.subcommands.texts import score_parser, score_request_from
 from inspector.cli.writers.tokens import Score, score_writer
 from inspector.tools.export.recording import read, totals
 from tests.inspector import fakes
-from tests.inspector.cli.scripted import Complaint, Events, ScriptedRun, Terminal, answer, interrupted
+from tests.inspector.cli.scripted import (
+    Complaint,
+    Events,
+    ScriptedRun,
+    Terminal,
+    answer,
+    interrupted,
+    of_kind,
+)
 from tests.inspector.cli.test_main import run
 
 TEXT = "Once upon a time, there was a little girl named Lily.\nShe loved to play with her toys."
@@ -131,19 +139,17 @@ def test_the_summary_leaves_the_tokens_out(file: Path) -> None:
     assert run.out.getvalue().startswith("tokens             5, of which 4 were scored\n")
     lines = Run(file, "--summary", "--jsonl")
     lines.go()
-    assert [event["event"] for event in lines.events] == ["model", "score"]
+    assert [event["event"] for event in lines.events] == [
+        "LoadSettings", "ModelFacts", "Settings", "ScoreSummary",
+    ]  # fmt: skip
 
 
 def test_json_lines_hold_every_token_and_the_sums(file: Path) -> None:
     run = Run(file, "--jsonl")
     run.go()
-    assert [event["event"] for event in run.events] == ["model", *["token"] * 5, "score"]
-    tokens, end = run.events[1:-1], run.events[-1]
-    assert (tokens[0]["logprob"], tokens[0]["surprisal_bits"], tokens[0]["candidates"]) == (None, None, [])
-    assert all(each["surprisal_bits"] == pytest.approx(-each["logprob"] / math.log(2)) for each in tokens[1:])
-    assert tokens[1].keys() >= {"position", "id", "text", "raw", "prob", "rank", "entropy_bits"}
-    assert tokens[1]["candidates"][0]["rank"] == 1
-    total = sum(each["logprob"] for each in tokens[1:])
+    tokens, end = run.tokens, run.events[-1]
+    assert [token for each in of_kind(run.events, protocol.PromptReadings) for token in each.tokens] == tokens
+    total = math.fsum(each.logprob for each in tokens if each.logprob is not None)
     assert end["complete"]
     assert (end["tokens"], end["scored"], end["bytes"], end["characters"]) == (5, 4, 13, 13)
     assert end["logprob"] == pytest.approx(total)
@@ -174,7 +180,7 @@ def test_an_interrupt_ends_with_what_there_is_and_130(file: Path) -> None:
     run = Run(file, "--jsonl")
     run.backend.interrupt = protocol.Prefill
     assert run.go().code == 130
-    assert (run.events[-1]["event"], run.events[-1]["complete"]) == ("score", False)
+    assert (run.events[-1]["event"], run.events[-1]["complete"]) == ("ScoreSummary", False)
     table = Run(file)
     table.backend.interrupt = protocol.Prefill
     assert table.go().code == 130
@@ -219,7 +225,8 @@ def dtype_of_pocket() -> str:
 @pytest.mark.parametrize("chunk", ["3", "512"])
 def test_the_scores_are_those_of_mlx_lm_s_logits(scored: Events, chunk: str) -> None:
     events = scored(TEXT, "--prefill-step-size", chunk, "--candidates", "2")
-    tokens, end = events[1:-1], events[-1]
+    [opened], end = of_kind(events, protocol.PromptOpened), events[-1]
+    tokens = [token for each in of_kind(events, protocol.PromptReadings) for token in each.tokens]
     # after the engine's thread has quieted the libraries
     import mlx.core as mx
     import numpy as np
@@ -230,16 +237,16 @@ def test_the_scores_are_those_of_mlx_lm_s_logits(scored: Events, chunk: str) -> 
     model, tokenizer = load(str(pocket.directory()))[:2]
     model.set_dtype(getattr(mx, dtype_of_pocket()))
     ids = tokenizer.encode(TEXT)
-    assert [token["id"] for token in tokens] == ids
+    assert [token.id for token in opened.tokens] == ids
     logits = np.array(model(mx.array([ids]))[0].astype(mx.float32)).astype(np.float64)
     expected = logits - np.log(np.exp(logits - logits.max(-1, keepdims=True)).sum(-1, keepdims=True))
     expected -= logits.max(-1, keepdims=True)
-    for token, row in zip(tokens[1:], expected, strict=False):
-        assert token["logprob"] == pytest.approx(row[token["id"]], abs=1e-3)
-        assert token["candidates"][0]["logprob"] == pytest.approx(row.max(), abs=1e-3)
-    total = sum(row[token["id"]] for token, row in zip(tokens[1:], expected, strict=False))
+    for token, row in zip(tokens, expected[:-1], strict=True):
+        assert token.logprob == pytest.approx(row[token.id], abs=1e-3)
+        assert token.candidates[0].logprob == pytest.approx(row.max(), abs=1e-3)
+    total = sum(row[token.id] for token, row in zip(tokens, expected[:-1], strict=True))
     assert end["logprob"] == pytest.approx(total, abs=1e-3)
-    assert end["logprob"] == pytest.approx(sum(token["logprob"] for token in tokens[1:]))
+    assert end["logprob"] == pytest.approx(math.fsum(token.logprob or 0.0 for token in tokens))
     assert end["perplexity"] == pytest.approx(math.exp(-total / (len(ids) - 1)), rel=1e-4)
     assert end["bytes"] == len(TEXT.encode()) - len("Once")
 
@@ -263,35 +270,36 @@ def test_more_than_the_window_says_so(file: Path) -> None:
 @pytest.mark.slow
 def test_ctrl_c_in_the_middle(file: Path) -> None:
     file.write_text("Once upon a time there was a dog. " * 50)
-    end = interrupted("token", "score", str(file), "--prefill-step-size", "1")
-    assert (end["event"], end["complete"]) == ("score", False)
+    end = interrupted("PrefillChunk", "score", str(file), "--prefill-step-size", "1")
+    assert (end["event"], end["complete"]) == ("ScoreSummary", False)
 
 
-# ---- as a trace -------------------------------------------------------------------------------
+# ---- as a recording ---------------------------------------------------------------------------
 
 
-def test_a_score_opens_as_a_trace_with_every_reading_and_candidate(
+def test_a_score_opens_as_a_recording_with_every_reading_and_candidate(
     events: Events, file: Path, tmp_path: Path
 ) -> None:
     file.write_text(TEXT, encoding="utf-8")
-    out = tmp_path / "score.jsonl.gz"
+    out = tmp_path / "score.trace.zst"
     told = events("score", str(file), "--jsonl", "-o", str(out))
     recording = read(out)
-    tokens = [each for each in told if each["event"] == "token"]
-    assert [each.logprob for each in recording.items] == [each["logprob"] for each in tokens]
-    assert [len(each.candidates) for each in recording.items[1:]] == [20] * (len(tokens) - 1)
+    tokens = [token for each in of_kind(told, protocol.PromptReadings) for token in each.tokens]
+    assert recording.items[1:] == tokens
+    assert [len(each.candidates) for each in tokens] == [20] * len(tokens)
     assert (recording.load, recording.settings) == (LoadSettings(), Settings(candidates=20))
-    perplexity = next(each["perplexity"] for each in told if each["event"] == "score")
-    assert ("prompt perplexity", f"{perplexity:.2f}") in list(totals(recording.timeline, recording.items))
+    assert ("prompt perplexity", f"{told[-1]['perplexity']:.2f}") in list(
+        totals(recording.timeline, recording.items)
+    )
 
 
-def test_a_trace_that_can_not_be_written_is_told_before_the_work(
+def test_a_recording_that_can_not_be_written_is_told_before_the_work(
     complaint: Complaint, file: Path, tmp_path: Path
 ) -> None:
     file.write_text(TEXT, encoding="utf-8")
-    there = tmp_path / "there.jsonl"
+    there = tmp_path / "there.trace"
     there.write_text("mine")
-    assert "there.jsonl already exists" in complaint("score", str(file), "-o", str(there))
+    assert "there.trace already exists" in complaint("score", str(file), "-o", str(there))
     assert "is a directory" in complaint("score", str(file), "-o", str(tmp_path))
     assert "There is no directory" in complaint("score", str(file), "-o", str(tmp_path / "no" / "a"))
     assert "can't go to standard output" in complaint("score", str(file), "-o", "-")
@@ -300,11 +308,11 @@ def test_a_trace_that_can_not_be_written_is_told_before_the_work(
     assert read(there).timeline.prompts.opened is not None
 
 
-def test_a_text_that_can_not_be_scored_leaves_no_trace(
+def test_a_text_that_can_not_be_scored_leaves_no_recording(
     capsys: pytest.CaptureFixture[str], file: Path, tmp_path: Path
 ) -> None:
     file.write_text("word " * 2000, encoding="utf-8")
-    assert cli.main(["score", str(file), "-o", str(tmp_path / "a.jsonl")]) == 2
+    assert cli.main(["score", str(file), "-o", str(tmp_path / "a.trace")]) == 2
     assert sorted(tmp_path.iterdir()) == [file]
 
 
@@ -354,8 +362,8 @@ def test_tokens_a_second_are_those_of_chunks_and_readings_without_a_cold_start(
     mine = Score()
     mine.take(protocol.PromptOpened("a" * 10, False, tokens, True))
     assert (mine.tps, mine.complete) == (0, False)
-    mine.take(protocol.PrefillChunk(4, 10, 40.0, 0.0, kv, (), cold))
-    mine.take(protocol.PrefillChunk(10, 10, 30.0, 0.0, kv, ()))
+    mine.take(protocol.PrefillChunk(4, 10, 40.0, kv, cold))
+    mine.take(protocol.PrefillChunk(10, 10, 30.0, kv))
     assert mine.tps == 0
     mine.take(protocol.PromptReadings(tokens[1:], 9.0, 0))
     assert mine.tps == pytest.approx(tps)

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from engine.protocol import DirectionMade, MakeDirection
+from engine.protocol import DirectionMade, Intervened, MakeDirection, StrengthsSwept
+from engine.recording import load
 from engine.settings import LoadSettings
-from engine.trace import load
 from inspector.cli import main as cli
 from inspector.config.directions import read_direction, write_direction
 from inspector.state.timeline import Timeline
 from tests.engine.unthreaded import Unthreaded
-from tests.inspector.cli.scripted import Complaint, Events
+from tests.inspector.cli.scripted import Complaint, Events, as_record
 
 PROMPT = ("--ignore-chat-template", "-p", "Once upon a time there was a girl named Lily. She felt very")
 PAIRS = """Lily was very happy. She smiled and | Lily was very sad. She cried and
@@ -48,20 +48,20 @@ def test_a_direction_of_pairs_has_its_curve_with_the_band(
         "--pairs", str(pairs), "--layer", "4", "--token", " happy", "--against", " sad", "--scope", "context",
         "--save-direction", str(own),
     )  # fmt: skip
-    made, swept = lines[-2:]
-    assert (made["event"], made["name"], made["layer"]) == ("direction", "happy-sad", 3)
-    assert (swept["event"], swept["text"], swept["other_text"]) == ("steering", " happy", " sad")
-    two = next(each for each in swept["strengths"] if each["strength"] == 2)
-    assert two["change"] == pytest.approx(8.65, abs=0.05)
-    assert two["kl_bits"] == pytest.approx(5.52, abs=0.05)
-    assert (two["change_low"], two["change_high"]) == pytest.approx((-0.66, 4.54), abs=0.05)
-    assert (swept["steered"], swept["random"]) == (14, 32)
-    assert all(check["passed"] for check in made["checks"] + swept["checks"])
-    assert read_direction(own).digest == read_direction(saved).digest == made["digest"]
-    tried = inside("--steer", f"{saved}:2", "--scope", "context", "--from", "8")[-1]
-    assert (tried["event"], tried["begin"], tried["interventions"][0]["scale"]) == ("intervened", 8, 2.0)
-    assert tried["kl_bits"] == pytest.approx(5.20, abs=0.02)
-    assert "packed" not in str(tried)
+    made, swept = as_record(lines[-2], DirectionMade), as_record(lines[-1], StrengthsSwept)
+    assert (made.direction.name, made.direction.layer) == ("happy-sad", 3)
+    assert (swept.text, swept.other_text) == (" happy", " sad")
+    two = swept.at(2)
+    assert two is not None
+    assert two.change == pytest.approx(8.65, abs=0.05)
+    assert two.kl_bits == pytest.approx(5.52, abs=0.05)
+    assert (two.change_low, two.change_high) == pytest.approx((-0.66, 4.54), abs=0.05)
+    assert (swept.steered, swept.random) == (14, 32)
+    assert made.facts.failed is swept.facts.failed is None
+    assert read_direction(own).digest == read_direction(saved).digest == made.direction.digest
+    tried = as_record(inside("--steer", f"{saved}:2", "--scope", "context", "--from", "8")[-1], Intervened)
+    assert (tried.begin, tried.interventions[0].scale) == (8, 2.0)
+    assert tried.kl_bits == pytest.approx(5.20, abs=0.02)
 
 
 def test_the_tables_say_what_is_beyond_chance(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -85,7 +85,7 @@ def test_a_completion_is_steered_from_its_first_token(events: Events, saved: Pat
     assert plain.startswith(none)
     assert len(none) > len(plain) / 2
     assert much.startswith(" curious and")
-    trace = tmp_path / "x.jsonl"
+    trace = tmp_path / "x.trace"
     again = events(*own, "--steer", f"{saved}:2", "-o", str(trace))
     assert again[-1]["text"] == much
     timeline = Timeline()

@@ -52,7 +52,7 @@ WORDS = [
                                          "generate?"),
     (["Beam"], "'Beam' is not a subcommand of inspector. Did you mean inspector beam?"),
     (["help"], "'help' is not a subcommand of inspector. Did you mean inspector --help?"),
-    (["my talk.jsonl.gz"], "subcommand of inspector. Did you mean inspector replay 'my talk.jsonl.gz'?"),
+    (["my talk.trace.zst"], "subcommand of inspector. Did you mean inspector replay 'my talk.trace.zst'?"),
     (["Once upon a time"], "not a subcommand of inspector. A prompt is given with -p: inspector -p 'Once upon a time'"),
     (["x " * 50], "A prompt is given with -p: inspector -p TEXT"),
     (["--temp", "1", "hello"], "'hello' is not a subcommand of inspector. A prompt is given with -p: inspector -p "

@@ -78,7 +78,7 @@ def test_a_stop_string_is_found_in_what_is_decoded(model: Path, tokens: Tokens, 
     stop = decoded(tokens).get(token, "<PRE>")
     done = events("generate", "--model", str(model), "-p", "see", "--ignore-chat-template", "--jsonl", "-m", "3",
                   "--logit-bias", f"{token}=1e6", "--stop", stop)[-1]  # fmt: skip
-    assert (done["finish_reason"], done["steps"]) == ("stop", 1)
+    assert (done["reason"], done["steps"]) == ("stop", 1)
 
 
 def test_a_text_s_bytes_are_those_of_its_file(

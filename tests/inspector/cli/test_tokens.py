@@ -5,10 +5,10 @@ from __future__ import annotations
 import io
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from engine import protocol
 from engine.errors import PromptError
@@ -20,7 +20,7 @@ from inspector.cli.driver import Outcome, drive
 from inspector.cli.flags import parsed
 from inspector.cli.subcommands.texts import tokens_parser, tokens_request_from
 from inspector.cli.writers.tokens import token_writer
-from tests.inspector.cli.scripted import ScriptedBackend, Terminal
+from tests.inspector.cli.scripted import ScriptedBackend, Terminal, as_record
 
 CUT = Tokenized(
     "<s> 5€ [/x]\x1b\n",
@@ -104,22 +104,18 @@ def test_the_table_has_a_line_a_token_and_sums_up() -> None:
 
 def test_json_lines_have_every_token_and_the_counts() -> None:
     events = [json.loads(line) for line in written(asked(jsonl=True)).splitlines()]
-    assert [event["event"] for event in events] == [*["token"] * 5, "counts"]
-    assert events[3] == {
-        "event": "token", "index": 3, "id": 9, "text": "€", "bytes": "ac", "special": False,
-    }  # fmt: skip
-    assert b"".join(bytes.fromhex(event["bytes"]) for event in events[:-1]) == CUT.text.encode()
-    assert events[-1] == {
-        "event": "counts", "tokens": 5, "special": 1, "characters": 10, "bytes": 12, "bytes_per_token": 3.0,
-    }  # fmt: skip
-    assert len(written(asked(jsonl=True), summary=True).splitlines()) == 1
+    assert as_record(events[0], Tokenized) == CUT
+    assert events[1:] == [{
+        "event": "TokenCounts", "tokens": 5, "special": 1, "characters": 10, "bytes": 12, "bytes_per_token": 3.0,
+    }]  # fmt: skip
+    assert json.loads(written(asked(jsonl=True), summary=True)) == events[1]
 
 
 def test_the_bundled_tokenizer_cuts_what_was_given(capfd: pytest.CaptureFixture[str]) -> None:
     text = "Once upon a time, a 🦊!\n"
     assert cli.main(["tokens", "-p", text, "--jsonl"]) == 0
     events = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
-    assert bytes.fromhex("".join(event["bytes"] for event in events[:-1])).decode() == text
+    assert b"".join(piece.raw for piece in as_record(events[0], Tokenized).pieces).decode() == text
     assert cli.main(["tokens", "-p", "Hi", "--chat", "--summary"]) == 0
     assert ", 3 of them special; " in capfd.readouterr().out
     assert cli.main(["tokens", "-p", "Hi", "--model", "/nowhere/at/all"]) == 2
@@ -146,7 +142,5 @@ def test_a_conversation_has_whose_each_token_is(monkeypatch: pytest.MonkeyPatch)
         "Segments: markup 2, tool result 3",
         "The template left out thinking of message 2",
     ]
-    events = [json.loads(line) for line in written(asked(jsonl=True)).splitlines()]
-    assert [each.get("segment") for each in events] == ["markup", *["tool result"] * 3, "markup", None]
-    assert [each["message"] for each in events[:-1]] == [None, 2, 2, 2, None]
-    assert events[-1]["left_out"] == [{"kind": "thinking", "message": 1, "written": False}]
+    cut = json.loads(written(asked(jsonl=True)).splitlines()[0])
+    assert as_record(cut, Tokenized).segments == segments

@@ -40,13 +40,13 @@ def test_the_lines(flags: list[str], tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_the_json_lines(flags: list[str], tmp_path: Path, events: Events) -> None:
     found = events(*flags, "-o", str(tmp_path / "out"), "--jsonl")
     assert [each["event"] for each in found] == [
-        "training",
-        *["step"] * 6,
-        "checkpoint",
-        *["step"] * 2,
-        "checkpoint",
+        "TrainingBegun",
+        *["TrainedStep"] * 6,
+        "CheckpointSaved",
+        *["TrainedStep"] * 2,
+        "CheckpointSaved",
     ]
-    steps = [each for each in found if each["event"] == "step"]
+    steps = [each for each in found if each["event"] == "TrainedStep"]
     assert [each["step"] for each in steps] == [*range(1, 9)]
     assert len(steps[-1]["norms"]) == len(found[0]["parts"])
     assert steps[-1]["look"]["candidates"][0].keys() == {"id", "text", "prob"}
@@ -58,24 +58,33 @@ def test_ctrl_c_leaves_a_checkpoint_from_which_it_goes_on(
     flags: list[str], tmp_path: Path, events: Events
 ) -> None:
     whole = [
-        each for each in events(*flags, "-o", str(tmp_path / "whole"), "--jsonl") if each["event"] == "step"
+        each
+        for each in events(*flags, "-o", str(tmp_path / "whole"), "--jsonl")
+        if each["event"] == "TrainedStep"
     ]
     long = [*flags[: flags.index("--steps")], "--steps", "100000", *flags[flags.index("--steps") + 2 :]]
     process, line = start(*long, "-o", str(tmp_path / "out"), "--save-every", "1000000", "--jsonl"), b""
     assert process.stdout is not None
-    while b'"event": "step"' not in line:
+    while b'"event":"TrainedStep"' not in line:
         line = process.stdout.readline()
     process.send_signal(2)
     code, found, err = finish(process)
     assert (code, err) == (130, "")
     last = found[-1]
-    assert last["event"] == "checkpoint"
-    assert last["step"] == max(each["step"] for each in [json.loads(line), *found] if each["event"] == "step")
+    assert last["event"] == "CheckpointSaved"
+    assert last["step"] == max(
+        each["step"] for each in [json.loads(line), *found] if each["event"] == "TrainedStep"
+    )
     more = events("train", "--resume", str(tmp_path / "out"), "--steps", str(last["step"] + 2), "--jsonl")
     assert more[0]["step"] == last["step"]
-    assert [each["step"] for each in more if each["event"] == "step"] == [last["step"] + 1, last["step"] + 2]
+    assert [each["step"] for each in more if each["event"] == "TrainedStep"] == [
+        last["step"] + 1,
+        last["step"] + 2,
+    ]
     again = events("train", "--resume", str(tmp_path / "whole" / "step-000006"), "--jsonl")
-    assert [each["loss"] for each in again if each["event"] == "step"] == [each["loss"] for each in whole[6:]]
+    assert [each["loss"] for each in again if each["event"] == "TrainedStep"] == [
+        each["loss"] for each in whole[6:]
+    ]
 
 
 def test_text_that_a_terminal_would_obey_is_made_visible(
@@ -91,12 +100,12 @@ def test_text_that_a_terminal_would_obey_is_made_visible(
 @pytest.mark.parametrize(
     ("more", "told"),
     [
-        (["--layers", "99"], "--layers: must be from 1 to 12, not 99."),
-        (["--width", "20"], "--width: must be a multiple of 8"),
+        (["--layers", "99"], "--layers: layers must be a whole number from 1 to 12, not 99."),
+        (["--width", "20"], "--width: width must be a whole number divisible by 8 from 16 to 256"),
         (["--batch", "8"], "--batch: must be rows x tokens"),
-        (["--batch", "0x16"], "--batch: its rows must be from 1 to 64"),
-        (["--batch", "2x1000"], "--batch: a row's tokens must be from 8 to 256"),
-        (["--rate", "nan"], "--rate: must be above 0"),
+        (["--batch", "0x16"], "--batch: rows must be a whole number from 1 to 64"),
+        (["--batch", "2x1000"], "--batch: row tokens must be a whole number from 8 to 256"),
+        (["--rate", "nan"], "--rate: rate must be a number above 0"),
         (["--save-every", "0"], "--save-every: must be at least 1"),
         (["-t", "nowhere.txt"], "nowhere.txt can't be read"),
         (["-o", "text.txt"], "text.txt is a file"),
@@ -116,7 +125,7 @@ def test_what_can_t_be_trained_is_one_line(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "used" / "step-000001").mkdir(parents=True)
     output = [] if "-o" in more or "--resume" in more else ["-o", str(tmp_path / "out")]
-    assert told.replace(": must", "") in complaint(*flags, *output, *more).replace(": must", "")
+    assert told in complaint(*flags, *output, *more)
 
 
 def test_a_training_that_is_over_says_so(
@@ -142,8 +151,7 @@ def test_a_checkpoint_opens_as_any_model(flags: list[str], tmp_path: Path, event
     assert main([*flags, "-o", str(tmp_path / "out")]) == 0
     folder = str(tmp_path / "out" / "step-000008")
     found: list[dict[str, Any]] = events("generate", "--model", folder, "-p", "the dog", "-m", "3", "--jsonl")
-    assert found[0]["event"] == "model"
-    assert len([each for each in found if each["event"] == "step"]) == 3
+    assert len([each for each in found if each["event"] == "Step"]) == 3
     other = str(tmp_path / "out" / "step-000006")
     compared = events("diff", folder, other, "-p", "the dog saw the cat", "--jsonl")[-1]
-    assert compared["kl_bits"]["mean"][0] > 0
+    assert compared["kl_bits"]["mean"]["value"] > 0

@@ -7,22 +7,25 @@ import json
 import math
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, TextIO
 
 import pytest
+from msgspec import convert
+from msgspec.structs import replace
 
 from engine import protocol
+from engine.recording.file import LoadSettingsUsed, SettingsUsed
 from inspector.cli import driver
 from inspector.cli.arguments import CliRequest
 from inspector.cli.driver import Outcome, Tally
 from inspector.cli.writers.diff import DiffReading
 from inspector.cli.writers.diff import writer as diff_writer
 from inspector.cli.writers.generation import ERASE, PlainText, for_terminal, loading, text_writer
+from inspector.cli.writers.json_lines import PROGRESS, json_line
 from inspector.cli.writers.measured import profile_writer, race_writer
 from inspector.cli.writers.sequences import batch_writer
 from tests.inspector import fakes
-from tests.inspector.cli.scripted import Run, Terminal, script, with_texts
+from tests.inspector.cli.scripted import Run, Terminal, as_record, of_kind, script, with_texts
 from tests.inspector.cold import cold_start
 
 
@@ -143,16 +146,16 @@ def test_the_first_token_is_written_before_its_own_forward_begins(jsonl: bool) -
     written: dict[str, str] = {}
     send = run.backend.send
 
-    def note(command: protocol.Command) -> None:
-        written[type(command).__name__] = run.out.getvalue()
-        send(command)
+    def note(sent: protocol.Sent) -> None:
+        written[sent.command.kind] = run.out.getvalue()
+        send(sent)
 
     run.backend.send = note  # type: ignore[method-assign]
     run.go()
     if jsonl:
-        events = [json.loads(line) for line in written["Run"].splitlines()[-2:]]
-        assert [event["event"] for event in events] == ["first_token", "prompt"]
-        assert events[0]["text"] == events[1]["first_token"]["text"] == " there"
+        events = [json.loads(line) for line in written["Run"].splitlines()]
+        [first] = of_kind(events, protocol.Prefilled)
+        assert [each.text for each in first.next.candidates if each.id == first.next.picked] == [" there"]
         assert run.events[-1]["first_token_ms"] >= 0
     else:
         assert written["Run"] == " there"
@@ -171,46 +174,42 @@ def test_the_first_token_is_not_written_where_no_step_takes_it() -> None:
 # ---- as JSON ----------------------------------------------------------------------------------
 
 
-STEP_KEYS = {
-    *("index", "position", "id", "text", "logprob", "prob", "rank", "entropy_bits", "surprisal_bits", "draw"),
-    *("candidates", "kv", "ms"),
-}
-CANDIDATE_KEYS = {"id", "text", "logprob", "prob", "sampler_prob", "rank", "cut_by"}
-
-
-def test_events_come_in_order_with_the_promised_keys() -> None:
+def test_each_record_is_a_line_with_the_settings_where_a_recording_has_them() -> None:
     run = Run(script())
     assert run.go() == Outcome(0)
     kinds = [event["event"] for event in run.events]
-    assert list(dict.fromkeys(kinds)) == ["model", "prefill", "first_token", "prompt", "step", "end"]
-    assert kinds.count("step") == 5
-    found = {event["event"]: event for event in run.events}
-    assert found["model"]["name"] == "pocket"
-    assert found["model"]["seed"] == 7
-    assert "a note" in found["model"]["notes"]
-    assert {"done", "total", "ms", "kv"} <= found["prefill"].keys()
-    assert {"id", "text", "logprob", "rank", "entropy_bits"} <= found["prompt"]["tokens"][1].keys()
-    assert found["step"].keys() >= STEP_KEYS
-    assert found["step"]["candidates"][0].keys() >= CANDIDATE_KEYS
-    assert {"offset", "used_bytes", "allocated_bytes"} <= found["step"]["kv"].keys()
-    assert found["step"]["ms"].keys() >= {"total", "forward", "sample", "inspect"}
+    assert kinds[:4] == ["LoadSettings", "ModelFacts", "Settings", "FlagNotes"]
+    assert kinds[4] == "PromptOpened"
+    assert [*dict.fromkeys(kinds[5:])] == [
+        "PrefillChunk", "Prefilled", "PromptReadings", "Step", "Finished", "Summary",
+    ]  # fmt: skip
+    assert convert(run.events[0], LoadSettingsUsed).settings == run.request.load
+    assert convert(run.events[2], SettingsUsed).settings == run.request.settings
+    assert run.events[3]["notes"] == ["a note"]
 
 
 def test_values_are_those_of_the_records() -> None:
     answers = script()
     run = Run(answers)
     run.go()
-    step = answers[protocol.Run][0]
-    assert isinstance(step, protocol.Step)
-    event = next(event for event in run.events if event["event"] == "step")
-    assert (event["id"], event["text"], event["raw"]) == (step.id, step.text, step.raw.hex())
-    assert event["entropy_bits"] == step.choice.entropy_bits
-    assert event["candidates"][0]["logprob"] == step.choice.candidates[0].logprob
-    assert event["kv"]["used_bytes"] == step.kv.used_bytes
-    assert event["stages"] == [
-        {"name": stage.name, "kept": stage.kept, "removed_mass": stage.removed_mass}
-        for stage in step.choice.stages
-    ]
+    told = [record for records in answers.values() for record in records if not isinstance(record, PROGRESS)]
+    own = [event for event in run.events if event["event"] not in ("LoadSettings", "Settings", "FlagNotes")]
+    assert [as_record(event, type(record)) for event, record in zip(own, told, strict=False)] == told
+    assert [event["event"] for event in own[len(told) :]] == ["Summary"]
+
+
+def test_progress_is_no_line() -> None:
+    answers = script()
+    progress = (
+        protocol.Measuring("Load", 1, 2, "it"),
+        protocol.DraftLoading("d", 1, 2),
+        protocol.Restoring(1, 2),
+    )
+    answers[protocol.Load] = [protocol.Loading("weights", 1, 2, "w"), *answers[protocol.Load], *progress]
+    run, plain = Run(answers), Run(script())
+    run.go()
+    plain.go()
+    assert [event["event"] for event in run.events] == [event["event"] for event in plain.events]
 
 
 def test_the_end_sums_up() -> None:
@@ -224,9 +223,9 @@ def test_the_end_sums_up() -> None:
     run = Run(answers)
     run.go()
     end = run.events[-1]
-    assert (end["finish_reason"], end["finish_detail"], end["steps"]) == ("length", "5 tokens", 5)
+    assert (end["reason"], end["detail"], end["steps"]) == ("length", "5 tokens", 5)
     assert end["text"] == "".join(step.text for step in steps)
-    assert (end["tpot_ms"], end["tpot_p50_ms"], end["tpot_p95_ms"]) == (22.0, 3.0, 100.0)
+    assert [end["tpot"][name] for name in ("mean", "p50", "p95")] == [22.0, 3.0, 100.0]
     assert end["generation_tps"] == pytest.approx(1000 / 22)
     prefilled = next(each for each in answers[protocol.Prefill] if isinstance(each, protocol.Prefilled))
     assert (end["ttft_ms"], end["prompt_tps"]) == (prefilled.ttft_ms, prefilled.prompt_tps)
@@ -239,33 +238,37 @@ def test_a_cold_start_is_marked_in_json_and_in_no_rate() -> None:
     answers = {kind: cold_start(told) for kind, told in script(steps=5).items()}
     run = Run(answers)
     run.go()
-    prompt = next(event for event in run.events if event["event"] == "prompt")
-    assert (prompt["cold"], prompt["prompt_tps"]) == (True, None)
-    assert prompt["prompt_logprobs_ms"] == prompt["echo_ms"]
-    steps = [event["ms"] for event in run.events if event["event"] == "step"]
-    assert [ms["cold"] for ms in steps] == [True, False, False, False, False]
+    [prompt] = of_kind(run.events, protocol.Prefilled)
+    assert prompt.cold
+    steps = [step.ms for step in of_kind(run.events, protocol.Step)]
+    assert [ms.cold for ms in steps] == [True, False, False, False, False]
     end = run.events[-1]
     assert (end["cold"], end["cold_step_ms"], end["prompt_tps"], end["steps"]) == (True, 900.0, None, 5)
-    assert end["tpot_p95_ms"] == max(ms["total"] for ms in steps[1:])
-    assert end["generation_tps"] == pytest.approx(4000 / sum(ms["total"] for ms in steps[1:]))
+    assert end["tpot"]["p95"] == max(ms.total for ms in steps[1:])
+    assert end["generation_tps"] == pytest.approx(4000 / sum(ms.total for ms in steps[1:]))
 
 
 def test_lines_are_strict_json_in_ascii() -> None:
     answers = script()
     first = answers[protocol.Run][0]
     assert isinstance(first, protocol.Step)
-    barred = replace(first.choice.candidates[0], logprob=-math.inf, text="\x1b[31m\u202e狐\ud83d")
-    choice = replace(first.choice, candidates=(barred,), entropy_bits=math.nan)
+    barred = replace(first.choice.candidates[0], logprob=-math.inf, text="\x1b[31m\u202e狐🦊\x7f\x9b")
+    choice = replace(first.choice, candidates=protocol.Candidates((barred,)), entropy_bits=math.nan)
     answers[protocol.Run] = [replace(first, choice=choice, logprob=-math.inf), *answers[protocol.Run][1:]]
     run = Run(answers)
     run.go()
     assert run.out.getvalue().isascii()
-    assert "\x1b" not in run.out.getvalue()
-    event = next(event for event in run.events if event["event"] == "step")
-    assert event["logprob"] is None
-    assert event["entropy_bits"] is None
-    assert event["candidates"][0]["logprob"] is None
-    assert event["candidates"][0]["text"] == "\x1b[31m\u202e狐\ud83d"
+    assert not set("\x1b\x7f") & set(run.out.getvalue())
+    event = next(event for event in run.events if event["event"] == "Step")
+    assert (event["logprob"], event["choice"]["entropy_bits"]) == (None, None)
+    assert event["choice"]["candidates"][0]["logprob"] is None
+    assert event["choice"]["candidates"][0]["text"] == barred.text
+
+
+def test_half_a_surrogate_pair_is_escaped_and_the_rest_is_as_it_was() -> None:
+    line = json_line(protocol.Marked(3, "a\ud83d", note="é"))
+    assert as_record(json.loads(line), protocol.Marked) == protocol.Marked(3, r"a\ud83d", note="é")
+    assert json.loads(json_line({"path": "\udcff", "best": math.inf})) == {"path": r"\udcff", "best": None}
 
 
 def test_the_end_of_sequence_is_not_text() -> None:
@@ -277,8 +280,8 @@ def test_the_end_of_sequence_is_not_text() -> None:
     run = Run(answers)
     run.go()
     assert run.events[-1]["text"] == " there was"
-    assert run.events[-1]["finish_reason"] == "eos"
-    assert run.events[-2]["text"] == "<|im_end|>"
+    assert run.events[-1]["reason"] == "eos"
+    assert of_kind(run.events, protocol.Step)[-1].text == "<|im_end|>"
 
 
 def test_the_text_is_cut_before_a_stop_string_that_spans_tokens() -> None:
@@ -290,7 +293,7 @@ def test_the_text_is_cut_before_a_stop_string_that_spans_tokens() -> None:
         assert text == "Well, "
 
 
-def test_each_step_has_its_segment_and_the_end_those_of_the_reply() -> None:
+def test_the_prompt_has_its_segments_and_the_end_those_of_the_reply() -> None:
     marks = (
         protocol.ReplyMark("answer", "<think>", "thinking"),
         protocol.ReplyMark("thinking", "</t>", "answer"),
@@ -304,29 +307,17 @@ def test_each_step_has_its_segment_and_the_end_those_of_the_reply() -> None:
     ]
     run = Run(answers)
     run.go()
-    steps = [each for each in run.events if each["event"] == "step"]
-    told = [(each["segment"], each["segment_certain"]) for each in steps]
-    assert told == [
-        ("answer", False),
-        ("markup", True),
-        ("thinking", True),
-        ("thinking", False),
-        ("markup", True),
-    ]
-    assert run.events[-1]["segments"] == [
-        {"kind": "markup", "begin": 0, "end": 2},
-        {"kind": "thinking", "begin": 2, "end": 3},
-        {"kind": "markup", "begin": 3, "end": 5},
-    ]
-    prompt = next(each for each in run.events if each["event"] == "prompt")
-    assert prompt["segments"]["runs"] == [{"kind": "user", "begin": 0, "end": 2, "message": 0}]
+    told = [(each["kind"], each["begin"], each["end"]) for each in run.events[-1]["segments"]]
+    assert told == [("markup", 0, 2), ("thinking", 2, 3), ("markup", 3, 5)]
+    [prompt] = of_kind(run.events, protocol.PromptOpened)
+    assert prompt.segments.runs == runs
 
 
 def diff(request: CliRequest, out: TextIO, err: TextIO | None) -> driver.Writer:
     return diff_writer(request, out, err, DiffReading())
 
 
-PROGRESS = [
+TOLD = [
     (text_writer, protocol.DraftLoading("d", 1, 2), "loading the draft: 1/2 d"),
     (profile_writer, protocol.Measuring("Profile", 1, 3, "mlp"), "Profile: mlp 1/3"),
     (race_writer, protocol.Measuring("Race", 1, 3, "warm"), "race: warm 1/3"),
@@ -336,7 +327,7 @@ PROGRESS = [
 ]
 
 
-@pytest.mark.parametrize(("made", "record", "told"), PROGRESS)
+@pytest.mark.parametrize(("made", "record", "told"), TOLD)
 def test_each_command_shows_its_own_progress_on_a_terminal_alone(
     made: Callable[..., Any], record: protocol.Record, told: str
 ) -> None:

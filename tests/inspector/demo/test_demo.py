@@ -9,8 +9,8 @@ import pytest
 from engine import pocket
 from engine.model.facts import fingerprint
 from engine.protocol import BeamEnded, BeatReached, Finished, ModelFacts, RaceEnded, Step
+from engine.recording import RecordedSession, load
 from engine.settings import LoadSettings, Settings
-from engine.trace import Trace, load
 from inspector.demo import DEMONSTRATION, LESSON
 from inspector.lessons.catalogue import listed
 from inspector.lessons.headless import (
@@ -30,7 +30,7 @@ LISTED = listed(LESSON)
 
 
 @pytest.fixture(scope="module")
-def trace() -> Trace:
+def recording() -> RecordedSession:
     return load(DEMONSTRATION)
 
 
@@ -41,25 +41,27 @@ def cards(session: object, play: LessonPlay) -> list[Card]:
     return seen
 
 
-def test_it_is_whole_and_small(trace: Trace) -> None:
+def test_it_is_whole_and_small(recording: RecordedSession) -> None:
     assert DEMONSTRATION.stat().st_size < LIMIT
-    assert (trace.torn, trace.problems) == (0, [])
-    assert re.fullmatch(r"mlx-inspector \d+\.\d+\.\d+.*", trace.header.program)
+    assert recording.header.ends
+    assert re.fullmatch(r"mlx-inspector \d+\.\d+\.\d+.*", recording.header.program)
     assert listed(LESSON).trace == DEMONSTRATION
 
 
-def test_it_has_six_beats_that_stop_and_ask(trace: Trace) -> None:
+def test_it_has_six_beats_that_stop_and_ask(recording: RecordedSession) -> None:
     beats = LISTED.lesson.beats
     assert len(beats) == 6
     assert all(beat.question is not None and beat.act for beat in beats)
     reached = {
-        (each.value.beat, each.value.done) for each in trace.entries if isinstance(each.value, BeatReached)
+        (each.value.beat, each.value.done)
+        for each in recording.entries
+        if isinstance(each.value, BeatReached)
     }
     assert reached == {(number, done) for number in range(6) for done in (False, True)}
 
 
-def test_it_has_temperature_end_penalties_race_and_beams(trace: Trace) -> None:
-    values = [entry.value for entry in trace.entries]
+def test_it_has_temperature_end_penalties_race_and_beams(recording: RecordedSession) -> None:
+    values = [entry.value for entry in recording.entries]
     assert {Step, BeamEnded, RaceEnded} <= {type(value) for value in values}
     assert any(isinstance(value, Finished) and value.reason == "eos" for value in values)
     settings = [value for value in values if isinstance(value, Settings)]
@@ -84,12 +86,12 @@ async def test_it_is_gone_through_by_keys(learner: LearnerKeys) -> None:
     assert len(learner.play.right) == 6
 
 
-def test_it_names_no_directory_of_the_machine_it_was_recorded_on(trace: Trace) -> None:
-    assert not re.search(r"/(home|root|tmp|Users|work)/", repr([entry.value for entry in trace.entries]))
+def test_it_names_no_directory_of_the_machine_it_was_recorded_on(recording: RecordedSession) -> None:
+    assert not re.search(r"/(home|root|tmp|Users|work)/", repr([entry.value for entry in recording.entries]))
 
 
-def test_it_is_of_the_bundled_model_so_that_it_can_be_gone_on_with(trace: Trace) -> None:
-    facts = next(entry.value for entry in trace.entries if isinstance(entry.value, ModelFacts))
+def test_it_is_of_the_bundled_model_so_that_it_can_be_gone_on_with(recording: RecordedSession) -> None:
+    facts = next(entry.value for entry in recording.entries if isinstance(entry.value, ModelFacts))
     assert facts.fingerprint == fingerprint(pocket.directory()), (
         "record it anew: python -m inspector.demo.record"
     )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from engine.protocol import LockstepSpan
 from engine.settings import LoadSettings

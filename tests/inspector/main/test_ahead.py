@@ -104,7 +104,7 @@ import inspector.app
 print(*sorted(sys.modules))
 """
 LATER = {
-    "textual.widgets._text_area", "textual.document", "engine.trace.decode", "inspector.session.player",
+    "textual.widgets._text_area", "textual.document", "engine.recording.decode", "inspector.session.player",
     "inspector.session.replay_backend", "engine.logits.recorded", "gzip", "pkgutil", "sysconfig",
 }  # fmt: skip
 """What only fields, files that are read, and a replay need."""

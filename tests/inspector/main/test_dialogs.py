@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from rich.cells import cell_len
 from textual.geometry import Region
 from textual.widgets import Button, Markdown, TabbedContent, TabPane, Tabs
@@ -127,7 +127,7 @@ def test_every_setting_has_a_field_with_its_value():
 
 
 WRONG = [
-    ("temp", "-1", "temperature must be 0, or a number from 0.001 to 100, not -1.0."),
+    ("temp", "-1", "temperature must be 0, or a number from 0.001 to 100, not -1."),
     ("temp", "1e-39", "temperature must be 0, or a number from 0.001 to 100, not 1e-39."),
     ("temp", "nan", "temperature must be 0, or a number from 0.001 to 100, not nan."),
     ("top_p", "1.5", "top-p must be a number above 0 to 1, not 1.5."),

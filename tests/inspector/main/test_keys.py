@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from pkgutil import walk_packages
 
 import pytest
+from msgspec.structs import replace
 from textual.content import Content
 
 from engine.protocol import Ended

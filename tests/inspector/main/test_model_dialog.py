@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from engine import protocol
 from engine.errors import Cancelled, LoadError
@@ -181,7 +181,7 @@ async def test_an_id_that_is_not_on_the_disk_is_downloaded_while_the_session_goe
     await rig.press("escape")
     assert rig.app.screen is rig.app.main
     await rig.press("space")
-    assert rig.engine.names == ["Step"]
+    assert rig.engine.names == ["TakeStep"]
     rig.engine.sent.clear()
     await rig.do("open")
     assert "Downloading some/new" in download_line(rig)

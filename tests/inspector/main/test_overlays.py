@@ -12,7 +12,17 @@ from textual.events import Key
 
 from engine import protocol
 from engine.grammar_settings import Grammar
-from engine.protocol import Ended, Failure, Measuring, ReadGrammar, Recalled, Record, Tokenized, TokensFound
+from engine.protocol import (
+    Ended,
+    Failure,
+    Measuring,
+    ReadGrammar,
+    Recalled,
+    Received,
+    Record,
+    Tokenized,
+    TokensFound,
+)
 from engine.settings import LoadSettings
 from inspector.main.dialogs.finder import FinderDialog
 from inspector.main.dialogs.jump import JumpDialog
@@ -83,7 +93,7 @@ async def gone(rig: Rig, records: Iterable[Record] = ()) -> None:
         await asyncio.sleep(0)
         if waiting:
             for record in waiting:
-                rig.app.inbox.emit(record)
+                rig.app.inbox.emit(Received(record))
             rig.app.inbox.drain()
 
 
@@ -353,6 +363,6 @@ async def test_what_a_dialog_asked_is_not_answered_while_the_program_ends(rig: R
     await dialog.query_one("#grammar-remark").remove()
     client = rig.app.controller.client
     (asked,) = [each for each in client.requests if client.requests[each].command.kind == "ReadGrammar"]
-    rig.app.inbox.emit(Ended("ReadGrammar", request=asked))
+    rig.app.inbox.emit(Received(Ended("ReadGrammar"), asked))
     rig.app.inbox.drain()
     assert called == []

@@ -6,11 +6,11 @@ import os
 import re
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from textual.events import Paste
 from textual.widgets import TextArea
 
@@ -24,6 +24,7 @@ from engine.protocol import (
     PreviewPrompt,
     PromptOpened,
     PromptPreview,
+    Received,
 )
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
@@ -77,9 +78,9 @@ async def asked(rig: Rig) -> PreviewPrompt:
         if questions and questions[-1] == wanted and not rig.engine.cancelled(questions[-1]):
             return wanted
         for each in questions:
-            if rig.engine.cancelled(each) and each.id not in ended:
-                ended.add(each.id)
-                await rig.push([Ended(each.kind, cancelled=True, request=each.id)])
+            if rig.engine.cancelled(each) and rig.engine.id(each) not in ended:
+                ended.add(rig.engine.id(each))
+                await rig.push([Received(Ended(each.kind, cancelled=True), rig.engine.id(each))])
         await rig.pilot.pause(0.01)
     raise AssertionError(f"it was never asked: {wanted}")
 

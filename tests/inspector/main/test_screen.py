@@ -51,11 +51,11 @@ async def test_a_step_is_shown_once_when_it_comes_and_as_under_way_when_it_is_lo
     shows: list[int] = []
     monkeypatch.setattr(MainScreen, "show", lambda self, show=MainScreen.show: (shows.append(1), show(self)))
     await rig.app.main.do("step")  # without a wait between the key and the step
-    await rig.push([*rig.session.steps(1), Ended("Step")])
+    await rig.push([*rig.session.steps(1), Ended("TakeStep")])
     assert len(shows) == 1
     await rig.app.main.do("step")
     await rig.until(lambda: len(shows) > 1)
-    await rig.push([*rig.session.steps(1), Ended("Step")])
+    await rig.push([*rig.session.steps(1), Ended("TakeStep")])
     assert len(shows) == 3
 
 
@@ -349,7 +349,7 @@ async def test_a_finish_is_told_and_can_be_passed(rig: Rig) -> None:
     await rig.push([rig.session.finish("eos", "<|im_end|>\x1b")])
     assert rig.status == "Finished: eos (<|im_end|>␛). Space takes “␣Lily” past it, r runs on"
     await rig.press("space")
-    assert rig.engine.names == ["Step"]
+    assert rig.engine.names == ["TakeStep"]
 
 
 async def test_failures_are_notices_and_the_screen_lives_on(rig: Rig) -> None:
@@ -357,7 +357,7 @@ async def test_failures_are_notices_and_the_screen_lives_on(rig: Rig) -> None:
     await rig.push([Failure("Prefill", "The prompt has 900 [/] tokens.\x1b", "The window holds 512.")])
     assert told(rig) == "Prefill failed: The prompt has 900 [/] tokens.␛\nThe window holds 512."
     await rig.press("space")
-    assert rig.engine.names == ["Step"]
+    assert rig.engine.names == ["TakeStep"]
 
 
 def test_a_fault_of_the_program_is_kept_in_a_log(monkeypatch, tmp_path):
@@ -366,7 +366,9 @@ def test_a_fault_of_the_program_is_kept_in_a_log(monkeypatch, tmp_path):
 
     async def test(rig: Rig) -> None:
         await rig.ready()
-        await rig.push([Failure("Step", "KeyError: 3", "Report it.", False, "Traceback ...\nKeyError: 3")])
+        await rig.push(
+            [Failure("TakeStep", "KeyError: 3", "Report it.", False, "Traceback ...\nKeyError: 3")]
+        )
         assert "A fault of the program" in told(rig)
         assert str(log) in told(rig)
 
@@ -533,7 +535,7 @@ async def test_the_theme_goes_to_light_and_back(rig: Rig) -> None:
 async def test_a_key_on_the_last_line_can_be_clicked(rig: Rig) -> None:
     await rig.ready()
     await rig.pilot.click("#keyline", offset=(2, 0))
-    assert rig.engine.names == ["Step"]
+    assert rig.engine.names == ["TakeStep"]
 
 
 @pytest.mark.screen(settings=Settings(temp=0.5))

@@ -245,11 +245,11 @@ async def test_what_holds_everywhere_holds_on_a_tool_s_screen(rig: Rig) -> None:
     await rig.end("ReadModules", cancelled=True)
     rig.engine.sent.clear()
     await rig.press("space")
-    assert rig.engine.names == ["Step"]
+    assert rig.engine.names == ["TakeStep"]
     assert isinstance(rig.app.screen, ModulesScreen)
-    await rig.end("Step")
+    await rig.end("TakeStep")
     await rig.press("r")
-    assert rig.engine.names == ["Step", "Run"]
+    assert rig.engine.names == ["TakeStep", "Run"]
     await rig.end("Run", cancelled=True)
     await rig.press("2")
     assert rig.app.screen is rig.app.main

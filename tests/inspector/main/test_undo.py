@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from engine import protocol
 from engine.protocol import Ended, Intervention, InterventionsHeld, Resampled

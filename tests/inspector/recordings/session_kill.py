@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from engine.protocol import Record, Step
+from engine.recording import load
 from engine.settings import LoadSettings, Settings
-from engine.trace import load
 
 WARM = 25
 """Steps that are taken before the moment may come."""

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from engine import protocol
-from engine.errors import TraceError
+from engine.errors import RecordingError
 from engine.protocol import Ended, Marked, ModelFacts, PromptOpened, Step
+from engine.recording import Journal, load
+from engine.recording.journal import RecordingChanged
 from engine.settings import LoadSettings, Settings
-from engine.trace import Journal, load
-from engine.trace.journal import TraceChanged
 from inspector.app import InspectorApp
 from inspector.recordings import sessions
 from inspector.recordings.recorder import Recorder
@@ -60,10 +60,10 @@ def test_a_session_is_written_as_it_happens(tmp_path):
 
 def test_its_file_is_named_by_date_and_model(tmp_path):
     path = sessions.new_path(tmp_path, "hub/Some Model:v1", datetime(2026, 11, 21, 10, 5, 6))
-    assert path.name == "20261121-100506-Some-Model-v1.jsonl"
+    assert path.name == "20261121-100506-Some-Model-v1.trace"
     path.touch()
     again = sessions.new_path(tmp_path, "hub/Some Model:v1", datetime(2026, 11, 21, 10, 5, 6))
-    assert again.name == "20261121-100506-Some-Model-v1-2.jsonl"
+    assert again.name == "20261121-100506-Some-Model-v1-2.trace"
 
 
 def test_settings_are_kept_once_for_each_change(tmp_path):
@@ -143,13 +143,13 @@ def test_a_session_whose_file_another_program_emptied_is_saved_to_another(tmp_pa
 
 def test_a_session_goes_on_unsaved_if_its_second_file_cannot_be_written_either(tmp_path, monkeypatch):
     def full(journal: Journal, entry: object) -> None:
-        raise TraceError("The disk is full.", "Free some space.")
+        raise RecordingError("The disk is full.", "Free some space.")
 
     told: list[str] = []
     kept = recording(tmp_path, told)
     session = lived(kept)
     monkeypatch.setattr(Journal, "write_entry", full)
-    kept._failed(TraceChanged(f"Another program changed {kept.path}.", ""))
+    kept._failed(RecordingChanged(f"Another program changed {kept.path}.", ""))
     kept.receive(session.steps(1)[0])
     (said,) = told
     assert said.startswith(
@@ -188,7 +188,7 @@ def test_a_full_disk_is_told_once(tmp_path, monkeypatch):
     def full(*rest: object) -> int:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("engine.trace.journal.os.write", full)
+    monkeypatch.setattr("engine.recording.journal.os.write", full)
     end = time.monotonic() + 60
     while not told and time.monotonic() < end:
         kept.receive(session.steps(1)[0])
@@ -311,22 +311,22 @@ def saved(directory: Path, name: str, age: float, mark: bool = False, steps: int
 
 
 def test_sessions_are_listed_newest_first(tmp_path):
-    saved(tmp_path, "20260101-000000-old.jsonl", 1000, steps=4)
-    saved(tmp_path, "20260102-000000-new.jsonl", 10)
-    (tmp_path / "20250101-000000-broken.jsonl").write_text("nothing\n")
-    os.utime(tmp_path / "20250101-000000-broken.jsonl", (1, 1))
+    saved(tmp_path, "20260101-000000-old.trace", 1000, steps=4)
+    saved(tmp_path, "20260102-000000-new.trace", 10)
+    (tmp_path / "20250101-000000-broken.trace").write_text("nothing\n")
+    os.utime(tmp_path / "20250101-000000-broken.trace", (1, 1))
     found = sessions.saved_sessions(tmp_path)
     assert [each.name.split("-")[-1] for each in found] == ["new", "old", "broken"]
     assert [each.tokens for each in found] == [2, 4, 0]
     assert found[0].peek.prompt == "Once upon a time,"
-    assert "not a trace" in found[2].problem
+    assert "not a recording" in found[2].problem
 
 
 def test_the_last_session_is_the_one_last_written_to(tmp_path):
-    path = saved(tmp_path, "20260101-000000-a.jsonl", 5)
-    saved(tmp_path, "20260102-000000-b.jsonl", 50)
+    path = saved(tmp_path, "20260101-000000-a.trace", 5)
+    saved(tmp_path, "20260102-000000-b.trace", 50)
     assert sessions.find("", tmp_path) == path
-    assert sessions.find("20260102-000000-b", tmp_path).name == "20260102-000000-b.jsonl"
+    assert sessions.find("20260102-000000-b", tmp_path).name == "20260102-000000-b.trace"
     with pytest.raises(
         sessions.EngineError, match=r"There is no file and no session 'c'\. See `inspector sessions`"
     ):
@@ -337,12 +337,12 @@ def test_the_last_session_is_the_one_last_written_to(tmp_path):
 
 def test_a_name_may_be_begun_and_one_that_is_none_is_answered_with_those_near_it(tmp_path):
     for number, model in enumerate(["qwen", "llama", "llama-8b", "llama-70b", "llama-1b"]):
-        (tmp_path / f"2026010{number}-000000-{model}.jsonl").write_text("x")
-        os.utime(tmp_path / f"2026010{number}-000000-{model}.jsonl", (number, number))
-    (tmp_path / "my lecture.jsonl").write_text("x")
-    assert sessions.find("20260100", tmp_path).name == "20260100-000000-qwen.jsonl"
-    assert sessions.find("my", tmp_path).name == "my lecture.jsonl"
-    assert sessions.find("20260101-000000-llama", tmp_path).name == "20260101-000000-llama.jsonl"
+        (tmp_path / f"2026010{number}-000000-{model}.trace").write_text("x")
+        os.utime(tmp_path / f"2026010{number}-000000-{model}.trace", (number, number))
+    (tmp_path / "my lecture.trace").write_text("x")
+    assert sessions.find("20260100", tmp_path).name == "20260100-000000-qwen.trace"
+    assert sessions.find("my", tmp_path).name == "my lecture.trace"
+    assert sessions.find("20260101-000000-llama", tmp_path).name == "20260101-000000-llama.trace"
     for name, said in {
         "2026": "5 sessions begin with '2026'. Say which: 20260104-000000-llama-1b, 20260103-000000-llama-70b, "
         "20260102-000000-llama-8b and 2 more.",
@@ -365,17 +365,17 @@ def test_a_session_that_runs_is_not_the_last(tmp_path):
 
 
 def test_the_oldest_go_first_but_never_marked_renamed_or_running_ones(tmp_path):
-    marked = saved(tmp_path, "20260101-000000-marked.jsonl", 900, mark=True)
-    renamed = saved(tmp_path, "my lecture.jsonl", 800)
-    old = saved(tmp_path, "20260102-000000-old.jsonl", 700)
-    new = [saved(tmp_path, f"20260103-00000{n}-new.jsonl", 100 - n) for n in range(3)]
+    marked = saved(tmp_path, "20260101-000000-marked.trace", 900, mark=True)
+    renamed = saved(tmp_path, "my lecture.trace", 800)
+    old = saved(tmp_path, "20260102-000000-old.trace", 700)
+    new = [saved(tmp_path, f"20260103-00000{n}-new.trace", 100 - n) for n in range(3)]
     assert sessions.prune(tmp_path, most=2) == [new[0], old]
     assert {path.name for path in tmp_path.iterdir()} == {p.name for p in (marked, renamed, new[1], new[2])}
 
 
 def test_bytes_are_bounded_too(tmp_path):
-    old = saved(tmp_path, "20260102-000000-old.jsonl", 700)
-    new = saved(tmp_path, "20260103-000000-new.jsonl", 7)
+    old = saved(tmp_path, "20260102-000000-old.trace", 700)
+    new = saved(tmp_path, "20260103-000000-new.trace", 7)
     assert sessions.prune(tmp_path, most_bytes=new.stat().st_size + 10) == [old]
 
 

@@ -14,7 +14,6 @@ import socket
 import subprocess
 import threading
 from contextlib import suppress
-from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from urllib.request import Request, urlopen
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from engine.errors import PromptError
 from inspector.cli.main import main

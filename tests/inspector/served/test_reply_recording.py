@@ -11,9 +11,9 @@ import pytest
 
 from engine.errors import PromptError
 from engine.protocol import ModelFacts, Prefilled, PromptOpened, Step
+from engine.recording import load as load_trace
+from engine.recording import save_as
 from engine.settings import LoadSettings, Settings
-from engine.trace import load as load_trace
-from engine.trace import save_as
 from inspector.app import InspectorApp
 from inspector.cli.main import main
 from inspector.scales import METRIC
@@ -143,7 +143,7 @@ OPENED = [(CHAT, WIDE), (CHAT, NARROW), (HOSTILE, WIDE), (HOSTILE, NARROW),
 @pytest.mark.wide(1)
 @pytest.mark.parametrize(("body", "size"), OPENED)
 async def test_the_screen_says_what_is_not_known(body: Any, size: tuple[int, int], tmp_path: Path) -> None:
-    trace = tmp_path / "reply.jsonl"
+    trace = tmp_path / "reply.trace"
     save_as(trace, recording_of(exchange(body)), "test")
     app, count = InspectorApp(LoadSettings(), Settings(), trace=Opening(checked(trace))), len(steps_of(body))
     async with app.run_test(size=size) as pilot:

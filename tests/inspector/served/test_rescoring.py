@@ -7,11 +7,11 @@ Elsewhere the same may be rounded otherwise, so that a drawn reply can't always 
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from engine.protocol import Command, Insert, PromptOpened, ReplyFormat, ReplyMark, Take
 from engine.settings import Settings
@@ -98,12 +98,12 @@ def test_draws_without_a_seed_are_not_judged(checked: Checked) -> None:
 
 @pytest.mark.parametrize("number", numbers(5, 13, 24, 33, 36))
 def test_logprobs_are_compared_as_the_server_names_them(checked: Checked, number: int) -> None:
-    assert checked[number]["largest_difference"] <= ROUNDING
+    assert checked[number]["largest"] <= ROUNDING
 
 
 @pytest.mark.slow
 def test_no_logprobs_are_compared_where_the_server_names_none(checked: Checked) -> None:
-    assert checked[2]["largest_difference"] is None
+    assert checked[2]["largest"] is None
 
 
 @pytest.mark.parametrize("number", numbers(5, 13, 33, 36))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from engine.protocol import Ended, Loading, Record
+from engine.protocol import Ended, Loading, Received, Record
 from inspector.session import client as module
 from inspector.session.client import SHARE, RecordInbox
 
@@ -21,7 +21,10 @@ class Shown:
         self.frames: list[list[Record]] = []
         self.open = True
         self.soon: list[Callable[[], None]] = []
-        self.inbox = RecordInbox(self.received.append, self.show, lambda: self.open, self.soon.append)
+        self.inbox = RecordInbox(self.take, self.show, lambda: self.open, self.soon.append)
+
+    def take(self, record: Record, id: int) -> None:
+        self.received.append(record)
 
     def show(self, taken: Sequence[Record]) -> None:
         assert self.received[-len(taken) :] == list(taken), "all of them are taken in before they are shown"
@@ -36,7 +39,7 @@ def shown() -> Shown:
 def test_the_records_of_a_frame_are_shown_together_and_in_order(shown: Shown) -> None:
     given = [LOADING, LOADING, Ended("Load")]
     for record in given:
-        shown.inbox.emit(record)
+        shown.inbox.emit(Received(record))
     assert not shown.received, "the engine's thread touches nothing of the screen"
     shown.inbox.tick()
     shown.inbox.tick()
@@ -46,21 +49,21 @@ def test_the_records_of_a_frame_are_shown_together_and_in_order(shown: Shown) ->
 def test_what_came_while_others_were_taken_in_is_in_the_same_frame() -> None:
     shown = Shown()
 
-    def answer(record: Record) -> None:
+    def answer(record: Record, id: int) -> None:
         shown.received.append(record)
         if len(shown.received) == 1:
-            inbox.emit(Ended("Load"))
+            inbox.emit(Received(Ended("Load")))
 
     inbox = RecordInbox(answer, shown.show, lambda: True, shown.soon.append)
-    inbox.emit(LOADING)
+    inbox.emit(Received(LOADING))
     inbox.drain()
     assert shown.frames == [[LOADING, Ended("Load")]]
 
 
 def test_an_end_is_hurried_and_nothing_else(shown: Shown) -> None:
-    shown.inbox.emit(LOADING)
+    shown.inbox.emit(Received(LOADING))
     assert not shown.soon
-    shown.inbox.emit(Ended("Load"))
+    shown.inbox.emit(Received(Ended("Load")))
     (hurry,) = shown.soon
     hurry()
     hurry()
@@ -68,7 +71,7 @@ def test_an_end_is_hurried_and_nothing_else(shown: Shown) -> None:
 
 
 def test_nothing_is_hurried_to_a_screen_that_is_being_left(shown: Shown) -> None:
-    shown.inbox.emit(Ended("Load"))
+    shown.inbox.emit(Received(Ended("Load")))
     shown.open = False
     shown.soon[0]()
     assert not shown.frames
@@ -84,11 +87,11 @@ def test_a_dear_frame_is_followed_by_a_rest(monkeypatch: pytest.MonkeyPatch, sho
         show(taken)
         now[0] += 0.010
 
-    inbox = RecordInbox(shown.received.append, slow, lambda: True, shown.soon.append)
+    inbox = RecordInbox(shown.take, slow, lambda: True, shown.soon.append)
     frames = []
     for later in (0.0, 0.010 * (SHARE - 1) - 0.001, 0.002):
         now[0] += later
-        inbox.emit(LOADING)
+        inbox.emit(Received(LOADING))
         inbox.tick()
         frames.append(len(shown.frames))
     assert frames == [1, 1, 2]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from engine import protocol
 from engine.protocol import Ended, Failure, Loading, Prefill
@@ -14,7 +13,7 @@ from inspector.session.setup import PACES
 from inspector.session.transport import MAX_QUEUED_STEPS
 from inspector.state.timeline import Phase
 from tests.inspector.fakes import Session
-from tests.inspector.rig import FakeEngine, addressed
+from tests.inspector.rig import FakeEngine, take_in
 
 
 class Made:
@@ -29,7 +28,7 @@ class Made:
 
     def push(self, records) -> None:
         for record in records:
-            self.controller.client.receive(addressed(record, self.controller.client.outstanding))
+            take_in(self.controller.client, record)
 
     @property
     def timeline(self):
@@ -65,15 +64,15 @@ def test_settings_changed_while_loading_are_sent_once_with_the_model():
     controller.setup.configure(Settings(temp=1.5))
     assert engine.names == ["Load"]
     for record in Session().load():
-        controller.client.receive(addressed(record, controller.client.outstanding))
+        take_in(controller.client, record)
     assert engine.last(protocol.Configure) == protocol.Configure(Settings(temp=1.5))
 
 
 def test_held_space_queues_no_more_than_a_few_steps(made):
     for _ in range(50):
         made.controller.transport.step()
-    assert made.engine.names == ["Step"] * MAX_QUEUED_STEPS
-    made.push([Ended("Step")])
+    assert made.engine.names == ["TakeStep"] * MAX_QUEUED_STEPS
+    made.push([Ended("TakeStep")])
     made.controller.transport.step()
     assert len(made.engine.sent) == MAX_QUEUED_STEPS + 1
 
@@ -196,7 +195,7 @@ def test_a_new_prompt_cancels_what_is_under_way_but_no_settings(made):
     made.controller.setup.configure(Settings(temp=0.3))
     made.controller.transport.run()
     made.controller.setup.give(Prefill("Anew", False))
-    assert made.engine.names == ["Step", "Configure", "Run", "Prefill"]
+    assert made.engine.names == ["TakeStep", "Configure", "Run", "Prefill"]
     assert [made.engine.cancelled(command) for command in made.engine.sent] == [True, False, True, False]
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from engine import protocol
 from engine.beam_settings import BeamSettings
@@ -31,7 +30,6 @@ from engine.protocol import (
 )
 from engine.settings import LoadSettings, Settings
 from engine.task import Task
-from engine.trace import Entry, load, save_as
 from engine.worker import Worker
 from inspector.session.going_live import differs, largest_difference, restore_of
 from inspector.state.beams import BeamHistory
@@ -50,7 +48,7 @@ class Bench:
     def __init__(self, settings: LoadSettings | None = None, blind: bool = True) -> None:
         self.blind = blind
         self.told: list[Record] = []
-        self.worker = Worker(self.told.append)
+        self.worker = Worker(lambda received: self.told.append(received.record))
         self.timeline = Timeline()
         self.do(protocol.Load(settings or LoadSettings()))
         self.do(protocol.Configure(SETTINGS))
@@ -378,44 +376,3 @@ def test_an_export_tells_the_branches_of_every_prompt(three: Bench) -> None:
     texts = ["".join(item.text for item in each.items) for each in found]
     assert any(text.startswith(FIRST) for text in texts)
     assert any(text.startswith(EDITED) for text in texts)
-
-
-# ---- a trace of format 1, of the last version that had one tree a prompt ----------------------
-
-
-OLD = Path(__file__).parents[2] / "engine" / "trace" / "format-1.trace.gz"
-"""Two prompts, three steps and a branch after the first, two steps after the second."""
-
-
-def shown(entries: list[Entry]) -> Timeline:
-    timeline = Timeline(recorded=True)
-    for entry in entries:
-        if isinstance(entry.value, Record):
-            timeline.apply(entry.value)
-    return timeline
-
-
-def test_its_last_prompt_is_on_show() -> None:
-    entries = load(OLD).entries
-    opened = [entry.value for entry in entries if isinstance(entry.value, PromptOpened)]
-    assert [each.text for each in opened] == ["Once upon a time", "Once upon a hill"]
-    assert all(each.new_tree and each.parent == each.held == 0 and each.messages == () for each in opened)
-    timeline = shown(entries)
-    assert "".join(item.text for item in timeline.items).startswith("Once upon a hill")
-    assert len(timeline.steps) == 2
-    assert timeline.phase is Phase.READY
-    assert len(timeline.prompts.by_end) == 1
-    assert set(timeline.tree.nodes) == set(range(1, len(timeline.items) + 1))
-    assert restore_of(timeline, {}) is not None
-
-
-def test_saved_again_it_is_of_format_2_and_shows_the_same(tmp_path: Path) -> None:
-    trace = load(OLD)
-    save_as(tmp_path / "again.trace", trace.entries, "a test")
-    head = (tmp_path / "again.trace").read_text().splitlines()[0]
-    assert head.startswith('{"mlx-inspector-trace":2,')
-    assert [entry.value for entry in load(tmp_path / "again.trace").entries] == [
-        e.value for e in trace.entries
-    ]
-    steps = [entry.value for entry in trace.entries if isinstance(entry.value, Step)]
-    assert len(steps) == 6

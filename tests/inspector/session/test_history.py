@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -15,6 +15,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from msgspec.structs import replace
 
 from engine import protocol
 from engine.breakpoints import Breakpoints
@@ -38,7 +39,7 @@ from inspector.keys import with_keys
 from inspector.session.controller import Controller
 from inspector.session.history import NOTHING, NOTHING_AGAIN
 from tests.inspector.fakes import Session
-from tests.inspector.rig import FakeEngine
+from tests.inspector.rig import FakeEngine, take_in
 
 MADE = Settings(temp=0.8)
 
@@ -61,7 +62,7 @@ class Editing:
 
     def push(self, records: Sequence[Record]) -> None:
         for record in records:
-            self.controller.client.receive(record)
+            take_in(self.controller.client, record)
 
     def end(self) -> None:
         """Do what is outstanding, as the engine would."""
@@ -83,7 +84,7 @@ class Editing:
                 self.push([self.made.step(other if choice.reroll else None, "sampled")])
             case protocol.Configure(settings):
                 self.kept.append(settings)
-        self.push([Ended(command.kind, request=command.id)])
+        self.push([Ended(command.kind)])
 
     def choose(self, slot: int) -> int:
         """Choose another candidate at a step; returns its node."""

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.errors import EngineError, TraceError
+from engine.errors import EngineError, RecordingError
 from engine.protocol import DraftRound, Marked, Prefilled, PromptOpened, PromptReadings, Step
-from engine.trace import Entry, Journal, TraceReader, save_as
+from engine.recording import Entry, Journal, RecordingReader, load, save_as
 from inspector.recordings import sessions
 from inspector.session import player as module
 from inspector.session.player import LONGEST_PAUSE, SPEEDS, Player
@@ -78,8 +78,8 @@ def written(path: Path, gaps: dict[int, float] | None = None, more: list[Entry] 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    written(tmp_path / "a.jsonl")
-    return tmp_path / "a.jsonl"
+    written(tmp_path / "a.trace")
+    return tmp_path / "a.trace"
 
 
 def test_it_stands_at_its_end_once_it_is_read(path):
@@ -124,8 +124,8 @@ def test_speeds_end_at_both_ends(path):
 
 
 def test_a_long_absence_is_cut_short(tmp_path):
-    written(tmp_path / "a.jsonl", {4: 3600.0})
-    shown = Shown(tmp_path / "a.jsonl", from_start=True)
+    written(tmp_path / "a.trace", {4: 3600.0})
+    shown = Shown(tmp_path / "a.trace", from_start=True)
     shown.replay.play()
     shown.wait(4.1 + LONGEST_PAUSE)
     assert shown.steps == 5
@@ -171,8 +171,8 @@ def test_a_step_shows_the_round_that_it_ends_with_it(tmp_path):
 def test_prompt_logprobs_are_shown_with_the_prompt(tmp_path):
     session = Session()
     records = [*session.load(), *session.open(), *session.steps(2)]
-    save_as(tmp_path / "a.jsonl", [Entry(record, 0.0) for record in records], "test 1")
-    shown = Shown(tmp_path / "a.jsonl", from_start=True)
+    save_as(tmp_path / "a.trace", [Entry(record, 0.0) for record in records], "test 1")
+    shown = Shown(tmp_path / "a.trace", from_start=True)
     while not any(isinstance(value, Prefilled) for value in shown.values):
         shown.step()
     assert [value.left for value in shown.values if isinstance(value, PromptReadings)][-1:] == [0]
@@ -212,11 +212,11 @@ def test_playing_at_the_end_begins_at_the_prompt(path):
 
 
 def test_a_caption_that_was_written_afterwards_appears_at_its_step_and_is_given_time(tmp_path):
-    entries = written(tmp_path / "a.jsonl")
+    entries = written(tmp_path / "a.trace")
     node = next(e.value.node for e in entries if isinstance(e.value, Step) and e.value.index == 2)
     words = "one two three four five six seven eight nine"  # three seconds to read
-    written(tmp_path / "a.jsonl", more=[Entry(Marked(node, caption=words), 60.0)])
-    shown = Shown(tmp_path / "a.jsonl", from_start=True)
+    written(tmp_path / "a.trace", more=[Entry(Marked(node, caption=words), 60.0)])
+    shown = Shown(tmp_path / "a.trace", from_start=True)
     shown.replay.play()
     shown.wait(5.5)
     assert shown.steps == 3
@@ -227,21 +227,21 @@ def test_a_caption_that_was_written_afterwards_appears_at_its_step_and_is_given_
 
 
 def test_a_caption_written_at_its_step_waits_no_longer_than_it_was_waited(tmp_path):
-    entries = written(tmp_path / "a.jsonl")
+    entries = written(tmp_path / "a.trace")
     node = next(e.value.node for e in entries if isinstance(e.value, Step) and e.value.index == 2)
     place = next(i for i, e in enumerate(entries) if isinstance(e.value, Step) and e.value.index == 2) + 1
     entries.insert(place, Entry(Marked(node, caption="word " * 60), entries[place - 1].at))
-    save_as(tmp_path / "a.jsonl", entries, "test 1")
-    shown = Shown(tmp_path / "a.jsonl", from_start=True)
+    save_as(tmp_path / "a.trace", entries, "test 1")
+    shown = Shown(tmp_path / "a.trace", from_start=True)
     shown.replay.play()
     shown.wait(4.1)
     assert shown.steps == 4
 
 
 def test_captions_belong_to_their_own_prompt(tmp_path):
-    entries = written(tmp_path / "a.jsonl", more=[Entry(Marked(7, caption="first"), 12.0)])
-    save_as(tmp_path / "a.jsonl", [*entries, *entries[:-1]], "test 1")
-    shown = Shown(tmp_path / "a.jsonl", from_start=True)
+    entries = written(tmp_path / "a.trace", more=[Entry(Marked(7, caption="first"), 12.0)])
+    save_as(tmp_path / "a.trace", [*entries, *entries[:-1]], "test 1")
+    shown = Shown(tmp_path / "a.trace", from_start=True)
     shown.replay.go(len(entries))
     shown.settle()
     assert shown.replay.caption(7) == "first"
@@ -251,12 +251,13 @@ def test_captions_belong_to_their_own_prompt(tmp_path):
 
 
 def test_a_torn_recording_is_shown_as_far_as_it_goes(path):
-    data = path.read_bytes().replace(b'"ends":true', b'"ends":false')
-    from engine.trace.lines import sealed  # the header is sealed: it has to be written anew
-
-    head, _, rest = data.partition(b"\n")
-    head = sealed(head[: head.rindex(b',"crc"')]).rstrip(b"\n")
-    path.write_bytes(head + b"\n" + rest[: rest.rindex(b'{"mlx-inspector-trace-end"')][:-40])
+    entries = load(path).entries
+    path.unlink()
+    journal = Journal.create(path, "test 1")
+    for entry in entries:
+        journal.write_entry(entry)
+    journal.close()
+    path.write_bytes(path.read_bytes()[:-40])
     shown = Shown(path)
     assert shown.steps == 9
     assert shown.replay.file.torn > 0
@@ -264,32 +265,33 @@ def test_a_torn_recording_is_shown_as_far_as_it_goes(path):
 
 
 def test_a_damaged_one_is_shown_up_to_the_damage_and_says_where_it_is(path):
-    lines = path.read_bytes().splitlines(keepends=True)
-    lines[-4] = lines[-4].replace(b'"Step"', b'"Stop"')
-    path.write_bytes(b"".join(lines))
+    data = bytearray(path.read_bytes())
+    place = data.rindex(b"\xa4Step", 0, data.rindex(b"\xa4Step"))
+    data[place : place + 5] = b"\xa4Stop"
+    path.write_bytes(data)
     shown = Shown(path)
-    assert shown.steps == 7
-    assert f"Line {len(lines) - 3} " in str(shown.replay.file.failure)
+    assert shown.steps == 8
+    assert "was damaged: its checksum differs" in str(shown.replay.file.failure)
 
 
-def test_what_is_no_trace_is_refused_at_once(tmp_path):
+def test_what_is_no_recording_is_refused_at_once(tmp_path):
     (tmp_path / "x").write_text("hello\n")
-    with pytest.raises(TraceError, match="not a trace"):
+    with pytest.raises(RecordingError, match="not a recording"):
         Shown(tmp_path / "x")
 
 
 def test_rerolls_are_counted_for_the_tree_on_show(tmp_path):
     session = Session()
     records = [*session.load(), *session.open(), *session.steps(2)]
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     from engine.protocol import Resampled
 
     last = records[-1]
     assert isinstance(last, Step)
     records += [Resampled(replace(last.next, reroll=2)), Resampled(last.next)]
-    save_as(tmp_path / "a.jsonl", [Entry(record) for record in records], "test 1")
-    shown = Shown(tmp_path / "a.jsonl")
+    save_as(tmp_path / "a.trace", [Entry(record) for record in records], "test 1")
+    shown = Shown(tmp_path / "a.trace")
     assert shown.replay.rerolls == {}, "the draw was taken back"
     shown.back()
     assert shown.replay.rerolls == {last.node: 2}
@@ -316,7 +318,7 @@ class Growing:
     def step(self, count: int = 1) -> None:
         for _ in range(count):
             self.journal.write(next(self._steps))
-        self.journal.flush()
+        self.journal.flush(60)
 
     def settle(self) -> None:
         for _ in range(1000):
@@ -332,8 +334,8 @@ class Growing:
 
 @pytest.fixture
 def growing(tmp_path: Path) -> Growing:
-    made = Growing(tmp_path / "a.jsonl")
-    made.journal.flush()
+    made = Growing(tmp_path / "a.trace")
+    made.journal.flush(60)
     made.settle()
     return made
 
@@ -393,15 +395,15 @@ def test_a_line_that_is_half_there_is_waited_for(growing: Growing, tmp_path: Pat
     growing.step(3)
     whole = growing.path.read_bytes()
     for cut in (1, 2, 20, len(whole.splitlines(keepends=True)[-1]) - 1):
-        path = tmp_path / f"cut{cut}.jsonl"
+        path = tmp_path / f"cut{cut}.trace"
         path.write_bytes(whole[:-cut])
-        reader = TraceReader(path, torn_ok=True, follow=True)
+        reader = RecordingReader(path, torn_ok=True, follow=True)
         there = list(reader)
         assert list(reader) == []
         with path.open("ab") as file:
             file.write(whole[-cut:])
         assert len(list(reader)) == 1
-        assert len(there) + 1 == reader.entries == len(list(TraceReader(growing.path)))
+        assert len(there) + 1 == reader.entries == len(list(RecordingReader(growing.path)))
         reader.close()
 
 
@@ -417,7 +419,7 @@ def test_a_file_that_is_no_more_what_it_was_says_so_and_what_was_read_stands(
         case "removed":
             growing.path.unlink()
         case "replaced":
-            other = growing.path.with_name("b.jsonl")
+            other = growing.path.with_name("b.trace")
             other.write_bytes(growing.path.read_bytes())
             other.replace(growing.path)
     growing.settle()
@@ -448,7 +450,7 @@ def test_it_is_seen_that_the_program_has_left_and_that_it_came_back(growing: Gro
 def test_a_whole_recording_has_nothing_to_come(growing: Growing, tmp_path: Path) -> None:
     growing.step(2)
     growing.settle()
-    for name in ("whole.jsonl", "whole.jsonl.gz"):
+    for name in ("whole.trace", "whole.trace.zst"):
         save_as(tmp_path / name, growing.player.file.entries, "test 1")
         values: list[object] = []
         player = Player(tmp_path / name, values.append, values.clear, follow=True)
@@ -459,9 +461,9 @@ def test_a_whole_recording_has_nothing_to_come(growing: Growing, tmp_path: Path)
 
 
 def test_the_session_that_runs_is_the_one_that_is_followed(tmp_path: Path) -> None:
-    growing = Growing(tmp_path / "20260101-000000-pocket.jsonl")
+    growing = Growing(tmp_path / "20260101-000000-pocket.trace")
     growing.step()
-    (tmp_path / "20260102-000000-pocket.jsonl").write_bytes(growing.path.read_bytes())  # later, and of nobody
+    (tmp_path / "20260102-000000-pocket.trace").write_bytes(growing.path.read_bytes())  # later, and of nobody
     assert sessions.find_growing("", tmp_path) == growing.path
     assert sessions.find_growing("20260102", tmp_path).name.startswith("20260102")
     growing.journal.close()

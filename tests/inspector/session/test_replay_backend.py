@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from queue import SimpleQueue
 from threading import Event
 
 import pytest
+from msgspec.structs import replace
 
 from engine import protocol
 from engine.logits import recorded
-from engine.protocol import Command, Ended, Explained, Failure, Record, Step, TokensFound, WhatIfAnswered
+from engine.protocol import (
+    Command,
+    Ended,
+    Explained,
+    Failure,
+    Received,
+    Record,
+    Sent,
+    Step,
+    TokensFound,
+    WhatIfAnswered,
+)
 from engine.settings import LoadSettings, Settings
 from inspector.session.replay_backend import RecordedAnswers
 from tests.engine.logits.recording import Recording
@@ -31,19 +42,21 @@ class Asked:
     """What answers, and what came of it."""
 
     def __init__(self, values: Iterable[object]) -> None:
-        self.queue: SimpleQueue[Record] = SimpleQueue()
+        self.queue: SimpleQueue[Received] = SimpleQueue()
         self.answers = RecordedAnswers(self.queue.put)
         for value in values:
             self.answers.take(value)  # type: ignore[arg-type]
 
-    def until_ended(self, *asked: Command) -> list[Record]:
-        """All records up to the end of these."""
-        found: list[Record] = []
-        ends = {command.id for command in asked}
-        while ends:
-            found.append(record := self.queue.get(timeout=60))
-            if isinstance(record, Ended):
-                ends.remove(record.request)
+    def ask(self, *commands: Command) -> list[Received]:
+        """All records up to the end of some questions, whose ids count from 1."""
+        assert all(self.answers.ask(Sent(command, id)) for id, command in enumerate(commands, 1))
+        return self.until_ended(len(commands))
+
+    def until_ended(self, count: int) -> list[Received]:
+        """All records up to so many ends."""
+        found: list[Received] = []
+        while sum(isinstance(each.record, Ended) for each in found) < count:
+            found.append(self.queue.get(timeout=60))
         return found
 
 
@@ -53,24 +66,21 @@ def values(live: Recording) -> list[object]:
 
 def test_questions_are_answered_in_their_order_each_with_its_end(live: Recording) -> None:
     asked, node = Asked(values(live)), live.steps[3].node
-    sent: list[Command] = [
-        protocol.WhatIf(Settings(temp=2.0), live.steps[-1].node),
-        protocol.Explain(node),
-        protocol.FindTokens(node, "a"),
-    ]
-    assert all(map(asked.answers.ask, sent))
-    found = asked.until_ended(*sent)
-    assert [type(record) for record in found] == [WhatIfAnswered, Ended, Explained, Ended, TokensFound, Ended]
-    assert [record.request for record in found[1::2]] == [command.id for command in sent]  # type: ignore[union-attr]
-    assert found[2] == live.ask(sent[1])
+    explain = protocol.Explain(node)
+    what_if = protocol.WhatIf(Settings(temp=2.0), live.steps[-1].node)
+    found = asked.ask(what_if, explain, protocol.FindTokens(node, "a"))
+    kinds = [type(each.record) for each in found]
+    assert kinds == [WhatIfAnswered, Ended, Explained, Ended, TokensFound, Ended]
+    assert [each.id for each in found] == [1, 1, 2, 2, 3, 3]
+    assert found[2].record == live.ask(explain)
 
 
 def test_what_has_no_row_is_not_taken(live: Recording) -> None:
     asked = Asked(values(live))
-    assert not asked.answers.ask(protocol.Explain(1))
-    assert not asked.answers.ask(protocol.Tokenize("a"))
+    assert not asked.answers.ask(Sent(protocol.Explain(1), 1))
+    assert not asked.answers.ask(Sent(protocol.Tokenize("a"), 2))
     asked.answers.begin()
-    assert not asked.answers.ask(protocol.WhatIf(Settings(), live.steps[-1].node))
+    assert not asked.answers.ask(Sent(protocol.WhatIf(Settings(), live.steps[-1].node), 3))
 
 
 def test_a_question_is_given_up_and_the_next_one_is_answered(
@@ -85,7 +95,7 @@ def test_a_question_is_given_up_and_the_next_one_is_answered(
 
     monkeypatch.setattr(recorded, "_answer", slow)
     asked, tip = Asked(values(live)), live.steps[-1].node
-    first, second, third = (protocol.WhatIf(Settings(seed=seed), tip) for seed in range(3))
+    first, second, third = (Sent(protocol.WhatIf(Settings(seed=seed), tip), seed) for seed in range(3))
     asked.answers.ask(first)
     assert begun.wait(60)
     asked.answers.ask(second)
@@ -94,7 +104,7 @@ def test_a_question_is_given_up_and_the_next_one_is_answered(
     asked.answers.cancel(second.id)
     asked.answers.cancel(12345)
     go_on.set()
-    found = asked.until_ended(first, second, third)
+    found = [each.record for each in asked.until_ended(3)]
     assert [record.cancelled for record in found if isinstance(record, Ended)] == [True, True, False]
     assert sum(isinstance(record, WhatIfAnswered) for record in found) == 1
     asked.answers.close()
@@ -106,8 +116,7 @@ def test_a_file_that_misleads_is_refused_in_one_line(live: Recording, lost: dict
     misled = [replace(value, **lost) if value is step else value for value in values(live)]  # type: ignore[arg-type]
     asked = Asked(misled)
     command = protocol.WhatIf(Settings(repetition_penalty=1.5), live.steps[-1].node)
-    assert asked.answers.ask(command)
-    failure, ended = asked.until_ended(command)
+    failure, ended = (each.record for each in asked.ask(command))
     assert isinstance(failure, Failure)
     assert failure.message.startswith("The recording is inconsistent here: ")
     assert "\n" not in failure.message + failure.hint
@@ -125,8 +134,7 @@ def test_the_engine_stops_recording_rows_at_its_bound(monkeypatch: pytest.Monkey
     assert 2 <= len(rows) < 6
     asked = Asked(values(live))
     command = protocol.WhatIf(Settings(), live.steps[-1].node)
-    assert asked.answers.ask(command)
-    told = asked.until_ended(command)[0]
+    told = asked.ask(command)[0].record
     assert isinstance(told, WhatIfAnswered)
     assert len(told.steps) == len(rows)
     assert told.dropped == tuple(step.node for step in live.steps[len(rows) :])

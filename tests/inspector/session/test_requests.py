@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import fields
 
 from engine.child import EngineProcess
 from engine.protocol import (
@@ -53,7 +53,7 @@ from inspector.session import requests
 from inspector.session.client import EngineClient, Request
 from inspector.session.requests import KEPT, Job, Latest, Replies
 from tests.inspector.fakes import Session
-from tests.inspector.rig import FakeEngine, stamped
+from tests.inspector.rig import FakeEngine
 
 FACTS = CaptureFacts((), 1.0, 1.0, "llama")
 
@@ -74,7 +74,7 @@ class Asking:
     def tell(self, command: Command, *records: Record, end: bool = True, cancelled: bool = False) -> None:
         """Emit records for a command, and its end."""
         for record in (*records, *([Ended(command.kind, cancelled)] if end else [])):
-            self.client.receive(stamped(record, command.id))
+            self.client.receive(record, self.engine.id(command))
 
 
 @pytest.fixture
@@ -126,13 +126,13 @@ def test_each_record_is_told_as_it_comes_after_the_timeline_took_it_in() -> None
     asking.client.listen(lambda record: seen.append(("listener", 0, False)))
     request = asking.client.request(TakeStep(), then, each)
     step = made.step()
-    asking.tell(request.command, Measuring("Step", 1, 2, "x"), step)
+    asking.tell(request.command, Measuring("TakeStep", 1, 2, "x"), step)
     tip = step.node
     assert seen == [
         ("Measuring", step.parent, True), ("listener", 0, False), ("Step", tip, True), ("listener", 0, False),
         ("then", tip, False), ("listener", 0, False),
     ]  # fmt: skip
-    assert request.progress == Measuring("Step", 1, 2, "x")
+    assert request.progress == Measuring("TakeStep", 1, 2, "x")
 
 
 def test_a_listener_gets_the_classes_of_records_and_of_commands_that_it_named(asking: Asking) -> None:
@@ -430,7 +430,7 @@ def test_a_job_fails_by_its_own_commands_and_stops_those_of_others_too(asking: A
     steps: list[Record] = []
     job.start(Race(1, 2), each=steps.append)
     race = asking.engine.sent[-1]
-    step = RaceStep(*[0] * (len(fields(RaceStep)) - 1))
+    step = RaceStep(*[0] * len(fields(RaceStep)))
     asking.tell(race, step, Failure("Race", "No room.", "Close something."), cancelled=True)
     assert steps[0] == step
     assert job.failure == Failure("Race", "No room.", "Close something.")
@@ -537,7 +537,7 @@ def test_the_prompt_dialog_and_a_lesson_get_their_own_texts(in_child: bool) -> N
 def test_a_recording_answers_each_with_what_answered_it(tmp_path: Path) -> None:
     """Recorded while both were out, and asked again while both are out, in both orders."""
     for recorded in ORDERS:
-        path = tmp_path / f"{recorded[0]}.jsonl"
+        path = tmp_path / f"{recorded[0]}.trace"
         with live(in_child=False) as session, recording(session, path, "pocket"):
             scope = begun(session)
             ask_both(session, scope, recorded)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from engine.protocol import BeamStep, Marked, Measuring, RaceOpened, RaceStep, Record, Step
-from engine.trace import Entry, save_as
+from engine.recording import Entry, save_as
 from inspector.session.player import Player
 from inspector.state.beams import BeamHistory
 from inspector.state.measured import Measured
@@ -142,7 +142,7 @@ def test_a_caption_comes_with_its_step_and_goes_with_the_next(lived, tmp_path):
     steps = lived.steps(3)
     lived.caption(steps[-1].node, "here")
     lived.steps(2)
-    watched = Watched(tmp_path / "a.jsonl", lived.entries)
+    watched = Watched(tmp_path / "a.trace", lived.entries)
     told = [text for _, text, _ in watched.walk(True)]
     # two chunks and the prompt, then the steps: none is added
     assert told == [*[""] * 5, "here", "", ""]
@@ -152,7 +152,7 @@ def test_a_caption_comes_with_its_step_and_goes_with_the_next(lived, tmp_path):
 def test_one_that_was_written_afterwards_speaks_where_its_token_came(lived, tmp_path):
     steps = lived.steps(6)
     lived.caption(steps[1].node, "look back", after=LATE)
-    watched = Watched(tmp_path / "a.jsonl", lived.entries)
+    watched = Watched(tmp_path / "a.trace", lived.entries)
     _, path = where(watched, "look back")
     assert path == [step.text for step in steps[:2]]
 
@@ -163,7 +163,7 @@ def test_one_at_a_token_that_was_gone_back_to_speaks_then_and_not_before(lived, 
     lived.add(lived.session.choose(steps[1].parent, other))
     lived.add([lived.session.move(steps[-1].node)])
     lived.caption(steps[-1].node, "back at the first story", after=LATE)
-    watched = Watched(tmp_path / "a.jsonl", lived.entries)
+    watched = Watched(tmp_path / "a.trace", lived.entries)
     place, path = where(watched, "back at the first story")
     assert place == len(lived.entries)
     assert path == [step.text for step in steps]
@@ -178,7 +178,7 @@ def test_typed_text_and_beams_have_theirs_when_they_came(lived, tmp_path):
     lived.caption(typed[0].node, "typed", "steps")
     nodes = lived.beams()
     lived.caption(nodes[-1], "beams", "beams")
-    watched = Watched(tmp_path / "a.jsonl", lived.entries)
+    watched = Watched(tmp_path / "a.trace", lived.entries)
     _, path = where(watched, "typed")
     assert len(path) == 6  # all of it is there
     where(watched, "beams")
@@ -190,7 +190,7 @@ def test_a_caption_of_the_prompt_waits_for_the_prompt(lived, tmp_path):
     lived.caption(1, "the first token", after=LATE)
     lived.caption(2, "the second", after=LATE)
     lived.steps(1)
-    watched = Watched(tmp_path / "a.jsonl", lived.entries)
+    watched = Watched(tmp_path / "a.trace", lived.entries)
     told = watched.walk(True)
     prompt = next(n for n, each in enumerate(lived.entries, 1) if getattr(each.value, "left", None) == 0)
     assert [each[:2] for each in told if each[1]] == [(prompt, "the first token"), (prompt, "the second")]
@@ -204,7 +204,7 @@ def test_a_correction_takes_the_place_and_undoing_takes_it_back(lived, tmp_path)
     lived.caption(steps[-1].node, "the first", after=LATE)
     lived.caption(steps[0].node, "a slip", after=LATE)
     lived.caption(steps[0].node, "", after=1.0)
-    watched = Watched(tmp_path / "a.jsonl", lived.entries)
+    watched = Watched(tmp_path / "a.trace", lived.entries)
     assert [text for _, text, _ in watched.walk(True) if text] == ["the first"]
 
 
@@ -213,7 +213,7 @@ def test_a_bookmark_on_its_token_tells_nothing_twice(lived, tmp_path):
     lived.caption(steps[-1].node, "once")
     lived.add([Marked(steps[-1].node, bookmarked=True, caption="once")], LATE)
     lived.steps(1)
-    watched = Watched(tmp_path / "a.jsonl", [*lived.entries])
+    watched = Watched(tmp_path / "a.trace", [*lived.entries])
     assert [text for _, text, _ in watched.walk(True)].count("once") == 1
 
 
@@ -223,7 +223,7 @@ def test_it_speaks_while_what_it_announces_is_measured(lived, tmp_path):
     race = [RaceStep(n, 1, "x", 1.0, 2.0, 1.0, 2.0, 1, 1, 0.0, 1, 1) for n in range(17, 20)]
     lived.add([Measuring("Race", 0, 3, "warm-up"), RaceOpened(node, 16, 19, 4, "How."), *race])
     lived.steps(1)
-    watched = Watched(tmp_path / "a.jsonl", lived.entries)
+    watched = Watched(tmp_path / "a.trace", lived.entries)
     where(watched, "watch")
     assert watched.timeline.of(Measured).race is None
     tokens = []
@@ -247,7 +247,7 @@ def test_while_it_plays_each_is_given_time_to_be_read(lived, tmp_path):
     lived.steps(1, seconds=0.1)
     lived.caption(steps[0].node, words, after=LATE)
     lived.caption(steps[0].node + 1, "", after=LATE)
-    watched = Watched(tmp_path / "a.jsonl", lived.entries)
+    watched = Watched(tmp_path / "a.trace", lived.entries)
     came = watched.play()
     assert [text for _, text in came] == [words, "", words, ""]
     assert came[1][0] - came[0][0] == pytest.approx(2.0, abs=0.2)
@@ -258,7 +258,7 @@ def test_the_writing_of_a_caption_is_not_watched(lived, tmp_path):
     steps = lived.steps(2)
     lived.caption(steps[-1].node, "typed slowly", after=LATE)
     lived.steps(1)
-    watched = Watched(tmp_path / "a.jsonl", lived.entries)
+    watched = Watched(tmp_path / "a.trace", lived.entries)
     ((came, _), (went, _)) = watched.play()
     assert came < 11.0  # ten entries before it, and not the ten seconds of its writing
     assert went - came == pytest.approx(1.0, abs=0.2)
@@ -367,7 +367,7 @@ def recording(seed: int, count: int) -> list[Entry]:
 @example(13311, 32, False)  # two tokens of one prompt with the same caption
 def test_forward_back_and_forward_again_tell_the_same_at_the_same_places(tmp_path, seed, count, closely):
     telling = (RaceStep, BeamStep) if closely else ()
-    watched = Watched(tmp_path / "a.jsonl", recording(seed, count))
+    watched = Watched(tmp_path / "a.trace", recording(seed, count))
     assert watched.player.file.failure is None
     forward = watched.walk(True, telling)
     assert watched.player.file.failure is None

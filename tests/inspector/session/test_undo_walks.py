@@ -62,10 +62,12 @@ class Person:
         """Wait until all that was asked for is done."""
         client = self._controller.client
         while client.requests:
-            client.receive(self._came.get(timeout=PATIENCE))
+            received = self._came.get(timeout=PATIENCE)
+            client.receive(received.record, received.id)
         while True:
             try:
-                client.receive(self._came.get_nowait())
+                received = self._came.get_nowait()
+                client.receive(received.record, received.id)
             except Empty:
                 return
 
@@ -495,11 +497,11 @@ def walk(person_of: Callable[[], Person]) -> type[RuleBasedStateMachine]:
 def person_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], Person]]:
     """Makes sessions of one engine, with the model loaded."""
     model = Zoo(tmp_path_factory.mktemp("zoo")).path("llama")
-    load, came = LoadSettings(str(model)), SimpleQueue[protocol.Record]()
+    load, came = LoadSettings(str(model)), SimpleQueue[protocol.Received]()
     thread = EngineThread(came.put)
     thread.start()
-    thread.send(protocol.Load(load))
-    while not isinstance(came.get(timeout=PATIENCE), protocol.Ended):
+    thread.send(protocol.Sent(protocol.Load(load), 0))
+    while not isinstance(came.get(timeout=PATIENCE).record, protocol.Ended):
         pass
     yield lambda: Person(thread, load)
     assert thread.close(10)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import field
+from msgspec.structs import replace
 
 from engine.protocol import Beam, BeamEnded, BeamOpened, BeamStep, Deleted, Hypothesis, Marked, Undeleted
 from inspector.state.branches import PROMPT, ROOT, Branches, Token, token
@@ -22,11 +23,9 @@ LOGPROBS = st.one_of(st.none(), st.floats(-30, 0), st.just(-math.inf))
 class Grown(SessionTree):
     """A tree of tokens, and the marks on it."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.all: dict[int, Token] = {}
-        self.visited: dict[int, int] = {}
-        """The child that was visited last, by its parent, whatever is deleted."""
+    all: dict[int, Token] = field(default_factory=dict)
+    visited: dict[int, int] = field(default_factory=dict)
+    """The child that was visited last, by its parent, whatever is deleted."""
 
     def grow(self, parent: int, logprob: float | None, made: str = "sampled") -> None:
         one = Token(len(self.all) + 1, parent, f" {len(self.all)}", b"", logprob, made)

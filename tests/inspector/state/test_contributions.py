@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from inspector.state.contributions import compared, head_rows, part_rows, ranked, rows_of
 from tests.inspector import fakes

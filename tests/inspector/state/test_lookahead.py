@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from engine.protocol import AheadLine, Candidate, LookAhead, LookedAhead
 from inspector.state.lookahead import TOKENS, LookAheadLines, wanted

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from engine.protocol import KVCompared, RaceEnded, RaceOpened, Record
 from inspector.state.measured import Measured

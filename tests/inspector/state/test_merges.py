@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from engine.merges.apart import Apart, on_disk
 from engine.protocol import Segmentation, TakenApart, WordApart

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
-from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import Struct
+from msgspec.structs import fields, replace
 
 from engine.protocol import DraftRound, Ended, SpeculationVerified
 from inspector.state.capability import MOST
 from inspector.state.speculation import FATE_SIGNS, Speculation, figures, proof, rules, verdict
-from tests.engine.trace.made_records import made
+from tests.engine.recording.made_records import made
 from tests.inspector.fakes import Session
 from tests.inspector.tools.speculation.made import draft_round
 
@@ -97,7 +98,7 @@ def mended(value: Any) -> Any:
     """A record of a file without the numbers for which a replay leaves it out."""
     if isinstance(value, tuple):
         return tuple(map(mended, value))
-    if is_dataclass(value) and not isinstance(value, type):
+    if isinstance(value, Struct):
         return replace(value, **{each.name: mended(getattr(value, each.name)) for each in fields(value)})
     if isinstance(value, float):
         return min(abs(value), MOST)

@@ -8,11 +8,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
 import pytest
+from msgspec.structs import replace
 from rich.segment import Segment
 from textual.content import Content
 
@@ -182,7 +182,7 @@ def test_it_is_grey_and_refused_before_there_is_a_prompt() -> None:
 
 
 def test_a_recording_has_it_unless_it_needs_an_engine(tmp_path: Path) -> None:
-    trace(tmp_path / "a.jsonl")
+    trace(tmp_path / "a.trace")
     [action] = TRIAL.actions
     engine_needed = replace(TRIAL, actions=(replace(action, needs=Needs.DISTRIBUTION | Needs.ENGINE),))
 
@@ -195,8 +195,8 @@ def test_a_recording_has_it_unless_it_needs_an_engine(tmp_path: Path) -> None:
         assert rig.status == with_keys(REFUSED)
         assert not panel(rig).display
 
-    run(shown, trace=tmp_path / "a.jsonl")
-    run(refused, trace=tmp_path / "a.jsonl", tools=(*TOOLS, engine_needed))
+    run(shown, trace=tmp_path / "a.trace")
+    run(refused, trace=tmp_path / "a.trace", tools=(*TOOLS, engine_needed))
 
 
 def exhibits(of: Exported) -> Iterator[Exhibit]:

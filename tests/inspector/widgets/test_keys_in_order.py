@@ -51,7 +51,7 @@ async def test_a_text_behind_the_key_of_a_dialog_is_in_its_field(rig: Rig) -> No
         assert isinstance(rig.app.screen, JumpDialog)
         assert field(rig) == "2"
         await rig.press("escape")
-    assert "Step" not in rig.engine.names
+    assert "TakeStep" not in rig.engine.names
 
 
 async def test_what_is_pasted_behind_a_key_arrives_in_its_place(rig: Rig) -> None:
@@ -69,7 +69,7 @@ async def test_a_key_that_leaves_is_followed_by_those_of_the_screen_below(rig: R
     typed(rig, "w", "escape", "t", "t", "?", "q", "space")
     await calm(rig)
     assert isinstance(rig.app.screen, MainScreen)
-    assert rig.engine.names.count("Step") == 1
+    assert rig.engine.names.count("TakeStep") == 1
 
 
 class Vanishing(Static, can_focus=True):

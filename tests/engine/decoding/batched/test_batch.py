@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import mlx_lm.models.cache as mlx_caches
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from engine import protocol
 from engine.cache import padded

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from threading import Event
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,13 +11,15 @@ import mlx.core as mx
 import numpy as np
 import pytest
 from mlx.utils import tree_flatten
+from msgspec.structs import replace
 
 from engine.decoding.speculative.drafts import DraftPaths, ModelDraft, check_vocabulary, look_up, make_draft
 from engine.errors import LoadError, SettingsError
 from engine.model.load import Loaded
 from engine.model.tokens import Tokens
+from engine.setting import check
 from engine.settings import Settings
-from engine.speculation_settings import SpeculationSettings, check_speculation
+from engine.speculation_settings import SpeculationSettings
 from engine.task import never
 from tests.engine.decoding.speculative.prophet import PROMPT, rounds
 from tests.engine.sessions import begun
@@ -134,7 +135,7 @@ def test_other_tokens_are_refused_with_the_first_difference() -> None:
 )
 def test_settings_out_of_range_are_refused(wrong: SpeculationSettings, words: str) -> None:
     with pytest.raises(SettingsError, match=words):
-        check_speculation(wrong)
+        check(wrong)
 
 
 def test_a_prompt_of_one_token_is_enough(zoo: Zoo) -> None:

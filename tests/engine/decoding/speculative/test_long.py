@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from statistics import fmean
 from threading import Event
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from engine.decoding.speculative.drafts import make_draft
 from engine.model.load import Loaded

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from itertools import islice
 from typing import Any
 
 import mlx.core as mx
 import pytest
 from mlx_lm.generate import generate_step, speculative_generate_step
+from msgspec.structs import replace
 
 from engine.decoding.speculative.drafts import DraftPaths, LookupDraft, ModelDraft
 from engine.decoding.speculative.round import Round

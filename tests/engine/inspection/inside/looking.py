@@ -8,8 +8,8 @@ from unittest.mock import patch
 
 import mlx.core as mx
 import numpy as np
+from msgspec import Struct
 
-from engine.frozen import frozen
 from engine.inspection.inside.attention import read_attention
 from engine.inspection.inside.lens import read_lens
 from engine.inspection.inside.taps import AttentionRun, Taps
@@ -26,8 +26,7 @@ PROMPT = [5, 17, 250, 31, 8, 17, 250, 99, 301, 44, 8, 17]
 """Longer than the window of every model that has one."""
 
 
-@frozen
-class Look:
+class Look(Struct, frozen=True):
     """What a session says of the inside of its model at its last token."""
 
     attention: AttentionRead

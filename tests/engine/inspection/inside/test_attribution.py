@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from mlx.utils import tree_flatten
 from mlx_lm.models import llama
+from msgspec import msgpack
 
-from engine import protocol, wire
+from engine import protocol
 from engine.errors import Cancelled, EngineError, PromptError, StepError
 from engine.inspection.inside import attribution, split
 from engine.inspection.inside.attribution import attribute
@@ -435,11 +436,11 @@ def test_it_can_be_cancelled_at_any_poll_and_leaves_nothing_set(zoo: Zoo) -> Non
 def test_the_command_and_its_record_travel() -> None:
     engine = Unthreaded(LoadSettings(), prompt="Once upon a time")
     command = protocol.Attribute(4, (300, 301))
-    assert wire.decode(wire.encode(command)) == command
+    assert msgpack.decode(msgpack.encode(command), type=type(command)) == command
     read, ended = engine.do(command)
     assert isinstance(read, AttributionRead)
     assert isinstance(ended, protocol.Ended)
-    assert wire.decode(wire.encode(read)) == read
+    assert msgpack.decode(msgpack.encode(read), type=type(read)) == read
     failure, _ = engine.do(protocol.Attribute(4, (300, 300)))
     assert isinstance(failure, protocol.Failure)
     assert failure.expected

@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mlx.utils import tree_map
 from mlx_lm.models import cache as caches_of
+from msgspec import msgpack
 
-from engine import protocol, wire
+from engine import protocol
 from engine.errors import Cancelled, EngineError, PromptError, StepError
 from engine.inspection.inside import gradients
 from engine.inspection.inside.gradients import read_gradients
@@ -363,7 +364,7 @@ def test_the_engine_answers_with_progress_and_one_record_that_can_be_sent(zoo: Z
     *progress, found, _ = engine.do(ReadGradients(node, method="integrated", steps=4))
     assert progress
     assert all(isinstance(each, Measuring) and each.total for each in progress)
-    assert wire.decode(wire.encode(found)) == found
+    assert msgpack.decode(msgpack.encode(found), type=type(found)) == found
     failure, _ = engine.do(ReadGradients(node, 5, 5))
     assert isinstance(failure, protocol.Failure)
 

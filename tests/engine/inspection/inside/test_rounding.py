@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import mlx.core as mx
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from engine import protocol
 from engine.inspection.inside import split
@@ -94,7 +94,7 @@ def test_mlx_is_told_to_multiply_in_float32_unless_the_person_said_otherwise(
     """Before it is imported, in whatever process imports a part of the engine."""
     environment = {name: value for name, value in os.environ.items() if name != "MLX_ENABLE_TF32"}
     environment |= {"MLX_ENABLE_TF32": given} if given else {}
-    seen = "import engine.frozen, os, sys; print('mlx' in sys.modules, os.environ['MLX_ENABLE_TF32'])"
+    seen = "import engine.setting, os, sys; print('mlx' in sys.modules, os.environ['MLX_ENABLE_TF32'])"
     done = python(seen, env=environment)
     assert (done.returncode, done.stdout.split()) == (0, ["False", there])
 

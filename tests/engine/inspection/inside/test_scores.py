@@ -9,8 +9,9 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 import pytest
+from msgspec import msgpack
 
-from engine import protocol, wire
+from engine import protocol
 from engine.errors import Cancelled, EngineError, LoadError, StepError
 from engine.inspection.inside import scores
 from engine.inspection.inside.attention import read_attention
@@ -282,7 +283,7 @@ def test_as_a_command(zoo: Zoo) -> None:
     node = engine.session.node
     read = engine.of(ScoreRead, engine.do(protocol.ReadScore(node, 1, 2)))[0]
     assert (read.node, read.layer, read.head) == (node, 1, 2)
-    assert wire.decode(wire.encode(read)) == read
+    assert msgpack.decode(msgpack.encode(read), type=type(read)) == read
     engine.cancel_when = lambda record: isinstance(record, Measuring)
     ended = engine.of(protocol.Ended, engine.do(protocol.ReadScore(node, 1, 2)))
     assert ended[-1].cancelled

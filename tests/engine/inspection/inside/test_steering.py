@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from engine import protocol
 from engine.errors import Cancelled, LoadError, PromptError, StepError

@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from engine.errors import EngineError
-from engine.frozen import frozen
 from engine.inspection.inside.attention import read_attention, read_triangle, score_heads
 from engine.inspection.inside.attribution import attribute
 from engine.inspection.inside.experts import read_experts
@@ -51,8 +51,7 @@ VIEWS = (
 )  # fmt: skip
 
 
-@frozen
-class View:
+class View(Struct, frozen=True):
     """What became of one view."""
 
     refused: str

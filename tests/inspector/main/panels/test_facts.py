@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from rich.style import Style
 
-from engine.protocol import KVGroup, KVReading, Memory, StepTimes
-from engine.trace import pack
+from engine.protocol import NO_CANDIDATES, KVGroup, KVReading, Memory, StepTimes
 from inspector.main.panels.kv import KVPanel, counted, kv_facts, layers_of, projected
 from inspector.main.panels.steps import StepMs
 from inspector.main.panels.timing import (
@@ -240,15 +239,6 @@ def test_no_slow_step_is_said_too():
     assert list(slow_steps(NONE_SLOW, 0)) == []
 
 
-def test_packed_candidates_are_counted_as_packed():
-    timeline = long_timeline(3_000)
-    whole = dict(memory_facts(timeline, None, None))["records"]
-    timeline.items[timeline.step_slots[0]] = first = replace(timeline.steps[0])
-    pack(first)
-    assert 2**9 < footprint(first) < footprint(timeline.steps[-1])
-    assert dict(memory_facts(timeline, None, None))["records"] != whole
-
-
 def test_who_holds_memory_and_what_bounds_it():
     timeline = session(20).timeline()
     told = dict(memory_facts(timeline, Memory(2**20, 2**21, 2**19, 3 * 2**20), 2**16))
@@ -262,7 +252,9 @@ def test_who_holds_memory_and_what_bounds_it():
 def test_a_step_takes_some_kibibytes():
     step = session(20).timeline().steps[-1]
     assert 2**10 < footprint(step) < 2**14
-    assert footprint(step) > footprint(replace(step, next=replace(step.next, candidates=())))
+    bare = replace(step, next=replace(step.next, candidates=NO_CANDIDATES))
+    packed = len(step.next.candidates.packed) - len(NO_CANDIDATES.packed)
+    assert footprint(step) - footprint(bare) == packed
 
 
 @on_screen

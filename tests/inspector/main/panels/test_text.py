@@ -87,7 +87,7 @@ async def test_hostile_text_is_shown_and_never_obeyed() -> None:
             "␛[31m",
             "‹009B›31m",
             "‹202E›evil‹202C›",
-            "‹D83D›",
+            "\ufffd",
             "⇥",
         ):
             assert seen in text

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from engine.protocol import (
     TRIANGLE_TOKENS,
@@ -20,8 +20,8 @@ from engine.protocol import (
     RepeatedTexts,
     ScoreHeads,
 )
+from engine.recording import Entry, save_as
 from engine.settings import LoadSettings, Settings
-from engine.trace import Entry, save_as
 from inspector.app import InspectorApp
 from inspector.tools.attention.control import MAX, MEAN, Head
 from inspector.tools.attention.screen import AttentionScreen
@@ -172,8 +172,8 @@ def path(tmp_path: Path) -> Path:
     session.records += [read(node, count, rows), triangle(node, 1, 0, count), scores(node, count)]
     session.steps(2)
     entries = [Entry(record, 0.0) for record in session.records if not isinstance(record, Loading)]
-    save_as(tmp_path / "looked.jsonl", [Entry(LoadSettings("pocket"), 0.0), *entries], "test 1")
-    return tmp_path / "looked.jsonl"
+    save_as(tmp_path / "looked.trace", [Entry(LoadSettings("pocket"), 0.0), *entries], "test 1")
+    return tmp_path / "looked.trace"
 
 
 async def test_what_was_recorded_is_shown_without_a_model(replay: Rig) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from textual.widgets import Button
 
 from engine.breakpoints import SURE, Breakpoints
@@ -71,7 +71,9 @@ async def test_breakpoints_are_typed_checked_applied_and_remembered(rig: Rig, co
 
 
 async def test_every_condition_can_be_set_and_is_shown_again(rig: Rig) -> None:
-    points = Breakpoints(2.5, 0.05, 3, 0.1, 0.2, "a\\n\nb", r"\d+", 7, True, True)
+    points = Breakpoints(
+        2.5, 0.05, 3, 0.1, 0.2, text="a\\n\nb", regex=r"\d+", tokens=7, eos=True, all_of=True
+    )  # fmt: skip
 
     await rig.ready()
     given(rig, points)
@@ -187,7 +189,7 @@ async def test_a_hit_says_what_held_and_what_to_press_until_something_else_is_do
     assert rig.status.startswith("Stopped: ")
     await rig.press("space")
     await rig.push(rig.session.steps(1))
-    await rig.end("Step")
+    await rig.end("TakeStep")
     assert rig.status.startswith("Space or ⏎ takes")
     await rig.push([rig.session.move(step.node)])
     assert rig.timeline.tip == step.node
@@ -328,7 +330,7 @@ def test_flags_set_them_in_the_place_of_those_that_are_remembered() -> None:
     assert asked("--break-rank", "3", "--break-margin", "0.1", "--break-mass", "20 %", "--break-eos",
                  "--break-tokens", "7", "--break-all",
                  "--break-text", r"a\n", "--break-regex", r"\n+") == Breakpoints(
-        None, None, 3, 0.1, 0.2, "a\n", r"\n+", 7, True, True
+        rank_above=3, margin_below=0.1, mass_below=0.2, text="a\n", regex=r"\n+", tokens=7, eos=True, all_of=True
     )  # fmt: skip
 
 

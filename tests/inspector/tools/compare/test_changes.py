@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from textual.widgets import Static
 
 from engine.protocol import Candidate, HoldInterventions, Intervention, InterventionsHeld, Step

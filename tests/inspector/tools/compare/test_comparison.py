@@ -6,11 +6,11 @@ import itertools
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from engine.protocol import Step
 from inspector.state.session_tree import Item
@@ -23,6 +23,7 @@ from inspector.tools.compare.comparison import (
     Meeting,
     Pair,
     Rule,
+    _runs,
     compare,
     lines,
     meetings,
@@ -333,3 +334,9 @@ def test_the_columns_go_through_all_steps_in_order(steps: int, cells: int) -> No
 @given(st.floats(-9999, 9999), st.sampled_from([0, 2]))
 def test_a_difference_leaves_a_space_before_itself_in_its_column(value: float, digits: int) -> None:
     assert len(panels._gap(value, digits)) < panels._LEAST
+
+
+def test_a_run_that_overlaps_the_one_before_begins_behind_it() -> None:
+    first, second = [(n, n) for n in range(3)], [(1 + n, 20 + n) for n in range(8)]
+    found = list(_runs([*first, *second]))
+    assert [(each.left, each.right, each.length) for each in found] == [(0, 0, 5), (5, 24, 6)]

@@ -210,7 +210,7 @@ async def test_what_can_not_be_written_is_told_and_the_session_goes_on(
     told = [note.message for note in rig.app._notifications]
     assert any("No space left on device" in each for each in told)
     await rig.press("space")
-    assert rig.engine.names == ["Step"]
+    assert rig.engine.names == ["TakeStep"]
     assert list(tmp_path.iterdir()) == []
 
 

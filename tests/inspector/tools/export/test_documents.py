@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import force_setattr
 
 from engine.errors import EngineError
 from engine.protocol import Deleted, Marked, Step
@@ -163,7 +164,7 @@ def test_surprises_of_a_report_are_those_that_the_keys_go_through() -> None:
     made.open()
     made.steps(120)
     for bits, step in enumerate(each for each in made.records if isinstance(each, Step)):
-        object.__setattr__(step, "surprisal_bits", bits / 10)
+        force_setattr(step, "surprisal_bits", bits / 10)
     recording = told(made)
     timeline = recording.timeline
     steps = {each.index + 1 for each in timeline.steps}
@@ -174,9 +175,9 @@ def test_surprises_of_a_report_are_those_that_the_keys_go_through() -> None:
     assert rows == set(sorted(found)[-10:])
     assert f"{len(found) - 10} more have 4 bits or more." in section
     assert found < steps
-    object.__setattr__(timeline.steps[-1], "surprisal_bits", 3.9)
+    force_setattr(timeline.steps[-1], "surprisal_bits", 3.9)
     for step in timeline.steps[:-1]:
-        object.__setattr__(step, "surprisal_bits", 1.0)
+        force_setattr(step, "surprisal_bits", 1.0)
     assert "## Surprises" not in FORMATS["md"].make(recording)
 
 
@@ -326,8 +327,8 @@ def test_a_table_of_infinities_has_them_as_words() -> None:
     made = session(1)
     timeline = made.timeline()
     item = timeline.items[-1]
-    object.__setattr__(item, "logprob", float("-inf"))
-    object.__setattr__(item, "surprisal_bits", float("inf"))
+    force_setattr(item, "logprob", float("-inf"))
+    force_setattr(item, "surprisal_bits", float("inf"))
     row = table(line(Recording(timeline)))[-1]
     assert (row["logprob"], row["surprisal_bits"]) == ("-inf", "inf")
 
@@ -482,7 +483,7 @@ def test_standard_output_gets_the_document_alone(tmp_path: Path) -> None:
     [
         ((), "What to write was not said. Add --to: html, md, csv, txt, svg."),
         (("-o", "a.pdf"), "The end of a.pdf names no format."),
-        (("nothing.jsonl", "-o", "a.md"), "There is no file and no session 'nothing.jsonl'."),
+        (("nothing.trace", "-o", "a.md"), "There is no file and no session 'nothing.trace'."),
         (("--to", "svg", "--size", "9x9"), "must be COLUMNSxROWS, from 40x10 to 500x300, not '9x9'"),
         (("-o", "none/a.md"), "There is no directory none."),
         (("-o", "~nosuchuser/a.md"), "No home directory is known for ~nosuchuser."),
@@ -509,7 +510,7 @@ def test_what_is_wrong_is_one_line(
 
 @settings(max_examples=20)
 @given(
-    st.sampled_from(["session", "a.b", "trace"]), st.sampled_from([".jsonl", ".jsonl.gz", ".trace.zst", ""])
+    st.sampled_from(["session", "a.b", "trace"]), st.sampled_from([".trace", ".trace.zst", ".trace.zst", ""])
 )
 def test_a_documents_name_is_the_traces(name: str, end: str) -> None:
     from inspector.cli.subcommands.recordings import stem

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from engine.protocol import (
     CaptureFacts,
@@ -29,7 +29,7 @@ from engine.protocol import (
     SweepStrengths,
     TryPosition,
 )
-from engine.trace import Entry, save_as
+from engine.recording import Entry, save_as
 from inspector.state.inside import InsideViews
 from inspector.state.lockstep import LockstepSoFar
 from inspector.state.measured import Measured
@@ -203,7 +203,7 @@ def test_what_was_looked_at_in_the_second_model_bears_its_name_until_there_is_an
 
 def test_a_recording_has_it_too_and_so_has_a_running_session(tmp_path: Path) -> None:
     session = session_looked_into()
-    save_as(tmp_path / "a.jsonl", [Entry(record, 0.1) for record in session.records], "test 1")
+    save_as(tmp_path / "a.trace", [Entry(record, 0.1) for record in session.records], "test 1")
     timeline = session.timeline()
     running = snapshot(timeline, None, None, "test 1")
     timeline.of(InsideViews).forget()
@@ -211,7 +211,7 @@ def test_a_recording_has_it_too_and_so_has_a_running_session(tmp_path: Path) -> 
     race = timeline.of(Measured).race
     assert race is not None
     race.steps.clear()
-    for recording in (read(tmp_path / "a.jsonl"), running):
+    for recording in (read(tmp_path / "a.trace"), running):
         recording.parts = EXPORTS
         assert [name for name in NAMES if name not in printed(recording)] == []
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 import shutil
-from dataclasses import fields, is_dataclass, replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import Struct
+from msgspec.structs import fields, replace
 
-from engine.protocol import RaceStep
+from engine.protocol import Candidates, RaceStep
+from engine.recording import RecordingReader, save_as
 from engine.settings import LoadSettings
-from engine.trace import TraceReader, save_as
 from inspector.cli.main import main
 from inspector.demo import DEMONSTRATION
 from inspector.lessons.catalogue import Listed, of_recording, recording_of, shipped
@@ -117,7 +118,7 @@ def recorded(folder: Path) -> Listed:
     path.write_text(LESSON, encoding="utf-8")
     lesson, trace = read(path), recording_of(path)
     record(lesson, trace, LoadSettings("pocket"))
-    with TraceReader(trace) as reader:
+    with RecordingReader(trace) as reader:
         entries = [replace(entry, value=_poisoned(entry.value)) for entry in reader]
     save_as(trace, entries, "test", force=True)
     return Listed(0, path, lesson)
@@ -128,10 +129,10 @@ def _poisoned(value: Any) -> Any:
         return TOKENS.get(value, value)
     if isinstance(value, tuple):
         return tuple(map(_poisoned, value))
-    if is_dataclass(value) and not isinstance(value, type):
-        return replace(
-            value, **{each.name: _poisoned(getattr(value, each.name)) for each in fields(value) if each.init}
-        )
+    if isinstance(value, Candidates):
+        return Candidates(_poisoned(tuple(value)))
+    if isinstance(value, Struct):
+        return replace(value, **{each.name: _poisoned(getattr(value, each.name)) for each in fields(value)})
     return value
 
 
@@ -276,7 +277,7 @@ def test_other_markdown_beside_a_trace_is_no_lesson(hostile: Listed, tmp_path: P
     shutil.copy(hostile.trace, trace)
     (tmp_path / "session.md").write_text("# A report\n")
     assert of_recording(trace) is None
-    assert of_recording(Path("session.jsonl")) is None
+    assert of_recording(Path("session.trace")) is None
     beside = of_recording(shipped()[0].trace)
     assert beside is not None
     assert (beside.number, beside.path) == (1, shipped()[0].path)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from engine.grammar_settings import Grammar
 from engine.protocol import GrammarReading, Intervention, InterventionsHeld, PromptOpened, PromptToken, Step
+from engine.recording import Entry, save_as
 from engine.settings import Settings
-from engine.trace import Entry, save_as
 from inspector.cli.picture import picture
 from inspector.recordings import sessions
 from inspector.state.conditions import TextCondition, conditions, made_with
@@ -112,7 +112,7 @@ def plainly(document: str) -> str:
 @pytest.mark.parametrize("change", CASES, ids=lambda change: change.__name__)
 @pytest.mark.parametrize("name", [each.name for each in kinds() if each.name != LESSON])
 def test_every_document_names_it(name, change, tmp_path):
-    recording = made(change, tmp_path / "a.jsonl")
+    recording = made(change, tmp_path / "a.trace")
     condition, words = CASES[change]
     document = picture(recording, (120, 40)) if name == PICTURE else FORMATS[name].make(recording)
     assert words in plainly(document)
@@ -122,7 +122,7 @@ def test_every_document_names_it(name, change, tmp_path):
 
 @pytest.mark.parametrize("change", CASES, ids=lambda change: change.__name__)
 def test_what_is_copied_names_it_or_the_answer_does(change, tmp_path):
-    recording = made(change, tmp_path / "a.jsonl")
+    recording = made(change, tmp_path / "a.trace")
     words = CASES[change][1]
     listed = copyables(recording.timeline, None, recording.settings)
     assert {each.key for each in listed if each.complete} == {"r", "j"}
@@ -139,24 +139,24 @@ def test_what_is_copied_names_it_or_the_answer_does(change, tmp_path):
 def test_nothing_is_said_of_a_text_that_the_model_and_its_sampler_made(change, tmp_path):
     case = Case()
     case.steps()
-    save_as(tmp_path / "a.jsonl", [Entry(value, 0.1) for value in case.session.records], "test 1")
-    recording = read(tmp_path / "a.jsonl")
+    save_as(tmp_path / "a.trace", [Entry(value, 0.1) for value in case.session.records], "test 1")
+    recording = read(tmp_path / "a.trace")
     assert recording.made == []
     assert FORMATS["txt"].make(recording) == "Once upon a time, there was a little\n"
     assert "Made with" not in FORMATS["html"].make(recording)
-    assert sessions.made_with(tmp_path / "a.jsonl") == ""
+    assert sessions.made_with(tmp_path / "a.trace") == ""
 
 
 @pytest.mark.parametrize("change", [interventions, grammar, draft, order], ids=lambda change: change.__name__)
 def test_the_list_of_sessions_names_it(change, tmp_path):
-    made(change, tmp_path / "a.jsonl")
+    made(change, tmp_path / "a.trace")
     (found,) = sessions.saved_sessions(tmp_path)
     assert CASES[change][1] in found.made
     assert found.tokens == (5 if change is interventions else 4)
 
 
 def test_another_branch_than_the_current_one_says_what_it_was_made_with_itself(tmp_path):
-    recording = made(interventions, tmp_path / "a.jsonl")
+    recording = made(interventions, tmp_path / "a.trace")
     own = recording.timeline.tree.interventions
     (first,) = own
     assert "L6 h1" in FORMATS["md"].make(recording)
@@ -174,8 +174,8 @@ def test_a_branch_names_its_own_settings_and_not_those_at_the_end_of_the_session
     fork = case.session.node
     case.change(replace(FIRST, temp=1.5))
     case.steps()
-    save_as(tmp_path / "a.jsonl", [Entry(value, 0.1) for value in case.session.records], "test 1")
-    recording = read(tmp_path / "a.jsonl")
+    save_as(tmp_path / "a.trace", [Entry(value, 0.1) for value in case.session.records], "test 1")
+    recording = read(tmp_path / "a.trace")
     recording.timeline.visit(fork)
     recording.timeline.tree.children.pop(fork)
     assert "| temperature | 0.8 |" in FORMATS["md"].make(line(recording, fork))

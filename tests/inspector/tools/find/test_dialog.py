@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from engine import protocol
 from engine.protocol import Candidate, Ended, Failure, Recalled, TokensFound

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from engine.protocol import Check, Floats, Loading, ReadGradients
+from engine.recording import Entry, save_as
 from engine.settings import LoadSettings
-from engine.trace import Entry, save_as
 from inspector import scales
 from inspector.state.gradients import largest, percent_off, shares_of
 from inspector.tools.gradients.screen import GradientsScreen
@@ -155,8 +155,8 @@ def path(tmp_path: Path) -> Path:
     kept = [record for record in session.records if not isinstance(record, Loading)]
     made = read(ReadGradients(node, distribution.picked, rare, "integrated"))
     entries = [Entry(LoadSettings("pocket"), 0.0), *(Entry(record, 0.1) for record in [*kept, made])]
-    save_as(tmp_path / "a.jsonl", entries, "test 1")
-    return tmp_path / "a.jsonl"
+    save_as(tmp_path / "a.trace", entries, "test 1")
+    return tmp_path / "a.trace"
 
 
 @pytest.mark.recorded(size=(98, 40))

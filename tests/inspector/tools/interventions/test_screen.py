@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from rich.cells import cell_len
 
 from engine.protocol import (
@@ -26,8 +26,8 @@ from engine.protocol import (
     Record,
     SweepHeads,
 )
+from engine.recording import Entry, save_as
 from engine.settings import LoadSettings, Settings
-from engine.trace import Entry, save_as
 from inspector.app import InspectorApp
 from inspector.main.inside.screen import TITLED, part_shown
 from inspector.main.panels.text import TextPanel
@@ -353,7 +353,7 @@ def path(tmp_path: Path) -> Path:
         over_pairs("attention"),
     ]
     entries = [Entry(record, 0.0) for record in session.records if not isinstance(record, Loading)]
-    found = tmp_path / "looked.jsonl"
+    found = tmp_path / "looked.trace"
     save_as(found, [Entry(LoadSettings("pocket"), 0.0), *entries], "test 1")
     return found
 
@@ -596,7 +596,7 @@ async def test_a_set_of_pairs_is_typed_and_its_means_are_shown(rig: Rig, size: t
     dialog.query_one("#pairs-text", SafeTextArea).load_text("")
     await rig.press("ctrl+s")
     assert "has no pairs" in str(remark.render())
-    dialog.query_one("#pairs-text", SafeTextArea).load_text("nowhere/at/all.jsonl")
+    dialog.query_one("#pairs-text", SafeTextArea).load_text("nowhere/at/all.trace")
     await rig.press("ctrl+s")
     assert "There is no file of pairs" in str(remark.render())
     line = '{"text": "a [b]", "source": "c", "token": " x", "other": " y"}'

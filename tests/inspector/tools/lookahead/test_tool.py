@@ -86,7 +86,7 @@ async def test_escape_switches_it_off_while_it_is_under_way_and_is_its_own_key_o
     assert not rig.app.main.arrangement.enlarged
     assert rig.app.main.actions["lookahead"].lines.on
     await rig.press("space")
-    await rig.push([rig.session.step(), Ended("Step")])
+    await rig.push([rig.session.step(), Ended("TakeStep")])
     asked = question(rig)
     await rig.press("escape")
     assert rig.engine.cancelled(asked)
@@ -100,7 +100,7 @@ async def test_every_step_is_followed_by_a_question_and_a_run_by_none_until_its_
     await rig.press("l")
     await answered(rig)
     await rig.press("space")
-    await rig.push([rig.session.step(), Ended("Step")])
+    await rig.push([rig.session.step(), Ended("TakeStep")])
     assert question(rig).node == rig.timeline.tip
     await rig.press("r")
     await rig.push([Ended("LookAhead", cancelled=True), *rig.session.steps(3)])
@@ -111,7 +111,7 @@ async def test_every_step_is_followed_by_a_question_and_a_run_by_none_until_its_
 
 @pytest.mark.wide(1)
 @pytest.mark.parametrize(
-    ("key", "sent"), [("space", "Step"), ("r", "Run"), ("backspace", "MoveTo"), ("v", "Verify")]
+    ("key", "sent"), [("space", "TakeStep"), ("r", "Run"), ("backspace", "MoveTo"), ("v", "Verify")]
 )
 async def test_a_key_that_asks_the_engine_for_something_goes_first(rig: Rig, key: str, sent: str) -> None:
     await rig.ready()
@@ -257,7 +257,7 @@ def test_only_its_own_records_are_its_own():
     asked = LookAhead(1, (2,), 8)
     assert tells_ahead(told(asked))
     assert tells_ahead(Ended("LookAhead", cancelled=True))
-    assert not tells_ahead(Ended("Step"))
+    assert not tells_ahead(Ended("TakeStep"))
 
 
 @on_screen

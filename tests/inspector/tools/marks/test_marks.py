@@ -67,6 +67,14 @@ def test_the_list_has_the_path_first_then_other_branches_and_nothing_deleted():
     assert [each.node for each in places(timeline)] == [nodes[6]]
 
 
+def test_marks_of_another_branch_are_listed_in_the_order_of_its_tokens():
+    made, nodes = forked()
+    timeline = made.timeline()
+    for node in (nodes[3], nodes[2]):  # the later one was marked first
+        timeline.apply(Marked(node, bookmarked=True))
+    assert [each.node for each in places(timeline)][-2:] == [nodes[2], nodes[3]]
+
+
 def test_hostile_texts_are_printable():
     made = Session(story=HOSTILE)
     made.load()

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from rich.cells import cell_len
 from rich.style import Style
 
 from engine.merges.apart import on_disk
 from engine.protocol import Ended, Failure, Loading, TakeApart
+from engine.recording import Entry, save_as
 from engine.settings import LoadSettings
-from engine.trace import Entry, save_as
 from inspector.main.elements import written
 from inspector.main.evidence import Exported, exhibits_of
 from inspector.state.merges import Rung
@@ -88,8 +88,8 @@ def path(tmp_path: Path) -> Path:
     kept = [record for record in session.records if not isinstance(record, Loading)]
     entries = [Entry(LoadSettings("/nowhere/at/all"), 0.0)]
     entries += [Entry(record, 0.1) for record in [*kept, replace(taken, words=taken.words[:1])]]
-    save_as(tmp_path / "a.jsonl", entries, "test 1")
-    return tmp_path / "a.jsonl"
+    save_as(tmp_path / "a.trace", entries, "test 1")
+    return tmp_path / "a.trace"
 
 
 async def test_a_replay_shows_what_was_recorded_and_says_what_was_not(replay: Rig) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from engine.protocol import (
     CaptureFacts,
@@ -21,8 +21,8 @@ from engine.protocol import (
     ReadModules,
     StateArray,
 )
+from engine.recording import Entry, save_as
 from engine.settings import LoadSettings, Settings
-from engine.trace import Entry, save_as
 from inspector.app import InspectorApp
 from inspector.main.key_table import available
 from inspector.state.inside import InsideViews
@@ -340,8 +340,8 @@ def path(tmp_path: Path) -> Path:
     entries = [Entry(LoadSettings("pocket"), 0.0)]
     kept = [record for record in session.records if not isinstance(record, Loading)]
     entries += [Entry(record, number * 0.1) for number, record in enumerate([*kept, *seen])]
-    save_as(tmp_path / "a.jsonl", entries, "test 1")
-    return tmp_path / "a.jsonl"
+    save_as(tmp_path / "a.trace", entries, "test 1")
+    return tmp_path / "a.trace"
 
 
 async def test_a_recording_shows_what_was_looked_at(replay: Rig) -> None:

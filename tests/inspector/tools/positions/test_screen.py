@@ -18,8 +18,8 @@ from engine.protocol import (
     TokenShift,
     TryPosition,
 )
+from engine.recording import Entry, save_as
 from engine.settings import LoadSettings, Settings
-from engine.trace import Entry, save_as
 from inspector.app import InspectorApp
 from inspector.tools.positions.screen import PositionsScreen
 from inspector.tools.positions.trials import OFFSETS, PositionTrial, facts_line, key_of, trials
@@ -196,8 +196,8 @@ def path(tmp_path: Path) -> Path:
     kept = [record for record in session.records if not isinstance(record, Loading)]
     entries = [Entry(LoadSettings("pocket"), 0.0)]
     entries += [Entry(record, number * 0.1) for number, record in enumerate([*kept, *map(told, asked)])]
-    save_as(tmp_path / "a.jsonl", entries, "test 1")
-    return tmp_path / "a.jsonl"
+    save_as(tmp_path / "a.trace", entries, "test 1")
+    return tmp_path / "a.trace"
 
 
 async def test_a_recording_shows_what_was_tried(replay: Rig) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from engine.protocol import Failure, Measuring, Race, RaceEnded, RaceOpened, RaceStep
 from engine.settings import LoadSettings, Settings

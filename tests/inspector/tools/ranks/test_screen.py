@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from engine.protocol import Failure, MeasureRanks, Measuring, RankFacts, RanksLoaded, RanksMeasured, RankTime
 from inspector.main.dialogs.facts import rows
@@ -94,8 +94,8 @@ async def test_the_kv_panel_and_the_facts_name_the_ranks(rig: Rig) -> None:
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """A recording of a measurement."""
-    write(tmp_path / "a.jsonl", [LOADED, MEASURED])
-    return tmp_path / "a.jsonl"
+    write(tmp_path / "a.trace", [LOADED, MEASURED])
+    return tmp_path / "a.trace"
 
 
 async def test_a_recording_shows_its_ranks(replay: Rig) -> None:

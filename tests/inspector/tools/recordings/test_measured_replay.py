@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from engine.protocol import Explained, KVCompared, Marked, RaceEnded, RaceOpened, Record, Step
+from engine.recording import Entry, save_as
 from engine.settings import LoadSettings
-from engine.trace import Entry, save_as
 from inspector.keys import with_keys
 from inspector.main.narration import CaptionLine
 from inspector.session.replay_backend import REFUSED
@@ -59,8 +59,8 @@ def write(path: Path, *parts: Told) -> Session:
 @pytest.fixture
 def path(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     """A recording of a session with the parts that the parameter names."""
-    write(tmp_path / "a.jsonl", *getattr(request, "param", ()))
-    return tmp_path / "a.jsonl"
+    write(tmp_path / "a.trace", *getattr(request, "param", ()))
+    return tmp_path / "a.trace"
 
 
 async def settle(rig: Rig, *keys: str) -> None:
@@ -98,7 +98,7 @@ async def test_a_recorded_race_is_shown_as_far_as_the_replay_is_and_grows_with_i
 
 
 def test_half_a_race_is_shown_and_that_of_another_prompt_is_not(tmp_path):
-    path = tmp_path / "a.jsonl"
+    path = tmp_path / "a.trace"
     session = write(path, race(8, 16, 24, 19), [*steps(16, 18)], race(9, 16, 32, 20))
     opened = len(session.records)
     session.open()
@@ -156,7 +156,7 @@ async def test_a_step_taken_apart_is_shown_and_starts_nothing(replay: Rig, path:
 
 @pytest.mark.slow
 def test_a_beam_search_is_stepped_through_on_its_own_screen(tmp_path):
-    path = tmp_path / "a.jsonl"
+    path = tmp_path / "a.trace"
     session = write(path)
     session.records += search(session.node)  # type: ignore[arg-type]
     save_as(path, [Entry(record, n / 10) for n, record in enumerate(session.records)], "test 1")
@@ -182,7 +182,7 @@ def test_a_beam_search_is_stepped_through_on_its_own_screen(tmp_path):
 
 
 def test_an_explanation_that_was_recorded_later_is_shown_when_it_comes(tmp_path):
-    path = tmp_path / "a.jsonl"
+    path = tmp_path / "a.trace"
     session = write(path)
     last = next(record for record in reversed(session.records) if isinstance(record, Step))
     count = len(last.next.candidates)

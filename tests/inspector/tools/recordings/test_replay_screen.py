@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from engine import protocol
 from engine.beam_settings import BeamSettings
@@ -27,8 +27,8 @@ from engine.protocol import (
     Restored,
     Step,
 )
+from engine.recording import Entry, load, save_as
 from engine.settings import LoadSettings, Settings
-from engine.trace import Entry, load, save_as
 from inspector.app import InspectorApp
 from inspector.keys import with_keys
 from inspector.main.dialogs.help import HelpDialog
@@ -44,8 +44,8 @@ from tests.system import without_mlx
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    trace(tmp_path / "a.jsonl")
-    return tmp_path / "a.jsonl"
+    trace(tmp_path / "a.trace")
+    return tmp_path / "a.trace"
 
 
 async def test_everything_is_on_show_and_nothing_was_started(replay: Rig) -> None:
@@ -225,7 +225,7 @@ async def test_searching_finds_what_was_recorded(replay: Rig) -> None:
     asked = protocol.FindTokens(replay.timeline.before, "#" + str(replay.timeline.next.candidates[0].id))
     told = []
     replay.app.controller.client.listen(told.append)
-    replay.app.controller.client.backend.send(asked)
+    replay.app.controller.client.backend.send(protocol.Sent(asked, 99))
 
     def answers() -> list[object]:
         return [record for record in told if type(record).__name__ == "TokensFound"]
@@ -331,7 +331,7 @@ def test_going_live_builds_the_tree_and_steps_on(path, state):
         assert "● DECODE step 5" in rig.screen_text()
         assert rig.app.playback.player is None
         await rig.press("space")
-        assert rig.engine.names[-1] == "Step"
+        assert rig.engine.names[-1] == "TakeStep"
         await rig.do("bookmark")
 
     replayed(test, path, save=state)
@@ -513,10 +513,10 @@ def test_a_recording_alone_never_has_a_models_own_code_run(path, given):
 
 def test_resuming_goes_live_by_itself_and_appends_to_the_file(state):
     state.mkdir()
-    trace(state / "20260101-000000-x.jsonl")
-    before = load(state / "20260101-000000-x.jsonl").entries
-    path = state / "20260101-000000-x.jsonl"
-    from engine.trace import Journal
+    trace(state / "20260101-000000-x.trace")
+    before = load(state / "20260101-000000-x.trace").entries
+    path = state / "20260101-000000-x.trace"
+    from engine.recording import Journal
 
     path.unlink()
     journal = Journal.create(path, "test 1")
@@ -524,7 +524,7 @@ def test_resuming_goes_live_by_itself_and_appends_to_the_file(state):
         journal.write_entry(entry)
     journal.close()
     with path.open("ab") as file:
-        file.write(b'{"Marked":[1,"half')
+        file.write(b"\x64\0\0\0\0\0\0\0half")  # a frame of 100 bytes would follow
 
     async def test(rig: Rig) -> None:
         await rig.until(lambda: rig.engine.sent)
@@ -543,12 +543,13 @@ def test_resuming_goes_live_by_itself_and_appends_to_the_file(state):
 
 
 def test_a_damaged_session_is_shown_but_not_gone_on_with(path):
-    lines = path.read_bytes().splitlines(keepends=True)
-    lines[-4] = lines[-4].replace(b'"Step"', b'"Stop"')
-    path.write_bytes(b"".join(lines))
+    data = bytearray(path.read_bytes())
+    place = data.rindex(b"\xa4Step")
+    data[place : place + 5] = b"\xa4Stop"
+    path.write_bytes(data)
 
     async def test(rig: Rig) -> None:
-        assert "Cut off: Line" in rig.status
+        assert "Cut off: Entry" in rig.status
         assert rig.engine.sent == []
 
     replayed(test, path, live=True)

@@ -10,17 +10,17 @@ import stat
 import sys
 import types
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from rich.cells import cell_len
 from textual.widgets import OptionList
 from textual.worker import WorkerCancelled
 
 from engine.protocol import Ended, Failure, LogitsRow, ModelVocabulary, Packed, Step
+from engine.recording import load
 from engine.settings import LoadSettings
-from engine.trace import load
 from inspector.cli import main as cli
 from inspector.cli import screen
 from inspector.demo import DEMONSTRATION
@@ -54,7 +54,7 @@ async def save_to(rig: Rig, path: Path, *keys: str) -> None:
 
 
 @pytest.mark.wide(1)
-@pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz", ".jsonl.zst"])
+@pytest.mark.parametrize("suffix", [".trace", ".trace.zst"])
 async def test_a_session_is_saved_whole(rig: Rig, tmp_path, suffix) -> None:
     path = tmp_path / f"mine{suffix}"
 
@@ -68,18 +68,18 @@ async def test_a_session_is_saved_whole(rig: Rig, tmp_path, suffix) -> None:
 
 
 def test_a_recording_is_saved_whole_wherever_it_stands(tmp_path):
-    trace(tmp_path / "a.jsonl")
+    trace(tmp_path / "a.trace")
 
     async def test(rig: Rig) -> None:
         await rig.press("backspace", "backspace")
-        await save_to(rig, tmp_path / "b.jsonl")
+        await save_to(rig, tmp_path / "b.trace")
 
-    replayed(test, tmp_path / "a.jsonl")
-    assert load(tmp_path / "b.jsonl").entries == load(tmp_path / "a.jsonl").entries
+    replayed(test, tmp_path / "a.trace")
+    assert load(tmp_path / "b.trace").entries == load(tmp_path / "a.trace").entries
 
 
 async def test_a_file_that_is_there_is_replaced_only_when_asked_twice(rig: Rig, tmp_path) -> None:
-    path = tmp_path / "mine.jsonl"
+    path = tmp_path / "mine.trace"
     path.write_text("before")
 
     await rig.ready(1)
@@ -107,7 +107,7 @@ async def test_a_name_that_wont_do_is_told(rig: Rig, tmp_path, name, told) -> No
 
 
 async def test_a_full_disk_leaves_what_was_there_and_the_dialog_open(rig: Rig, tmp_path, monkeypatch) -> None:
-    path = tmp_path / "mine.jsonl"
+    path = tmp_path / "mine.trace"
     path.write_text("before")
 
     def full(*rest: object) -> int:
@@ -139,10 +139,10 @@ async def test_in_a_directory_that_was_deleted_a_full_path_still_saves(
     (tmp_path / "gone").rmdir()
 
     await rig.ready(1)
-    await save_to(rig, Path("x.jsonl"))
+    await save_to(rig, Path("x.trace"))
     assert "current directory is gone" in remark(rig)
-    await save_to(rig, tmp_path / "x.jsonl", "escape")
-    await save_to(rig, tmp_path / "x.jsonl")
+    await save_to(rig, tmp_path / "x.trace", "escape")
+    await save_to(rig, tmp_path / "x.trace")
     assert rig.status.startswith("Saved")
 
 
@@ -165,12 +165,12 @@ def test_a_pipe_is_never_replaced_and_a_link_to_nowhere_not_followed(tmp_path):
 def test_a_saved_copy_is_for_its_owner_alone(tmp_path):
     async def test(rig: Rig) -> None:
         await rig.ready(1)
-        await save_to(rig, tmp_path / "x.jsonl")
+        await save_to(rig, tmp_path / "x.trace")
 
     before = os.umask(0o022)
     run(test)
     os.umask(before)
-    assert (tmp_path / "x.jsonl").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "x.trace").stat().st_mode & 0o777 == 0o600
 
 
 async def test_before_the_model_is_there_there_is_nothing_to_save(rig: Rig) -> None:
@@ -190,8 +190,8 @@ async def listed(rig: Rig) -> OptionList:
 
 
 def test_recent_sessions_are_listed_and_one_is_shown(state):
-    saved(state, "20260102-000000-old.jsonl", 500, steps=7)
-    (state / "20260101-000000-bad.jsonl").write_text("x\n")
+    saved(state, "20260102-000000-old.trace", 500, steps=7)
+    (state / "20260101-000000-bad.trace").write_text("x\n")
 
     async def test(rig: Rig) -> None:
         await rig.ready(3)
@@ -211,7 +211,7 @@ def test_recent_sessions_are_listed_and_one_is_shown(state):
                 cell_len(option.prompt.plain) <= options.content_size.width for option in options.options
             )
         )
-        assert "not a trace" in text
+        assert "not a recording" in text
         texts = [str(option.prompt) for option in options.options]
         options.highlighted = next(place for place, each in enumerate(texts) if "7 tokens" in each)
         await rig.press("enter")
@@ -227,7 +227,7 @@ def test_recent_sessions_are_listed_and_one_is_shown(state):
 
 
 def test_a_long_session_that_runs_has_its_tokens_whole(state):
-    saved(state, "20260102-000000-old.jsonl", 500, steps=7)
+    saved(state, "20260102-000000-old.trace", 500, steps=7)
     (listed,) = sessions.saved_sessions()
     assert listed.peek is not None
     runs = replace(listed, tokens=916_303, peek=replace(listed.peek, in_use=True))
@@ -257,25 +257,25 @@ async def test_without_sessions_the_list_says_so(rig: Rig) -> None:
 
 
 def test_the_command_lists_sessions(state, capsys):
-    saved(state, "20260102-000000-old.jsonl", 500, steps=7)
-    (state / "20260101-000000-bad.jsonl").write_text("x\x1b\n")
+    saved(state, "20260102-000000-old.trace", 500, steps=7)
+    (state / "20260101-000000-bad.trace").write_text("x\x1b\n")
     assert cli.main(["sessions"]) == 0
     out = capsys.readouterr().out
     assert "20260102-000000-old" in out
     assert "Once upon a time," in out
-    assert "not a trace" in out
+    assert "not a recording" in out
     assert "\x1b" not in out
     assert cli.main(["sessions", "--jsonl"]) == 0
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     good = next(each for each in found if not each["problem"])
-    assert (good["tokens"], good["prompt"], good["in_use"]) == (7, "Once upon a time,", False)
+    assert (good["tokens"], good["peek"]["prompt"], good["peek"]["in_use"]) == (7, "Once upon a time,", False)
 
 
 def test_export_replay_and_resume_take_the_names_that_are_listed(
     state, opened, capsys, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
-    path = saved(state, "20260102-000000-old.jsonl", 500, steps=7)
+    path = saved(state, "20260102-000000-old.trace", 500, steps=7)
     for name in (sessions.names(state)[0], "20260102"):
         for command in (["replay", name], ["--resume", name]):
             assert cli.main(command) == 0
@@ -326,21 +326,21 @@ def test_replay_without_a_file_plays_the_demonstration(opened):
 
 
 def test_replay_takes_files_and_names(opened, state):
-    path = saved(state, "20260102-000000-old.jsonl", 500)
+    path = saved(state, "20260102-000000-old.trace", 500)
     for name in (str(path), path.name, "20260102-000000-old"):
         assert cli.main(["replay", name]) == 0
         assert (opened["trace"].path, opened["trace"].play) == (path, False)
 
 
 def test_resume_takes_the_last_one_and_flags_of_the_model(opened, state):
-    path = saved(state, "20260102-000000-old.jsonl", 5)
-    saved(state, "20260103-000000-new.jsonl", 500)
+    path = saved(state, "20260102-000000-old.trace", 5)
+    saved(state, "20260103-000000-new.trace", 500)
     assert cli.main(["--resume", "--kv-bits", "8"]) == 0
     trace = opened["trace"]
     assert (trace.path, trace.live, trace.load) == (path, True, {"kv_bits": 8})
     assert opened["save"] == state
     assert cli.main(["--resume", "20260103-000000-new", "--no-save"]) == 0
-    assert opened["trace"].path.name == "20260103-000000-new.jsonl"
+    assert opened["trace"].path.name == "20260103-000000-new.trace"
     assert opened["save"] is None
 
 
@@ -356,7 +356,7 @@ def test_resume_takes_the_last_one_and_flags_of_the_model(opened, state):
     ],
 )
 def test_what_is_given_wins_over_what_the_session_recorded(opened, state, flags, load):
-    saved(state, "20260102-000000-old.jsonl", 5)
+    saved(state, "20260102-000000-old.trace", 5)
     assert cli.main(["--resume", *flags]) == 0
     assert opened["trace"].load == load
 
@@ -365,7 +365,7 @@ def test_what_is_given_wins_over_what_the_session_recorded(opened, state, flags,
     ["--no-prompt-logprobs"], ["--prompt-logprobs"], ["--ignore-chat-template"], ["--preset", "greedy"],
     ["--stop", "x"], ["--max-tokens", "5"], ["--prompt", ""], ["--system-prompt", ""]])  # fmt: skip
 def test_what_the_session_has_itself_conflicts_with_it_whatever_its_value(opened, state, capsys, flags):
-    saved(state, "20260102-000000-old.jsonl", 5)
+    saved(state, "20260102-000000-old.trace", 5)
     assert cli.main(["--resume", *flags]) == 2
     error = capsys.readouterr().err
     assert "--resume continues with the session's own prompt and settings, not with" in error
@@ -381,7 +381,7 @@ def test_what_the_session_has_itself_conflicts_with_it_whatever_its_value(opened
         (["--resume", "--prompt", "x"], "--prompt"),
         (["replay", "nope"], "There is no file and no session 'nope'"),
         (["replay", "--speed", "7"], "must be one of 0.25"),
-        (["replay", __file__], "is not a trace"),
+        (["replay", __file__], "is not a recording"),
         (["replay", "."], ". is a directory."),
         (["replay", "~nosuchuser/x"], "No home directory is known for ~nosuchuser"),
         (["replay", "a" * 5000], "File name too long"),
@@ -400,7 +400,7 @@ def test_what_cant_be_done_is_one_line_and_exit_2(opened, capsys, argv, told):
 
 
 def test_names_of_sessions_are_what_their_files_are(state):
-    saved(state, "20260102-000000-old.jsonl", 500)
+    saved(state, "20260102-000000-old.trace", 500)
     (found,) = sessions.saved_sessions(state)
     assert sessions.find(found.name, state) == found.path
     assert found.peek.model == "pocket"
@@ -419,7 +419,7 @@ def test_the_screen_leaves_the_signals_as_they_were(opened):
 
 
 async def test_the_kept_logits_go_with_it_when_chosen_each_after_its_step(rig: Rig, tmp_path: Path) -> None:
-    path = tmp_path / "mine.jsonl"
+    path = tmp_path / "mine.trace"
 
     await rig.ready(3)
     await rig.press("ctrl+s", "tab", "right")
@@ -438,7 +438,7 @@ async def test_the_kept_logits_go_with_it_when_chosen_each_after_its_step(rig: R
 
 
 async def test_rows_that_come_once_the_dialog_was_left_are_saved_nowhere(rig: Rig, tmp_path: Path) -> None:
-    path = tmp_path / "mine.jsonl"
+    path = tmp_path / "mine.trace"
     await rig.ready(3)
     await rig.press("ctrl+s", "tab", "right")
     rig.app.screen.query_one("#save-path").value = str(path)
@@ -457,7 +457,7 @@ async def test_what_keeps_the_logits_from_being_read_is_told_and_nothing_is_writ
 ) -> None:
     await rig.ready(2)
     await rig.press("ctrl+s", "tab", "right")
-    rig.app.screen.query_one("#save-path").value = str(tmp_path / "mine.jsonl")
+    rig.app.screen.query_one("#save-path").value = str(tmp_path / "mine.trace")
     await rig.press("ctrl+s")
     await rig.push([Failure("ReadLogits", "They are gone.", "Go on."), Ended("ReadLogits")])
     assert remark(rig) == "They are gone. Go on."
@@ -468,10 +468,10 @@ async def test_what_keeps_the_logits_from_being_read_is_told_and_nothing_is_writ
 
 
 def test_a_recording_has_no_logits_to_choose(tmp_path: Path) -> None:
-    trace(tmp_path / "a.jsonl")
+    trace(tmp_path / "a.trace")
 
     async def test(rig: Rig) -> None:
         await rig.press("ctrl+s")
         assert not rig.app.screen.query("#save-logits")
 
-    replayed(test, tmp_path / "a.jsonl")
+    replayed(test, tmp_path / "a.trace")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from textual.widgets import Input
 
 from engine import protocol
@@ -27,9 +27,9 @@ from engine.protocol import (
     WhatIf,
     WhatIfAnswered,
 )
-from engine.setting_field import grouped
+from engine.recording import save_as
+from engine.setting import grouped
 from engine.settings import BY_NAME, FIELDS, GROUPS, LoadSettings, Settings
-from engine.trace import save_as
 from inspector.config.presets import Presets
 from inspector.keys import with_keys
 from inspector.main.panels.candidates import CandidatesPanel
@@ -46,7 +46,7 @@ from inspector.widgets.fields import Choice, SafeInput
 from tests.engine.logits.recording import Recording
 from tests.inspector.explanations import answered, explained
 from tests.inspector.fakes import HOSTILE, Session
-from tests.inspector.rig import FakeEngine, Rig, addressed
+from tests.inspector.rig import FakeEngine, Rig, take_in
 
 USED = Settings(temp=0.8)
 
@@ -256,7 +256,7 @@ def test_a_run_is_asked_about_only_now_and_then():
         timeline.apply(made.step())
         questions.ask(timeline)
         for request in [*client.requests.values()]:
-            client.receive(Ended("Explain", cancelled=True, request=request.command.id))
+            client.receive(Ended("Explain", cancelled=True), request.id)
             timeline.running = True
     assert len(engine.asked) == 3
 
@@ -268,8 +268,8 @@ def test_settings_are_in_force_with_the_distribution_that_they_give():
     for record in [*made.load(), *made.open(), made.step()]:
         client.receive(record)
     questions, bare = SamplerQueries(client, USED), Settings(min_tokens=10)
-    for number, in_force in [(0, USED), (client.request(Configure(bare)).command.id, bare)]:
-        client.receive(Resampled(made.tips[made.node], request=number))
+    for number, in_force in [(0, USED), (client.request(Configure(bare)).id, bare)]:
+        client.receive(Resampled(made.tips[made.node]), number)
         assert questions.used(client.timeline) == in_force
 
 
@@ -557,8 +557,8 @@ def test_drawing_again_at_an_older_step_makes_a_sibling_and_stays_there():
     assert engine.sent == [MoveTo(before), Reroll(), TakeStep()]
     records = [made.move(before), Ended("MoveTo"), Ended("Reroll")]
     records.append(made.step(controller.timeline.tree.nodes[before].next.candidates[3].id, "sampled"))
-    for record in [*records, Ended("Step")]:
-        controller.client.receive(addressed(record, controller.client.outstanding))
+    for record in [*records, Ended("TakeStep")]:
+        take_in(controller.client, record)
     assert controller.timeline.slot == slot
     assert controller.timeline.selected is records[-1]
     assert len(controller.timeline.siblings(slot)) == 2
@@ -588,7 +588,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> tuple[Recording, Path]:
     recording.do(protocol.Configure(RECORDED))
     recording.do(protocol.Prefill("Once upon a time", chat=False))
     recording.do(protocol.Run())
-    path = tmp_path_factory.mktemp("rows") / "rows.jsonl.gz"
+    path = tmp_path_factory.mktemp("rows") / "rows.trace.zst"
     save_as(path, recording.entries, "test")
     return recording, path
 
@@ -605,8 +605,8 @@ def path(live: tuple[Recording, Path], tmp_path: Path, request: pytest.FixtureRe
         for entry in recording.entries
         if not isinstance(entry.value, LogitsRow) or (lacks is not None and entry.value.node not in lacks)
     ]
-    save_as(tmp_path / "part.jsonl", rest, "test")
-    return tmp_path / "part.jsonl"
+    save_as(tmp_path / "part.trace", rest, "test")
+    return tmp_path / "part.trace"
 
 
 @pytest.mark.wide(1)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from engine.protocol import Check, Loading, ReadScore
+from engine.recording import Entry, save_as
 from engine.settings import LoadSettings, Settings
-from engine.trace import Entry, save_as
 from inspector.app import InspectorApp
 from inspector.tools.attention.screen import AttentionScreen
 from inspector.tools.scores.screen import ScoresScreen
@@ -130,8 +130,8 @@ def path(tmp_path: Path) -> Path:
     kept = [record for record in session.records if not isinstance(record, Loading)]
     entries = [Entry(LoadSettings("pocket"), 0.0)]
     entries += [Entry(record, 0.1) for record in [*kept, read(session.node, 5, 1, 1)]]
-    save_as(tmp_path / "a.jsonl", entries, "test 1")
-    return tmp_path / "a.jsonl"
+    save_as(tmp_path / "a.trace", entries, "test 1")
+    return tmp_path / "a.trace"
 
 
 @pytest.mark.recorded(size=(98, 40))

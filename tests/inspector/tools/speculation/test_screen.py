@@ -4,9 +4,9 @@ the text."""
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from engine.protocol import (
     DraftLoading,

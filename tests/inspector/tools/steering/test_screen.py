@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from engine.protocol import (
     Direction,
@@ -23,8 +23,8 @@ from engine.protocol import (
     SteeredStrength,
     SweepStrengths,
 )
+from engine.recording import Entry, load, save_as
 from engine.settings import LoadSettings, Settings
-from engine.trace import Entry, load, save_as
 from inspector.app import InspectorApp
 from inspector.config.directions import Steering, read_direction, write_direction
 from inspector.display import visible
@@ -309,7 +309,7 @@ def path(tmp_path: Path) -> Path:
     asked = SweepStrengths(node, UP, 1)
     session.records += [strengths(asked), effect(Intervene(node, (unit,)))]
     entries = [Entry(record, 0.0) for record in session.records if not isinstance(record, Loading)]
-    found = tmp_path / "looked.jsonl"
+    found = tmp_path / "looked.trace"
     save_as(found, [Entry(LoadSettings("pocket"), 0.0), *entries], "test 1")
     return found
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from engine.protocol import (
     BeginTraining,
@@ -24,6 +24,7 @@ from engine.protocol import (
 from engine.training_settings import TrainingSettings
 from inspector.demo import DEMONSTRATION
 from inspector.state.training import TrainingSoFar, recorded
+from inspector.tools.training.control import RecordedTraining
 from inspector.tools.training.screen import TrainingScreen
 from tests.inspector.rig import Rig
 
@@ -271,3 +272,12 @@ async def test_in_a_replay_the_recorded_training_is_all_there_is(replay: Rig) ->
     assert "needs a live engine" in rig.screen_text()
     await rig.press("o")
     assert "There is no model to open" in rig.screen_text()
+
+
+def test_going_to_a_step_shows_what_the_model_knew_then_and_no_more() -> None:
+    played = RecordedTraining()
+    played.go_to(100)
+    assert 100 <= played.so_far.step < 200
+    assert not played.so_far.over
+    played.go_to(10**9)
+    assert played.so_far.over

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from engine.protocol import Beam, BeamOpened, BeamStep, Marked
 from inspector.state.beams import BeamHistory

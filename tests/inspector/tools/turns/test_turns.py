@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from engine import protocol
 from engine.protocol import Ended, Failure, Finished, Message, PromptOpened, TurnDiffers
@@ -64,7 +64,7 @@ async def test_where_the_template_differs_the_person_decides(rig: Rig) -> None:
     await chatting(rig)
     for keys, expected in (((), "path"), (("down",), "template")):
         sent = await replied(rig, "Why [b]?[/b]")
-        await rig.push([TurnDiffers(5, "<think>\x1b[31m[red]", "", 7, 40), Ended("AddTurn", request=sent.id)])
+        await rig.push([TurnDiffers(5, "<think>\x1b[31m[red]", "", 7, 40), Ended("AddTurn")])
         dialog = rig.app.screen
         assert isinstance(dialog, DiffersDialog)
         assert "33 of 40 tokens" in rig.screen_text()
@@ -73,7 +73,7 @@ async def test_where_the_template_differs_the_person_decides(rig: Rig) -> None:
         assert rig.engine.last(protocol.AddTurn) == replace(sent, differing=expected)
         await rig.push([Failure("AddTurn", "It was refused.", "Try again."), Ended("AddTurn")])
     sent = await replied(rig)
-    await rig.push([TurnDiffers(5, "a", "b", 7, 40), Ended("AddTurn", request=sent.id)])
+    await rig.push([TurnDiffers(5, "a", "b", 7, 40), Ended("AddTurn")])
     count = len(rig.engine.sent)
     await rig.press("escape")
     assert len(rig.engine.sent) == count
@@ -85,9 +85,9 @@ async def test_the_dialog_says_what_a_server_would_lose(rig: Rig) -> None:
     path = "".join(item.text for item in rig.timeline.items)
     kept = len(PROMPT)
     at = len("".join(item.text for item in rig.timeline.items[:kept]))
-    sent = await replied(rig)
+    await replied(rig)
     differs = TurnDiffers(at, path[at:], "<think>\x1b[31m", kept, 40)
-    await rig.push([differs, Ended("AddTurn", request=sent.id)])
+    await rig.push([differs, Ended("AddTurn")])
     text = " ".join(rig.screen_text().split())
     held = len(rig.timeline.items)
     assert f"Of {held} tokens in the KV cache a server would lose {held - kept}" in text

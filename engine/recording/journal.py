@@ -1,7 +1,6 @@
 """A running session, appended to a file as it happens: a crash at any moment loses at most the last second.
 
-Encoding a step takes about 0.1 ms and a disk may take any time at all, so that a separate thread does both: the caller
-of `write` waits for neither.
+A disk may take any time, so a separate thread encodes and writes: the caller of `write` waits for neither.
 """
 
 from __future__ import annotations
@@ -14,37 +13,34 @@ from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
-from engine.errors import TraceError
+from engine.errors import RecordingError
 from engine.files import name_new
-from engine.trace.encode import Encoder
-from engine.trace.file import TraceReader, unwritable
-from engine.trace.lines import Entry
-from engine.trace.schema import Kept
+from engine.recording.file import MAGIC, Entry, FrameWriter, Kept, RecordingReader, unwritable
 
 SYNC_SECONDS = 1.0
 """Seconds at most until written data are on the disk; the operating system has them at once."""
 
 
-class TraceChanged(TraceError):
+class RecordingChanged(RecordingError):
     """Another program wrote to the file of a journal, or put another file in its place."""
 
 
 class Journal:
-    """A trace that grows. One program at a time can use it: the file is locked.
+    """A recording that grows. One program at a time can use it: the file is locked.
 
     Made by `create` and `resume`. A later error is raised once, by the next `write`, `flush` or `close`; from then on
     the journal is off and discards everything.
     """
 
-    def __init__(self, path: Path, descriptor: int, encoder: Encoder, size: int, began: float) -> None:
+    def __init__(self, path: Path, descriptor: int, writer: FrameWriter, size: int, began: float) -> None:
         self.path = path
         self.off = False
         """True if it discards everything."""
         self._file = _File(path, descriptor, size)
-        self._encoder = encoder
+        self._writer = writer
         self._began = time.monotonic() - began
         self._queue: SimpleQueue[Entry | threading.Event | None] = SimpleQueue()
-        self._failure: TraceError | None = None
+        self._failure: RecordingError | None = None
         self._thread = threading.Thread(target=self._work, name="journal", daemon=True)
         self._thread.start()
 
@@ -57,52 +53,52 @@ class Journal:
             program: Name and version of the writing program.
 
         Raises:
-            TraceError: It can't be made.
+            RecordingError: It can't be made.
         """
-        path, encoder = Path(path), Encoder(program)
+        path, writer = Path(path), FrameWriter(program)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = _created(path, encoder.header())
+            descriptor = _created(path, MAGIC + writer.header())
         except OSError as error:
             raise unwritable(path, error) from error
-        return cls._begun(path, descriptor, encoder, b"", 0.0)
+        return cls._begun(path, descriptor, writer, b"", 0.0)
 
     @classmethod
-    def resume(cls, path: Path | str, program: str) -> tuple[list[Entry], TraceReader, Journal]:
-        """Continue a file, whose incomplete last line, if there is one, is cut off.
+    def resume(cls, path: Path | str, program: str) -> tuple[list[Entry], RecordingReader, Journal]:
+        """Continue a file, whose incomplete last frame, if there is one, is cut off.
 
         Returns:
-            Its entries, the reader that read them (`torn`, `header`, `problems`), and the journal.
+            Its entries, the reader that read them (`torn`, `header`), and the journal.
 
         Raises:
-            TraceError: It can't be read or written, or another program uses it.
+            RecordingError: It can't be read or written, or another program uses it.
         """
-        path, encoder = Path(path), Encoder(program)
+        path, writer = Path(path), FrameWriter(program)
         try:
             descriptor = os.open(path, os.O_RDWR)
         except OSError as error:
             raise unwritable(path, error) from error
         try:
             _lock(path, descriptor)
-            reader = TraceReader(path, torn_ok=True)
+            reader = RecordingReader(path, torn_ok=True)
             entries = list(reader)
             if reader.compressed:
-                raise TraceError(
+                raise RecordingError(
                     f"{path} is compressed, so the session can't be continued in it.",
-                    "Save it under a name without .gz or .zst.",
+                    "Save it under a name without .zst.",
                 )
             os.ftruncate(descriptor, reader.complete)
-            encoder.size, encoder.lines, encoder.built = reader.complete, reader.line, reader.built
+            writer.size, writer.last = reader.complete, reader.last
         except BaseException as error:
             os.close(descriptor)
             if isinstance(error, OSError):
                 raise unwritable(path, error) from error
             raise
         began = entries[-1].at if entries else 0.0
-        return entries, reader, cls._begun(path, descriptor, encoder, encoder.header(), began)
+        return entries, reader, cls._begun(path, descriptor, writer, writer.header(), began)
 
     @classmethod
-    def _begun(cls, path: Path, descriptor: int, encoder: Encoder, begin: bytes, began: float) -> Journal:
+    def _begun(cls, path: Path, descriptor: int, writer: FrameWriter, begin: bytes, began: float) -> Journal:
         try:
             _lock(path, descriptor)
             file = _File(path, descriptor, os.fstat(descriptor).st_size)
@@ -113,7 +109,7 @@ class Journal:
             if isinstance(error, OSError):
                 raise unwritable(path, error) from error
             raise
-        return cls(path, descriptor, encoder, file.size, began)
+        return cls(path, descriptor, writer, file.size, began)
 
     @property
     def clock(self) -> float:
@@ -128,14 +124,14 @@ class Journal:
             at: When it happened, in seconds of `clock`; None for now.
 
         Raises:
-            TraceError: Something could not be written, now or before. Raised once; then the journal is off.
+            RecordingError: Something could not be written, now or before. Raised once; then the journal is off.
         """
         if not isinstance(value, Kept):
-            raise TypeError(f"{type(value).__name__} has no place in a trace")
+            raise TypeError(f"{type(value).__name__} has no place in a recording")
         self.write_entry(Entry(value, self.clock if at is None else at))
 
     def write_entry(self, entry: Entry) -> None:
-        """Append an entry of another trace unchanged; as `write`."""
+        """Append an entry of another recording unchanged; as `write`."""
         self._raise()
         if not self.off:
             self._queue.put(entry)
@@ -147,7 +143,7 @@ class Journal:
             timeout: Seconds to wait at most.
 
         Raises:
-            TraceError: As `write`.
+            RecordingError: As `write`.
         """
         if not self.off and self._thread.is_alive():
             done = threading.Event()
@@ -162,7 +158,7 @@ class Journal:
             timeout: Seconds to wait at most, for a disk that doesn't answer.
 
         Raises:
-            TraceError: As `write`.
+            RecordingError: As `write`.
         """
         self._queue.put(None)
         self._thread.join(timeout)
@@ -182,20 +178,20 @@ class Journal:
         try:
             while self._batch():
                 pass
-        except TraceError as error:
+        except RecordingError as error:
             self._failure = error
         except OSError as error:
             self._failure = unwritable(self.path, error)
         except Exception as error:  # a bug must not end it silently
             message = f"The session is no longer saved to {self.path}: {error!r}."
-            self._failure = TraceError(message, "This is a fault of the program; please report it.")
+            self._failure = RecordingError(message, "This is a fault of the program; please report it.")
         self._file.close()
         self._release()
 
     def _batch(self) -> bool:
         """Write the queued entries, and sync when it is due; False at the end."""
         waiting, going = self._taken(self._file.wait())
-        data = b"".join(self._encoder.entry(item) for item in waiting if isinstance(item, Entry))
+        data = b"".join(self._writer.entry(item) for item in waiting if isinstance(item, Entry))
         if data:
             self._file.write(data)
         events = [item for item in waiting if isinstance(item, threading.Event)]
@@ -231,7 +227,7 @@ class Journal:
 
 
 def _created(path: Path, begin: bytes) -> int:
-    """Create and open a file that has its first line before it has its name."""
+    """Create and open a file that has its header before it has its name."""
     aside = path.with_name(f".{os.urandom(8).hex()}.part")
     descriptor = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:
@@ -252,7 +248,7 @@ class _File:
     def __init__(self, path: Path, descriptor: int, size: int) -> None:
         self._path, self._descriptor = path, descriptor
         self.size = size
-        """Bytes of complete lines."""
+        """Bytes of complete frames."""
         self._unsynced: float | None = None
         """When the oldest data were written that are not on the disk yet."""
 
@@ -268,7 +264,7 @@ class _File:
         return max(0.0, self._unsynced + SYNC_SECONDS - time.monotonic())
 
     def write(self, data: bytes) -> None:
-        """Append complete lines; a partial write is truncated."""
+        """Append complete frames; a partial write is truncated."""
         self._check()
         try:
             os.lseek(self._descriptor, self.size, os.SEEK_SET)
@@ -288,7 +284,7 @@ class _File:
         os.fsync(self._descriptor)
         self._unsynced = None
         if os.fstat(self._descriptor).st_nlink == 0:
-            raise TraceError(
+            raise RecordingError(
                 f"{self._path} was removed: the session is no longer saved.", "Save it elsewhere."
             )
 
@@ -296,7 +292,7 @@ class _File:
         """Refuse to write on in a file that another program truncated, wrote to or replaced.
 
         Raises:
-            TraceChanged: It did.
+            RecordingChanged: It did.
         """
         own = os.fstat(self._descriptor)
         try:
@@ -304,7 +300,7 @@ class _File:
         except FileNotFoundError:  # removed, or renamed, which makes no difference
             named = own
         if not os.path.samestat(own, named) or own.st_size != self.size:
-            raise TraceChanged(f"Another program changed {self._path}.", "Save the session elsewhere.")
+            raise RecordingChanged(f"Another program changed {self._path}.", "Save the session elsewhere.")
 
     def close(self) -> None:
         """Close the file and release its lock."""
@@ -316,7 +312,7 @@ def _lock(path: Path, descriptor: int) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        raise TraceError(
+        raise RecordingError(
             f"{path} is in use: another inspector is appending to it.",
             "End that one, or resume another session.",
         ) from error

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from engine.protocol import LogitsRow, ModelFacts, ModelVocabulary, Packed, Prefilled, PromptOpened, Step
-from engine.trace import Entry, placed
+from engine.protocol import LogitsRow, ModelFacts, ModelVocabulary, Prefilled, PromptOpened, Step
+from engine.recording import Entry, placed
 from tests.inspector import fakes
 
-VOCABULARY = ModelVocabulary(1, Packed(b""), (), ())
+VOCABULARY = ModelVocabulary(1, b"", (), ())
 
 
 def row(node: int, of: bytes = b"") -> LogitsRow:
-    return LogitsRow(node, 1, "float32", Packed(of))
+    return LogitsRow(node, 1, "float32", of)
 
 
 def timed(values: list[object]) -> list[Entry]:
@@ -27,22 +27,16 @@ def session() -> list[object]:
     return list(fake.records)
 
 
-def test_each_row_follows_what_tells_its_node_and_the_vocabulary_its_model() -> None:
-    told = session()
-    steps = [value for value in told if isinstance(value, Step)]
-    end = next(value for value in told if isinstance(value, Prefilled)).next.node
-    late = [
-        VOCABULARY,
-        row(steps[2].node),
-        row(end),
-        row(steps[0].node),
-        row(steps[0].node, b"again"),
-        VOCABULARY,
-    ]
-    found = placed(timed([*told, *late]))
+def test_each_row_follows_what_brings_its_node_and_the_vocabulary_its_model() -> None:
+    given = session()
+    steps = [value for value in given if isinstance(value, Step)]
+    end = next(value for value in given if isinstance(value, Prefilled)).next.node
+    second = row(steps[0].node, b"again")
+    late = [VOCABULARY, row(steps[2].node), row(end), row(steps[0].node), second, VOCABULARY]
+    found = placed(timed([*given, *late]))
     assert [
         entry.value for entry in found if not isinstance(entry.value, LogitsRow | ModelVocabulary)
-    ] == told
+    ] == given
     assert sum(isinstance(entry.value, ModelVocabulary) for entry in found) == 1
     for before, entry in pairwise(found):
         match entry.value:
@@ -72,7 +66,7 @@ def test_the_same_numbers_in_another_tree_are_other_nodes() -> None:
     assert found.index(row(node, b"1")) < second < found.index(row(node, b"2"))
 
 
-def test_a_row_of_a_node_that_nothing_tells_stays_where_it_was() -> None:
-    told = session()
-    values = [*told[:-1], row(77), told[-1]]
+def test_a_row_of_an_unknown_node_stays_where_it_was() -> None:
+    given = session()
+    values = [*given[:-1], row(77), given[-1]]
     assert [entry.value for entry in placed(timed(values))] == values

@@ -1,37 +1,37 @@
-"""Traces with lines dropped, doubled, moved, cut off or changed: each is shown and exported, or refused in one line.
+"""Recordings with entries dropped, doubled, moved or changed: each is shown and exported, or refused in one line.
 
 The seed is in the name of the test; `mutated(seed)` makes the same file again.
 """
 
 from __future__ import annotations
 
-import json
 import random
+import struct
+import zlib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import msgpack
 
 from engine import protocol
 from engine.beam_settings import BeamSettings
-from engine.errors import EngineError, TraceError
+from engine.errors import EngineError, RecordingError
 from engine.protocol import Deleted, Marked, Step, Undeleted
+from engine.recording import Entry, worth_keeping
+from engine.recording.file import MAGIC, FrameWriter
 from engine.settings import LoadSettings, Settings
-from engine.trace import Entry, worth_keeping
-from engine.trace.encode import Encoder
-from engine.trace.lines import sealed, unsealed
 from inspector.state.timeline import Timeline
 from inspector.tools.export.documents import FORMATS
 from inspector.tools.export.recording import read
 from inspector.tools.exports import EXPORTS
 from tests.engine.unthreaded import Unthreaded
+from tests.inspector.replays import replayed
 from tests.inspector.rig import Rig
-from tests.inspector.tools.recordings.test_replay_screen import replayed
 
-Line = bytes
-Path_ = tuple[Any, ...]
+Frame = bytes
 KEYS = (
     "4", "down", "enter", "left", "x", "u", "2", "tab", "w", "@compare", "down", "escape", "@beams", "left", "v", "v",
     "escape", "@look_ahead", "@find", "escape", "@race", "backspace", "space", "escape", "@profile", "right", "right",
@@ -45,11 +45,12 @@ KEYS = (
 
 @cache
 def lived() -> list[Entry]:
-    """Steps, a fork, typed text, re-rolls, two beam searches that are gone to, marks, deletions, look-ahead, costs."""
+    """Steps, a branch, typed text, re-rolls, two beam searches, marks, deletions, look-ahead, costs."""
     made, settings = Unthreaded(), Settings(temp=0.9, top_p=0.95, seed=7, candidates=6)
-    made.records += [LoadSettings()]
+    records: list[Any] = made.records
+    records.append(LoadSettings())
     made.do(protocol.Load(LoadSettings()))
-    made.records += [settings]
+    records.append(settings)
     made.do(protocol.Configure(settings))
     made.do(protocol.Prefill("Once upon a time", False))
     steps = [step for _ in range(6) for step in made.do(protocol.TakeStep()) if isinstance(step, Step)]
@@ -58,41 +59,40 @@ def lived() -> list[Entry]:
     other = next(each.id for each in fork.choice.candidates if each.id != fork.id)
     chosen = next(each for each in made.do(protocol.Choose(fork.parent, other)) if isinstance(each, Step))
     made.do(protocol.TakeStep())
-    made.records += [Marked(chosen.node, "other", True, "a note", "a caption")]
+    records.append(Marked(chosen.node, "other", True, "a note", "a caption"))
     made.do(protocol.LookAhead(fork.node, tuple(each.id for each in steps[3].choice.candidates[:2]), 3))
     for _ in range(2):
         opened = [*made.do(protocol.SearchBeams(BeamSettings(width=3, max_tokens=5)))]
-        best = opened[-2].ranking[0]  # type: ignore[union-attr]
-        made.do(protocol.MoveTo(best.node))
+        made.do(protocol.MoveTo(opened[-2].ranking[0].node))  # type: ignore[attr-defined]
         made.do(protocol.TakeStep())
     made.do(protocol.Insert(steps[1].node, " 🦊é"))
     made.do(protocol.Reroll())
-    made.records += [Deleted(chosen.node), Undeleted(chosen.node), Deleted(fork.node)]
+    records += [Deleted(chosen.node), Undeleted(chosen.node), Deleted(fork.node)]
     made.do(protocol.Race(16, 20))
     made.do(protocol.Profile(1))
     made.do(protocol.CompareKV())
     made.do(protocol.MoveTo(steps[-1].node))
     made.do(protocol.Verify())
-    return [Entry(record, number / 10) for number, record in enumerate(filter(worth_keeping, made.records))]
+    return [Entry(record, number / 10) for number, record in enumerate(filter(worth_keeping, records))]
 
 
 @cache
-def lines() -> tuple[Line, ...]:
-    """Its trace: the header first, no end."""
-    encoder = Encoder("test 1")
-    return (encoder.header(), *(encoder.entry(entry) for entry in lived()))
+def frames() -> tuple[Frame, ...]:
+    """Its recording: the header first, no end."""
+    writer = FrameWriter("test 1")
+    return (writer.header(), *map(writer.entry, lived()))
 
 
 def mutated(seed: int) -> bytes:
-    """The trace with up to four changes."""
-    rng, (head, *body) = random.Random(seed), lines()
+    """The recording with up to four changes."""
+    rng, (head, *body) = random.Random(seed), frames()
     for _ in range(rng.choice((1, 1, 1, 2, 4))):
         if len(body) > 4:
             _mutate(body, rng)
-    return head + b"".join(body)
+    return MAGIC + head + b"".join(body)
 
 
-def _mutate(body: list[Line], rng: random.Random) -> None:
+def _mutate(body: list[Frame], rng: random.Random) -> None:
     one, other = rng.randrange(len(body)), rng.randrange(len(body))
     match rng.choice(("drop", "drop many", "double", "swap", "move", "cut", "change", "change")):
         case "drop":
@@ -111,22 +111,27 @@ def _mutate(body: list[Line], rng: random.Random) -> None:
             body[one] = _changed(body[one], rng)
 
 
-def _changed(line: Line, rng: random.Random) -> Line:
-    """A line with one value changed, and a right checksum."""
-    content = json.loads(unsealed(line)[0] + b"}")
-    *way, last = rng.choice([path for path in _paths(content) if path])
-    at = content
-    for name in way:
-        at = at[name]
-    at[last] = rng.choice(_instead(at[last], rng))
-    return sealed(json.dumps(content, separators=(",", ":"), ensure_ascii=False).encode()[:-1])
+def _changed(frame: Frame, rng: random.Random) -> Frame:
+    """A frame with one value changed, perhaps one of its candidates, and a right checksum."""
+    content = msgpack.decode(frame[8:])
+    holder, name = rng.choice(list(_places(content)))
+    inside = msgpack.decode(holder[name]) if name == "candidates" else None
+    if inside:
+        where, what = rng.choice(list(_places(inside)))
+        where[what] = rng.choice(_instead(where[what], rng))
+        holder[name] = msgpack.encode(inside)
+    else:
+        holder[name] = rng.choice(_instead(holder[name], rng))
+    payload = msgpack.encode(content)
+    return struct.pack("<II", len(payload), zlib.crc32(payload)) + payload
 
 
-def _paths(value: Any, path: Path_ = ()) -> Iterator[Path_]:
-    yield path
-    if isinstance(value, dict | list):
-        for name, inner in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from _paths(inner, (*path, name))
+def _places(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Each list or map inside a value with each of its places."""
+    for name in value if isinstance(value, dict) else range(len(value)):
+        yield value, name
+        if isinstance(value[name], dict | list):
+            yield from _places(value[name])
 
 
 def _instead(value: Any, rng: random.Random) -> list[Any]:
@@ -143,28 +148,26 @@ def _instead(value: Any, rng: random.Random) -> list[Any]:
 
 
 def write(path: Path, seed: int) -> Path:
-    """A file with the mutated trace."""
+    """A file with the mutated recording."""
     path.write_bytes(mutated(seed))
     return path
 
 
 def documents(path: Path) -> int:
-    """Make every document of a trace; returns how many could be made."""
-    refused = None
+    """Make every document of a recording; returns how many could be made."""
     try:
         recording = read(path)
-        recording.parts = EXPORTS
     except EngineError as error:
-        refused = error
-    if refused is not None:
-        assert refused.hint
-        assert "\n" not in str(refused)
+        said, hint = str(error), error.hint
+        assert hint, said
+        assert "\n" not in said
         return 0
+    recording.parts = EXPORTS
     return len([form.make(recording) for form in FORMATS.values()])
 
 
 def shown(path: Path) -> None:
-    """Show a trace on the screen and open every tool on it; every exception there ends the test."""
+    """Show a recording on the screen and open every tool on it; every exception there ends the test."""
 
     async def test(rig: Rig) -> None:
         for key in KEYS:
@@ -176,23 +179,22 @@ def shown(path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_trace_itself_is_shown_and_exported(tmp_path: Path) -> None:
-    path = tmp_path / "a.jsonl"
-    path.write_bytes(b"".join(lines()))
+def test_the_recording_itself_is_shown_and_exported(tmp_path: Path) -> None:
+    path = tmp_path / "a.trace"
+    path.write_bytes(MAGIC + b"".join(frames()))
     assert documents(path) == len(FORMATS)
     shown(path)
 
 
-def test_what_the_reader_lets_through_and_the_timeline_does_not_is_told(
+def test_an_entry_that_the_reader_accepts_and_the_timeline_does_not_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / "a.jsonl"
-    path.write_bytes(b"".join(lines()))
+    path = tmp_path / "a.trace"
+    path.write_bytes(MAGIC + b"".join(frames()))
     number = next(place for place, entry in enumerate(lived(), 1) if isinstance(entry.value, Step))
     monkeypatch.setattr(Timeline, "_step", lambda self, record: {}[record.node])
-    with pytest.raises(
-        TraceError, match=rf"Entry {number} \(Step\) doesn't fit with those before it: KeyError"
-    ):
+    words = rf"Entry {number} \(Step\) doesn't fit with those before it: KeyError"
+    with pytest.raises(RecordingError, match=words):
         read(path)
 
     async def test(rig: Rig) -> None:
@@ -204,25 +206,25 @@ def test_what_the_reader_lets_through_and_the_timeline_does_not_is_told(
 
 @pytest.mark.wide(1)
 @pytest.mark.parametrize("begin", range(0, 90, 30))
-def test_a_mutated_trace_is_exported_or_refused(begin: int, tmp_path: Path) -> None:
-    made = [documents(write(tmp_path / "a.jsonl", seed)) for seed in range(begin, begin + 30)]
+def test_a_mutated_recording_is_exported_or_refused(begin: int, tmp_path: Path) -> None:
+    made = [documents(write(tmp_path / "a.trace", seed)) for seed in range(begin, begin + 30)]
     assert any(made)  # not all are refused
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
-def test_a_mutated_trace_is_shown_with_every_tool(seed: int, tmp_path: Path) -> None:
-    shown(write(tmp_path / "a.jsonl", seed))
+def test_a_mutated_recording_is_shown_with_every_tool(seed: int, tmp_path: Path) -> None:
+    shown(write(tmp_path / "a.trace", seed))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("begin", range(1000, 5000, 500))
-def test_thousands_of_mutated_traces_are_exported_or_refused(begin: int, tmp_path: Path) -> None:
+def test_thousands_of_mutated_recordings_are_exported_or_refused(begin: int, tmp_path: Path) -> None:
     for seed in range(begin, begin + 500):
-        documents(write(tmp_path / "a.jsonl", seed))
+        documents(write(tmp_path / "a.trace", seed))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("begin", range(10_000, 10_100, 10))
-def test_a_hundred_mutated_traces_are_shown_with_every_tool(begin: int, tmp_path: Path) -> None:
+def test_a_hundred_mutated_recordings_are_shown_with_every_tool(begin: int, tmp_path: Path) -> None:
     for seed in range(begin, begin + 10):
-        shown(write(tmp_path / "a.jsonl", seed))
+        shown(write(tmp_path / "a.trace", seed))

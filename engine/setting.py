@@ -1,0 +1,384 @@
+"""The declaration of a setting: its words beside its type, and how a value is read and checked.
+
+A setting is a field of a `SettingsStruct` whose type is `Annotated[TYPE, Meta(BOUNDS), Setting(WORDS)]`, or
+`Annotated[Annotated[TYPE, Meta(BOUNDS)] | None, Setting(WORDS)]`. Its flag, its completion, its place in a form, its
+checks and its notes follow from that.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import typing
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, get_args, get_origin
+
+from msgspec import Meta, Struct, ValidationError, convert
+from msgspec.structs import fields, replace
+
+from engine.errors import SettingsError
+
+MOST_BIAS = 1e9
+"""The largest logit bias either way: it decides alone, and far above float32 overflows."""
+LONGEST_SHOWN = 60
+"""Characters of a value in a message."""
+GRAMMAR = "grammar"
+"""The stage of a grammar, which no program's order names: it is the first."""
+StageKind = Literal["logits", "order", "shares", "scale"]
+"""What a stage does: `logits` changes logits; `order` filters by the logits' order, `shares` by logprobs; `scale`
+scales."""
+
+
+class SamplerStage(Struct, frozen=True):
+    """The stage of the sampler that a setting turns on."""
+
+    name: str
+    kind: StageKind
+    head: str = ""
+    """Head of its column in the sampler's table; empty for its name."""
+    shown: Callable[[Any], str] | None = None
+    """What the table says of the settings that it runs with; None for the value of the setting."""
+    off: tuple[Any, ...] = ()
+    """Values of the setting that turn it off, beside the default."""
+    setting: str = ""
+    """Name of the setting; `settings_of` fills it in."""
+
+
+class Setting(Struct, frozen=True):
+    """The declaration of one setting."""
+
+    help: str
+    """As the flag's help and the form say it."""
+    label: str = ""
+    """As a sentence calls it; empty for its name."""
+    form: Literal["", "share", "text", "regex"] = ""
+    """How it is typed, if its type doesn't say it: `share` as 0.05 or 5 %; `text` and `regex` empty for none."""
+    least: float = -math.inf
+    """The least value above the lower bound, which turns the setting off."""
+    most: float = math.inf
+    """The upper bound of a number that is too large for one in its type."""
+    choices: Mapping[str, Any] = {}
+    """Values by their names, if there are only some."""
+    says: str = ""
+    """The range in words, if it doesn't follow from the bounds."""
+    group: str = ""
+    """Of the form, or of the flags."""
+    before: str = ""
+    """The setting of its group that it comes before; empty for the order of the class."""
+    wide: bool = False
+    """True if it takes a whole line of the form."""
+    flag: str = ""
+    """The flag; empty for the name as mlx_lm.generate spells it."""
+    short: str = ""
+    """The short flag, such as `-m`."""
+    metavar: str = ""
+    """What the flag's help calls the value; empty for that of its kind."""
+    needs: str = ""
+    """The setting without which this one has no effect."""
+    stage: SamplerStage | None = None
+    """The stage that it turns on."""
+    brief: Callable[[Any], str] | None = None
+    """What the header says of the settings if it is on; None for its stage and value, or nothing without a stage."""
+    words: str = ""
+    """What a line says of it if it is on, with `{}` for the value."""
+    name: str = ""
+    """Of the field in its class; `settings_of` fills in this and what follows."""
+    default: Any = None
+    type: Any = None
+    """With the bounds in it."""
+    meta: Meta = Meta()
+
+    @property
+    def kind(self) -> str:
+        """`float`, `int`, `flag` (on if it is named), `choice` (yes or no), `texts`, `biases`, `word` or `text`."""
+        plain = [_bare(each) for each in _alternatives(self.type)]
+        if (self.choices and str in plain) or get_origin(plain[0]) is Literal:
+            return "word"
+        if plain[0] is bool:
+            return "flag" if self.default is False else "choice"
+        if get_origin(plain[0]) is tuple:
+            return "texts" if get_args(plain[0])[0] is str else "biases"
+        return {float: "float", int: "int"}.get(plain[0], "text")
+
+    @property
+    def low(self) -> float:
+        """The lower bound."""
+        return next((each for each in (self.meta.ge, self.meta.gt) if each is not None), -math.inf)
+
+    @property
+    def high(self) -> float:
+        """The upper bound."""
+        return self.most if self.meta.le is None else self.meta.le
+
+    @property
+    def bounds(self) -> str:
+        """The range in words, for messages."""
+        if self.says:
+            return self.says
+        if self.choices:
+            return f"one of {', '.join(self.choices)}"
+        if self.kind in ("flag", "choice"):
+            return "on or off"
+        if self.meta.max_length is not None:
+            what = "a regular expression" if self.form == "regex" else "a text"
+            return f"{what} of 1 to {self.meta.max_length} characters"
+        number = "a whole number" if self.kind == "int" else "a number"
+        if self.least > self.low:
+            return f"{self.low:g}, or {number} from {self.least:g} to {self.high:g}"
+        if self.meta.multiple_of is not None:
+            number += f" divisible by {self.meta.multiple_of}"
+        above = "above" if self.meta.gt is not None else "from"
+        if self.high >= MOST_FLOAT:
+            return f"{number} {above} {self.low:g}" + (" up" if self.meta.gt is None else "")
+        high = f"{int(self.high)}" if self.kind == "int" else f"{self.high:g}"
+        return f"{number} {above} {self.low:g} to {high}"
+
+    def on(self, settings: object) -> bool:
+        """True if it has another value than one that turns it off."""
+        value = getattr(settings, self.name)
+        return value != self.default and not (self.stage is not None and value in self.stage.off)
+
+    def parse(self, text: str) -> Any:
+        """Read a value as the user types it.
+
+        Args:
+            text: A number; one text, empty for none; `ID=VALUE, ID=VALUE`; a word; with `form` as it says.
+
+        Returns:
+            The value, in range.
+
+        Raises:
+            SettingsError: It is no such value or is out of range.
+        """
+        if self.form and not text.strip(None if self.form == "share" else ""):
+            return None
+        match self.kind:
+            case "float" | "int" if not (self.default is None and not text.strip()):
+                value: Any = self._number(text.strip())
+            case "texts":
+                value = (text,) if text else ()
+            case "biases":
+                value = tuple(map(self._bias, filter(None, map(str.strip, text.split(",")))))
+            case "word":
+                value = " ".join(text.split()).lower() if self.default is None else text.strip()
+                value = value or self.default
+            case "text":
+                value = text
+            case _:
+                value = None
+        self.check(value)
+        return value
+
+    def _number(self, text: str) -> float | int:
+        try:
+            if self.form == "share" and text.endswith("%"):
+                return float(f"{float(text[:-1]) / 100:.12g}")
+            return int(text) if self.kind == "int" else float(text)
+        except ValueError:
+            raise self._refused(repr(text) if text else "empty") from None
+
+    def _bias(self, part: str) -> tuple[int, float]:
+        token, equals, value = part.partition("=")
+        try:
+            if not equals:
+                raise ValueError
+            return int(token), float(value)
+        except ValueError:
+            message = f"{self.label} must be ID=VALUE, such as 451=-5, not {part!r}."
+            raise SettingsError(self.name, message) from None
+
+    def format(self, value: Any) -> str:
+        """A value as the user types it; `parse` reads it back."""
+        if value is None and self.default is None:
+            return ""
+        match self.kind:
+            case "float":
+                return f"{value:.12g}"
+            case "texts":
+                return value[0] if value else ""
+            case "biases":
+                return ", ".join([f"{token}={bias:.12g}" for token, bias in value])
+        return str(value)
+
+    def describe(self, value: Any) -> str:
+        """The setting with a value, in few characters."""
+        return self.words.format(percent(value) if self.form == "share" else self.format(value))
+
+    def check(self, value: Any) -> None:
+        """Refuse a value that is out of range; None is in it if it is the default.
+
+        Raises:
+            SettingsError: With the range in words.
+        """
+        if value is None and self.default is None:
+            return
+        for token, bias in value if self.kind == "biases" else ():
+            self._check_bias(token, bias)
+        for text in value if self.kind == "texts" else ():
+            self._check_text(text)
+        try:
+            convert(value, self.type)
+        except ValidationError:
+            raise self._refused(self._shown(value)) from None
+        number = value if self.kind in ("float", "int") else self.low
+        if (
+            (self.choices and value not in self.choices.values())
+            or not (number >= self.least or number == self.low)
+            or number > self.high
+        ):
+            raise self._refused(self._shown(value))
+        if self.form == "regex":
+            self._check_regex(value)
+
+    def _refused(self, given: str) -> SettingsError:
+        given = given if len(given) <= LONGEST_SHOWN else f"{given[:LONGEST_SHOWN]}…"
+        return SettingsError(
+            self.name, f"{self.label} must be {self.bounds}, not {given if given.strip() else 'empty'}."
+        )
+
+    def _shown(self, value: object) -> str:
+        """A value that is out of range, for messages."""
+        if isinstance(value, str) and self.meta.max_length is not None:
+            return f"{len(value)} characters"
+        if isinstance(value, str) and self.kind in ("float", "int"):
+            return repr(value)
+        short = f"{value:.12g}" if isinstance(value, float) else str(value)
+        return short if not isinstance(value, float) or float(short) == value else str(value)
+
+    def _check_bias(self, token: int, bias: float) -> None:
+        if token < 0:
+            raise SettingsError(self.name, f"{self.label}: a token id is 0 or more, not {token}.")
+        if not abs(bias) <= MOST_BIAS:
+            message = (
+                f"{self.label}: the value for token {token} must be a number from {-MOST_BIAS:g} to {MOST_BIAS:g}, "
+                f"not {bias}."
+            )
+            raise SettingsError(self.name, message, "Use -100 to bar a token.")
+
+    def _check_text(self, text: str) -> None:
+        if not text:
+            raise SettingsError(self.name, f"{self.label} must not be empty.", "Leave the setting out.")
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            message = f"{self.label} is not valid Unicode."
+            raise SettingsError(self.name, message, "Give it as UTF-8.") from None
+
+    def _check_regex(self, pattern: str) -> None:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of syntax whose meaning may change
+                empty = re.compile(pattern).search("")
+        except (re.error, OverflowError, RecursionError) as error:
+            raise SettingsError(
+                self.name, f"{self.label} can't be read: {error}.",
+                "Put a backslash before a sign to match the sign itself.",
+            ) from None  # fmt: skip
+        if empty is not None:
+            raise SettingsError(
+                self.name, f"{self.label} matches the empty text.",
+                "It would stop the run at once: let it match at least one character.",
+            )  # fmt: skip
+
+
+MOST_FLOAT = 1.7976931348623157e308
+"""The bound of a number without another one: it is neither infinite nor NaN."""
+
+
+def percent(share: float) -> str:
+    """A share of 1 as `5 %`, with at most three significant digits."""
+    return f"{share * 100:.3g} %"
+
+
+def named(values: Iterable[Any]) -> Mapping[str, Any]:
+    """Values by their names, as `Setting.choices`."""
+    return {str(value): value for value in values}
+
+
+def _bare(hint: Any) -> Any:
+    return get_args(hint)[0] if hasattr(hint, "__metadata__") else hint
+
+
+def _alternatives(hint: Any) -> list[Any]:
+    """The types of a hint, each with its bounds, but None."""
+    if get_origin(_bare(hint)) not in (typing.Union, UnionType):
+        return [hint]
+    return [each for each in get_args(_bare(hint)) if each is not NoneType]
+
+
+# ---- classes of settings ----------------------------------------------------------------------
+
+
+class SettingsStruct(Struct, frozen=True):
+    """Base of the classes of settings."""
+
+    def check_together(self, vocabulary: int | None) -> None:
+        """Refuse values that are in range one by one and not together.
+
+        Args:
+            vocabulary: Ids of the model, None if it isn't known.
+
+        Raises:
+            SettingsError: With what to do.
+        """
+
+
+Declared = TypeVar("Declared", bound=SettingsStruct)
+
+
+@cache
+def settings_of(cls: type[SettingsStruct]) -> tuple[Setting, ...]:
+    """The settings that a class declares, in its order."""
+    hints = typing.get_type_hints(cls, include_extras=True)
+    found = []
+    for each in fields(cls):
+        extras = getattr(hints[each.name], "__metadata__", ())
+        setting = next((extra for extra in extras if isinstance(extra, Setting)), None)
+        if setting is not None:
+            stage = replace(setting.stage, setting=each.name) if setting.stage is not None else None
+            bounds = [
+                extra
+                for kind in _alternatives(hints[each.name])
+                for extra in getattr(kind, "__metadata__", ())
+            ]
+            found.append(
+                replace(
+                    setting, name=each.name, default=each.default, type=hints[each.name], stage=stage,
+                    meta=next((extra for extra in bounds if isinstance(extra, Meta)), Meta()),
+                    label=setting.label or each.name.replace("_", " ").replace("kv", "KV"),
+                    flag=setting.flag or "--" + each.name.replace("_", "-"),
+                )
+            )  # fmt: skip
+    return tuple(found)
+
+
+def check(settings: Declared, vocabulary: int | None = None) -> Declared:
+    """Return the settings if all are in range.
+
+    Args:
+        settings: What to check; settings inside them are checked, too.
+        vocabulary: Ids of the model, None if it isn't known.
+
+    Raises:
+        SettingsError: For the first that is not.
+    """
+    for each in settings_of(type(settings)):
+        each.check(getattr(settings, each.name))
+    for name in settings.__struct_fields__:
+        if isinstance(inner := getattr(settings, name), SettingsStruct):
+            check(inner, vocabulary)
+    settings.check_together(vocabulary)
+    return settings
+
+
+def grouped(settings: Iterable[Setting], group: str) -> list[Setting]:
+    """The settings of one group, in the order of a form or of the help."""
+    found: list[Setting] = []
+    for each in settings:
+        if each.group == group:
+            place = next((n for n, other in enumerate(found) if other.name == each.before), len(found))
+            found.insert(place, each)
+    return found

@@ -1,0 +1,101 @@
+"""What happens as JSON, one object a line: the records with the names of their fields, and figures at the end.
+
+JSON is strict and in ASCII, so that any parser reads it and no terminal obeys it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol, TextIO
+
+from msgspec import Struct
+
+from engine import protocol
+from engine.protocol import CaptureFacts, ModelFacts, Record
+from engine.recording.file import LoadSettingsUsed, SettingsUsed, as_json
+
+if TYPE_CHECKING:
+    from inspector.cli.arguments import CliRequest
+    from inspector.cli.driver import Summary
+
+PROGRESS = protocol.Loading, protocol.DraftLoading, protocol.Measuring, protocol.Restoring
+"""Records that mean nothing once the work is done: no line has them."""
+
+
+class FlagNotes(Struct, frozen=True, tag_field="event"):
+    """Flags that have no effect together with the others: one sentence each."""
+
+    notes: tuple[str, ...]
+
+
+class CheckFailed(Struct, frozen=True, tag_field="event"):
+    """A view of the model's inside that is not shown, because one of its checks failed."""
+
+    view: str
+    """Name of its record."""
+    facts: CaptureFacts
+
+
+class EndFigures(Protocol):
+    """What sums the records up."""
+
+    def take(self, record: Record) -> object:
+        """Take in a record."""
+
+    def end(self, summary: Summary) -> Struct | None:
+        """The last line; None for none."""
+
+
+class JsonLines:
+    """Writes a line for each record, and beside the facts of a model the settings, as a recording has them.
+
+    Args:
+        out: Where to; flushed after each line.
+        request: Has the settings and the notes.
+        figures: What the last line has; None for no such line.
+        shown: What is written of a record; None for nothing.
+    """
+
+    def __init__(
+        self,
+        out: TextIO,
+        request: CliRequest,
+        figures: EndFigures | None = None,
+        shown: Callable[[Record], Record | None] = lambda record: record,
+    ) -> None:
+        self._out, self._request, self._figures, self._shown = out, request, figures, shown
+
+    def take(self, record: Record, text: str) -> None:
+        """Write a record."""
+        if self._figures is not None:
+            self._figures.take(record)
+        written = None if isinstance(record, PROGRESS) else self._shown(record)
+        if written is None:
+            return
+        if isinstance(record, ModelFacts):
+            self._write(LoadSettingsUsed(self._request.load))
+        facts = getattr(record, "facts", None)
+        if isinstance(facts, CaptureFacts) and facts.failed is not None:
+            self._write(CheckFailed(type(record).__name__, facts))
+        else:
+            self._write(written)
+        if isinstance(record, ModelFacts):
+            self._write(SettingsUsed(self._request.settings))
+            if self._request.notes:
+                self._write(FlagNotes(self._request.notes))
+
+    def end(self, summary: Summary) -> None:
+        """Write the figures."""
+        if self._figures is not None and (last := self._figures.end(summary)) is not None:
+            self._write(last)
+
+    def _write(self, value: object) -> None:
+        self._out.write(json_line(value))
+        self._out.flush()
+
+
+def json_line(value: object) -> str:
+    """A record, or another value that JSON can hold, as one line."""
+    return re.sub(r"[^ -~]", lambda match: json.dumps(match[0])[1:-1], as_json(value).decode()) + "\n"
