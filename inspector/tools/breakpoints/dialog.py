@@ -27,6 +27,7 @@ GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("The run and its text", ("tokens", "text", "regex", "segment")),
 )
 """The conditions in display order."""
+_BY_NAME = {each.name: each for each in CONDITIONS}
 NARROW = 80
 """Columns below which there is no room next to a field."""
 HELP = "An empty field is off. What is set is remembered for the next start."
@@ -78,7 +79,7 @@ class BreakpointsDialog(Dialog[Breakpoints]):
         yield Remark(id="breaks-remark")
         for title, names in GROUPS:
             yield Label(title, classes="group-label", markup=False)
-            yield from (self._row(each) for each in CONDITIONS if each.name in names)
+            yield from (self._row(_BY_NAME[name]) for name in names)
         yield Label("Several conditions", classes="group-label", markup=False)
         choice = Choice(("any of them", "all at once"), id="break-all_of")
         yield ConditionRow("all_of", "stop at", choice, ALL_HELP, long=True)
