@@ -27,7 +27,17 @@ from engine.protocol import (
     Restoring,
     Step,
 )
-from engine.recording.file import Entry, Header, Kept, RecordingReader, as_json, asked, question, save_as
+from engine.recording.file import (
+    Entry,
+    Header,
+    Kept,
+    RecordingReader,
+    as_json,
+    asked,
+    question,
+    save_as,
+    uncollected,
+)
 from engine.recording.journal import Journal, RecordingChanged, in_use
 
 __all__ = [
@@ -56,7 +66,9 @@ def load(path: Path | str, torn_ok: bool = False) -> RecordedSession:
         RecordingError: With the entry, if it is about one.
     """
     reader = RecordingReader(path, torn_ok)
-    return RecordedSession(reader.header, list(reader), reader.torn)
+    with uncollected():
+        entries = list(reader)
+    return RecordedSession(reader.header, entries, reader.torn)
 
 
 class Peek(Struct, frozen=True):

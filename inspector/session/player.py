@@ -15,6 +15,7 @@ from pathlib import Path
 from engine.errors import RecordingError
 from engine.protocol import Distribution, Marked, ModelFacts, PromptOpened
 from engine.recording import Entry, Kept, RecordingReader, in_use
+from engine.recording.file import uncollected
 from inspector.recordings.recorder import UNFIT, unfit
 from inspector.session.replay_backend import RecordedQuestions
 from inspector.session.stops import LATE_CAPTION, Caption, Captions, Stops, Telling
@@ -85,10 +86,11 @@ class RecordedEntries:
     def read(self, enough: Callable[[], bool]) -> None:
         """Read on, entry by entry, until `enough` or the end; called while there may be more."""
         try:
-            while not enough():
-                entry = next(self._reader)
-                self.entries.append(entry)
-                self._note(entry)
+            with uncollected():
+                while not enough():
+                    entry = next(self._reader)
+                    self.entries.append(entry)
+                    self._note(entry)
         except StopIteration:
             self.reading = False
         except RecordingError as error:  # what was read before it stands
