@@ -43,6 +43,7 @@ async def test_a_class_is_taken_through_a_lesson(learner: LearnerKeys) -> None:
     await learner.press_for("present")
     card = learner.app.main.query_one(NarrationCard)
     assert card.size.width <= 60
+    assert f"/{LESSON.lesson.minutes:.0f}:00" in learner.text(), "the time of the whole lesson"
     await learner.press("v")
     await learner.until(lambda: isinstance(learner.app.screen, VotesDialog))
     await learner.press("1", "2", "space", "5", "space", "3", "enter")
