@@ -70,6 +70,17 @@ def test_values_of_json_lines_have_the_event_and_the_path_as_their_name() -> Non
     }
 
 
+def test_what_a_beam_search_does_not_use_is_left_out_there_alone() -> None:
+    text = json.dumps({"event": "Prefilled", "next": {"picked": 5}, "tokens": 3, "tpot": {"mean": 1.5}})
+    beam, generate = (results.from_json_lines(text, scenario) for scenario in ("beam", "generate-greedy"))
+    assert beam == {
+        "Prefilled[0].event": "Prefilled",
+        "Prefilled[0].tokens": "3",
+        "Prefilled[0].tpot.mean": "#",
+    }
+    assert generate == beam | {"Prefilled[0].next.picked": "5"}
+
+
 def test_a_table_has_its_columns_as_names() -> None:
     assert results.from_csv("step,prob,ms,text\n1,0.25,7.5,a\n", "x") == {
         "row[0].step": "1",

@@ -32,14 +32,20 @@ class Mask(NamedTuple):
 
 
 NAME_MASKS = (
-    Mask(re.compile(r"(\w+_)?(ms|tps)|slower_than_plain")),
+    Mask(re.compile(r"(\w+_)?(ms|tps)|tpot|slower_than_plain")),
     Mask(re.compile(r"memory(_\w+)?|(peak|free|rss)_bytes")),
+    Mask(re.compile(r"available"), "models"),
     # beams and scores have no flag for a seed, and what they don't draw differs with it
     Mask(re.compile(r"seed|first_token"), "beam"),
     Mask(re.compile(r"seed|first_token"), "score"),
     Mask(re.compile(r"seed|first_token"), "recording-of-scores"),
 )
 """Names of JSON fields and of table columns: numbers and texts under one of them are masked, however deep."""
+LEFT_OUT = (
+    # beams draw nothing, so they have no flag for a seed: this distribution lists a token that was drawn by chance
+    Mask(re.compile(r"Prefilled\[\d+\]\.next\..*"), "beam"),
+)
+"""Paths of values that are not compared at all."""
 TEXT_MASKS = (
     # times, rates, and ratios of times
     Mask(re.compile(r"(?<![\w.])\d(?:[\d.,\u202f]*\d)? ?(?:µs|ms|s|min|tok/s)(?![\w-])")),
@@ -213,7 +219,12 @@ def from_json_lines(text: str, scenario: str) -> dict[str, str]:
 
 def named(value: Any, name: str, scenario: str) -> dict[str, str]:
     """The values in a JSON value, masked, by their paths."""
-    return {path: masked_value(path, each, scenario) for path, each in flat(value, name)}
+    left_out = [mask.pattern for mask in LEFT_OUT if fnmatch.fnmatchcase(scenario, mask.scenarios)]
+    return {
+        path: masked_value(path, each, scenario)
+        for path, each in flat(value, name)
+        if not any(pattern.fullmatch(path) for pattern in left_out)
+    }
 
 
 def from_csv(text: str, scenario: str) -> dict[str, str]:
