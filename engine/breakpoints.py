@@ -20,7 +20,7 @@ SURE = 0.5
 SegmentEvent = Literal[
     "thinking begins", "thinking ends", "answer begins", "answer ends", "tool call begins", "tool call ends"
 ]
-"""Where a segment of a reply begins or ends."""
+"""One end of a segment of a reply: its begin or its end."""
 SEGMENT_EVENTS: tuple[SegmentEvent, ...] = get_args(SegmentEvent)
 _Bits = Annotated[float, Meta(ge=0, le=MOST_FLOAT)]
 _Share = Annotated[float, Meta(ge=0, le=1)]

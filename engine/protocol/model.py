@@ -66,9 +66,9 @@ class ModelFacts(Record, frozen=True):
     stored: str = ""
     """How the files hold the weights, where the computation differs: `bfloat16` or `4-bit, group 64, affine`."""
     special: tuple[SpecialToken, ...] = ()
-    """By id, 1,000 at most."""
+    """The special tokens by id, at most 1,000."""
     special_count: Count = 0
-    """How many there are."""
+    """Number of special tokens, also beyond those listed."""
     chat_template: str = ""
     """Its source in jinja2, or the beginning of a very long one; empty where there is none, or code in its place."""
     free_bytes: Count | None = None

@@ -252,7 +252,7 @@ class PromptToken(Struct, frozen=True, gc=False):
     candidates: Candidates = NO_CANDIDATES
     """The model's most probable tokens at this position; `sampler_prob` equals `prob`, since nothing is drawn."""
     others_prob: Finite | None = None
-    """Of all other tokens together; None where prompt logprobs are off."""
+    """Probability of all other tokens together; None if prompt logprobs are off."""
 
 
 class PromptOpened(Record, frozen=True):

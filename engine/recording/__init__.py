@@ -86,7 +86,7 @@ class Peek(Struct, frozen=True):
     user_message: str = ""
     """The user's message in that prompt: without what the chat template added around it."""
     model_path: str = ""
-    """Where the model was, empty if none was loaded."""
+    """Directory of the model; empty if none was loaded."""
 
 
 def peek(path: Path | str, most: int = 50) -> Peek:

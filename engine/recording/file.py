@@ -94,7 +94,7 @@ class LoadSettingsUsed(Struct, frozen=True, tag_field="event", tag="LoadSettings
 
 
 class Entry(Struct, frozen=True, gc=False):
-    """What happened, and when."""
+    """One entry of a recording, and when it was written."""
 
     value: Kept
     at: float = 0.0
@@ -370,7 +370,7 @@ class RecordingReader(Iterator[Entry]):
 
     @property
     def progress(self) -> float:
-        """How much of the file was read, 0 to 1."""
+        """Share of the file that has been read, 0 to 1."""
         if self._raw.closed:
             return 1.0
         return min(1.0, self._raw.tell() / max(1, self._size))

@@ -63,7 +63,7 @@ class RecordedEntries:
 
     @property
     def progress(self) -> float:
-        """How much of the file was read, 0 to 1."""
+        """Share of the file that has been read, 0 to 1."""
         return self._reader.progress
 
     @property
