@@ -36,7 +36,7 @@ class Breakpoints(SettingsStruct, frozen=True):
     entropy_above: Annotated[_Bits | None, Setting(
         "model entropy, in bits", flag="--break-entropy", says=_BITS, words="entropy > {}"
     )] = None  # fmt: skip
-    """Bits of the model's own distribution of the next token."""
+    """Entropy of the model's own distribution of the next token, in bits."""
     prob_below: Annotated[_Share | None, Setting(
         "of the picked token: 0.05 or 5 %", "probability below", "share", flag="--break-prob", says=_SHARE,
         words="p < {}",
@@ -45,7 +45,7 @@ class Breakpoints(SettingsStruct, frozen=True):
     rank_above: Annotated[_Whole | None, Setting(
         "of the picked token; 1 is the first", flag="--break-rank", words="rank > {}"
     )] = None  # fmt: skip
-    """Of the token that the sampler picked next."""
+    """The model's rank of the token that the sampler picked next."""
     margin_below: Annotated[_Share | None, Setting(
         "between the first two: a fork point", "margin below", "share", flag="--break-margin", says=_SHARE,
         words="margin < {}",
@@ -60,27 +60,27 @@ class Breakpoints(SettingsStruct, frozen=True):
     eos: Annotated[bool, Setting(
         "stop before its token is taken", "end of sequence", flag="--break-eos", words="end of sequence"
     )] = False  # fmt: skip
-    """The sampler picked an end-of-sequence token next: stop before it is taken."""
+    """True to stop before an end-of-sequence token is taken."""
     tokens: Annotated[_Whole | None, Setting(
         "stop after this many in a run", flag="--break-tokens", words="{} tokens"
     )] = None  # fmt: skip
-    """This many were taken in this run."""
+    """Number of tokens after which a run stops."""
     text: Annotated[_Text | None, Setting(
         "the completion contains it", form="text", flag="--break-text", words="“{}”"
     )] = None  # fmt: skip
-    """The completion contains it, since a token of this run."""
+    """Text that the completion contains since a token of this run."""
     segment: Annotated[SegmentEvent | None, Setting(
         "such as thinking ends, answer begins, tool call begins", flag="--break-segment", words="{}",
         says=f"one of {', '.join(SEGMENT_EVENTS)}",
     )] = None  # fmt: skip
-    """An event of a reply's segments that the newest token brings: `thinking ends`."""
+    """Begin or end of a segment with the newest token, such as `thinking ends`."""
     regex: Annotated[_Text | None, Setting(
         f"the completion's last {REACH:,} characters match it", "regular expression", "regex",
         flag="--break-regex", words="/{}/",
     )] = None  # fmt: skip
-    """The completion matches it somewhere, since a token of this run."""
+    """Regular expression that the completion matches somewhere, since a token of this run."""
     all_of: bool = False
-    """Stop only when all that are set hold at once; text, regex and tokens stay true once they are."""
+    """True to stop only when all conditions hold at once; text, regex and tokens remain true once they are."""
 
     @property
     def active(self) -> tuple[Setting, ...]:
@@ -97,4 +97,4 @@ class Breakpoints(SettingsStruct, frozen=True):
 CONDITIONS = settings_of(Breakpoints)
 """Every condition, in the order of display."""
 UNSURE = Breakpoints(prob_below=SURE)
-"""Where a run over sure tokens stops; a text that a grammar makes certain is sure, whatever the model thinks of it."""
+"""Stops a run at the first token that is not sure; text that the grammar forces is sure, whatever its probability."""

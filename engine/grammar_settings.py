@@ -1,4 +1,4 @@
-"""A grammar as a person gives it: what the generated text must match, and from where on."""
+"""A grammar that generated text must match, as the user gives it."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from engine.errors import SettingsError
 from engine.setting import SettingsStruct
 
 GrammarKind = Literal["regex", "json-schema", "lark", "gbnf", "choices"]
-"""How a grammar is written; `choices` is one of some texts, a line each."""
+"""Notation of a grammar; `choices` is a list of allowed texts, one a line."""
 KINDS: tuple[GrammarKind, ...] = get_args(GrammarKind)
 LONGEST = 2**20
 """Characters of a grammar at most: the largest JSON schemas in public use have some 300,000."""
 
 
 class Grammar(SettingsStruct, frozen=True):
-    """What generated text must match."""
+    """A grammar that generated text must match."""
 
     kind: GrammarKind
     text: str
-    """The regular expression, schema or grammar; of choices one a line."""
+    """The regular expression, schema or grammar, or the choices, one a line."""
     begin: int | None = None
     """Tokens of the path before the text that must match; None for the end of each path's last prompt."""
 
     @property
     def summary(self) -> str:
-        """Its kind and the first 40 characters of its text, in one line: `regex [0-9]+`."""
+        """The grammar's kind and the first 40 characters of its text, in one line: `regex [0-9]+`."""
         listed = self.text.strip("\n").replace("\n", ", ") if self.kind == "choices" else self.text
         words = " ".join(listed.split())
         return f"{self.kind} {words[:39] + '…' if len(words) > 40 else words}"

@@ -28,7 +28,7 @@ LONGEST_SHOWN = 60
 GRAMMAR = "grammar"
 """The stage of a grammar, which no program's order names: it is the first."""
 StageKind = Literal["logits", "order", "shares", "scale"]
-"""What a stage does: `logits` changes logits; `order` filters by the logits' order, `shares` by logprobs; `scale`
+"""Kind of a stage: `logits` changes logits; `order` filters by the logits' order, `shares` by logprobs; `scale`
 scales."""
 
 
@@ -40,7 +40,7 @@ class SamplerStage(Struct, frozen=True):
     head: str = ""
     """Head of its column in the sampler's table; empty for its name."""
     shown: Callable[[Any], str] | None = None
-    """What the table says of the settings that it runs with; None for the value of the setting."""
+    """Text of the stage in the sampler's table, from all settings; None for the value of the setting."""
     off: tuple[Any, ...] = ()
     """Values of the setting that turn it off, beside the default."""
     setting: str = ""
@@ -51,11 +51,11 @@ class Setting(Struct, frozen=True):
     """The declaration of one setting."""
 
     help: str
-    """As the flag's help and the form say it."""
+    """Explanation in the flag's help and in the form."""
     label: str = ""
-    """As a sentence calls it; empty for its name."""
+    """Name in a sentence; empty for the field's name."""
     form: Literal["", "share", "text", "regex"] = ""
-    """How it is typed, if its type doesn't say it: `share` as 0.05 or 5 %; `text` and `regex` empty for none."""
+    """Form of the typed value, beyond its type: `share` is 0.05 or 5 %; `text` and `regex` are None if empty."""
     least: float = -math.inf
     """The least value above the lower bound, which turns the setting off."""
     most: float = math.inf
@@ -65,9 +65,9 @@ class Setting(Struct, frozen=True):
     says: str = ""
     """The range in words, if it doesn't follow from the bounds."""
     group: str = ""
-    """Of the form, or of the flags."""
+    """Group in the form, or of the flags."""
     before: str = ""
-    """The setting of its group that it comes before; empty for the order of the class."""
+    """Name of the setting that follows it in its group; empty for the order of the class."""
     wide: bool = False
     """True if it takes a whole line of the form."""
     flag: str = ""
@@ -75,20 +75,20 @@ class Setting(Struct, frozen=True):
     short: str = ""
     """The short flag, such as `-m`."""
     metavar: str = ""
-    """What the flag's help calls the value; empty for that of its kind."""
+    """Name of the value in the flag's help; empty for that of its kind."""
     needs: str = ""
-    """The setting without which this one has no effect."""
+    """Name of the setting without which this one has no effect."""
     stage: SamplerStage | None = None
-    """The stage that it turns on."""
+    """Stage of the sampler that the setting turns on."""
     brief: Callable[[Any], str] | None = None
-    """What the header says of the settings if it is on; None for its stage and value, or nothing without a stage."""
+    """Text in the header if the setting is on; None for its stage and value, or nothing without a stage."""
     words: str = ""
-    """What a line says of it if it is on, with `{}` for the value."""
+    """Short text of the setting if it is on, with `{}` for the value."""
     name: str = ""
-    """Of the field in its class; `settings_of` fills in this and what follows."""
+    """Name of the field; `settings_of` fills in this and the following fields."""
     default: Any = None
     type: Any = None
-    """With the bounds in it."""
+    """Type with its bounds, as annotated."""
     meta: Meta = Meta()
 
     @property

@@ -6,7 +6,7 @@ Each is declared once, at its field: flags, forms, checks and words are made fro
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, get_args
 
 from msgspec import Meta
 from msgspec.structs import asdict, replace
@@ -27,8 +27,8 @@ KV_GROUP_SIZES = (32, 64, 128)
 SHARDS = ("auto", "tensor", "pipeline")
 MOST_RANKS = 64
 LEAST_KEPT_MIB, KEPT_ROWS = 64, 400
-"""Of rows of logits by default: 4,096 rows of pocket's, 105 of 152,000 ids. A fork from 250 tokens back that finds its
-row takes 300 ms of a model with 0.6 B parameters, one that computes it anew 480."""
+"""Logits kept by default: 64 MiB, which are 4,096 rows for pocket, or 400 rows if those take more, as with 152,000 ids.
+In a model with 0.6 B parameters, a fork from 250 tokens back takes 300 ms if its row is kept and 480 ms if not."""
 DTYPES = ("auto", "file", "float32", "bfloat16", "float16", "dequantized")
 _SHAPES = ("logit-bias", "min-tokens", "repetition", "presence", "frequency")
 _TRANSFORMERS = ("logit-bias", "repetition", "presence", "frequency", "min-tokens")
@@ -63,7 +63,7 @@ def _min_p_brief(settings: Any) -> str:
 
 
 class Settings(SettingsStruct, frozen=True):
-    """How tokens are sampled and when generation stops; may change at any step."""
+    """The settings of the sampler and of the stops; they may change at any step."""
 
     temp: Annotated[float, Meta(ge=0, le=100), Setting(
         "0 always takes the most probable token; above 1 flattens probabilities", least=LEAST_TEMP,
@@ -129,7 +129,7 @@ class Settings(SettingsStruct, frozen=True):
     repetition_context_size: Annotated[int, Meta(ge=1, le=MOST), Setting(
         "recent tokens that the repetition penalty sees", label="repetition context", group=PENALTIES
     )] = 20  # fmt: skip
-    """How many tokens back the repetition penalty looks, prompt included; so are the others."""
+    """Number of recent tokens that the penalty sees, prompt included; so for the other two."""
     presence_penalty: Annotated[float, Meta(ge=-100, le=100), Setting(
         "subtracted once from the logits of recent tokens; 0 is off", group=PENALTIES,
         stage=SamplerStage("presence", "logits", "presen."),
@@ -153,7 +153,7 @@ class Settings(SettingsStruct, frozen=True):
     )] = "mlx-lm"  # fmt: skip
     """Name of the order of the stages, from `ORDERS`; a grammar comes before them and the draw after them."""
     grammar: Grammar | None = None
-    """What the completion must match; None for nothing."""
+    """Grammar that the completion must match; None for no grammar."""
 
     def check_together(self, vocabulary: int | None) -> None:
         """See `SettingsStruct`: a logit bias is of the model's tokens."""
@@ -185,7 +185,7 @@ class LoadSettings(SettingsStruct, frozen=True):
         "use a rotating KV cache, of this many tokens", group=MODEL,
         says="a whole number from 5 up (the first 4 tokens are always kept)"
     )] = None  # fmt: skip
-    """Where the model doesn't build its own caches."""
+    """Has no effect on a model that builds its own caches."""
     no_kv_cache: Annotated[bool, Setting(
         "keep no KV cache: compute all tokens again at every step", group=MODEL
     )] = False  # fmt: skip
@@ -209,7 +209,7 @@ class LoadSettings(SettingsStruct, frozen=True):
         "use float32 scales for quantized weights that stay packed (default: on the CPU, where it is faster)",
         group=MODEL
     )] = None  # fmt: skip
-    """None: on the CPU backend, where it is 7 to 40 times faster, of weights that `dtype` leaves packed."""
+    """None turns it on for the CPU backend, 7 to 40 times faster there, for weights that `dtype` leaves packed."""
     dtype: Annotated[str, Setting(
         "type to compute in: file (that of the model's files), float32, bfloat16, float16, or dequantized "
         "(float32, quantized weights unpacked). auto, the default, is float32 on a CPU with a fast BLAS, "
@@ -227,11 +227,11 @@ class LoadSettings(SettingsStruct, frozen=True):
         f"or what {KEPT_ROWS} rows of a large vocabulary take)",
         group=MEMORY, says="a whole number of MiB from 0 up"
     )] = None  # fmt: skip
-    """So that going back and what-if need no forward; None: see `kept_logits_bytes`."""
+    """Lets going back and what-if do without a forward pass; None: see `kept_logits_bytes`."""
     kept_kv_mib: Annotated[int, Meta(ge=0), Setting(
         "MiB for the KV of branches that you left", group=MEMORY, says="a whole number of MiB from 0 up"
     )] = 256  # fmt: skip
-    """So that going back to the branches that the session left needs no forward."""
+    """Lets going back to a branch that the session left do without a forward pass."""
     ranks: Annotated[int, Meta(ge=1, le=MOST_RANKS), Setting(
         "compute the model in N processes on this machine", group=RANKS
     )] = 1  # fmt: skip
@@ -245,7 +245,7 @@ class LoadSettings(SettingsStruct, frozen=True):
         "some whole layers), or auto (the default: tensor where the family allows it)",
         choices=named(SHARDS), group=RANKS, metavar="HOW"
     )] = "auto"  # fmt: skip
-    """`auto` is `tensor` where its family can, else `pipeline`."""
+    """`auto` is `tensor` if the model's family supports it, else `pipeline`."""
     record_logits: Annotated[bool, Setting(
         "keep all logits of each step in the recording, 2 or 4 bytes each, so that a replay can try settings "
         "and search the vocabulary"
@@ -316,7 +316,106 @@ def differences(old: Settings, new: Settings) -> dict[str, tuple[Any, Any]]:
 
 
 def for_model(settings: LoadSettings, model: str) -> LoadSettings:
-    """The same settings for a model, without what belongs to another one: its adapter and its tokens."""
+    """The same settings for a model, without those that belong to another model: its adapter and its tokens."""
     if model == settings.model:
         return settings
     return replace(settings, model=model, adapter_path=None, extra_eos_token=())
+
+
+WIDEST = 10
+STEEPEST = 10.0
+
+
+class BeamSettings(SettingsStruct, frozen=True):
+    """The settings of a beam search; the sampler's `min_tokens` applies, too."""
+
+    width: Annotated[int, Meta(ge=1, le=WIDEST), Setting(
+        f"Beams that are followed at once, 1 to {WIDEST}; 1 is greedy decoding."
+    )] = 4  # fmt: skip
+    length_penalty: Annotated[float, Meta(ge=-STEEPEST, le=STEEPEST), Setting(
+        "Score = logprob / tokens ** penalty. 0: the sum, 1: the mean, above 1 length helps."
+    )] = 1.0  # fmt: skip
+    early_stopping: Annotated[bool, Setting(
+        "On: stop when as many as the width have finished. Off: not while a live beam may win."
+    )] = False  # fmt: skip
+    max_tokens: Annotated[int, Meta(ge=1), Setting("Tokens of a hypothesis at most.")] = 100
+
+
+BEAM_SETTINGS = {each.name: each for each in settings_of(BeamSettings)}
+
+
+DraftKind = Literal["lookup", "self-4bit", "model"]
+"""Kind of a draft. `lookup`: the continuation of an earlier occurrence of the last tokens; `self-4bit`: the same model,
+quantized when it is loaded; `model`: another model of the same vocabulary."""
+DRAFT_KINDS: tuple[DraftKind, ...] = get_args(DraftKind)
+MOST_DRAFTS = 16
+"""Tokens of a draft at most: every one of them makes the forward that verifies it longer."""
+
+
+class SpeculationSettings(SettingsStruct, frozen=True):
+    """The settings of speculative decoding; none of them changes the text."""
+
+    draft: Annotated[DraftKind, Setting("what drafts", says=f"one of {', '.join(DRAFT_KINDS)}")] = "lookup"
+    draft_model: str = ""
+    """Model of the draft `model`: a directory, a hub id, or `pocket`."""
+    num_draft_tokens: Annotated[int, Meta(ge=1, le=MOST_DRAFTS), Setting(
+        "tokens that are drafted for a round", "draft tokens"
+    )] = 3  # fmt: skip
+    """Tokens drafted in a round, as in mlx_lm.generate; fewer if the text ends before."""
+
+    @property
+    def name(self) -> str:
+        """Name of the draft in a sentence."""
+        return self.draft_model if self.draft == "model" else self.draft
+
+    def check_together(self, vocabulary: int | None) -> None:
+        """See `SettingsStruct`: a model is named if it drafts, and only then."""
+        if (self.draft == "model") != bool(self.draft_model.strip()):
+            raise SettingsError(
+                "draft_model",
+                f"a draft of kind {self.draft} {'needs a' if self.draft == 'model' else 'has no'} draft model.",
+                "Name a model only with the draft `model`.",
+            )
+
+
+LEAST_VOCABULARY = 257
+"""One token for every byte, and one for the end of a text."""
+MOST_STEPS = 1_000_000
+LONGEST_PROMPT = 200
+"""Characters of a prompt at most."""
+MOST_TEXTS = 100
+"""Paths of texts at most."""
+
+
+class TrainingSettings(SettingsStruct, frozen=True):
+    """The text that a model learns from, its sizes and the length of the training."""
+
+    texts: Annotated[tuple[str, ...], Meta(max_length=MOST_TEXTS), Setting(
+        "UTF-8 texts, or folders of them; the program's own stories by default", "text",
+        says=f"at most {MOST_TEXTS} paths; put the texts into a folder and give that",
+    )] = ()  # fmt: skip
+    layers: Annotated[int, Meta(ge=1, le=12), Setting("layers of the llama")] = 2
+    """With the default text, 4 layers predict no better after the same time: see `engine.training.learner.SLOWED`."""
+    width: Annotated[
+        int, Meta(ge=16, le=256, multiple_of=8), Setting("width of its residual stream, a multiple of 8")
+    ] = 96
+    vocabulary: Annotated[
+        int, Meta(ge=LEAST_VOCABULARY, le=8192), Setting("most tokens of its tokenizer")
+    ] = 512
+    """With 4 layers a step takes 58 ms at 512 tokens and 251 ms at 4,096, most of it for the logits."""
+    rows: Annotated[int, Meta(ge=1, le=64), Setting("rows of a batch")] = 8
+    row_tokens: Annotated[int, Meta(ge=8, le=256), Setting("tokens of a row")] = 64
+    steps: Annotated[
+        int,
+        Meta(ge=1, le=MOST_STEPS),
+        Setting("steps of the whole training; the learning rate falls until the last"),
+    ] = 1800
+    rate: Annotated[float, Meta(gt=0, le=1), Setting("highest learning rate")] = 8e-3
+    every: Annotated[
+        int, Meta(ge=1, le=10_000), Setting("steps between two reports of loss, candidates and text")
+    ] = 25
+    """Held-out loss, candidates after the prompt, and a text."""
+    prompt: Annotated[
+        str, Meta(min_length=1, max_length=LONGEST_PROMPT), Setting("the text that it continues")
+    ] = "Once upon a time"
+    seed: Annotated[int, Meta(ge=0, le=2**32 - 1), Setting("seed of the weights and batches")] = 0

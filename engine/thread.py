@@ -102,7 +102,7 @@ class EngineThread:
 
     def __init__(self, emit: Callable[[Received], None]) -> None:
         self._receivers = {0: emit}
-        """What receives the records of each session."""
+        """Receiver of the records, by session."""
         self._inbox = Inbox()
         self._closing = threading.Event()
         self._tasks: dict[tuple[int, int], Task] = {}
@@ -215,9 +215,8 @@ class EngineThread:
                 partial(inbox.aside, session),
                 lambda: inbox.waiting,
                 loaded,
-                ending=lambda id: self._tasks.pop(
-                    (session, id), None
-                ),  # no `Cancel` after its `Ended` finds it
+                # after its `Ended`, no `Cancel` may find the command
+                ending=lambda id: self._tasks.pop((session, id), None),
             )
             return worker
 
@@ -243,7 +242,7 @@ class EngineThread:
             self._fail_open(message, hint)
 
     def _fail_open(self, *why: Any) -> None:
-        """Answer each command that has not ended with a failure: somebody may wait for it."""
+        """Answer each command that has not ended with a failure, as its caller may wait."""
         for task in list(self._tasks.values()):
             self._fail(task, *why)
 

@@ -47,9 +47,8 @@ from engine.processes import python_command
 from engine.protocol import Command, Intervention, Message, Received, Record
 from engine.recording import Entry, save_as, worth_keeping
 from engine.setting import check
-from engine.settings import BY_NAME, LoadSettings, Settings, changed, with_defaults
+from engine.settings import BY_NAME, LoadSettings, Settings, TrainingSettings, changed, with_defaults
 from engine.thread import EngineThread
-from engine.training_settings import TrainingSettings
 from inspector.border import checked, settings_of
 from inspector.display import token_label
 from inspector.session.client import Backend, EngineClient, IdleBackend, Request
@@ -1653,7 +1652,7 @@ def train(
     Args:
         texts: Files or folders of text; none for the stories that come with the program.
         directory: Where the checkpoint goes that is saved at the end, also where the loop is left before it.
-        settings: Of `engine.training_settings`: `layers`, `width`, `vocabulary`, `steps`, `seed`, ...
+        settings: Of `engine.settings`: `layers`, `width`, `vocabulary`, `steps`, `seed`, ...
 
     Returns:
         The steps, each with its loss, and some with a look at what the model knows.

@@ -32,8 +32,7 @@ from engine.protocol import (
     Received,
     Record,
 )
-from engine.settings import LoadSettings, Settings
-from engine.speculation_settings import SpeculationSettings
+from engine.settings import LoadSettings, Settings, SpeculationSettings
 from engine.thread import EngineThread
 from inspector import keys
 from inspector.config import own_keys

@@ -28,8 +28,7 @@ import inspector
 from engine.breakpoints import Breakpoints
 from engine.grammar_settings import Grammar
 from engine.protocol import NO_OPTIONS, ChatOptions, Message
-from engine.settings import LoadSettings, Settings
-from engine.speculation_settings import SpeculationSettings
+from engine.settings import LoadSettings, Settings, SpeculationSettings
 from inspector.app import InspectorApp
 from inspector.config.preferences import Preferences
 from inspector.demo import DEMONSTRATION

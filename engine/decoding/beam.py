@@ -30,7 +30,6 @@ from typing import Literal
 import numpy as np
 from msgspec import Struct
 
-from engine.beam_settings import BeamSettings
 from engine.errors import StepError
 from engine.model.forward import Rows, rows_of
 from engine.protocol import Beam, BeamEnded, BeamOpened, BeamStep, Hypothesis
@@ -38,6 +37,7 @@ from engine.sampling.ranking import Row, checked_logprobs, ranked
 from engine.session import node_records
 from engine.session.session import Session
 from engine.setting import check
+from engine.settings import BeamSettings
 
 
 def search(

@@ -1,4 +1,4 @@
-"""The commands that go into an engine, and the records that come out of it: a module for each capability.
+"""The commands that go into an engine, and the records that come out of it: a module for each subject.
 
 Both are frozen msgspec Structs of plain values. The engine answers every command but `Cancel` with records; the last of
 them is one `Ended`, after a `Failure` if the command failed. Ids go beside them: `Sent` and `Received`. Everything that
@@ -12,34 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from engine.protocol.attention import *
-from engine.protocol.attribution import *
 from engine.protocol.base import *
 from engine.protocol.base import Command, Record
-from engine.protocol.batch import *
-from engine.protocol.beams import *
-from engine.protocol.gradients import *
-from engine.protocol.hooks import *
+from engine.protocol.decoding import *
 from engine.protocol.inside import *
 from engine.protocol.interventions import *
-from engine.protocol.lens import *
 from engine.protocol.lockstep import *
-from engine.protocol.marks import *
 from engine.protocol.measuring import *
-from engine.protocol.merges import *
 from engine.protocol.model import *
-from engine.protocol.modules import *
-from engine.protocol.numbers import *
-from engine.protocol.positions import *
-from engine.protocol.ranks import *
-from engine.protocol.runs import *
-from engine.protocol.sampler import *
-from engine.protocol.scores import *
-from engine.protocol.segments import *
-from engine.protocol.served import *
 from engine.protocol.session import *
-from engine.protocol.speculation import *
-from engine.protocol.steering import *
 from engine.protocol.steps import *
 from engine.protocol.tokens import *
 from engine.protocol.training import *

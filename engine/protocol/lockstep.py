@@ -11,9 +11,8 @@ from typing import ClassVar, Literal
 
 from msgspec import Struct
 
-from engine.protocol.base import Command, Record
+from engine.protocol.base import Command, Count, Finite, Record
 from engine.protocol.model import ModelFacts
-from engine.protocol.numbers import Count, Finite
 from engine.protocol.steps import Candidate
 from engine.settings import LoadSettings, Settings
 

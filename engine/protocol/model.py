@@ -7,8 +7,7 @@ from typing import ClassVar, Literal
 from msgspec import Struct
 
 from engine.memory import MemoryOf, Room
-from engine.protocol.base import Record
-from engine.protocol.numbers import Count, Finite, Packed
+from engine.protocol.base import Count, Finite, Packed, Record
 
 CacheKind = Literal["plain", "quantized", "rotating", "recurrent", "chunked", "list", "other"]
 

@@ -1,4 +1,6 @@
-"""Records of prompts and steps: what the model expected, what the sampler took, and what it cost."""
+"""Prompts and steps: segments of the prompt, distributions, how the sampler chose, times and memory; runs, look-ahead,
+and the user's marks.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +11,97 @@ from typing import ClassVar, Literal, overload
 
 from msgspec import Struct, msgpack
 
-from engine.protocol.base import Record
+from engine.breakpoints import Breakpoints
+from engine.protocol.base import Command, Count, Finite, Record
 from engine.protocol.model import KVReading, Memory
-from engine.protocol.numbers import Count, Finite
-from engine.protocol.segments import NO_SEGMENTS, PromptSegments
+from engine.settings import Settings
+
+# ---- segments --------------------------------------------------------------------------------------
+
+SegmentKind = Literal[
+    "system", "user", "thinking", "answer", "tool call", "tool result", "tools", "markup"
+]  # fmt: skip
+"""`tools`: definitions of tools. `markup`: what the template wrote, and special tokens."""
+
+
+class SegmentRun(Struct, frozen=True):
+    """Tokens of a prompt that are of one kind, one after another."""
+
+    kind: SegmentKind
+    begin: Count
+    """Place of the first among the prompt's own tokens, from 0."""
+    end: Count
+    """Place behind the last."""
+    message: Count
+    """The message that they are of, from 0; -1 for definitions of tools."""
+
+
+class LeftOut(Struct, frozen=True):
+    """A part of a conversation that its prompt lacks."""
+
+    kind: SegmentKind
+    message: Count
+    """-1 for definitions of tools."""
+    written: bool
+    """False where the template leaves it out. True where it may stand in the text in another form, as markup."""
+
+
+class ReplyMark(Struct, frozen=True):
+    """A text that changes whose the following text of a reply is."""
+
+    at: str
+    """State in which it is looked for: a kind, or a kind and a name behind a colon."""
+    text: str
+    to: str
+    """State behind it."""
+
+
+class ReplyFormat(Struct, frozen=True):
+    """How a model marks the segments of its replies."""
+
+    begin: str = "answer"
+    """State at the end of the prompt."""
+    marks: tuple[ReplyMark, ...] = ()
+    parser: str = ""
+    """What reads its tool calls: the name of a module of `mlx_lm.tool_parsers`, or `json`; empty where nothing does."""
+
+
+class PromptSegments(Struct, frozen=True):
+    """Whose the tokens of a prompt are, and those of the reply that follows it."""
+
+    runs: tuple[SegmentRun, ...] = ()
+    """In the order of the text, without markup; none for raw text, and where the template hides where it wrote what."""
+    left_out: tuple[LeftOut, ...] = ()
+    reply: ReplyFormat = ReplyFormat()
+
+
+NO_SEGMENTS = PromptSegments()
+
+
+class CheckToolCall(Command, frozen=True):
+    """Parse the last tool call up to a node as mlx_lm's server would; answered by `ToolCallChecked`. An aside."""
+
+    aside: ClassVar[bool] = True
+    node: Count
+    """The token that ended it, or the last one of the reply."""
+
+
+class ToolCallChecked(Record, frozen=True):
+    """A tool call of a reply, parsed."""
+
+    node: Count
+    """Of the command."""
+    names: tuple[str, ...]
+    """Names of the functions that it calls; none where it can't be parsed."""
+    error: str
+    """Why it can't be parsed; empty where it can, or where nothing parses it."""
+    wrong: Count
+    """Node of the token where it went wrong; 0 where nothing did."""
+    parser: str
+    """What parsed it; empty where nothing parses the calls of this model."""
+
+
+# ---- prompts and steps -----------------------------------------------------------------------------
 
 
 class Message(Struct, frozen=True):
@@ -22,7 +111,7 @@ class Message(Struct, frozen=True):
     """`system`, `user`, `assistant`, `tool` or what else the template knows."""
     content: str
     more: str = ""
-    """Its other keys as a JSON object, empty where it has none."""
+    """Other keys of the message as a JSON object; empty if it has none."""
 
 
 class ChatOptions(Struct, frozen=True):
@@ -33,7 +122,7 @@ class ChatOptions(Struct, frozen=True):
     tools: str = ""
     """Tools as a JSON list, empty for none."""
     default_template: bool = False
-    """Where the model has no template, the one that its tokenizer's class brings, if any."""
+    """True to use the default template of the tokenizer's class if the model has none."""
     response: str | None = None
     """The given beginning of the answer (`--prefill-response` of mlx_lm.generate): the prompt ends with it. In the
     record of a prompt it is as the template wrote it."""
@@ -43,57 +132,57 @@ NO_OPTIONS = ChatOptions()
 
 
 def conversation(text: str, system: str | None) -> tuple[Message, ...]:
-    """One user's message, and the system prompt before it."""
+    """A conversation of one user message, after the system prompt if there is one."""
     before = (Message("system", system),) if system is not None else ()
     return (*before, Message("user", text))
 
 
 class TurnDiffers(Record, frozen=True):
-    """The template gives the conversation another text than the path has: a turn was not added. The person decides."""
+    """A turn was not added, as the template's text differs from the path's; the user decides which one to keep."""
 
     lasting: ClassVar[bool] = False
     at: Count
     """Characters that both texts share at the beginning."""
     path: str
-    """What the path and the turn behind it would be, from there on."""
+    """Text of the path and the turn, after the shared beginning."""
     template: str
-    """What the template makes of the whole conversation, from there on."""
+    """Text that the template makes of the whole conversation, after the shared beginning."""
     kept: Count
-    """Tokens that the template's text shares with the path: the rest would run again."""
+    """Tokens that the template's text shares with the path; the others would run again."""
     tokens: Count
     """Tokens of the template's text."""
 
 
 Origin = Literal["prompt", "greedy", "sampled", "chosen", "inserted", "beam", "intervened", "served"]
-"""How a token was added to the tree. `served`: a server sent it. `intervened`: it was computed under interventions,
+"""Origin of a token of the tree. `served`: a server sent it. `intervened`: it was computed under interventions,
 however it was chosen."""
 
 
 class StepTimes(Struct, frozen=True, gc=False):
     """Milliseconds of one step.
 
-    Fenced unless `pipelined`: nothing of the next step is under way in them. The totals of a run add up to its time.
+    Unless `pipelined`, they hold no work of the next step. The totals of a run add up to its time.
     """
 
     total: Finite
     forward: Finite
-    """The model, until its logits are in host memory."""
+    """Forward pass, until its logits are in host memory."""
     sample: Finite
     """Penalties, filters and draw for the next token."""
     inspect: Finite
-    """Candidates, entropy, ranks and readings; in a pipelined step they overlap the next forward."""
+    """Candidates, entropy, ranks and readings; in a pipelined step they overlap the next forward pass."""
     pipelined: bool = False
-    """True in a run without a pace: then `total` is from when the step's token was known to when the next one is,
-    without `inspect`. Its forward may have begun before that, for a guess of the token, and so may that of the next."""
+    """True in a run without a pace. `total` is then the time from knowing the step's token to knowing the next one,
+    without `inspect`; both forward passes may have begun earlier, for a guess of the token."""
     collecting: Finite = 0.0
-    """Time of Python's garbage collector between the step's begin and end."""
+    """Time that Python's garbage collector took during the step."""
     drawing: Finite = 0.0
-    """Time of drawing the screen, in another thread, in the same interval."""
+    """Time that another thread spent drawing the screen during the step."""
     cold: bool = False
-    """The model's first step since it was loaded, which may hold what is done once: no rate counts it."""
+    """True for the model's first step since it was loaded, which includes one-time work: rates leave it out."""
     shared: Count = 0
-    """In a round of speculative decoding, the tokens that its one forward gave: `total` and `forward` have this token's
-    part of the drafting and of that forward. 0 in a step of its own."""
+    """Tokens that the step's round of speculative decoding gave; 0 for a plain step. `total` and `forward` are then
+    this token's share of the drafting and of the round's one forward pass."""
 
 
 class Candidate(Struct, frozen=True, gc=False):
@@ -110,9 +199,9 @@ class Candidate(Struct, frozen=True, gc=False):
     rank: Count
     """1 for the most probable; ties share the lowest."""
     sampler_prob: Finite
-    """Probability with which the sampler draws it, after every stage."""
+    """Probability of the token in the sampler's draw, after all stages."""
     cut_by: str | None
-    """Name of the stage that cut it, None if none did."""
+    """Name of the stage that removed the token; None if no stage did."""
 
 
 _ENCODER = msgpack.Encoder()
@@ -120,12 +209,12 @@ _DECODER = msgpack.Decoder(tuple[Candidate, ...])
 
 
 class Candidates(Sequence[Candidate]):
-    """The candidates of a distribution, packed until somebody reads them, and equal to a tuple of them.
+    """The candidates of a distribution, packed until they are read, and equal to a tuple of them.
 
     Twenty candidates are 4.5 KB as objects, most of what a session of 20,000 steps holds, and 2 KB packed.
 
     Args:
-        candidates: The candidates, or what `packed` was of others.
+        candidates: The candidates, or the value of `packed` of another instance.
     """
 
     __slots__ = ("packed",)
@@ -177,27 +266,27 @@ class StageReading(Struct, frozen=True, gc=False):
 
     name: str
     kept: Count
-    """Tokens still in after it."""
+    """Tokens left after the stage."""
     removed_mass: Finite
-    """Probability, before the stage, of the tokens that it cut."""
+    """Probability before the stage of the tokens that it removed."""
 
 
 class GrammarReading(Struct, frozen=True, gc=False):
-    """The tokens that a grammar allows after one node, in figures."""
+    """Number and probability of the tokens that a grammar allows after one node."""
 
     allowed: Count
-    """Tokens that it allows."""
+    """Number of allowed tokens."""
     mass: Finite
-    """Their probability together, of the model's own distribution: near 0 the grammar fights the model."""
+    """Total probability of the allowed tokens in the model's own distribution; near 0 the grammar fights the model."""
     state: Literal["open", "accepting", "complete", "left", "ended"]
-    """`accepting`: the text may end here; `complete`: it must. `left`: a token was taken that the grammar forbids;
-    `ended`: its text ended with an end of sequence. After these two it holds no more."""
+    """State of the grammar. `accepting`: the text may end here; `complete`: it must. `left`: a token was taken that the
+    grammar forbids; `ended`: the text ended with an end of sequence. After these two the grammar is off."""
     forced: bytes = b""
-    """The bytes that every text of the grammar has next."""
+    """Bytes that every text of the grammar continues with."""
 
 
 MADE_UP = 2**20
-"""Ids from here up stand for tokens of a server's reply that has none for them; no vocabulary has as many."""
+"""First of the ids for tokens of a server's reply that gives no ids; no vocabulary is as large."""
 
 
 class Distribution(Struct, frozen=True, gc=False):
@@ -205,38 +294,38 @@ class Distribution(Struct, frozen=True, gc=False):
 
     node: Count
     position: Count
-    """Index in the context of the next token."""
+    """Position of the next token in the context, from 0."""
     candidates: Candidates
-    """The most probable by the model, best first; the picked one is always among them, whatever its rank."""
+    """The model's most probable tokens, best first; the picked token is always among them, whatever its rank."""
     entropy_bits: Finite
-    """Of the model's own distribution."""
+    """Entropy of the model's own distribution."""
     sampler_entropy_bits: Finite
-    """Of the distribution that is drawn from."""
+    """Entropy of the distribution that the sampler draws from."""
     others: Count
     """Tokens of the vocabulary that are not among the candidates."""
     others_prob: Finite
     others_sampler_prob: Finite
     stages: tuple[StageReading, ...]
     picked: Count
-    """Id that the sampler picked: a step makes it the next token."""
+    """Id of the token that the sampler picked: the next step takes it."""
     draw: Finite | None
-    """The random number in [0, 1) that picked it, None for greedy."""
+    """Random number in [0, 1) that picked the token; None for greedy decoding."""
     draw_from: Finite | None
-    """The picked token's share of the cumulative distribution starts here (ranked, after the sampler) ..."""
+    """Begin of the picked token's interval in the sampler's cumulative distribution, by rank; None for greedy."""
     draw_to: Finite | None
-    """... and ends here."""
+    """End of that interval; None for greedy."""
     reroll: Count
-    """How often the draw was repeated at this node; part of the draw's seed."""
+    """Number of repeats of the draw at this node; part of the draw's seed."""
     grammar: GrammarReading | None = None
-    """None without a grammar, and before it begins."""
+    """Reading of the grammar after the node; None without a grammar, and before it begins."""
     listed: bool = False
-    """True if a server's reply is all that is known of it: the candidates are those that it listed, their ranks beyond
-    them aren't known and 0, nor is what its sampler did. The entropies are then lower bounds, with the rest as one
-    token, and times, memory and cache of its step aren't known and 0."""
+    """True if the distribution comes from a server's reply: the candidates are those that the reply lists, other ranks
+    are not known and 0, nor is the sampler's work known. The entropies are then lower bounds, with all other tokens
+    taken as one; times, memory and cache of the step are not known and 0."""
 
 
 class PromptToken(Struct, frozen=True, gc=False):
-    """One token of the prompt, and the model's readings of it."""
+    """One token of the prompt with its prompt logprob, if that was computed."""
 
     node: Count
     position: Count
@@ -245,7 +334,7 @@ class PromptToken(Struct, frozen=True, gc=False):
     raw: bytes
     special: bool
     logprob: float | None = None
-    """None for the first token, and where prompt logprobs are off."""
+    """Logprob of the token given those before it; None for the first token, and if prompt logprobs are off."""
     prob: Finite | None = None
     rank: Count | None = None
     entropy_bits: Finite | None = None
@@ -262,22 +351,22 @@ class PromptOpened(Record, frozen=True):
     """The encoded text, chat template included."""
     chat: bool
     tokens: tuple[PromptToken, ...]
-    """Without readings, which `PromptReadings` have. Those that it shares with earlier prompts have their nodes."""
+    """The tokens without readings, which follow as `PromptReadings`; those of earlier prompts keep their nodes."""
     echo: bool
     """True if prompt logprobs are computed."""
     notes: tuple[str, ...] = ()
     parent: Count = 0
-    """Node before its first token: the root, or the end of a completion that it follows."""
+    """Node before the first token: the root, or the end of the completion that the prompt follows."""
     held: Count = 0
-    """Tokens of its path that the cache holds already: they don't run again."""
+    """Tokens of the path that are in the cache already and don't run again."""
     messages: tuple[Message, ...] = ()
-    """The conversation up to its end, which the chat template got; none for raw text."""
+    """The whole conversation, as the chat template gets it; empty for raw text."""
     options: ChatOptions = NO_OPTIONS
-    """What else the template got."""
+    """The other values that the template gets."""
     new_tree: bool = True
-    """True if it is the first of its tree."""
+    """True for the first prompt of a tree."""
     segments: PromptSegments = NO_SEGMENTS
-    """Whose its tokens are."""
+    """Segments of the prompt: the role that each token belongs to."""
 
 
 class PrefillChunk(Record, frozen=True):
@@ -286,20 +375,20 @@ class PrefillChunk(Record, frozen=True):
     done: Count
     total: Count
     ms: Finite
-    """The forward as mlx_lm does it, until the caches are evaluated."""
+    """Time of the forward pass, until the caches are evaluated, as in mlx-lm."""
     kv: KVReading
     cold: bool = False
-    """The model's first chunk since it was loaded, which may hold what is done once: no rate counts it."""
+    """True for the model's first chunk since it was loaded, which includes one-time work: rates leave it out."""
 
 
 class PromptReadings(Record, frozen=True):
-    """What the model made of some tokens of a prompt: its prompt logprobs, which the first token doesn't wait for."""
+    """Prompt logprobs of some tokens of a prompt; the first token doesn't wait for them."""
 
     tokens: tuple[PromptToken, ...]
     ms: Finite
-    """Of the model's end for each of them, and of the readings; not part of TTFT."""
+    """Time of the output layer and of the readings; not part of TTFT."""
     left: Count
-    """Tokens that are still to be read."""
+    """Tokens whose readings still follow."""
 
 
 class Prefilled(Record, frozen=True):
@@ -307,48 +396,48 @@ class Prefilled(Record, frozen=True):
 
     text: str
     tokens: tuple[PromptToken, ...]
-    """Without readings, which `PromptReadings` have."""
+    """The prompt's tokens without readings, which follow as `PromptReadings`."""
     next: Distribution
     kv: KVReading
     memory: Memory
     ttft_ms: Finite
-    """Time to first token: the move to what the cache can keep, the forward of the rest and the first draw, without the
-    prompt logprobs."""
+    """Time to first token: trimming the cache to the shared beginning, the forward passes of the rest and the first
+    draw, without the prompt logprobs."""
     prompt_tps: Finite
-    """Tokens that ran, a second, in the forwards that are no cold start; 0 where all of them are."""
+    """Prefill tokens per second, without the chunks of a cold start; 0 if there are no others."""
     kept: Count = 0
-    """Tokens of the path that stayed in the cache: the beginning that it shares with the path before."""
+    """Tokens that stayed in the cache, shared with the path before."""
     restored: Count = 0
     """Tokens whose KV was restored from memory."""
     restored_bytes: Count = 0
-    """KV that was restored from memory."""
+    """Bytes of KV restored from memory."""
     note: str = ""
-    """Why shared tokens ran through the model again, empty if none did."""
+    """Reason that shared tokens ran through the model again; empty if none did."""
     cold: bool = False
-    """True if `ttft_ms` holds a cold start: the model's first chunk or first single token since it was loaded."""
+    """True if `ttft_ms` includes a cold start: the model's first chunk or first single token since it was loaded."""
     unread: Count = 0
     """Tokens whose `PromptReadings` follow."""
 
 
 AS_BEFORE = Distribution(-1, -1, NO_CANDIDATES, 0.0, 0.0, 0, 0.0, 0.0, (), -1, None, None, None, 0)
-"""In a file in place of `Step.choice`, if that is the last distribution of the node before."""
+"""The value of `Step.choice` in a file if it equals the last distribution of the node before."""
 
 
 class Step(Record, frozen=True, omit_defaults=True):
     """One token was taken and ran through the model."""
 
     index: Count
-    """Place among the decoded tokens of its path, from 0: prompts and the turns of a person don't count."""
+    """Index among the decoded tokens of the path, from 0; prompts and user turns don't count."""
     position: Count
-    """Place in the context, prompt included, from 0."""
+    """Position in the context, prompt included, from 0."""
     node: Count
     parent: Count
     id: Count
     text: str
-    """The characters that this token finished; concatenated they are the text."""
+    """Characters that this token completes; concatenated they are the text."""
     raw: bytes
     pending: bytes
-    """Bytes of an unfinished character that wait for the next token."""
+    """Bytes of an unfinished character, which the next token may complete."""
     special: bool
     origin: Origin
     logprob: float
@@ -357,16 +446,16 @@ class Step(Record, frozen=True, omit_defaults=True):
     rank: Count
     surprisal_bits: float
     next: Distribution
-    """The distribution after it."""
+    """Distribution after the token."""
     kv: KVReading
     ms: StepTimes
     memory: Memory
     choice: Distribution = AS_BEFORE
-    """The distribution that it was taken from."""
+    """Distribution that the token was taken from."""
 
 
 class Resampled(Record, frozen=True):
-    """The sampler's settings or the re-roll count changed: the new distribution at the tip, without a forward."""
+    """New distribution after the last token, for other settings or a re-roll; no forward pass was needed."""
 
     next: Distribution
 
@@ -375,21 +464,21 @@ FinishReason = Literal["eos", "stop", "length", "cancelled", "grammar"]
 
 
 class Finished(Record, frozen=True):
-    """A stop was reached. Stepping on past it stays possible, except past a hard window."""
+    """A stop was reached. Stepping past it is possible, except at the end of the context window."""
 
     node: Count
     reason: FinishReason
     detail: str
-    """`<|im_end|>`, the stop string, `100 tokens`, `context window of 512 tokens`, the grammar."""
+    """Cause in words: `<|im_end|>`, the stop string, `100 tokens`, `context window of 512 tokens`, the grammar."""
 
 
 class Restoring(Record, frozen=True):
-    """How much of the path the model has run."""
+    """Progress of a restored path through the model."""
 
     lasting: ClassVar[bool] = False
     done: Count
     total: Count
-    """Tokens."""
+    """Tokens of the path."""
 
 
 class Restored(Record, frozen=True):
@@ -397,10 +486,223 @@ class Restored(Record, frozen=True):
 
     node: Count
     tokens: Count
-    """Of the path to it."""
+    """Tokens of the path to the node."""
     logprobs: tuple[float, ...]
-    """The model's logprobs of the path's last tokens now, in its order, to be compared with the recorded ones."""
+    """Logprobs of the path's last tokens as computed now, in order, for comparison with the recorded ones."""
     next: Distribution
     kv: KVReading
     memory: Memory
     ms: Finite
+
+
+# ---- the sampler -----------------------------------------------------------------------------------
+
+
+class Explain(Command, frozen=True):
+    """Explain the sampler stage by stage after a node, from kept logits; answered by `Explained`.
+
+    An aside: it is answered between the steps of a run.
+    """
+
+    aside: ClassVar[bool] = True
+    node: Count
+    """The node before the token in question: its distribution is explained."""
+    settings: Settings | None = None
+    """Other settings to try with the same draw; None for those that the session was at the node with last."""
+    reroll: Count = 0
+    """How often that draw was repeated, as the `Distribution` that the token was taken from has it: other tokens after
+    the same node may come of other draws."""
+    also: tuple[Count, ...] = ()
+    """Tokens that are listed beside the most probable ones, such as the one that was taken."""
+
+
+class WhatIf(Command, frozen=True):
+    """Which steps up to a node would have picked other tokens under other settings; answered by `WhatIfAnswered`.
+
+    An aside: it is answered between the steps of a run.
+    """
+
+    aside: ClassVar[bool] = True
+    settings: Settings
+    tip: Count
+
+
+class StageColumn(Struct, frozen=True):
+    """The candidates of one step after one stage of the sampler."""
+
+    name: str
+    kept: Count
+    """Tokens of the whole vocabulary still in after it."""
+    removed_mass: Finite
+    unit: Literal["logit", "prob"]
+    """Of the values: logits after a stage that changes them, probabilities among what is left after a filter."""
+    values: tuple[float | None, ...]
+    """One for each candidate, in their order; None once it is cut."""
+
+
+class Explained(Record, frozen=True):
+    """The sampler's distribution after one node, stage by stage, from kept logits."""
+
+    node: Count
+    logits: tuple[float, ...]
+    """The model's own, one for each candidate of `next`, in their order."""
+    columns: tuple[StageColumn, ...]
+    """The stages that ran, in the order in which they ran."""
+    earlier: tuple[tuple[Count, ...], ...]
+    """For each candidate, its earlier positions in the context, as far back as the penalties look."""
+    next: Distribution
+    """The distribution under the requested settings, with the same draw."""
+    used: bool
+    """True if these are the settings with which the distribution was stepped."""
+    model: str = ""
+    """The title of the second model, where its distribution is explained; empty for the session's model."""
+
+
+class WhatIfStep(Struct, frozen=True):
+    """The token that the same draw would have picked at one step of the path under other settings."""
+
+    node: Count
+    """The step's own node."""
+    picked: Count
+    text: str
+    same: bool
+    """True if that is the token that was taken."""
+
+
+class WhatIfAnswered(Record, frozen=True):
+    """The steps of a path under other settings: each after the unchanged path before it."""
+
+    lasting: ClassVar[bool] = False
+    tip: Count
+    steps: tuple[WhatIfStep, ...]
+    """Those whose logits are kept, in the path's order."""
+    dropped: tuple[Count, ...]
+    """Nodes of steps whose logits were dropped to hold the memory bound: they can be recalled."""
+    ms: Finite
+
+
+# ---- runs and look-ahead ---------------------------------------------------------------------------
+
+
+class Run(Command, frozen=True):
+    """Step until a stop or a cancel."""
+
+    stoppable: ClassVar[bool] = True
+    pace: Finite | None = None
+    """Steps a second at most, None for no limit."""
+    until: Breakpoints | None = None
+    """Breakpoints in addition to the settings' own stops; answered by `BreakpointHit` where one stops the run."""
+    over_sure: bool = False
+    """Stop, too, where the next token is not sure (`engine.breakpoints.UNSURE`)."""
+    goes_on: bool = False
+    """It continues the run before, which was cancelled for another pace: its breakpoints keep their counts."""
+
+
+class LookAhead(Command, frozen=True):
+    """Decode greedily after some candidates; answered by `LookedAhead` records.
+
+    The session doesn't move and nothing is added to its tree.
+    """
+
+    node: Count
+    """The node before the candidates."""
+    ids: tuple[Count, ...]
+    tokens: Count = 8
+
+
+class AheadLine(Struct, frozen=True):
+    """One candidate, and the tokens that greedy decoding would take after it."""
+
+    id: Count
+    """The candidate."""
+    ids: tuple[Count, ...]
+    """The tokens after it, an end-of-sequence token included."""
+    text: str
+    """The characters that these tokens finish, after those of the candidate; without an end-of-sequence token."""
+    logprob: float
+    """Of the candidate and all tokens after it together, float32 log-softmax of the model's own logits."""
+    ended: bool
+    """True if an end-of-sequence token was reached."""
+
+
+class LookedAhead(Record, frozen=True):
+    """The state of a look-ahead: emitted after every token, with all lines so far."""
+
+    node: Count
+    """The node before the candidates."""
+    lines: tuple[AheadLine, ...]
+    """In the order of the candidates in the command."""
+    tokens: Count
+    """How many each line will have, unless it ends before."""
+    last: bool
+    ms: Finite
+    """Since the look-ahead began."""
+    note: str = ""
+    """Why the lines run through the model one after another, or the path was recomputed; empty if neither."""
+
+
+class BreakpointHit(Record, frozen=True):
+    """A run stopped because of its breakpoints."""
+
+    node: Count
+    """The session's current node."""
+    conditions: tuple[str, ...]
+    """Those that held, each as a sentence with its figures: `entropy 3.21 bits is above 3.00`."""
+
+
+# ---- marks of the user -----------------------------------------------------------------------------
+
+
+class Marked(Record, frozen=True):
+    """The marks of one node from here on; none if all have their defaults."""
+
+    node: Count
+    name: str = ""
+    """Of the branch that begins with this node."""
+    bookmarked: bool = False
+    note: str = ""
+    """For oneself."""
+    caption: str = ""
+    """For an audience: shown when a replay arrives here."""
+    tool: str = ""
+    """Id of the panel or tool that shows what the caption says: the replay goes there. Empty for none in particular."""
+
+
+class Deleted(Record, frozen=True):
+    """A node and all below it are no longer shown. They stay in the engine's tree, so that it can be undone."""
+
+    node: Count
+
+
+class Undeleted(Record, frozen=True):
+    """A deletion was undone."""
+
+    node: Count
+
+
+class Undone(Record, frozen=True):
+    """The last change of a person was taken back; what that changes, a mark, a deletion or settings, comes next."""
+
+    redo: bool = False
+    """True if the change that was taken back last was made again instead."""
+
+
+class BeatReached(Record, frozen=True):
+    """A lesson came to one of its beats: a replay of the lesson goes from one of these to the next."""
+
+    lesson: str
+    """Its id."""
+    beat: Count
+    """From 0."""
+    done: bool
+    """True if what the learner does in it was done; before that, whether it is about to begin."""
+
+
+class QuestionAsked(Record, frozen=True):
+    """A question of a lesson to the engine: its answer is what follows, up to the command's `Ended`.
+
+    A replay answers the same question with the same records.
+    """
+
+    command: str
+    """As `engine.recording.question` writes it."""

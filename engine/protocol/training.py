@@ -6,9 +6,8 @@ from typing import ClassVar
 
 from msgspec import Struct
 
-from engine.protocol.base import Command, Record
-from engine.protocol.numbers import Count, Finite
-from engine.training_settings import TrainingSettings
+from engine.protocol.base import Command, Count, Finite, Record
+from engine.settings import TrainingSettings
 
 
 class BeginTraining(Command, frozen=True):

@@ -77,7 +77,7 @@ class Peek(Struct, frozen=True):
     path: Path
     created: str
     model: str
-    """Its name, empty if no model was loaded."""
+    """Name of the model; empty if none was loaded."""
     prompt: str
     """The first prompt, empty if there is none."""
     size: int

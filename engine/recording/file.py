@@ -128,8 +128,8 @@ def _listed(value: object) -> object:
 
 
 def _unpacked(kind: type, value: object) -> object:
-    if kind is Candidates and isinstance(value, bytes | list):
-        found = Candidates(value if isinstance(value, bytes) else msgpack.encode(value))
+    if kind is Candidates and isinstance(value, bytes):
+        found = Candidates(value)
         len(found)  # reads them: what can't be is refused here, not when it is drawn
         return found
     raise ValueError("Expected `bytes`")
@@ -480,7 +480,12 @@ class RecordingReader(Iterator[Entry]):
         if zeros and payload.strip(b"\0"):
             raise self._wrong("is empty", ahead=True)
         if zeros or len(begin) < _BEFORE.size or len(payload) < length:
-            self._leave_out(len(begin) + len(payload))
+            if self.follows:
+                self._raw.seek(-len(begin + payload), os.SEEK_CUR)  # it is read again once it is whole
+            elif self._torn_ok and not self.compressed and not self._ends:
+                self.torn = len(begin + payload)
+            else:
+                raise self._wrong("is cut short", ahead=True)
             return None
         self.frames += 1
         self.complete += len(begin) + length
@@ -493,15 +498,6 @@ class RecordingReader(Iterator[Entry]):
             message = f"{self.path} is too long: a recording has at most {TOTAL_LIMIT // MIB} MiB."
             raise RecordingError(message, "Record fewer candidates, or shorter sessions.", self.frames)
         return payload
-
-    def _leave_out(self, size: int) -> None:
-        """Leave an incomplete last frame out, or refuse it."""
-        if self.follows:
-            self._raw.seek(-size, os.SEEK_CUR)  # it is read again once it is whole
-        elif self._torn_ok and not self.compressed and not self._ends:
-            self.torn = size
-        else:
-            raise self._wrong("is cut short", ahead=True)
 
     def _check_same(self) -> None:
         """See that what comes at the end of the file would be what follows.

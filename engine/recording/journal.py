@@ -14,7 +14,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 
 from engine.errors import RecordingError
-from engine.files import name_new
+from engine.files import name_new, open_regular
 from engine.recording.file import MAGIC, Entry, FrameWriter, Kept, RecordingReader, unwritable
 
 SYNC_SECONDS = 1.0
@@ -195,7 +195,7 @@ class Journal:
         if data:
             self._file.write(data)
         events = [item for item in waiting if isinstance(item, threading.Event)]
-        if self._file.due or events or not going:
+        if self._file.wait() == 0 or events or not going:
             self._file.sync()
         for event in events:
             event.set()
@@ -252,11 +252,6 @@ class _File:
         self._unsynced: float | None = None
         """When the oldest data were written that are not on the disk yet."""
 
-    @property
-    def due(self) -> bool:
-        """True if it is time for a sync."""
-        return self._unsynced is not None and time.monotonic() - self._unsynced >= SYNC_SECONDS
-
     def wait(self) -> float | None:
         """Seconds until a sync is due, None if nothing waits for one."""
         if self._unsynced is None:
@@ -308,7 +303,7 @@ class _File:
 
 
 def _lock(path: Path, descriptor: int) -> None:
-    """Lock the file for this program, where its file system has locks."""
+    """Lock the file for this program, if its file system has locks."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
@@ -323,15 +318,10 @@ def _lock(path: Path, descriptor: int) -> None:
 def in_use(path: Path | str) -> bool:
     """True if a program appends to a journal now."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        with open_regular(Path(path)) as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
     except OSError:
-        return False
-    finally:
-        os.close(descriptor)
+        pass
     return False

@@ -32,7 +32,7 @@ class KnownNodes:
     def __init__(self) -> None:
         self._parents: dict[int, int] = {ROOT: ROOT}
         self._depths: dict[int, int] = {ROOT: 0}
-        """Of the nodes that prompts follow, so that no file takes time that is quadratic in its length."""
+        """Depth of each node that a prompt follows, so that no file takes time quadratic in its length."""
         self._prompt: dict[int, int] = {}
         """Position of each token of the last prompt, by node."""
         self._search: KnownSearch | None = None
@@ -45,7 +45,9 @@ class KnownNodes:
         """
         match value:
             case Step():
-                self._step(value)
+                if value.parent not in self._parents:
+                    raise Misfit(f"stands on node {value.parent}, which no entry before it has")
+                _add(self._parents, value.node, value.parent)
             case Moved() if value.node not in self._parents:
                 raise Misfit(f"moves to node {value.node}, which no entry before it has")
             case PromptOpened():
@@ -96,24 +98,19 @@ class KnownNodes:
             if token.node not in self._parents:
                 raise Misfit(f"has a prompt's token that no entry before it has, at node {token.node}")
 
-    def _step(self, step: Step) -> None:
-        if step.parent not in self._parents:
-            raise Misfit(f"stands on node {step.parent}, which no entry before it has")
-        _add(self._parents, step.node, step.parent)
-
 
 class KnownSearch:
     """The nodes of one beam search.
 
     Args:
         start: Node at which it begins.
-        parents: Of all nodes of the tree; those of the search are added.
+        parents: The parent of each node of the tree; nodes of the search are added.
     """
 
     def __init__(self, start: int, parents: dict[int, int]) -> None:
         self._start, self._parents = start, parents
         self._children: dict[int, dict[int, int]] = {start: {}}
-        """By node of the search: the nodes that grew from it, by token id."""
+        """Children of each node of the search, by token id."""
         self._step, self._over = 0, False
 
     def check(self, value: BeamStep | BeamEnded) -> None:

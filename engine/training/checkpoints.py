@@ -18,9 +18,9 @@ from tokenizers import Tokenizer
 from engine.errors import LoadError, PathError, first_line
 from engine.files import CONFIG_LIMIT, MIB, check_regular, message_and_hint, read_regular, shorter, typed
 from engine.setting import check
+from engine.settings import MOST_STEPS, TrainingSettings
 from engine.training.learner import Learner
 from engine.training.text import TrainingText, encode, read_text, write_tokenizer
-from engine.training_settings import MOST_STEPS, TrainingSettings
 
 TRAINING = "training.json"
 """Settings, steps made and the digest of the text."""

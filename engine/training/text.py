@@ -16,8 +16,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from engine.errors import Cancelled, PathError
 from engine.files import MIB, TEXT_LIMIT, message_and_hint, read_regular, shorter, typed
+from engine.settings import TrainingSettings
 from engine.task import Stopped, never
-from engine.training_settings import TrainingSettings
 
 STORIES = Path(__file__).parent / "stories.txt.gz"
 """What `engine.training.distill` wrote."""

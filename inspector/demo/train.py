@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from engine.protocol import BeginTraining, Ended, Failure, Received, Sent, Train, TrainedStep
 from engine.recording import Entry, save_as
+from engine.settings import TrainingSettings
 from engine.thread import EngineThread
-from engine.training_settings import TrainingSettings
 from inspector.state.training import RECORDING
 from inspector.version import program
 

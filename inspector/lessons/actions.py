@@ -13,7 +13,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from engine import protocol
-from engine.beam_settings import BeamSettings
 from engine.errors import SettingsError
 from engine.grammar_settings import KINDS, Grammar
 from engine.protocol import (
@@ -43,8 +42,7 @@ from engine.protocol import (
     WaysParted,
 )
 from engine.setting import check
-from engine.settings import BY_NAME, Settings
-from engine.speculation_settings import SpeculationSettings
+from engine.settings import BY_NAME, BeamSettings, Settings, SpeculationSettings
 from inspector.config.directions import name_of
 from inspector.keys import key_for
 from inspector.lessons.errors import LessonError

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from engine.protocol import Prefill
-from engine.settings import LoadSettings, Settings
-from engine.speculation_settings import SpeculationSettings
+from engine.settings import LoadSettings, Settings, SpeculationSettings
 from inspector.session.client import Backend, EngineClient
 from inspector.session.history import History
 from inspector.session.navigation import Navigation

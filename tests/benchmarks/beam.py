@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import statistics
 
-from engine.beam_settings import BeamSettings
 from engine.decoding.beam import search
 from engine.model.load import load
 from engine.protocol import BeamStep
 from engine.session.session import Session
-from engine.settings import LoadSettings, Settings
+from engine.settings import BeamSettings, LoadSettings, Settings
 from tests.benchmarks.vocabularies import SMALL, Asked, Figures, by_command
 from tests.engine.sessions import begun
 

@@ -12,15 +12,12 @@ import pytest
 from msgspec.structs import fields, replace
 
 from engine import protocol
-from engine.beam_settings import BeamSettings
 from engine.breakpoints import Breakpoints
 from engine.errors import LoadError, StepError
 from engine.model.load import load
 from engine.protocol import COMMANDS, Cancel, Command, Intervention, Record
-from engine.settings import LoadSettings, Settings
-from engine.speculation_settings import SpeculationSettings
+from engine.settings import BeamSettings, LoadSettings, Settings, SpeculationSettings, TrainingSettings
 from engine.task import Task
-from engine.training_settings import TrainingSettings
 from engine.worker import Worker
 from tests.engine.unthreaded import Unthreaded
 

@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 
 from engine import protocol
-from engine.beam_settings import BeamSettings
 from engine.breakpoints import Breakpoints
 from engine.decoding.speculative.handlers import compare_with_plain
 from engine.errors import Cancelled
@@ -37,10 +36,8 @@ from engine.sampling.ranking import Row
 from engine.session.session import Session
 from engine.session.state import CUT_NOTE, KeptLogits
 from engine.session.uncached import open_session
-from engine.settings import LoadSettings, Settings
-from engine.speculation_settings import SpeculationSettings
+from engine.settings import BeamSettings, LoadSettings, Settings, SpeculationSettings, TrainingSettings
 from engine.task import Task, never
-from engine.training_settings import TrainingSettings
 from engine.tree import Chunks
 from engine.worker import Worker
 from tests.zoo import Zoo

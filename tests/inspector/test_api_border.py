@@ -20,8 +20,7 @@ from engine import protocol
 from engine.errors import EngineError
 from engine.protocol.inside import Inside
 from engine.recording.file import FrameWriter
-from engine.settings import LoadSettings, Settings
-from engine.training_settings import TrainingSettings
+from engine.settings import LoadSettings, Settings, TrainingSettings
 from inspector import api
 from mlx_inspector import Session, compare, open
 

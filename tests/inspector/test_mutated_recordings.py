@@ -17,12 +17,11 @@ import pytest
 from msgspec import msgpack
 
 from engine import protocol
-from engine.beam_settings import BeamSettings
 from engine.errors import EngineError, RecordingError
 from engine.protocol import Deleted, Marked, Step, Undeleted
 from engine.recording import Entry, worth_keeping
 from engine.recording.file import MAGIC, FrameWriter
-from engine.settings import LoadSettings, Settings
+from engine.settings import BeamSettings, LoadSettings, Settings
 from inspector.state.timeline import Timeline
 from inspector.tools.export.documents import FORMATS
 from inspector.tools.export.recording import read

@@ -26,8 +26,7 @@ from engine.model.weights import quantize
 from engine.protocol import DraftLoading, Loading
 from engine.sampling.ranking import Row
 from engine.session.session import Session
-from engine.settings import LoadSettings, Settings, for_model
-from engine.speculation_settings import SpeculationSettings
+from engine.settings import LoadSettings, Settings, SpeculationSettings, for_model
 from engine.task import Stopped
 from engine.tree import Node, TokenPaths, common_prefix, prompt_chunks
 

@@ -20,7 +20,7 @@ from engine.sampling.ranking import absolute_difference
 from engine.session.node_records import window_full
 from engine.session.session import Session
 from engine.setting import check
-from engine.speculation_settings import SpeculationSettings
+from engine.settings import SpeculationSettings
 from engine.task import Stopped, Task
 
 # ---- a stretch again by plain steps, in separate caches: the proof that speculation changed nothing ----

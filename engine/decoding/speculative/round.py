@@ -30,7 +30,7 @@ from engine.protocol import (
 )
 from engine.sampling.ranking import rank_of
 from engine.session.session import Session
-from engine.speculation_settings import SpeculationSettings
+from engine.settings import SpeculationSettings
 from engine.task import Stopped
 from engine.timing import stall_times
 

@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from engine.beam_settings import WIDEST, BeamSettings
 from engine.errors import EngineError, PromptError
 from engine.setting import check
-from engine.settings import BY_NAME
-from engine.speculation_settings import DRAFT_KINDS, SpeculationSettings
+from engine.settings import BY_NAME, DRAFT_KINDS, WIDEST, BeamSettings, SpeculationSettings
 from inspector.cli.arguments import CliRequest, given, known, request_from
 from inspector.cli.exit import output
 from inspector.cli.flags import (

@@ -27,7 +27,7 @@ from inspector.cli.flags import (
 
 if TYPE_CHECKING:
     from engine.protocol import ResumeTraining
-    from engine.training_settings import TrainingSettings
+    from engine.settings import TrainingSettings
 
 SAVE_EVERY = 300
 """Steps between two checkpoints, unless others are asked for."""
@@ -38,7 +38,7 @@ PATTERN = "step-*"
 def train_parser() -> Parser:
     """The parser of `inspector train`."""
     from engine.setting import settings_of
-    from engine.training_settings import TrainingSettings
+    from engine.settings import TrainingSettings
 
     default, declared = TrainingSettings(), {each.name: each for each in settings_of(TrainingSettings)}
     made = command_parser(
@@ -88,7 +88,7 @@ def run_train(args: Namespace) -> int:
         EngineError: A value is out of range, or the directory can't be used.
     """
     from engine.protocol import BeginTraining, Train
-    from engine.training_settings import MOST_STEPS
+    from engine.settings import MOST_STEPS
     from inspector.cli.driver import drive, exit_status
     from inspector.cli.writers.training import training_writer
 
@@ -110,7 +110,7 @@ def run_train(args: Namespace) -> int:
 
 def _settings(args: Namespace) -> TrainingSettings:
     from engine.setting import check
-    from engine.training_settings import TrainingSettings
+    from engine.settings import TrainingSettings
 
     values = given(args)
     if args.batch is not None:

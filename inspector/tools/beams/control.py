@@ -7,8 +7,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from engine.beam_settings import BeamSettings
 from engine.protocol import GoOnBeams, MoveTo, SearchBeams
+from engine.settings import BeamSettings
 from inspector.session.client import Request
 from inspector.session.controller import Controller
 from inspector.session.transport import MAX_QUEUED_STEPS

@@ -16,9 +16,9 @@ from textual.widget import Widget
 from textual.widgets import Input, Label, Static
 
 from engine import protocol
-from engine.beam_settings import BEAM_SETTINGS, BeamSettings
 from engine.errors import SettingsError
 from engine.protocol import Step
+from engine.settings import BEAM_SETTINGS, BeamSettings
 from inspector.display import quoted, token_label, visible
 from inspector.keys import key_for
 from inspector.main.tool import Host

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from engine.protocol import DraftRound, LoadDraft, Record, RunRounds, TakeRound, VerifySpeculation
-from engine.speculation_settings import DRAFT_KINDS, MOST_DRAFTS, DraftKind, SpeculationSettings
+from engine.settings import DRAFT_KINDS, MOST_DRAFTS, DraftKind, SpeculationSettings
 from inspector.session.controller import Controller
 from inspector.session.requests import Job
 from inspector.state.speculation import Speculation

@@ -16,8 +16,7 @@ from engine.protocol import (
     Train,
     TrainedStep,
 )
-from engine.settings import for_model
-from engine.training_settings import TrainingSettings
+from engine.settings import TrainingSettings, for_model
 from inspector import places
 from inspector.keys import bare_key_for
 from inspector.session.client import Request

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from engine import protocol
-from engine.beam_settings import BeamSettings
 from engine.decoding.beam import search
 from engine.errors import SettingsError, StepError
 from engine.model.forward import BatchedRows, SequentialRows, rows_of
@@ -23,7 +22,7 @@ from engine.model.load import Loaded, load
 from engine.model.tokens import Tokens
 from engine.sampling.ranking import checked_logprobs
 from engine.session.session import Session
-from engine.settings import LoadSettings, Settings
+from engine.settings import BeamSettings, LoadSettings, Settings
 from tests.engine.sessions import Breaks, arrays, begun
 from tests.engine.unthreaded import Unthreaded, kinds
 from tests.zoo import Zoo

@@ -9,7 +9,6 @@ import pytest
 from msgspec.structs import replace
 from tokenizers import Tokenizer, decoders, models
 
-from engine.beam_settings import BeamSettings
 from engine.breakpoints import UNSURE, Breakpoints
 from engine.decoding.beam import search
 from engine.decoding.run import BreakpointEvaluator, run
@@ -21,7 +20,7 @@ from engine.model.load import Loaded, load
 from engine.model.tokens import PlainTokenizer, Tokens
 from engine.session.node_records import stop_reached
 from engine.session.session import Session
-from engine.settings import LoadSettings, Settings
+from engine.settings import BeamSettings, LoadSettings, Settings
 from engine.task import never
 from tests.engine import sessions
 from tests.engine.grammar.test_matcher import PlainVocabulary

@@ -12,7 +12,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from msgspec.structs import replace
 
 from engine import protocol
-from engine.beam_settings import BeamSettings
 from engine.decoding.beam import search
 from engine.decoding.lookahead import look_ahead
 from engine.decoding.run import run
@@ -25,7 +24,7 @@ from engine.protocol import Grown, Restore
 from engine.recording import load, save_as
 from engine.session.restore import restore
 from engine.session.session import Session
-from engine.settings import LoadSettings, Settings
+from engine.settings import BeamSettings, LoadSettings, Settings
 from engine.task import never
 from inspector import demo
 from tests.engine.logits.recording import Recording, answer

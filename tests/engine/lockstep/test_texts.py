@@ -18,8 +18,7 @@ from engine.decoding.speculative.drafts import make_draft
 from engine.errors import LoadError
 from engine.model import weights
 from engine.model.load import load
-from engine.settings import LoadSettings
-from engine.speculation_settings import SpeculationSettings
+from engine.settings import LoadSettings, SpeculationSettings
 from tests.engine.lockstep.rig import TEXT, Two, coarse_tokenizer
 from tests.engine.unthreaded import Unthreaded
 from tests.zoo import CONFIGS, Zoo

@@ -14,14 +14,13 @@ import pytest
 from mlx.utils import tree_flatten
 from mlx_lm.models.base import create_attention_mask
 
-from engine.beam_settings import BeamSettings
 from engine.decoding.beam import search
 from engine.inspection.inside.attention import read_attention
 from engine.measuring.roofline import attention_operations
 from engine.model.load import Loaded, load
 from engine.protocol import Prefilled
 from engine.session.session import Session
-from engine.settings import LoadSettings, Settings
+from engine.settings import BeamSettings, LoadSettings, Settings
 
 HELP = Path(__file__).parents[3] / "inspector" / "help"
 NUMBER = r"(−?\d(?:[\d,.]*\d)?)"

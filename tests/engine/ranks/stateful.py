@@ -17,7 +17,6 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from engine.beam_settings import BeamSettings
 from engine.breakpoints import Breakpoints
 from engine.decoding.beam import search
 from engine.decoding.lookahead import look_ahead
@@ -25,6 +24,7 @@ from engine.decoding.run import BreakpointEvaluator, run
 from engine.errors import Cancelled
 from engine.ranks.ring import RING
 from engine.session.session import Session
+from engine.settings import BeamSettings
 from tests.engine.ranks.walks import Compared, model_at, sessions
 from tests.engine.sessions import go_back, go_forward
 

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from engine.beam_settings import BeamSettings
 from engine.decoding.beam import search
 from engine.decoding.lookahead import look_ahead
 from engine.decoding.run import run
@@ -25,7 +24,7 @@ from engine.ranks.handlers import RanksSpread
 from engine.ranks.ring import RING
 from engine.session.session import Session
 from engine.session.uncached import open_session
-from engine.settings import LoadSettings, Settings
+from engine.settings import BeamSettings, LoadSettings, Settings
 from tests import synthetic
 from tests.engine.sessions import go_back
 from tests.families import FAMILIES

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from msgspec import json, msgpack
 from msgspec.structs import replace
 
-from engine.beam_settings import BeamSettings
 from engine.decoding.beam import search
 from engine.errors import RecordingError
 from engine.model.load import load as load_model
@@ -20,7 +19,7 @@ from engine.protocol import COMMANDS, Failure, ModelVocabulary, Record, Resample
 from engine.recording import Entry, Journal, RecordingReader, as_json, asked, load, question, save_as
 from engine.recording.file import MAGIC
 from engine.session.session import Session
-from engine.settings import LoadSettings, Settings
+from engine.settings import BeamSettings, LoadSettings, Settings
 from inspector.state.timeline import Timeline
 from tests.engine.recording.made_records import ANY, KINDS, entries, frames, made, session
 from tests.inspector import fakes

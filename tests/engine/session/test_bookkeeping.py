@@ -30,12 +30,10 @@ from hypothesis.stateful import (
 )
 
 from engine import protocol
-from engine.beam_settings import BeamSettings
 from engine.breakpoints import Breakpoints
 from engine.grammar_settings import Grammar
 from engine.logits.packing import unpack_row
-from engine.settings import LoadSettings, Settings
-from engine.speculation_settings import SpeculationSettings
+from engine.settings import BeamSettings, LoadSettings, Settings, SpeculationSettings
 from engine.thread import EngineThread
 from tests.zoo import Zoo
 

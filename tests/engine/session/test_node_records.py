@@ -6,7 +6,6 @@ import mlx_lm
 import pytest
 
 from engine import pocket, protocol
-from engine.beam_settings import BeamSettings
 from engine.breakpoints import Breakpoints
 from engine.decoding.run import BreakpointEvaluator, run
 from engine.errors import Cancelled, StepError
@@ -14,7 +13,7 @@ from engine.model.load import Loaded
 from engine.protocol import BeamEnded, Moved, Step
 from engine.session.node_records import stop_reached
 from engine.session.session import Session
-from engine.settings import LoadSettings, Settings
+from engine.settings import BeamSettings, LoadSettings, Settings
 from engine.task import never
 from engine.tree import TokenTree
 from tests.engine.sessions import begun, go_back

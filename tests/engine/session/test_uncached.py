@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from engine import protocol
-from engine.beam_settings import BeamSettings
 from engine.decoding.beam import search
 from engine.decoding.lookahead import look_ahead
 from engine.decoding.run import run
@@ -15,7 +14,7 @@ from engine.model.forward import Runner
 from engine.session.session import Session
 from engine.session.uncached import UncachedSession, open_session
 from engine.setting import check
-from engine.settings import LoadSettings, Settings
+from engine.settings import BeamSettings, LoadSettings, Settings
 from engine.task import never
 from tests.engine.sessions import begun
 from tests.engine.unthreaded import Unthreaded

@@ -28,7 +28,6 @@ from mlx_lm.generate import maybe_quantize_kv_cache
 from mlx_lm.models.cache import make_prompt_cache
 from msgspec.structs import replace
 
-from engine.beam_settings import BeamSettings
 from engine.cache import live
 from engine.cache.moves import KVStore
 from engine.decoding.beam import search
@@ -41,7 +40,7 @@ from engine.session import state
 from engine.session.prefill import ECHO_BYTES
 from engine.session.session import Session
 from engine.session.state import KeptLogits
-from engine.settings import Settings
+from engine.settings import BeamSettings, Settings
 from engine.tree import Chunks, cut_chunks, prompt_chunks
 from inspector.state.timeline import Timeline
 from tests.engine.sessions import begun, go_back, go_forward

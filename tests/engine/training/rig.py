@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from engine.training_settings import TrainingSettings
+from engine.settings import TrainingSettings
 
 WORDS = ("the", "a", "dog", "cat", "saw", "ran", "to", "park", "red", "big", "ball", "and", "little", "girl")
 

@@ -17,9 +17,9 @@ from mlx_lm.models.llama import Model, ModelArgs
 from engine.errors import EngineError
 from engine.protocol import BeginTraining, Ended, Failure, Train, TrainedStep, TrainingBegun
 from engine.setting import check
+from engine.settings import TrainingSettings
 from engine.training.handlers import TrainingCommands
 from engine.training.learner import Learner
-from engine.training_settings import TrainingSettings
 from tests.engine.training.rig import tiny
 from tests.engine.unthreaded import Unthreaded
 

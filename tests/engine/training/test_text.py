@@ -14,9 +14,9 @@ import pytest
 from engine.errors import PathError
 from engine.files import MIB
 from engine.protocol import BeginTraining, Failure
+from engine.settings import TrainingSettings
 from engine.training.distill import whole
 from engine.training.text import END_OF_TEXT, MOST_FILES, TrainingText, encode, read_text, train_tokenizer
-from engine.training_settings import TrainingSettings
 from tests.engine.training.rig import text, tiny
 from tests.engine.unthreaded import Unthreaded
 

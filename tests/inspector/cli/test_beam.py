@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from engine import protocol
-from engine.beam_settings import BeamSettings
+from engine.settings import BeamSettings
 from inspector.cli import main as cli
 from inspector.cli.arguments import request_from
 from inspector.cli.driver import Outcome

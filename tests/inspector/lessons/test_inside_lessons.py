@@ -8,8 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from engine.protocol import LockstepSpan
-from engine.settings import LoadSettings
-from engine.speculation_settings import SpeculationSettings
+from engine.settings import LoadSettings, SpeculationSettings
 from inspector.lessons.actions import VERBS, Before, action
 from inspector.lessons.catalogue import find
 from inspector.lessons.check import read_checked

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from engine import protocol
-from engine.beam_settings import BeamSettings
 from engine.errors import Cancelled
 from engine.model.load import load as load_model
 from engine.protocol import (
@@ -28,7 +27,7 @@ from engine.protocol import (
     Restoring,
     Step,
 )
-from engine.settings import LoadSettings, Settings
+from engine.settings import BeamSettings, LoadSettings, Settings
 from engine.task import Task
 from engine.worker import Worker
 from inspector.session.going_live import differs, largest_difference, restore_of

@@ -10,8 +10,7 @@ from engine.decoding.speculative.round import Round
 from engine.model.load import Loaded
 from engine.protocol import DraftRound, Step
 from engine.session.session import Session
-from engine.settings import Settings
-from engine.speculation_settings import SpeculationSettings
+from engine.settings import Settings, SpeculationSettings
 from engine.task import Stopped, never
 from tests.engine.sessions import begun
 

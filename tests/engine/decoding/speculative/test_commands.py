@@ -25,8 +25,7 @@ from engine.protocol import (
     TakeStep,
     VerifySpeculation,
 )
-from engine.settings import LoadSettings, Settings
-from engine.speculation_settings import SpeculationSettings
+from engine.settings import LoadSettings, Settings, SpeculationSettings
 from tests.engine.unthreaded import Unthreaded
 from tests.zoo import Zoo
 

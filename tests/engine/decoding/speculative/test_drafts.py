@@ -18,8 +18,7 @@ from engine.errors import LoadError, SettingsError
 from engine.model.load import Loaded
 from engine.model.tokens import Tokens
 from engine.setting import check
-from engine.settings import Settings
-from engine.speculation_settings import SpeculationSettings
+from engine.settings import Settings, SpeculationSettings
 from engine.task import never
 from tests.engine.decoding.speculative.prophet import PROMPT, rounds
 from tests.engine.sessions import begun

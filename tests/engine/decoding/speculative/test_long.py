@@ -12,8 +12,7 @@ from msgspec.structs import replace
 from engine.decoding.speculative.drafts import make_draft
 from engine.model.load import Loaded
 from engine.protocol import AcceptanceRates
-from engine.settings import Settings
-from engine.speculation_settings import DraftKind, SpeculationSettings
+from engine.settings import DraftKind, Settings, SpeculationSettings
 from tests.engine.decoding.speculative.prophet import plain, rounds
 from tests.engine.sessions import begun
 from tests.zoo import Zoo

@@ -18,8 +18,7 @@ from engine.errors import Cancelled, StepError
 from engine.grammar_settings import Grammar
 from engine.model.forward import Runner
 from engine.protocol import DraftRound, Step
-from engine.settings import Settings
-from engine.speculation_settings import SpeculationSettings
+from engine.settings import Settings, SpeculationSettings
 from engine.task import never
 from tests.engine.decoding.speculative.prophet import PROMPT, Prophet, plain, rounds
 from tests.engine.session.test_walks import KINDS

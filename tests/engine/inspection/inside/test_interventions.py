@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from engine import protocol
-from engine.beam_settings import BeamSettings
 from engine.decoding.beam import search
 from engine.decoding.lookahead import look_ahead
 from engine.decoding.run import run
@@ -27,7 +26,7 @@ from engine.sampling.ranking import Row, checked_logprobs
 from engine.session.session import Session
 from engine.session.state import run_at
 from engine.session.uncached import UncachedSession
-from engine.settings import LoadSettings, Settings
+from engine.settings import BeamSettings, LoadSettings, Settings
 from tests.engine.sessions import begun
 from tests.engine.unthreaded import Unthreaded, kinds
 from tests.zoo import Zoo

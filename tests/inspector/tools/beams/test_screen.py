@@ -8,9 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from engine.beam_settings import BeamSettings
 from engine.protocol import Ended, Failure, GoOnBeams, MoveTo, SearchBeams
-from engine.settings import LoadSettings, Settings
+from engine.settings import BeamSettings, LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.main.screen import MainScreen
 from inspector.state.beams import BeamHistory

@@ -9,7 +9,6 @@ import pytest
 from msgspec.structs import replace
 
 from engine import protocol
-from engine.beam_settings import BeamSettings
 from engine.protocol import (
     AheadLine,
     Beam,
@@ -28,7 +27,7 @@ from engine.protocol import (
     Step,
 )
 from engine.recording import Entry, load, save_as
-from engine.settings import LoadSettings, Settings
+from engine.settings import BeamSettings, LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.keys import with_keys
 from inspector.main.dialogs.help import HelpDialog

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.protocol import AcceptanceRates, DraftRound, DraftToken, RoundStage, TakenInstead
-from engine.speculation_settings import SpeculationSettings
+from engine.settings import SpeculationSettings
 
 RATES = AcceptanceRates(0.5, 0.8, 0.4)
 

@@ -18,7 +18,7 @@ from engine.protocol import (
     TakeRound,
     VerifySpeculation,
 )
-from engine.speculation_settings import SpeculationSettings
+from engine.settings import SpeculationSettings
 from inspector.tools.speculation.screen import SpeculationScreen
 from tests.inspector.rig import Rig
 from tests.inspector.tools.speculation.made import draft_round

@@ -21,7 +21,7 @@ from engine.protocol import (
     TrainingBegun,
     TrainingLook,
 )
-from engine.training_settings import TrainingSettings
+from engine.settings import TrainingSettings
 from inspector.demo import DEMONSTRATION
 from inspector.state.training import TrainingSoFar, recorded
 from inspector.tools.training.control import RecordedTraining

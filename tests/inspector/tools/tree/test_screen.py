@@ -6,9 +6,8 @@ import pytest
 from textual.events import Key
 
 from engine import protocol
-from engine.beam_settings import BeamSettings
 from engine.protocol import Deleted, Marked, SearchBeams, Undeleted, Undone
-from engine.settings import LoadSettings, Settings
+from engine.settings import BeamSettings, LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.main.arrangement import Arrangement, Layout
 from inspector.main.key_table import PANELS, panels_of
