@@ -3,8 +3,6 @@
 `engine.decoding.run` evaluates them.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Literal, get_args
 
 from msgspec import Meta

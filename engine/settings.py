@@ -3,8 +3,6 @@
 Each is declared once, at its field: flags, forms, checks and words are made from that (`engine/setting.py`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping
 from typing import Annotated, Any, Literal, get_args
 

@@ -15,33 +15,33 @@ from msgspec import Meta, Struct
 Finite = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
 """A number that is neither infinite nor NaN. A plain `float` may be: a model gives some tokens probability 0."""
 Count = Annotated[int, Meta(ge=-1)]
-"""A whole number from 0 up, or -1 for none. A plain `int` may be below that, as a difference may."""
+"""An integer from 0 up, or -1 for none. A plain `int` may be lower, such as a difference."""
 MOST_PACKED = 2 * 2**20
-"""Bytes of packed numbers in a recorded view of the model's inside. The bundled model's attention takes 64 KiB at 512
-tokens, that of 32 layers with 32 heads 2 MiB at 1,024."""
+"""Maximum size of the packed numbers in a recorded view of the model's inside, in bytes. The bundled model's attention
+takes 64 KiB at 512 tokens, that of 32 layers with 32 heads 2 MiB at 1,024."""
 Packed = Annotated[bytes, Meta(max_length=MOST_PACKED)]
-"""Bytes compressed with zlib, which are unpacked when somebody reads them."""
+"""Bytes compressed with zlib, which are decompressed when they are read."""
 Width = Literal[16, 32]
 
 
 class Floats(Struct, frozen=True):
-    """An array of IEEE 754 numbers, packed little-endian, the last axis together."""
+    """An array of IEEE 754 numbers, packed as little-endian bytes in row-major order."""
 
     shape: tuple[Count, ...]
     packed: bytes
     bits: int = 32
-    """16 or 32 for each number."""
+    """Size of each number: 16 or 32 bits."""
 
     @property
     def fits(self) -> bool:
-        """True if the bytes are those of the shape: a file may say otherwise."""
+        """True if the shape and the number of bytes agree, which a file doesn't guarantee."""
         return self.bits in (16, 32) and len(self.packed) == math.prod(self.shape) * self.bits // 8
 
     def row(self, *index: int) -> tuple[float, ...]:
-        """One row along the last axis; empty where the array lacks it.
+        """One row along the last axis; empty if the array has no such row.
 
         Args:
-            index: One for each axis but the last.
+            index: One index for each axis but the last.
         """
         if len(index) != len(self.shape) - 1:
             return ()
@@ -53,11 +53,11 @@ class Floats(Struct, frozen=True):
         return self.stretch(place * length, length)
 
     def stretch(self, first: int, count: int) -> tuple[float, ...]:
-        """Some numbers one after another, whatever the shape; empty where the array lacks them.
+        """Consecutive numbers of the flattened array; empty if the array doesn't have all of them.
 
         Args:
-            first: The first one's place in the whole array.
-            count: How many.
+            first: Index of the first number.
+            count: Number of numbers.
         """
         if not self.fits or min(first, count) < 0 or first + count > math.prod(self.shape):
             return ()
@@ -71,9 +71,9 @@ def floats(values: Iterable[float], shape: Sequence[int], bits: Width = 32) -> F
     """Pack numbers.
 
     Args:
-        values: As many as the shape has, the last axis together.
-        shape: Of the array.
-        bits: For each number.
+        values: The numbers in row-major order, as many as the shape has.
+        shape: Shape of the array.
+        bits: Size of each number, in bits.
     """
     numbers = tuple(values)
     return Floats(tuple(shape), struct.pack(f"<{len(numbers)}{_CODES[bits]}", *numbers), bits)
@@ -86,16 +86,17 @@ class Command(Struct, frozen=True, tag_field="command", tag=True):
     """Base of all commands."""
 
     kind: ClassVar[str]
-    """Name of the class, as records name the command."""
+    """Name of the command's class, by which records refer to the command."""
     needs_model: ClassVar[bool] = True
-    """True if the engine refuses it while no model is loaded."""
+    """True if the engine refuses the command while no model is loaded."""
     stoppable: ClassVar[bool] = False
-    """True if escape on the main screen cancels it."""
+    """True if escape on the main screen cancels the command."""
     aside: ClassVar[bool] = False
-    """True if the engine may answer it between the steps of a run: it needs no forward and changes nothing of the
-    session."""
+    """True if the engine may answer the command between the steps of a run: it needs no forward pass and doesn't change
+    the session."""
     over_ranks: ClassVar[bool] = True
-    """True if it works on a model that several processes compute; not where it looks into the arrays of one."""
+    """True if the command works on a model that several processes compute. False for commands that need all arrays of
+    the model in one process."""
 
     def __init_subclass__(cls) -> None:
         cls.kind = cls.__name__
@@ -106,25 +107,26 @@ class Sent(Struct, frozen=True):
 
     command: Command
     id: Count
-    """Unique among the commands of its session that have not ended."""
+    """Id that is unique among the unfinished commands of the session."""
 
 
 class Cancel(Command, frozen=True):
-    """Stop another command, queued or running, at its next chunk or step; no record answers this one.
+    """Stop another command, queued or running, at its next chunk or step; no record answers this command.
 
     If the target has ended, nothing happens.
     """
 
     needs_model: ClassVar[bool] = False
     target: Count
-    """The id with which that command was sent."""
+    """Id that the command to cancel was sent with."""
 
 
 class Record(Struct, frozen=True, gc=False, tag_field="event", tag=True):
-    """Base of what the engine emits, and of a user's marks on the tree."""
+    """Base of the records that the engine emits, and of the user's marks on the tree."""
 
     lasting: ClassVar[bool] = True
-    """True if a recording shows it: progress, and what answered a question of the moment, is for the sender alone."""
+    """True if a replayed recording shows the record; False for progress and for answers that matter to the sender
+    alone."""
 
 
 class Received(Struct, frozen=True):
@@ -132,31 +134,32 @@ class Received(Struct, frozen=True):
 
     record: Record
     id: Count = 0
-    """Id of the command that it answers; 0 if it answers none, as what the engine does in idle time."""
+    """Id of the command that the record answers; 0 if it answers none, such as one from the engine's idle time."""
 
 
 class Ended(Record, frozen=True):
-    """A command is done; the engine waits for the next."""
+    """A command is done, and the engine continues with the next one."""
 
     command: str
-    """`Command.kind`."""
+    """`Command.kind` of the command."""
     cancelled: bool = False
 
 
 class Failure(Record, frozen=True):
-    """A command failed; the session's current node is the one before."""
+    """A command failed. The session stays at the last node that it reached; a failed `Load` leaves no model, a failed
+    `Restore` perhaps no prompt."""
 
     command: str
-    """`Command.kind`."""
+    """`Command.kind` of the command."""
     message: str
     hint: str
     expected: bool = True
-    """False for a bug of the program itself: then `trace` holds the traceback."""
+    """False for a bug of the program itself; `trace` then holds the traceback."""
     trace: str = ""
     error: str = ""
-    """Name of the class in `engine.errors`; empty for a bug."""
+    """Name of the exception's class in `engine.errors`; empty for a bug."""
     lost_rank: Count | None = None
-    """The rank whose process was lost: this engine can't compute over ranks any more."""
+    """Rank whose process was lost, so that this engine can't compute over ranks any more; None if none was lost."""
 
 
 class Measuring(Record, frozen=True):
@@ -164,8 +167,8 @@ class Measuring(Record, frozen=True):
 
     lasting: ClassVar[bool] = False
     command: str
-    """`Command.kind`."""
+    """`Command.kind` of the command."""
     done: Count
     total: Count
     detail: str
-    """The next thing to be measured, in a few words."""
+    """Short description of the next thing to measure."""

@@ -27,18 +27,18 @@ HookUnit = Literal["head", "attention", "mlp", "recurrence", "layer"]
 
 
 class Hook(Struct, frozen=True):
-    """One thing of a forward that has a name elsewhere."""
+    """A value or unit of a forward pass, with its name in TransformerLens."""
 
     name: str
-    """With `N` for the layer; empty for what has none in TransformerLens."""
+    """Name with `N` for the layer's index; empty if TransformerLens has no name for it."""
     part: HookPart
-    """Of the model that it belongs to."""
+    """Part of the model that the hook belongs to."""
     what: str
-    """It in words, which follow `is`."""
+    """Description in words, which follows `is` in a sentence."""
     unit: HookUnit | None = None
-    """The unit that is switched off by it; None where nothing is."""
+    """Kind of unit that is switched off at this hook; None if nothing can be."""
     heads: bool = False
-    """True if each head has its own, so that the head's number may follow: `[1]` or `.1`."""
+    """True if each head has its own value, so that the head's index may follow the name: `[1]` or `.1`."""
 
 
 HOOKS: tuple[Hook, ...] = (
@@ -70,7 +70,7 @@ HOOKS: tuple[Hook, ...] = (
     Hook("ln_final.hook_scale", "final norm", "what the final norm divides by"),
     Hook("ln_final.hook_normalized", "final norm", "the stream as the head of the model reads it"),
 )  # fmt: skip
-"""All hooks that are known, in the order in which a token meets them."""
+"""All known hooks, in the order in which a token passes them."""
 _BY_NAME: Mapping[str, Hook] = {hook.name: hook for hook in HOOKS}
 _UNITS: Mapping[str, Hook] = {
     "head": _BY_NAME["blocks.N.attn.hook_z"],
@@ -83,7 +83,7 @@ _MODULES: Mapping[str, str] = {
     "self_attn": "attention", "attn": "attention", "attention": "attention", "self_attention": "attention",
     "mlp": "mlp", "feed_forward": "mlp", "block_sparse_moe": "mlp", "linear_attn": "recurrence",
 }  # fmt: skip
-"""The units that a module below a layer is, by the names that are the same thing in every family."""
+"""Kind of unit of each module name below a layer, for names that mean the same in every family."""
 
 _NUMBER = r"(\d{1,6})"
 _LABEL = rf"(?i)L{_NUMBER}(?:\s*h{_NUMBER}|\s+(attention|mlp|recurrence|layer))?"
@@ -93,26 +93,26 @@ _PATH = (
     r"(?:\.([a-z_]+))??(?:\.(input|output)(?:\[0\])?)?"
 )
 LONGEST = 120
-"""Characters of a name at most."""
+"""Maximum length of a name, in characters."""
 UNITS = "L6 h1, L3 mlp or L4"
-"""Labels, as an example."""
+"""Examples of labels."""
 SWITCHED = "hook_z and hook_result with a head, hook_attn_out, hook_mlp_out, and blocks.N for a layer"
-"""The hooks by which something is switched off."""
+"""Hooks that something can be switched off at, in words."""
 
 
 class NamedPart(Struct, frozen=True):
-    """A part of a model that somebody named."""
+    """A part of a model that the user named."""
 
     hook: Hook
     layer: Count | None = None
-    """From 0; None for what is outside of the layers."""
+    """Index of the layer, from 0; None for a part outside the layers."""
     head: Count | None = None
-    """From 0; None for no head, or for all of them."""
+    """Index of the head, from 0; None for no head, or for all of them."""
 
     @property
     def place(self) -> tuple[int, ...]:
-        """Its layer and its head as a person counts them, as far as it has them; of the stream before a layer it is
-        the layer that wrote to it last, 0 for none."""
+        """Layer and head counted from 1, as shown, if the part has them. For the stream before a layer, it is the layer
+        that wrote to it last, 0 for none."""
         if self.layer is None:
             return ()
         before = self.hook.part == "stream before"
@@ -120,10 +120,10 @@ class NamedPart(Struct, frozen=True):
 
 
 def named_part(text: str) -> NamedPart:
-    """The part that a text names: `L6 h1`, `blocks.5.attn.hook_pattern[0]`, `model.layers.3.mlp`.
+    """Return the part that a text names: `L6 h1`, `blocks.5.attn.hook_pattern[0]`, `model.layers.3.mlp`.
 
     Raises:
-        ValueError: It names none, with what can be written.
+        ValueError: The text names no part; the message says what to write.
     """
     text = text.strip()
     if len(text) > LONGEST:
@@ -179,50 +179,51 @@ def _at_path(
 # ---- steering --------------------------------------------------------------------------------------
 
 STRENGTHS = (-8.0, -4.0, -2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
-"""That are tried where none are asked for."""
+"""Strengths of a sweep by default."""
 RANDOM_DIRECTIONS = 32
-"""Random directions that each strength is compared with."""
+"""Number of random directions that each strength is compared with."""
 LONGEST_NAME = 40
-"""Characters of a direction's name at most."""
+"""Maximum length of a direction's name, in characters."""
 
 
 class Direction(Struct, frozen=True):
     """A vector of the residual stream's width."""
 
     name: str
-    """For a person: `happy-sad`."""
+    """Name for display, such as `happy-sad`."""
     layer: Count
-    """It was read after this one."""
+    """Index of the layer after which the direction was read, from 0."""
     vector: Floats
     """Shape (width,)."""
     model: str = ""
-    """Short name of the model that it was made with."""
+    """Short name of the model that the direction was made with."""
     fingerprint: str = ""
-    """Of that model, as `ModelFacts` has it; empty where it isn't known."""
+    """Fingerprint of that model, as in `ModelFacts`; empty if it isn't known."""
 
     @property
     def digest(self) -> str:
-        """Of the vector, 8 hexadecimal digits."""
+        """Digest of the vector, 8 hexadecimal digits."""
         from hashlib import blake2b  # OpenSSL: 2 ms, and nothing else of the first screen needs it
 
         return blake2b(self.vector.packed, digest_size=4).hexdigest()
 
     @property
     def label(self) -> str:
-        """Its name without what can't be printed: `happy-sad`."""
+        """Printable characters of the name, such as `happy-sad`, cut to `LONGEST_NAME`."""
         return "".join(each for each in self.name[:LONGEST_NAME] if each.isprintable())
 
 
 class MakeDirection(Inside, frozen=True):
     """Make a direction after a layer: the mean stream of some texts less that of others, each at its last token; or the
-    stream at one node less that at another. Answered by `DirectionMade`."""
+    stream at one node less that at another. Answered by `Measuring` records and one `DirectionMade`."""
 
     layer: Count
     toward: tuple[str, ...] = ()
-    """Texts, cut into tokens as a prompt without a chat template is."""
+    """Texts whose mean stream the direction points to, tokenized like a prompt without a chat template."""
     away: tuple[str, ...] = ()
+    """Texts whose mean stream is subtracted."""
     nodes: tuple[Count, ...] = ()
-    """Two nodes, in place of the texts: the first less the second."""
+    """Two nodes, instead of the texts: the stream at the first less that at the second."""
     name: str = ""
 
 
@@ -234,55 +235,58 @@ class DirectionMade(Record, frozen=True):
     away: tuple[str, ...]
     nodes: tuple[Count, ...]
     norm: Finite
-    """Its length."""
+    """Norm of the direction."""
     stream_norm: Finite
-    """The mean length of the streams that it was made of."""
+    """Mean norm of the streams that the direction was made from."""
     tokens_run: Count
+    """Number of tokens that went through the model for this."""
     facts: CaptureFacts
 
 
 class SweepStrengths(Inside, frozen=True):
-    """Add a direction with one strength after another, and as many random ones of the same norm, to the stream after a
-    layer; answered by `Measuring` records and one `StrengthsSwept`."""
+    """Add a direction to the stream after a layer at one strength after another, each compared with `RANDOM_DIRECTIONS`
+    random directions of the same norm; answered by `Measuring` records and one `StrengthsSwept`."""
 
     node: Count
     direction: Direction
     layer: Count
     scope: Scope = "token"
     begin: Count = 0
-    """In the context: the first position that it is added at."""
+    """First position that the direction is added at, from 0, in the scope `context`; ignored in the scope `token`."""
     token: Count | None = None
-    """Its logit, less that of `other`, is followed; None for the most probable one."""
+    """Id of the token whose logit, less that of `other`, is followed; None for the most probable one."""
     other: Count | None = None
-    """None for the most probable one besides the token."""
+    """Id of the token whose logit is subtracted; None for the most probable one besides `token`."""
     strengths: tuple[Finite, ...] = STRENGTHS
 
 
 class SteeredStrength(Struct, frozen=True):
-    """What a direction does with one strength, and between what most random directions of the same norm do."""
+    """The effect of a direction at one strength, and the band of most random directions of the same norm."""
 
     strength: Finite
     kl_bits: float
-    """KL divergence of the steered distribution from the model's own, KL(own || steered)."""
+    """KL divergence of the steered distribution from the model's own, KL(own || steered), in bits."""
     kl_low: float
-    """The 5th percentile of the random directions."""
+    """5th percentile of the random directions' KL divergences."""
     kl_high: float
-    """The 95th."""
+    """95th percentile of the random directions' KL divergences."""
     change: float
-    """What is added to the difference of the two logits."""
+    """Change of the difference of the two followed logits."""
     change_low: float
+    """5th percentile of the random directions' changes."""
     change_high: float
+    """95th percentile of the random directions' changes."""
     prob: Finite
-    """Of the followed token."""
+    """Probability of the followed token."""
     other_prob: Finite
     top: Count
-    """The most probable token."""
+    """Id of the most probable token."""
     top_text: str
     top_prob: Finite
 
     @property
     def beyond(self) -> bool:
-        """True if the change of the difference lies outside of what most random directions do."""
+        """True if `change` lies outside the band of the random directions."""
         return not self.change_low <= self.change <= self.change_high
 
 
@@ -292,46 +296,48 @@ class StrengthsSwept(Record, frozen=True):
     node: Count
     direction: Direction
     layer: Count
-    """It was added after this one."""
+    """Index of the layer after which the direction was added, from 0."""
     scope: Scope
-    """`token`: at the node's token alone, over the model's own KV. `context`: from `begin` on, so that the KV of those
-    positions is steered, too."""
+    """`token`: added at the node's token alone, over the model's own KV. `context`: added from `begin` on, so that the
+    KV of those positions is steered, too."""
     begin: Count
-    """The first position that it was added at, from 0."""
+    """First position that the direction was added at, from 0."""
     steered: Count
-    """Positions that it was added at."""
+    """Number of positions that the direction was added at."""
     token: Count
+    """Id of the token whose logit is followed."""
     text: str
     other: Count
+    """Id of the token whose logit is subtracted."""
     other_text: str
     difference: float
-    """The logit of the token less that of the other one, without steering."""
+    """Logit of `token` less that of `other`, without steering."""
     prob: Finite
-    """Of the token, without steering."""
+    """Probability of `token`, without steering."""
     other_prob: Finite
     norm: Finite
-    """The direction's length."""
+    """Norm of the direction."""
     stream_norm: Finite
-    """That of the stream after the layer at the node's token, without steering."""
+    """Norm of the stream after the layer at the node's token, without steering."""
     strengths: tuple[SteeredStrength, ...]
-    """Ascending."""
+    """Results in ascending order of strength; strength 0 is always among them."""
     random: Count
-    """Random directions."""
+    """Number of random directions at each strength."""
     seed: Count
-    """Of those."""
+    """Seed of the random directions."""
     rows: Count
-    """Directions in one forward."""
+    """Number of directions in one forward pass; 1 if they ran one by one."""
     tokens_run: Count
     note: str
     facts: CaptureFacts
 
     def at(self, strength: float) -> SteeredStrength | None:
-        """What one strength does; None where it was not tried."""
+        """Return the result at one strength; None if it was not tried."""
         return next((each for each in self.strengths if each.strength == strength), None)
 
     @property
     def share(self) -> float:
-        """The direction's length as a share of the stream's."""
+        """Norm of the direction as a share of the stream's norm."""
         return self.norm / self.stream_norm if self.stream_norm else 0.0
 
 
@@ -342,24 +348,26 @@ PatchKind = Literal["layer", "attention", "mlp"]
 
 
 class Intervention(Struct, frozen=True):
-    """What one unit of the model writes is multiplied by a number; or a direction is added to the residual stream."""
+    """A change of the model: the output of one unit is multiplied by a number, or a direction is added to the residual
+    stream."""
 
     kind: InterventionKind
-    """`head`: what a head of the attention returns. `attention`, `mlp`, `recurrence`: what the layer's parts of that
-    role return. `layer`: what the layer adds to the residual stream; at scale 0 it is the identity. `direction`: the
-    stream after the layer, to which a direction is added."""
+    """Kind of unit. `head`: the output of one head of the attention. `attention`, `mlp`, `recurrence`: the output of
+    the layer's parts of that role. `layer`: what the layer adds to the residual stream; at scale 0 the layer is the
+    identity. `direction`: the stream after the layer, to which a direction is added."""
     layer: Count
     head: Count | None = None
-    """Of a head alone."""
+    """Index of the head, from 0; None unless the kind is `head`."""
     scale: Finite = 0.0
-    """0 switches it off, 1 changes nothing. Of a direction its strength: 0 changes nothing."""
+    """Factor of the output: 0 switches the unit off, 1 changes nothing. For a direction its strength: 0 changes
+    nothing."""
     direction: Direction | None = None
-    """Of the kind `direction` alone."""
+    """Direction to add; None unless the kind is `direction`."""
 
     @property
     def label(self) -> str:
-        """For a person: `L6 h1`, `L6 attention`, `L6 MLP`, `L6`, with the scale where it isn't 0; of a direction
-        `L4 +happy-sad x2 #e3cfec11`, with the strength and a digest of the vector."""
+        """Label for display: `L6 h1`, `L6 attention`, `L6 MLP`, `L6`, with the scale if it isn't 0; for a direction `L4
+        +happy-sad x2 #e3cfec11`, with the strength and a digest of the vector."""
         if self.direction is not None:
             return f"L{self.layer + 1} +{self.direction.label} x{self.scale:g} #{self.direction.digest}"
         words = {
@@ -375,10 +383,10 @@ _SCALED = r"(?is)(.*?)(?:\s+x(-?\d{0,9}\.?\d{1,9}))?"
 
 
 def units_from(text: str) -> tuple[Intervention, ...]:
-    """The interventions that a list of names names: `L6 h1, L3 mlp x0.5, blocks.5.attn.hook_z[0], model.layers.3.mlp`.
+    """Parse a list of names: `L6 h1, L3 mlp x0.5, blocks.5.attn.hook_z[0], model.layers.3.mlp`.
 
     Raises:
-        ValueError: One of them names no part, or one that can't be switched off.
+        ValueError: A name is not of a part, or is of one that can't be switched off.
     """
     return tuple(_unit(part.strip()) for part in text.split(","))
 
@@ -398,7 +406,7 @@ def _unit(text: str) -> Intervention:
 
 
 class CandidateChange(Struct, frozen=True):
-    """One token that could be next, without and with the interventions."""
+    """One candidate for the next token, without and with the interventions."""
 
     before: Candidate
     after: Candidate
@@ -407,85 +415,87 @@ class CandidateChange(Struct, frozen=True):
 
     @property
     def logit_change(self) -> float:
-        """The change of its logit by the interventions."""
+        """Change of the candidate's logit by the interventions."""
         return self.logit_after - self.logit_before
 
     @property
     def ranks_up(self) -> int:
-        """How many ranks it rises; below 0 it falls."""
+        """Number of ranks that the candidate rises; negative if it falls."""
         return self.before.rank - self.after.rank
 
 
 class Intervened(Record, frozen=True):
-    """What the model predicts after a node under interventions, beside what it predicts itself."""
+    """The model's prediction after a node under interventions, compared with its own."""
 
     node: Count
     interventions: tuple[Intervention, ...]
     scope: Scope
     candidates: tuple[CandidateChange, ...]
-    """The most probable without the interventions, best first; then those that are so only with them."""
+    """The most probable tokens without the interventions, best first; then those that are so only with them."""
     kl_bits: float
-    """Kullback-Leibler divergence of the changed distribution from the model's own, KL(own || changed)."""
+    """KL divergence of the changed distribution from the model's own, KL(own || changed), in bits."""
     largest_change: float
-    """Of a logit, absolute."""
+    """Largest absolute change of a logit."""
     largest_change_id: Count
-    """The token whose logit it is."""
+    """Id of the token whose logit changed most."""
     largest_change_text: str
     entropy_before_bits: Finite
     entropy_after_bits: Finite
     rounding: Finite
-    """The largest logit change that rounding explains: above 0 where the path may have run in other chunks."""
+    """Largest logit change that rounding can explain; above 0 if the path may have run in other chunks."""
     tokens_run: Count
-    """Tokens that went through the model for this."""
+    """Number of tokens that went through the model for this."""
     note: str
     facts: CaptureFacts
     begin: Count = 0
-    """In the context: the first position that went through the changed model."""
+    """First position that went through the changed model, from 0, in the scope `context`; 0 in the scope `token`."""
 
 
 class SweptUnit(Struct, frozen=True):
-    """One unit of the model, switched off alone."""
+    """The effect of switching off one unit of the model alone."""
 
     intervention: Intervention
     kl_bits: float
+    """KL divergence of the changed distribution from the model's own, KL(own || changed), in bits."""
     logit_change: float
-    """Of the token that the sweep looks at; below 0 where the unit spoke for it."""
+    """Change of the followed token's logit; negative if the unit raises it."""
     difference_change: float | None
-    """Of the logit of that token less that of the other one; None without another one."""
+    """Change of that logit less the other token's logit; None if there is no other token."""
     prob: Finite
-    """Of the token, with the unit switched off."""
+    """Probability of the followed token, with the unit switched off."""
     top: Count
-    """The most probable token then."""
+    """Id of the most probable token, with the unit switched off."""
     top_text: str
     top_prob: Finite
 
 
 class HeadsSwept(Record, frozen=True):
-    """Heads, attentions, MLPs, recurrences and layers switched off one at a time, for one token's forward or for its
-    whole path: all of them, or those that were asked for."""
+    """The effects of heads, attentions, MLPs, recurrences and layers switched off one at a time, for one token's
+    forward pass or for its whole path: all of them, or those that were asked for."""
 
     node: Count
     token: Count
-    """The token after the node whose logit is followed."""
+    """Id of the token whose logit after the node is followed."""
     text: str
     prob: Finite
-    """With nothing switched off."""
+    """Probability of `token`, with nothing switched off."""
     logit: Finite
     other: Count | None
+    """Id of the token whose logit is subtracted; None for none."""
     other_text: str
     difference: float | None
-    """The logit of the token less that of the other one, with nothing switched off."""
+    """Logit of `token` less that of `other`, with nothing switched off; None if `other` is None."""
     top: Count
-    """The most probable token with nothing switched off."""
+    """Id of the most probable token, with nothing switched off."""
     top_text: str
     units: tuple[SweptUnit, ...]
-    """In the order of the layers; of each its heads, its parts, then the layer."""
+    """Units in the order of the layers; for each layer its heads, its parts, then the layer itself."""
     missing: tuple[str, ...]
     """A sentence for each group of units that can't be switched off alone, with the reason."""
     rows: Count
-    """Units in one forward; 1 where they ran one by one."""
+    """Number of units in one forward pass; 1 if they ran one by one."""
     row_bytes: Count
-    """Memory of one of those rows: its copy of the KV and its logits."""
+    """Memory of one of those rows in bytes: its copy of the KV and its logits."""
     tokens_run: Count
     note: str
     facts: CaptureFacts
@@ -493,27 +503,28 @@ class HeadsSwept(Record, frozen=True):
 
     @property
     def by_kl(self) -> list[SweptUnit]:
-        """The units, first the one that moves all probabilities furthest."""
+        """The units by their KL divergence, largest first."""
         return sorted(self.units, key=lambda each: -each.kl_bits)
 
 
 class InterventionsHeld(Record, frozen=True):
-    """The session stands on a branch under interventions, or on the model's own again."""
+    """The session is on a branch under interventions, or on the model's own nodes again."""
 
     node: Count
-    """The current node: the first of the branch. All nodes after it are under the same interventions, by their parents
-    alone; none of the model's own follows one that is under some."""
+    """The current node: the first of the branch under interventions; after a release, `own`. All nodes below the first
+    are under the same interventions, and no node of the model's own follows one under interventions."""
     own: Count
-    """The same token as the model itself computes it."""
+    """Node of the same token as the model itself computes it; after a release, the node before if there is none."""
     interventions: tuple[Intervention, ...]
-    """Empty where they were released."""
+    """Interventions of the branch; empty if they were released."""
     ms: Finite
 
 
 class PatchColumn(Struct, frozen=True):
-    """One position of both paths."""
+    """One position of the path, and the token of the source that it faces."""
 
     position: Count
+    """Position in the path, from 0."""
     node: Count
     id: Count
     text: str
@@ -521,18 +532,19 @@ class PatchColumn(Struct, frozen=True):
     source_id: Count
     source_text: str
     source_position: Count | None = None
-    """The source's; None in recordings of before, where it is the same before the difference and shifted after it."""
+    """Position in the source's path, from 0. None in older recordings: it is then `position`, plus `shift` from the
+    first difference on."""
 
 
 Facing = tuple[tuple[int, int], ...]
-"""Which token of a path faces which of another, both counted from 0: rising on both sides."""
+"""Pairs of positions, from 0, of tokens in two paths that face each other; both sides are in ascending order."""
 
 
 class ActivationsPatched(Record, frozen=True):
-    """Activation patching: at one layer and position after another, what the source's path has there is put in.
+    """Activation patching: activations of the source's path are put in at one layer and position after another.
 
-    A share is how much of the way from this path's logit difference to the source's the replacement goes: 0 changes
-    nothing, 1 restores all of it.
+    A share is how far the replacement moves this path's logit difference towards the source's: 0 changes nothing, 1
+    restores all of it.
     """
 
     node: Count
@@ -543,34 +555,35 @@ class ActivationsPatched(Record, frozen=True):
     other: Count
     other_text: str
     difference: float
-    """The logit of `token` less that of `other` after the node."""
+    """Logit of `token` less that of `other` after the node."""
     source_difference: float
-    """The same after the source."""
+    """The same difference of logits after the source."""
     first: Count
-    """The first position where the paths differ; all columns before it are 0: there both have computed the same."""
+    """First position where the paths differ or another position of the source is faced; all shares before it are 0,
+    since both paths compute the same there."""
     columns: tuple[PatchColumn, ...]
-    """The positions that were replaced: from the one before the first difference, where there is one, to the end,
-    without those that face none of the source's."""
+    """Replaced positions: from the one before the first difference, if there is one, to the end, without those that
+    face no token of the source."""
     layers: tuple[Count, ...]
-    """The layers that have such a part."""
+    """Indices of the layers that have such a part, from 0."""
     shares: Floats
-    """Shape (layers, columns)."""
+    """Shares of shape (layers, columns)."""
     rows: Count
-    """Positions in one forward."""
+    """Number of positions in one forward pass."""
     tokens_run: Count
     note: str
     facts: CaptureFacts
     shift: int = 0
-    """Tokens that the source has more; below 0 fewer. After the difference it has them so many places later."""
+    """Number of tokens by which the source is longer; negative if it is shorter."""
     aligned: bool = False
-    """True if a person said which tokens face each other."""
+    """True if the user chose which tokens face each other."""
     floor: float | None = None
-    """Where the source has more tokens or fewer: how far the logit difference moves where this text stands as many
-    places later, behind its own first tokens. As much of an effect may come from the places alone. None where both are
-    as long, or the path is too long to run again."""
+    """Absolute change of the logit difference if this path runs after a copy of its own first tokens, as many as the
+    lengths differ by. Positions alone may have as large an effect. None if the lengths are equal, or the path is too
+    long to run again."""
 
     def share(self, layer: int, position: int) -> float | None:
-        """The share at a layer and position of the path; 0 before the first difference, None where there is none."""
+        """Return the share at a layer and position of the path: 0 before the first difference, None if not measured."""
         if layer not in self.layers or position < 0:
             return None
         if position < min(self.first, self.columns[0].position):
@@ -581,24 +594,25 @@ class ActivationsPatched(Record, frozen=True):
 
 
 MOST_PAIRS = 200
-"""Pairs of texts that are patched together, at most."""
+"""Maximum number of pairs of texts that are patched together."""
 PAIR_TOKENS = 512
-"""Tokens of a text of a pair, at most."""
+"""Maximum number of tokens in a text of a pair."""
 PatchPlace = Literal["changed", "last changed", "after", "last"]
-"""A class of positions. `last changed`: the last one whose token is another in the source; `changed`: the others of
-those. `after`: the same token in both, behind the first difference. `last`: the text's last token, whatever it is."""
+"""A class of positions. `last changed`: the last position whose token differs in the source; `changed`: all others that
+differ. `after`: positions with the same token in both, after the first difference. `last`: the text's last token,
+whether it differs or not."""
 
 
 class PatchPair(Struct, frozen=True):
-    """Two texts whose difference is looked for: what the second computes is put into the first."""
+    """Two texts to compare: activations of the second are put into the first."""
 
     text: str
     source: str
     token: str = ""
-    """The answer that the source prefers, a single token; empty, with the other one, for the two that tell the texts
-    apart most."""
+    """Answer that the source prefers, a single token. If both answers are empty, they are the likely tokens whose
+    probabilities the source raises and lowers most."""
     other: str = ""
-    """The one that the text prefers."""
+    """Answer that the text prefers, a single token."""
 
 
 class PairPatched(Struct, frozen=True):
@@ -606,17 +620,19 @@ class PairPatched(Struct, frozen=True):
 
     pair: PatchPair
     token: str
-    """The answers that were followed; empty where it came to none."""
+    """Text of the followed answer that the source prefers; empty if the pair failed."""
     other: str
+    """Text of the followed answer that the text prefers; empty if the pair failed."""
     difference: float
-    """The logit of `token` less that of `other` after the text."""
+    """Logit of `token` less that of `other` after the text."""
     source_difference: float
-    """The same after the source."""
+    """The same difference of logits after the source."""
     tokens: Count
-    """Of the text."""
+    """Number of tokens of the text."""
     source_tokens: Count
+    """Number of tokens of the source."""
     failure: str = ""
-    """Why it is left out; empty where it is not."""
+    """Reason that the pair is left out of the means; empty if it isn't."""
 
 
 class PlaceShares(Struct, frozen=True):
@@ -624,33 +640,36 @@ class PlaceShares(Struct, frozen=True):
 
     place: PatchPlace
     pairs: Count
+    """Number of pairs that have such a position."""
     means: tuple[Finite, ...]
-    """For each layer the mean over the pairs, each with the mean over its positions of that class."""
+    """Mean share over the pairs, for each layer; a pair counts with the mean over its positions of the class."""
     spreads: tuple[Finite, ...]
-    """Standard deviations over the pairs; 0 for a single one."""
+    """Standard deviation over the pairs, for each layer; 0 for a single pair."""
 
 
 class PairsPatched(Record, frozen=True):
-    """Activation patching over a set of pairs: of how many what share of the difference sits where."""
+    """Activation patching over a set of pairs: the mean share of each layer at each class of positions."""
 
     part: PatchKind
     pairs: tuple[PairPatched, ...]
     layers: tuple[Count, ...]
+    """Indices of the layers that have such a part, from 0."""
     places: tuple[PlaceShares, ...]
-    """Those that any pair has, in the order of `PatchPlace`."""
+    """Results for the classes of positions that any pair has, in the order of `PatchPlace`."""
     facts: CaptureFacts
 
 
 class Intervene(Inside, frozen=True):
-    """What the model predicts after a node under interventions; answered by `Intervened`."""
+    """Compute what the model predicts after a node under interventions; answered by `Intervened`."""
 
     node: Count
     interventions: tuple[Intervention, ...]
     scope: Scope = "token"
     top: Count = 10
-    """The most probable tokens that are listed, of those without and of those with the interventions."""
+    """Number of most probable tokens to list without the interventions, and as many with them."""
     begin: Count = 0
-    """In the context: the first position that goes through the changed model; those before it through the model."""
+    """First position that goes through the changed model, from 0, in the scope `context`; the positions before it go
+    through the model itself."""
 
 
 class SweepHeads(Inside, frozen=True):
@@ -659,22 +678,22 @@ class SweepHeads(Inside, frozen=True):
 
     node: Count
     token: Count | None = None
-    """Whose logit is followed, such as that of the token that was taken next; None for the most probable one."""
+    """Id of the token whose logit is followed, such as the next token of the path; None for the most probable one."""
     other: Count | None = None
-    """The logit of this one is taken off."""
+    """Id of the token whose logit is subtracted; None for none."""
     heads: tuple[Count, ...] | None = None
-    """The layers whose heads are switched off; None for all layers."""
+    """Indices of the layers whose heads are switched off, from 0; None for all layers."""
     parts: bool = True
-    """True if parts and layers are."""
+    """True to switch off parts and layers as well."""
     scope: Scope = "token"
 
 
 class HoldInterventions(Command, frozen=True):
-    """Go on under interventions: the token is run again under them, as the first of a branch that stays under them.
+    """Continue under interventions: the token runs again under them, as the first of a branch that stays under them.
 
-    Every token after it, however it is chosen, is computed so until the session goes to a node of the model's own.
-    Answered by `Moved`, unless the session stands before the token, `Step` and `InterventionsHeld`; where the
-    interventions are empty by `Moved`, to the token of the model's own that the branch was made from, and
+    Every token after it, however it is chosen, is computed under them until the session moves to a node of the model's
+    own. Answered by `Moved`, unless the session stands before the token, `Step` and `InterventionsHeld`. If the
+    interventions are empty, answered by `Moved`, to the token of the model's own that the branch was made from, and
     `InterventionsHeld`.
     """
 
@@ -682,6 +701,7 @@ class HoldInterventions(Command, frozen=True):
     stoppable: ClassVar[bool] = True
     node: Count
     interventions: tuple[Intervention, ...] = ()
+    """Interventions of the new branch; empty to release those of the current branch."""
 
 
 class PatchActivations(Inside, frozen=True):
@@ -690,20 +710,20 @@ class PatchActivations(Inside, frozen=True):
 
     node: Count
     source: Count
-    """The last token of another prompt or branch."""
+    """Node of the last token of another prompt or branch."""
     token: Count
-    """Its logit, less that of `other`, is what the replacement moves towards the source's."""
+    """Id of the token whose logit, less that of `other`, the replacement moves towards the source's."""
     other: Count
     part: PatchKind = "layer"
-    """Whole layers, that is the residual stream after each, or what their attention or MLP returns."""
+    """Replaced activations: the residual stream after each layer, or the output of each layer's attention or MLP."""
     alignment: Facing | None = None
-    """Which token faces which of the source; None for common blocks, see `engine.tree.aligned`."""
+    """Pairs of positions that face each other; None to align by common blocks (see `engine.tree.aligned`)."""
 
 
 class PatchPairs(Inside, frozen=True):
-    """Patch each of a set of pairs of texts, raw and in sessions of their own, and take the means; answered by
+    """Patch each of a set of pairs of texts, as raw text in separate sessions, and take the means; answered by
     `Measuring` records and one `PairsPatched`."""
 
     pairs: tuple[PatchPair, ...]
-    """1 to `MOST_PAIRS`."""
+    """Pairs of texts, 1 to `MOST_PAIRS` of them."""
     part: PatchKind = "layer"

@@ -12,16 +12,17 @@ from engine.protocol.base import Command, Count, Finite, Record
 
 
 class Measure(Command, frozen=True):
-    """Base of measurements on separate caches; answered by `Measuring` records and those that the class names."""
+    """Base of measurements on separate caches; answered by the records that each class names, most after
+    `Measuring`."""
 
 
 class Race(Measure, frozen=True):
     """Race with a KV cache and without one; answered by `RaceOpened`, `RaceStep` records and `RaceEnded`."""
 
     first: Count = 16
-    """Tokens of the sequence before the first step that is measured."""
+    """Tokens of the sequence before the first measured step, at least 1."""
     last: Count = 128
-    """Tokens after the last; at most the context window."""
+    """Tokens of the sequence after the last step, more than `first`; at most the context window."""
 
 
 class Profile(Measure, frozen=True):
@@ -29,24 +30,24 @@ class Profile(Measure, frozen=True):
 
     over_ranks: ClassVar[bool] = False
     repeats: Count = 5
-    """Counted rounds, after the warm-up."""
+    """Number of rounds that count, after the warm-up."""
 
 
 class CaptureMetal(Measure, frozen=True):
-    """Have Metal record one step, for Xcode; answered by one `MetalCaptured`. Refused where MLX has no Metal."""
+    """Capture one step with Metal, for Xcode; answered by one `MetalCaptured`. Refused if MLX has no Metal."""
 
     over_ranks: ClassVar[bool] = False
     path: str
-    """Of the file, which is not there yet: its name ends with `.gputrace`."""
+    """Path of the file, which must not exist yet and whose name ends with `.gputrace`."""
 
 
 class MetalCaptured(Record, frozen=True):
-    """Metal recorded a step."""
+    """Metal captured a step."""
 
     lasting: ClassVar[bool] = False
     path: str
     ms: Finite
-    """Of the step, while it was recorded."""
+    """Time of the step while it was captured."""
 
 
 class MeasureRoofline(Measure, frozen=True):
@@ -61,52 +62,52 @@ class CompareKV(Measure, frozen=True):
     over_ranks: ClassVar[bool] = False
     bits: tuple[Count, ...] = (8, 4)
     group_size: Count | None = None
-    """None for 64, or 32 where the heads are smaller."""
+    """Numbers that share a scale and a bias; None for 64, or for 32 if the head size is no multiple of 64."""
 
 
 class RaceOpened(Record, frozen=True):
     """A race begins: the same tokens with a KV cache and without one, both in separate caches."""
 
     node: Count
-    """The session's current node, before and after."""
+    """The session's current node, which the race doesn't change."""
     first: Count
-    """Tokens of the sequence before the first step that is measured."""
+    """Tokens of the sequence before the first measured step."""
     last: Count
-    """Tokens of the sequence after the last."""
+    """Tokens of the sequence after the last step."""
     given: Count
-    """Tokens of the path: both lanes follow it to its end, then they continue by themselves."""
+    """Tokens of the session's path; after its end, both lanes follow the picks of the lane with the cache."""
     how: str
-    """How the milliseconds are taken, as sentences."""
+    """Sentences on how the milliseconds are measured."""
 
 
 class RaceStep(Record, frozen=True):
     """Both lanes took one step with the same token."""
 
     tokens: Count
-    """Of the sequence after it: the lane without a cache ran all of them, the other one the last alone."""
+    """Tokens of the sequence after the step; the lane without a cache ran all of them, the other lane only the last."""
     id: Count
-    """The token that the step ran."""
+    """Id of the token that the step ran."""
     text: str
-    """The characters that it finished."""
+    """Characters that the token completes."""
     cached_ms: Finite
     uncached_ms: Finite
     cached_total_ms: Finite
-    """Of all steps so far."""
+    """Time of all steps so far."""
     uncached_total_ms: Finite
     cached_pick: Count
-    """The sampler's next token in the lane with the cache; both lanes continue with it, beyond the path's end."""
+    """Id of the sampler's next token in the lane with the cache; after the path's end both lanes continue with it."""
     uncached_pick: Count
-    """The sampler's next token in the other, with the same draw."""
+    """Id of the sampler's next token in the lane without a cache, with the same draw."""
     largest_difference: float
-    """Of the two lanes' logits, absolute."""
+    """Largest absolute difference between the two lanes' logits."""
     kv_bytes: Count
-    """Held by the cache."""
+    """Bytes that the cache holds."""
     passed_bytes: Count
-    """Keys and values that the pass without a cache made and dropped."""
+    """Bytes of keys and values that the pass without a cache made and dropped."""
 
     @property
     def equal(self) -> bool:
-        """True if both lanes take the same token next."""
+        """True if the sampler picks the same next token in both lanes."""
         return self.cached_pick == self.uncached_pick
 
 
@@ -117,9 +118,9 @@ class RaceEnded(Record, frozen=True):
     cached_total_ms: Finite
     uncached_total_ms: Finite
     differences: tuple[Count, ...]
-    """Lengths (as `RaceStep.tokens`) after which the lanes took other tokens; empty where all are equal."""
+    """Lengths (`RaceStep.tokens`) after which the lanes' picks differ; empty if all picks are equal."""
     largest_difference: float
-    """Of the logits, over all steps."""
+    """Largest absolute difference of the logits over all steps."""
 
 
 Role = Literal[
@@ -134,76 +135,76 @@ Role = Literal[
     "detokenizing",
     "other",
 ]
-"""What a part does. `recurrence`: a state-space, linear-attention or convolution mixer. `residual`: what a layer does
-itself, between its parts. `other`: not known; the part's name says where it is."""
+"""Role of a part. `recurrence`: a state-space, linear-attention or convolution mixer. `residual`: the work of a layer
+itself, between its parts. `other`: unknown; the part's name says where it is."""
 
 
 class ProfilePart(Struct, frozen=True):
-    """One part of a step, fenced: its inputs were evaluated before its time, its outputs within it."""
+    """One part of a step with fences: its inputs were evaluated before its time starts, its outputs before it ends."""
 
     name: str
-    """Attribute path in the model: `model.layers.3.self_attn`; `sampling` and `detokenizing` for these."""
+    """Attribute path in the model, such as `model.layers.3.self_attn`; or `sampling` or `detokenizing`."""
     role: Role
     layer: Count | None
-    """None outside the layers."""
+    """Index of the layer, from 0; None outside the layers."""
     ms: Finite
-    """Without the parts inside it; a mean over the same rounds as the whole step."""
+    """Time without the parts inside it; a mean over the same rounds as the whole step."""
 
 
 class Profiled(Record, frozen=True):
-    """One step taken apart, on a copy of the cache."""
+    """Times of the parts of one step, measured on a copy of the cache."""
 
     node: Count
-    """The session's current node: the step after it was measured."""
+    """The session's current node; the step after it was measured."""
     tokens: Count
-    """In the context before the step."""
+    """Tokens in the context before the step."""
     repeats: Count
     parts: tuple[ProfilePart, ...]
-    """In the order in which they ran."""
+    """Parts in the order in which they ended, so that a layer follows the parts inside it."""
     fenced_ms: Finite
-    """The whole step with all fences: the mean of the middle half of the repeats by their total."""
+    """Time of the whole step with all fences: the mean of the middle half of the repeats by total time."""
     unfenced_ms: Finite
-    """The same step without them, measured in turn with it; the same mean."""
+    """Time of the same step without fences, measured in turn with it; the same kind of mean."""
     how: str
-    """How it was measured, as sentences."""
+    """Sentences on how the times were measured."""
 
     @property
     def other_ms(self) -> float:
-        """The time outside the parts: masks, scalings and copies between them, and the program's own calls."""
+        """Time outside the parts: masks, scalings and copies between them, and the program's own calls."""
         return max(0.0, self.fenced_ms - sum(part.ms for part in self.parts))
 
 
 class Work(Struct, frozen=True):
-    """One forward: what it must read and compute by formula, and how long it took."""
+    """One forward pass: the bytes and operations that it needs by formula, and its measured time."""
 
     tokens: Count
-    """Of the forward."""
+    """Tokens of the forward pass."""
     context: Count
-    """Tokens held when it ended."""
+    """Tokens in the context at the end of the forward pass."""
     weight_bytes: Count
-    """Of the weights that it reads once."""
+    """Bytes of the weights that the forward pass reads, each once."""
     kv_bytes: Count
-    """Of keys, values and states that it reads."""
+    """Bytes of the keys, values and states that the forward pass reads."""
     flops: Count
-    """Multiplications and additions, counted as two."""
+    """Number of operations; a multiplication and an addition count as two."""
     ms: Finite
-    """The best of the repeats, unfenced: what the machine can do. All rates are of it."""
+    """Shortest time of the repeats, without fences: what the machine can do. All rates use it."""
     median_ms: Finite
-    """Of the same repeats: far above the best on a machine that is busy."""
+    """Median time of the same repeats; far above the shortest on a busy machine."""
 
     @property
     def gbs(self) -> float:
-        """The bytes over the time, in 10^9 a second."""
+        """Bytes read per second, in 10^9."""
         return (self.weight_bytes + self.kv_bytes) / self.ms / 1e6 if self.ms else 0.0
 
     @property
     def gflops(self) -> float:
-        """The operations over the time, in 10^9 a second."""
+        """Operations per second, in 10^9."""
         return self.flops / self.ms / 1e6 if self.ms else 0.0
 
     @property
     def intensity(self) -> float:
-        """Operations for each byte read."""
+        """Operations per byte read."""
         return self.flops / max(1, self.weight_bytes + self.kv_bytes)
 
 
@@ -212,34 +213,37 @@ class RooflineMeasured(Record, frozen=True):
 
     node: Count
     bandwidth_gbs: Finite
-    """The most bytes a second of several ways to read a large array."""
+    """Highest rate of several ways to go through a large array, in 10^9 bytes read or written per second."""
     bandwidth_how: str
     matmul_gflops: Finite
-    """The most operations a second of a matrix product in the weights' own type."""
+    """Highest rate of a matrix product with weights of the model's own type, in 10^9 operations per second."""
     matmul_how: str
     decode: Work
+    """Forward pass of the next step."""
     prefill: Work | None
-    """None where the path is a single token."""
+    """Forward pass of the path's first tokens; None if the path is a single token."""
     active_parameters: Count
-    """That take part in a token."""
+    """Number of parameters that take part in computing a token."""
     how: str
-    """The formulas, as sentences."""
+    """Sentences on how the forward passes were measured, and the formulas."""
     notes: tuple[str, ...] = ()
-    """Facts that are not known of this model, and the assumptions instead."""
+    """Sentences on unknown facts of this model with the assumptions made, and on what bounded or disturbed the
+    figures."""
     ms: Finite = 0.0
-    """All of it."""
+    """Time of the whole measurement."""
 
     @property
     def ridge(self) -> float:
-        """Operations for each byte from which on arithmetic is the limit."""
+        """Operations per byte from which on arithmetic is the limit."""
         return self.matmul_gflops / self.bandwidth_gbs if self.bandwidth_gbs else 0.0
 
     def roof(self, intensity: float) -> float:
-        """GFLOP/s that the machine allows at an intensity, in operations a byte."""
+        """GFLOP/s that the machine allows at an intensity, in operations per byte."""
         return min(self.matmul_gflops, self.bandwidth_gbs * intensity)
 
     def share(self, work: Work) -> float:
-        """How much of the roof a forward reaches: above 1 where it is faster than what the roof was measured with."""
+        """Share of the roof that a forward pass reaches; above 1 if it is faster than what the roof was measured
+        with."""
         roof = self.roof(work.intensity)
         return work.gflops / roof if roof else 0.0
 
@@ -248,25 +252,26 @@ class KVCost(Struct, frozen=True):
     """The KV cache of one path at one precision."""
 
     bits: Count
-    """Of each number: those of the model's own type, or of quantized ones."""
+    """Bits per number, of the model's own type or quantized."""
     group_size: Count | None
-    """Numbers that share a scale and a bias; None where nothing is quantized."""
+    """Numbers that share a scale and a bias; None if nothing is quantized."""
     formula_bytes: Count
-    """Of the tokens held, by formula."""
+    """Bytes of the tokens held, by formula; caches that can't be quantized count with their measured bytes."""
     used_bytes: Count
-    """Read off the arrays."""
+    """Bytes of the tokens held, read from the arrays."""
     allocated_bytes: Count
     largest_change: float
-    """Of the logits after the path, absolute, against the model's own type."""
+    """Largest absolute change of a logit after the path, compared with the model's own type."""
     mean_change: float
+    """Mean absolute change of those logits."""
     same_top: bool
     """True if the most probable token is the same."""
     ms: Finite
-    """To compute the path."""
+    """Time to compute the path."""
     refused: str = ""
-    """Why this model can't have such a cache, and what to use instead; then all figures are 0."""
+    """Reason that this model can't have such a cache, and what to use instead; then all measured figures are 0."""
     note: str = ""
-    """Which caches of the model are not quantized."""
+    """Sentence on the model's caches that are not quantized; empty if all are, and for the model's own type."""
 
 
 class KVCompared(Record, frozen=True):
@@ -275,113 +280,115 @@ class KVCompared(Record, frozen=True):
     node: Count
     tokens: Count
     costs: tuple[KVCost, ...]
-    """The model's own type first."""
+    """One result for each precision so far, the model's own type first."""
     formula: str
-    """In words and in this model's numbers."""
+    """Formula of `formula_bytes`, in words."""
     last: bool
 
 
 class Machine(Struct, frozen=True):
-    """The machine and the versions with which figures were measured."""
+    """The machine, and the versions with which figures were measured."""
 
     system: str
     processor: str
     cores: Count
     memory_bytes: Count | None
-    """None where the system doesn't report it."""
+    """Installed memory; None if the system doesn't report it."""
     python: str
     mlx: str
     mlx_lm: str
     backend: str
     blas: str = ""
-    """What multiplies float32 matrices on a CPU; empty for what MLX brings."""
+    """Library that multiplies float32 matrices on a CPU; empty for the one that MLX brings."""
 
 
 class ReadMachine(Command, frozen=True):
-    """Measure what the numbers of a model depend on here, in a second; answered by one `MachineRead`."""
+    """Measure how this machine computes a model's numbers, in a second; answered by one `MachineRead`."""
 
     over_ranks: ClassVar[bool] = False
 
 
 class MachineRead(Record, frozen=True):
-    """The machine, and what its arithmetic and its device do."""
+    """The machine, and measurements of its arithmetic and its device."""
 
     lasting: ClassVar[bool] = False
     machine: Machine
     numpy: str
-    """Its version."""
+    """Version of numpy."""
     memory_available: Count | None
-    """Bytes that a program can take now; None where the system doesn't tell."""
+    """Bytes that a program can take now; None if the system doesn't report it."""
     memory_for_models: Count | None
-    """Bytes that MLX lets the arrays of models take on its device."""
+    """Bytes that new arrays may take on MLX's device; None if that isn't known."""
     product_error: Finite
-    """Of a float32 product of two matrices, as a share of its largest number."""
+    """Error of a float32 product of two matrices, as a share of its largest number."""
     product_type: str
-    """The type that float32 products are as exact as: `float32`, or `float16`, which has the digits of TF32."""
+    """Type that float32 products are as exact as: `float32`, or `float16`, which has the digits of TF32."""
     nothing_ms: Finite
-    """Of an evaluation with next to nothing to compute: what each waiting for the device costs."""
+    """Time of an evaluation with next to nothing to compute: the cost of each wait for the device."""
     late_token: bool
-    """True where a forward reads the token that the host writes after the build of its graph, as runs on a GPU do."""
+    """True if a graph reads a token that the host writes after building it, as runs on a GPU need."""
 
 
 # ---- models that several processes compute ---------------------------------------------------------
 
 
 class MeasureRanks(Measure, frozen=True):
-    """What each rank holds, and its time in compute and communication; answered by one `RanksMeasured`.
+    """Measure the contents of each rank, and its time in compute and communication; answered by one `RanksMeasured`.
 
-    Refused where the model runs in this process alone.
+    Refused if the model runs in this process alone.
     """
 
     rounds: Count = 5
-    """Counted rounds, after one that warms up."""
+    """Number of rounds that count, after one warm-up round."""
 
 
 Sharding = Literal["tensor", "pipeline"]
-"""`tensor`: every rank has a part of each weight of all layers. `pipeline`: every rank has some whole layers."""
+"""Division of a model over ranks. `tensor`: every rank has a part of each weight of all layers. `pipeline`: every rank
+has some whole layers."""
 
 
 class RankFacts(Struct, frozen=True):
-    """One process of several that compute a model together, at one moment."""
+    """One of the processes that compute a model together, at one moment."""
 
     rank: Count
-    """From 0, which has the screen, samples and decides."""
+    """Number of the rank, from 0; rank 0 has the screen, samples and decides."""
     host: str
-    """Name of its machine."""
+    """Name of the rank's machine."""
     pid: Count
     first_layer: Count
-    """From 0, in the order in which tokens go through the layers."""
+    """Index of the rank's first layer, from 0, in the order in which tokens go through the layers."""
     layers: Count
-    """How many it has: all with `tensor`."""
+    """Number of layers that the rank has; all of them with `tensor`."""
     weight_bytes: Count
-    """Of its own weights. What every rank has whole (embedding, norms, head) counts on each."""
+    """Bytes of the rank's weights. Those that every rank has whole (embedding, norms, head) count on each."""
     memory_bytes: Count
-    """Of the process, resident; on macOS its peak so far, 0 where the system doesn't report it."""
+    """Resident memory of the process; on macOS its peak so far. 0 if the system doesn't report it."""
     kv_used_bytes: Count
-    """Of the session's live cache on this rank: bytes that hold tokens or state."""
+    """Bytes of the session's live cache on this rank that hold tokens or state."""
     kv_allocated_bytes: Count
-    """Bytes that this cache has allocated."""
+    """Bytes that the same cache has allocated."""
 
 
 class RanksLoaded(Record, frozen=True):
-    """A model was loaded over several processes; follows its `ModelFacts`, which are of the whole model."""
+    """A model was loaded over several processes; follows its `ModelFacts`, which describe the whole model."""
 
     sharding: Sharding
     ranks: tuple[RankFacts, ...]
-    """In their order; nothing is in the caches yet."""
+    """The ranks in their order; their caches are still empty."""
 
 
 class RankTime(Struct, frozen=True):
-    """Where the time of one token's forward went on one rank, with a fence before and after each communication."""
+    """Time of one token's forward pass on one rank, with a fence before and after each communication."""
 
     rank: Count
     compute_ms: Finite
-    """Of the best round."""
+    """Compute time in the best round: the one with the least compute time of all ranks together."""
     communication_ms: Finite
-    """Of the same round, waiting for other ranks included."""
+    """Communication time in the same round, including waits for other ranks."""
     compute_spread_ms: Finite
-    """Between the least and the greatest of all counted rounds."""
+    """Difference between the longest and the shortest compute time of all counted rounds."""
     communication_spread_ms: Finite
+    """Difference between the longest and the shortest communication time of all counted rounds."""
 
 
 class RanksMeasured(Record, frozen=True):
@@ -390,13 +397,14 @@ class RanksMeasured(Record, frozen=True):
     sharding: Sharding
     ranks: tuple[RankFacts, ...]
     tokens: Count
-    """That the cache held before the token."""
+    """Tokens in the cache before the measured token."""
     rounds: Count
-    """Counted, after one that warms up."""
+    """Number of rounds that count, after one warm-up round."""
     step_ms: Finite
-    """Of one token without fences, the best of as many rounds, on rank 0."""
+    """Time of one token without fences on rank 0, the best of all counted rounds."""
     step_spread_ms: Finite
+    """Difference between the longest and the shortest of these times."""
     times: tuple[RankTime, ...]
-    """By rank."""
+    """Times of each rank, in the order of the ranks."""
     slowest: Count
-    """The rank that computes longest: the others wait for it."""
+    """Rank with the longest compute time in the best round; the others wait for it."""

@@ -18,17 +18,17 @@ from engine.settings import LoadSettings, Settings
 
 
 class Load(Command, frozen=True):
-    """Load a model; answered by `Loading` records and one `ModelFacts`."""
+    """Load a model; answered by `Loading` records and one `ModelFacts`, and by `RanksLoaded` for a model over ranks."""
 
     needs_model: ClassVar[bool] = False
     settings: LoadSettings
 
 
 def ends_model(record: Record) -> bool:
-    """True if the engine let go of the model that it had: another is on its way, or failed to come.
+    """True if a record means that the engine's previous model is gone: the next one is loading, or failed to load.
 
     Args:
-        record: Of any command; MLX's own import, which the engine reports at its start, ends none.
+        record: Record of any command; `Loading` of the stage `import`, which the engine reports at its start, is no end.
     """
     if isinstance(record, Loading):
         return record.stage != "import"
@@ -36,35 +36,36 @@ def ends_model(record: Record) -> bool:
 
 
 class Prefill(Command, frozen=True):
-    """Add a prompt to the tree and go to its end; answered by `PromptOpened`, `PrefillChunk` and `Prefilled`.
+    """Add a prompt to the tree and move to its end; answered by `PromptOpened`, `PrefillChunk` and `Prefilled`.
 
-    `PromptReadings` follow as long as no other command waits; the rest of them come whenever the engine is idle.
+    `PromptReadings` follow as long as no other command waits; the others come whenever the engine is idle.
     """
 
     stoppable: ClassVar[bool] = True
     text: str
     chat: bool | None
-    """Through the model's chat template, as a user's message; None for as the model's prompts usually are."""
+    """True to pass the text through the model's chat template as a user message, False for raw text; None for the
+    model's default (see `through_template`)."""
     system: str | None = None
     echo: bool | None = None
-    """Prompt logprobs: None for up to 2,048 tokens, True always, False never."""
+    """True to compute prompt logprobs, False not to; None to compute them for up to 2,048 tokens."""
     step_size: Count | None = None
-    """Tokens a chunk, None for as many as take about 100 ms."""
+    """Tokens in a chunk; None for the load setting `prefill_step_size`, or if unset, for chunks of about 100 ms."""
     messages: tuple[Message, ...] = ()
-    """A whole conversation, in place of `text` and `system`."""
+    """A whole conversation, instead of `text` and `system`; empty for none."""
     options: ChatOptions = NO_OPTIONS
-    """What else the chat template gets."""
+    """Other values that the chat template gets."""
 
 
 def through_template(facts: ModelFacts, chat: bool | None, system: str | None, options: ChatOptions) -> bool:
-    """Whether a prompt is meant for the chat template.
+    """Return whether a prompt is passed through the chat template.
 
     Args:
-        facts: Of the model.
-        chat: What the user says; None if nothing: then it is if the model has one, unless its folder asks for raw
-            prompts and nothing is given that only a template has a place for.
+        facts: Facts of the model.
+        chat: The user's choice; None for the default: the template is used if the model has one, unless its folder asks
+            for raw prompts and nothing is given that only a template has a place for.
         system: The system prompt.
-        options: What else the template gets.
+        options: Other values that the template gets.
     """
     if chat is not None:
         return chat
@@ -77,40 +78,41 @@ class GoOnPrefill(Command, frozen=True):
 
     stoppable: ClassVar[bool] = True
     step_size: Count | None = None
-    """Tokens a chunk from here on; None changes nothing."""
+    """Tokens in a chunk from here on; None to leave it unchanged."""
 
 
 class AddTurn(Command, frozen=True):
-    """Add the user's next turn after the current node, and go to its end.
+    """Add the user's next turn after the current node, and move to its end.
 
-    Answered as `Prefill` is; or by `TurnDiffers` alone, where the template would
+    Answered as `Prefill` is; or by `TurnDiffers` alone, if the template would
     write the conversation so far in another way and `differing` is `ask`.
     """
 
     stoppable: ClassVar[bool] = True
     text: str
     history: tuple[Message, ...]
-    """The conversation up to the model's last answer, which the path has."""
+    """The conversation up to the model's last answer, which is part of the path."""
     options: ChatOptions = NO_OPTIONS
     echo: bool | None = None
-    """Prompt logprobs: None for up to 2,048 tokens, True always, False never."""
+    """True to compute prompt logprobs, False not to; None to compute them for up to 2,048 tokens."""
     differing: Literal["ask", "path", "template"] = "ask"
-    """`path` adds the turn to the path as it is, `template` begins a prompt with the template's own text."""
+    """Choice if the template's text differs from the path's. `ask`: `TurnDiffers` asks the user. `path`: the turn is
+    added to the path as it is. `template`: the template's text of the whole conversation becomes a new prompt."""
 
 
 class Grown(Struct, frozen=True):
-    """A node of a tree that is to be rebuilt."""
+    """A node of a tree to rebuild."""
 
     node: Count
     parent: Count
     id: Count
     origin: Origin
     has_step: bool
-    """True if it has a `Step` record; nodes of beams may not have been stepped."""
+    """True if the node has a `Step` record; nodes of beams may not have one."""
     prompt_begin: Count = 0
-    """Of a prompt's token: tokens of the path before the prompt."""
+    """Number of tokens of the path before the prompt that the token belongs to; 0 for other tokens."""
     interventions: tuple[Intervention, ...] = ()
-    """Of the first node of a branch under interventions; those after it are under the same."""
+    """Interventions of the first node of a branch under interventions; all nodes after it are under the same ones."""
 
 
 class Restore(Command, frozen=True):
@@ -121,13 +123,13 @@ class Restore(Command, frozen=True):
     """
 
     nodes: tuple[Grown, ...]
-    """In the order of their numbers."""
+    """Nodes of the tree in the order of their numbers."""
     node: Count
-    """The node to move to."""
+    """Node to move to."""
     rerolls: tuple[tuple[Count, Count], ...] = ()
     """Nodes with a re-roll count above 0, and that count."""
     replies: tuple[tuple[Count, ReplyFormat], ...] = ()
-    """Last nodes of prompts, and how the reply to each is marked."""
+    """Last nodes of prompts, and the format of the reply to each; the model's own format for all others."""
 
 
 class TakeStep(Command, frozen=True):
@@ -137,14 +139,14 @@ class TakeStep(Command, frozen=True):
 
 
 class Choose(Command, frozen=True):
-    """Take a token after node `node`; answered by `Moved`, unless it is the current node, and `Step`."""
+    """Take a token after a node; answered by `Moved`, unless it is the current node, and `Step`."""
 
     stoppable: ClassVar[bool] = True
     node: Count
     token: Count
-    """Its id."""
+    """Id of the token."""
     leave_grammar: bool = False
-    """True if it is taken where the grammar forbids it; from there on the grammar holds no more."""
+    """True to take the token even if the grammar forbids it; the grammar is then off from there on."""
 
 
 class MoveTo(Command, frozen=True):
@@ -158,28 +160,28 @@ class MoveTo(Command, frozen=True):
 
 
 class Take(Command, frozen=True):
-    """Take tokens by id after node `node`, as a branch; answered by one `Step` a token."""
+    """Take tokens by id after a node, as a branch; answered by one `Step` for each token."""
 
     stoppable: ClassVar[bool] = True
     node: Count
     ids: tuple[Count, ...]
     origin: Origin = "chosen"
     leave_grammar: bool = False
-    """As for `Choose`."""
+    """Same as in `Choose`."""
 
 
 class Insert(Command, frozen=True):
-    """Insert a text after node `node`, as a branch; answered by one `Step` a token."""
+    """Insert a text after a node, as a branch; answered by one `Step` for each token."""
 
     stoppable: ClassVar[bool] = True
     node: Count
     text: str
     leave_grammar: bool = False
-    """As for `Choose`."""
+    """Same as in `Choose`."""
 
 
 class Configure(Command, frozen=True):
-    """Use other settings from here on; answered by `Resampled` where a prompt is loaded."""
+    """Use other settings from here on; answered by `Resampled` if a prompt is loaded."""
 
     needs_model: ClassVar[bool] = False
     settings: Settings
@@ -190,55 +192,55 @@ class Reroll(Command, frozen=True):
 
     stoppable: ClassVar[bool] = True
     count: Count | None = None
-    """The re-roll count to draw with, 0 for the first draw; None for one more than the present one."""
+    """Re-roll count to draw with, 0 for the first draw; None for one more than the current count."""
 
 
 class Verify(Command, frozen=True):
-    """Recompute the path from nothing and compare; answered by `Verified`."""
+    """Recompute the path from the beginning and compare the logits; answered by `Verified`."""
 
     stoppable: ClassVar[bool] = True
 
 
 class Recall(Command, frozen=True):
-    """Recompute the logits after some nodes of one path, in separate caches; answered by `Recalled`."""
+    """Recompute the logits after some nodes of one path, in separate caches, and keep them; answered by `Recalled`."""
 
     stoppable: ClassVar[bool] = True
     nodes: tuple[Count, ...]
 
 
 class Moved(Record, frozen=True):
-    """The session moved to another node of the tree, whose path the cache now holds; this was the cost."""
+    """The session moved to another node of the tree, at this cost."""
 
     node: Count
     kept: Count
-    """Tokens that stayed in the cache."""
+    """Number of tokens that stayed in the cache."""
     restored: Count
-    """Tokens whose KV was restored from memory."""
+    """Number of tokens whose KV was restored from memory."""
     recomputed: Count
-    """Tokens that ran through the model again."""
+    """Number of tokens that ran through the model again."""
     ms: Finite
     next: Distribution
     kv: KVReading
     note: str = ""
-    """Why tokens were recomputed, empty if none were."""
+    """Reason that tokens were recomputed; empty if none were."""
     restored_bytes: Count = 0
-    """KV that was restored from memory."""
+    """Bytes of KV restored from memory."""
 
 
 class Verified(Record, frozen=True):
-    """The path was recomputed from nothing, and its logits compared with those of the live cache."""
+    """The path was recomputed from the beginning, and its logits compared with those of the live cache."""
 
     node: Count
     tokens: Count
     largest_difference: float
-    """Of the logits, absolute."""
+    """Largest absolute difference of a logit."""
     same_order: bool
-    """True if the ten most probable tokens have the same order."""
+    """True if the ten most probable tokens are in the same order."""
     ms: Finite
     rounding: Finite = 0.0
-    """The largest difference that rounding explains: the path may have run in other chunks."""
+    """Largest difference that rounding can explain, as the path may have run in other chunks."""
     interventions: tuple[Intervention, ...] = ()
-    """Under which the end of the path was computed, and recomputed."""
+    """Interventions under which the end of the path was computed, both times; empty for none."""
 
 
 class Recalled(Record, frozen=True):
@@ -253,20 +255,20 @@ class Recalled(Record, frozen=True):
 
 
 class RepeatReply(Command, frozen=True):
-    """Generate after a node as mlx_lm.server does, by the session's settings; answered by `ReplyRepeated` records.
+    """Generate after a node as mlx_lm.server does, with the session's settings; answered by `ReplyRepeated` records.
 
-    mlx_lm's own generator runs the path again in a cache of its own, and draws with MLX's random numbers, which repeat
-    for a seed; the session's draws are others, and it doesn't move.
+    mlx_lm's own generator runs the path again in a separate cache, and draws with MLX's random numbers, which repeat
+    for a seed. The session draws differently, and doesn't move.
     """
 
     stoppable: ClassVar[bool] = True
     over_ranks: ClassVar[bool] = False
     node: Count
-    """The prompt's last."""
+    """Last node of the prompt."""
     seed: Count | None = None
-    """Of MLX's generator. Needed at a temperature above 0, unless the tokens are given."""
+    """Seed of MLX's generator; may be None at temperature 0, or if `ids` are given."""
     ids: tuple[Count, ...] = ()
-    """Tokens that are taken whatever is drawn, to have their logprobs; none to generate."""
+    """Token ids to take instead of the draws, for their logprobs; empty to generate."""
     cached: Count = 0
     """Tokens of the prompt that the server had in its KV cache: its penalties don't see them."""
 
@@ -276,14 +278,14 @@ class ReplyRepeated(Record, frozen=True):
 
     lasting: ClassVar[bool] = False
     node: Count
-    """The one of the command."""
+    """Node of the command."""
     ids: tuple[Count, ...]
-    """An end-of-sequence token included."""
+    """Token ids, including an end-of-sequence token."""
     logprobs: tuple[float, ...]
-    """Of each of them, as mlx_lm.server names them: after penalties and biases, before temperature and filters."""
+    """Logprob of each token, as in mlx_lm.server: after penalties and biases, before temperature and filters."""
     margins: tuple[float, ...]
-    """By how much each logprob is larger than the largest of all other tokens; negative where it is smaller."""
+    """Each logprob less the largest of all other tokens; negative if another token is more probable."""
     raws: tuple[bytes, ...]
-    """The bytes of each."""
+    """Bytes of each token."""
     last: bool
-    """True if it is the last record of the command."""
+    """True for the last record of the command."""

@@ -129,9 +129,7 @@ def _listed(value: object) -> object:
 
 def _unpacked(kind: type, value: object) -> object:
     if kind is Candidates and isinstance(value, bytes):
-        found = Candidates(value)
-        len(found)  # reads them: what can't be is refused here, not when it is drawn
-        return found
+        return Candidates.checked(value)
     raise ValueError("Expected `bytes`")
 
 
@@ -344,7 +342,11 @@ class RecordingReader(Iterator[Entry]):
         self._only = None if only is None else {"Header", "End", *only}
         self._nodes = KnownNodes()
         self._ends = self._lacks_end = False
-        self._raw = self._opened()
+        try:
+            self._raw = open_regular(self.path)
+        except OSError as error:
+            raise RecordingError(*message_and_hint(self.path, error)) from error
+        self._size = os.fstat(self._raw.fileno()).st_size
         try:
             self._file = self._plain()
             header = self._next_value()
@@ -418,14 +420,6 @@ class RecordingReader(Iterator[Entry]):
         return entries
 
     # ---- bytes ------------------------------------------------------------------------------
-
-    def _opened(self) -> io.BufferedReader:
-        try:
-            file = open_regular(self.path)
-        except OSError as error:
-            raise RecordingError(*message_and_hint(self.path, error)) from error
-        self._size = os.fstat(file.fileno()).st_size
-        return file
 
     def _plain(self) -> Any:
         """The file without its compression, behind its first line."""

@@ -53,7 +53,9 @@ class KnownNodes:
             case PromptOpened():
                 self._open(value)
             case Prefilled():
-                self._same(value.tokens)
+                for token in value.tokens:
+                    if self._prompt.get(token.node) != token.position:
+                        raise Misfit(f"has a token that is not in the prompt, at node {token.node}")
             case PromptReadings():  # of an earlier prompt of the tree, too
                 self._known(value.tokens)
             case BeamOpened():
@@ -87,11 +89,6 @@ class KnownNodes:
             self._depths[below] = self._depths[node] + 1
             node = below
         return self._depths[node]
-
-    def _same(self, tokens: tuple[PromptToken, ...]) -> None:
-        for token in tokens:
-            if self._prompt.get(token.node) != token.position:
-                raise Misfit(f"has a token of the prompt that the prompt hasn't, at node {token.node}")
 
     def _known(self, tokens: tuple[PromptToken, ...]) -> None:
         for token in tokens:

@@ -79,10 +79,8 @@ def given(**settings: object) -> bytes:
 TOLD = frames(entries())[1:]
 NAN, INF, ONE = float("nan"), float("inf"), entry("Undeleted", node=1)
 DEEP = Raw(b"\x91" * 10**6)
-CANDIDATE = {
-    "id": 1, "text": "a", "raw": b"a", "special": False, "logprob": -1.0, "prob": 0.5, "rank": 1, "sampler_prob": 0.5,
-    "cut_by": None,
-}  # fmt: skip
+ROW = [1, "", b"", False, 1, 1, 1, 1, None]
+"""A candidate in a frame, as short as it can be."""
 FRAMES: dict[str, tuple[bytes, str]] = {
     "a wrong type": (entry("Undeleted", node="1"), "Expected `int`, got `str` - at `$[1].node`"),
     "a truth value for a number": (entry("Undeleted", node=True), "Expected `int`, got `bool`"),
@@ -116,9 +114,10 @@ FRAMES: dict[str, tuple[bytes, str]] = {
     "zeros before a frame": (bytes(16) + ONE, "is empty"),
     "a wrong checksum": (ONE[:-1] + b"\2", "was damaged: its checksum differs"),
     "candidates that are no msgpack": (with_candidates(b"\xc1"), "invalid opcode"),
-    "candidates of a wrong type": (with_candidates(msgpack.encode([{**CANDIDATE, "rank": "1"}])), "Expected `int`"),
-    "candidates without a field": (with_candidates(b"\x91\x80"), "missing required field `id`"),
-    "candidates in an array": (with_candidates([{"id": 1}]), "missing required field `text`"),
+    "candidates of a wrong type": (with_candidates(msgpack.encode([["1", *ROW[1:]]])), "Expected `int`"),
+    "candidates without a field": (with_candidates(b"\x91\x90"), "Expected `array` of length 9, got 0"),
+    "candidates with names": (with_candidates(msgpack.encode([{"id": 1}])), "Expected `array`, got `object`"),
+    "candidates in an array": (with_candidates([{"id": 1}]), "Expected `bytes`"),
     "candidates in a map": (with_candidates({"id": 1}), "Expected `bytes`"),
     "a choice that is not known": (first(Step), "needs the distribution after node 5, which no entry before it has"),
     "a move to nowhere": (first(Moved), "moves to node 15, which no entry before it has"),
@@ -189,8 +188,8 @@ FULL: dict[str, tuple[Callable[[], bytes], str]] = {
     "numbers": (lambda: entry("Restored", logprobs=array(b"\1"), node=1), "missing required field"),
     "logit biases": (lambda: given(logit_bias=array(b"\x92\1\1")), ""),
     "texts": (lambda: entry("LoadSettings", settings={"extra_eos_token": array(b"\xa2ab")}), ""),
-    "candidates": (lambda: with_candidates(array(b"\x80")), "missing required field"),
-    "candidates of maps": (lambda: with_candidates(array(b"\x81\1\1")), "Expected `str`"),
+    "candidates": (lambda: with_candidates(bytes(array(msgpack.encode(ROW)))), ""),
+    "candidates of nothing": (lambda: with_candidates(bytes(array(b"\x90"))), "Expected `array` of length 9"),
     "times": (lambda: framed(msgpack.encode([array(b"\x90"), {"event": "Marked", "node": 1}])), "Expected `float`"),
 }  # fmt: skip
 """Frames of 8 MiB, of as many values as fit; and what is wrong with them, if something is."""

@@ -51,8 +51,8 @@ def step(**changes: Any) -> Callable[[Any], Any]:
         (PromptOpened, lambda it: replace(it, parent=-1), "has a prompt after node -1"),
         (PromptOpened, token(position=9), "has the prompt's tokens out of order, at node 5"),
         (PromptOpened, token(node=2), "has node 2 after node 4, where it can't be"),
-        (Prefilled, token(node=77), "has a token of the prompt that the prompt hasn't, at node 77"),
-        (Prefilled, token(position=9), "has a token of the prompt that the prompt hasn't, at node 5"),
+        (Prefilled, token(node=77), "has a token that is not in the prompt, at node 77"),
+        (Prefilled, token(position=9), "has a token that is not in the prompt, at node 5"),
         (PromptReadings, token(node=77), "has a prompt's token that no entry before it has, at node 77"),
     ],
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -101,7 +102,7 @@ def mended(value: Any) -> Any:
     if isinstance(value, Struct):
         return replace(value, **{each.name: mended(getattr(value, each.name)) for each in fields(value)})
     if isinstance(value, float):
-        return min(abs(value), MOST)
+        return 0.0 if math.isnan(value) else min(abs(value), MOST)
     return min(abs(value), 10**15) if type(value) is int else value
 
 
