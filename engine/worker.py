@@ -21,8 +21,8 @@ CAPABILITIES = (
     "engine.session.handlers:SessionCommands",
     "engine.decoding.handlers:DecodingCommands",
     "engine.inspection.handlers:InspectionCommands",
-    "engine.inspection.inside.handlers:InsideCommands",
-    "engine.inspection.inside.patching:PatchingCommands",
+    "engine.inside.handlers:InsideCommands",
+    "engine.inside.patching:PatchingCommands",
     "engine.lockstep.handlers:LockstepCommands",
     "engine.decoding.batched.handlers:BatchCommands",
     "engine.decoding.speculative.handlers:SpeculationCommands",
@@ -175,8 +175,8 @@ class Worker:
 
 
 def _changed(model: Any, interventions: Sequence[Intervention]) -> Compute:
-    """As `engine.inspection.inside.interventions.changed`, which is imported for a session that has interventions."""
-    from engine.inspection.inside.interventions import changed
+    """As `engine.inside.interventions.changed`, which is imported for a session that has interventions."""
+    from engine.inside.interventions import changed
 
     return changed(model, interventions)
 

@@ -12,7 +12,6 @@ from engine.context import Capability, EngineContext, Handler
 from engine.errors import Cancelled, PromptError, StepError
 from engine.files import typed
 from engine.logits.questions import Vocabulary, expected, explain, find, kept_row, what_if
-from engine.merges.apart import Apart, opened
 from engine.model.load import load_tokenizer
 from engine.model.prompt_fields import ChatText
 from engine.model.reply_marks import CallError, parse_call
@@ -32,6 +31,7 @@ from engine.session.conversation import encoded
 from engine.session.session import Session
 from engine.settings import LoadSettings
 from engine.task import Task
+from engine.tokenizers.apart import Apart, opened
 from engine.tree import ROOT, common_prefix
 
 # ---- typed text: its tokens, and whether the context has room for them -------------------------

@@ -1,4 +1,4 @@
-"""Batches, many draws, beam searches and speculative decoding."""
+"""Batches, repeated draws, beam search and speculative decoding."""
 
 from __future__ import annotations
 
@@ -19,28 +19,30 @@ class LanePrompt(Struct, frozen=True):
 
     text: str
     chat: bool | None = False
-    """As for `Prefill`."""
+    """True to fill the chat template, with the text as a user's message; None for the model's default, as in
+    `Prefill`."""
     system: str | None = None
     options: ChatOptions = NO_OPTIONS
-    """What else the chat template gets."""
+    """Other values that the chat template gets."""
     settings: Settings | None = None
-    """Of its sampler and its stops; None for the session's."""
+    """Settings of the lane's sampler and stops; None for the session's."""
 
 
 class StartBatch(Command, frozen=True):
-    """Begin a batch, and prefill the lanes that begin; the session doesn't change.
+    """Start a batch and prefill its first lanes; the session doesn't change.
 
-    Answered by `BatchOpened`, and as `AdvanceBatch`. It ends the batch before.
+    Answered by `BatchOpened`, and then as `AdvanceBatch`. An earlier batch ends.
     """
 
     over_ranks: ClassVar[bool] = False
     prompts: tuple[LanePrompt, ...]
     size: Count = 32
-    """Lanes at once; the others wait until one has ended, or all of them."""
+    """Number of lanes that run at once; the others wait until one has ended, or in a static batch until all have."""
     static: bool = False
-    """True if lanes that ended keep their rows, and lanes that wait join only when all have ended."""
+    """True if lanes that ended keep their rows, and waiting lanes join only when all have ended. No effect if the lanes
+    run one after another."""
     steps: Count | None = None
-    """Steps to take, None for all."""
+    """Number of steps to take; None for all."""
 
 
 class AdvanceBatch(Command, frozen=True):
@@ -52,11 +54,11 @@ class AdvanceBatch(Command, frozen=True):
 
     over_ranks: ClassVar[bool] = False
     steps: Count | None = None
-    """Steps to take, None for all."""
+    """Number of steps to take; None for all."""
 
 
 class AddLanes(Command, frozen=True):
-    """Add prompts to the batch, to begin with its next step where there is room; answered by `LanesAdded`."""
+    """Add prompts to the batch, which begin as soon as rows are free; answered by `LanesAdded`."""
 
     over_ranks: ClassVar[bool] = False
     aside: ClassVar[bool] = True
@@ -64,7 +66,7 @@ class AddLanes(Command, frozen=True):
 
 
 class RemoveLane(Command, frozen=True):
-    """Take a lane out of the batch, or out of those that wait; answered by `LaneEnded`."""
+    """Remove a running or waiting lane from the batch; answered by `LaneEnded`."""
 
     over_ranks: ClassVar[bool] = False
     aside: ClassVar[bool] = True
@@ -72,9 +74,9 @@ class RemoveLane(Command, frozen=True):
 
 
 class CompareBatch(Command, frozen=True):
-    """Run the prompt of each lane alone, once all have ended.
+    """Run the prompt of each lane alone, once all have ended; lanes that were removed are left out.
 
-    Answered by `Measuring`, `LaneCompared` and one `BatchCompared`.
+    Answered by `Measuring` and `LaneCompared` records and one `BatchCompared`.
     """
 
     over_ranks: ClassVar[bool] = False
@@ -83,22 +85,22 @@ class CompareBatch(Command, frozen=True):
 class DrawMany(Command, frozen=True):
     """Draw many continuations after a node, over one copy of its KV; the session doesn't change.
 
-    Answered as `StartBatch`, with one `DrawsCounted` after the first tokens. Draw k is the one that k re-rolls of each
-    token give. It ends the batch before.
+    Answered by `DrawsCounted` and, for continuations of several tokens, then as `StartBatch`; an earlier batch then
+    ends. Draw k is the continuation that k re-rolls of each token give.
     """
 
     over_ranks: ClassVar[bool] = False
     count: Count
     node: Count | None = None
-    """None for the current one."""
+    """Node that the continuations follow; None for the current one."""
     tokens: Count = 1
-    """Of each continuation at most; with 1 the model runs nothing."""
+    """Maximum number of tokens of each continuation; 1 needs only the logits after the node."""
     size: Count = 32
-    """Continuations at once."""
+    """Number of continuations that run at once."""
 
 
 LaneEnd = Literal["eos", "stop", "length", "cancelled", "grammar", "removed"]
-"""Why a lane ended: as a completion (`FinishReason`), or a person took it out."""
+"""Reason that a lane ended: as for a completion (`FinishReason`), or `removed` by `RemoveLane`."""
 
 
 class LaneOpened(Struct, frozen=True):
@@ -107,41 +109,42 @@ class LaneOpened(Struct, frozen=True):
     lane: Count
     """Number of the lane, from 0."""
     text: str
-    """The prompt as encoded."""
+    """The encoded text, chat template included; empty for a draw of `DrawMany`."""
     ids: tuple[Count, ...]
+    """Token ids of the prompt; empty for a draw of `DrawMany`."""
     seed: Count
     reroll: Count
-    """The re-roll count of all its draws: draw k of one prompt is what k re-rolls of each token give."""
+    """Re-roll count of all draws of the lane: draw k of one prompt is what k re-rolls of each token give."""
     notes: tuple[str, ...] = ()
     """Requests that could not be met."""
     settings: tuple[str, ...] = ()
-    """Settings, besides the seed, that are other than the session's: `temperature 0.7`."""
+    """Settings that differ from the session's, except the seed, such as `temperature 0.7`."""
 
 
 class LaneKV(Struct, frozen=True):
-    """The part of one lane in the KV caches of a batch."""
+    """One lane's share of the KV caches of a batch."""
 
     tokens: Count
-    """Tokens of the lane that went through the model."""
+    """Number of tokens of the lane that ran through the model."""
     columns: Count
-    """Columns of the widest cache that each row has, padding included."""
+    """Number of columns of a row in the widest cache, padding included."""
     used_bytes: Count
-    """Bytes that hold tokens or state of the lane."""
+    """Bytes of the lane's tokens and states."""
     padding_bytes: Count
-    """Bytes of its columns that hold padding."""
+    """Bytes of padding in the lane's columns."""
 
 
 class LaneToken(Struct, frozen=True):
-    """A lane grew by a token."""
+    """One token that was added to a lane."""
 
     lane: Count
     index: Count
-    """Among the lane's decoded tokens, from 0."""
+    """Index among the lane's decoded tokens, from 0."""
     position: Count
-    """In the lane's context."""
+    """Position in the lane's context, from 0."""
     id: Count
     text: str
-    """The characters that it finished."""
+    """Characters that the token completes."""
     raw: bytes
     special: bool
     logprob: float
@@ -150,33 +153,34 @@ class LaneToken(Struct, frozen=True):
     sampler_prob: Finite
     rank: Count
     kv: LaneKV | None
-    """After it went through the model; None where it ended the lane and the row ended with it."""
+    """The lane's KV after the token ran; None if the token ended the lane and its row was dropped."""
     next: Distribution | None
-    """After it; None where it ended the lane. Its node is a number in the batch's own tree."""
+    """Distribution after the token; None if it ended the lane. Its `node` belongs to the lane's own tree, or to one
+    tree for all draws of `DrawMany`, not to the session's."""
 
 
 class BatchTotals(Struct, frozen=True):
-    """Sums over a batch so far. A row-step is one row in one forward, of one column in prefill."""
+    """Sums over a batch so far. A row-step is one row in one forward pass, for each column in prefill."""
 
     prompt_tokens: Count = 0
     """Row-steps of prefill that ran a token."""
     padding: Count = 0
     """Row-steps of prefill that ran padding."""
     tokens: Count = 0
-    """Decoded tokens, of all lanes."""
+    """Number of decoded tokens of all lanes."""
     forwards: Count = 0
-    """Forwards of decode."""
+    """Number of forward passes of decode."""
     rows: Count = 0
     """Row-steps of decode that ran a lane's token."""
     rows_after_end: Count = 0
     """Row-steps of decode in lanes that had ended."""
     prefill_ms: Finite = 0.0
     decode_ms: Finite = 0.0
-    """With sampling and readings."""
+    """Time of decode, sampling and readings included."""
 
     @property
     def ms(self) -> float:
-        """Of all work."""
+        """Time of prefill and decode together."""
         return self.prefill_ms + self.decode_ms
 
 
@@ -185,65 +189,66 @@ class BatchOpened(Record, frozen=True):
 
     lanes: tuple[LaneOpened, ...]
     size: Count
-    """Lanes at once; the others wait."""
+    """Number of lanes that run at once; the others wait."""
     static: bool
-    """True if lanes that ended keep their rows until all have ended."""
+    """True if a static batch was requested, in which lanes that ended keep their rows until all have ended; no effect
+    if the lanes run one after another."""
     node: Count | None = None
-    """The session's node that all lanes go on from, whose KV they share; None where each has a prompt of its own."""
+    """The session's node that all lanes follow, and whose KV they share; None if each lane has a prompt of its own."""
     note: str = ""
-    """Why the lanes run through the model one after another, empty if they run at once."""
+    """Reason that the lanes run one after another, or how their numbers differ; empty for neither."""
 
 
 class LanesAdded(Record, frozen=True):
-    """More prompts, for a batch that was opened."""
+    """Prompts were added to a batch."""
 
     lanes: tuple[LaneOpened, ...]
 
 
 class LanesJoined(Record, frozen=True):
-    """Lanes got rows, and their prefill begins."""
+    """Lanes received rows, and their prefill begins."""
 
     lanes: tuple[Count, ...]
     padding: tuple[Count, ...]
-    """Columns of padding on the left of each prompt, to the length of the longest."""
+    """Columns of padding to the left of each prompt, up to the longest one; 0 if the lanes run one after another."""
 
 
 class LanesPrefilled(Record, frozen=True):
-    """A chunk of the prompts of some lanes went through the model."""
+    """A chunk of the prompts of some lanes ran through the model."""
 
     lanes: tuple[Count, ...]
     done: Count
-    """Columns so far."""
+    """Number of columns that ran so far, out of `columns`."""
     columns: Count
-    """Of all."""
+    """Length of the longest of these prompts, or the sum of all if the lanes run one after another."""
     tokens: Count
-    """Of this chunk."""
+    """Row-steps of this chunk that ran a token."""
     padding: Count
     """Row-steps of this chunk that ran padding."""
     ms: Finite
 
 
 class LaneStarted(Record, frozen=True):
-    """A lane's prompt is read, and its first token is drawn."""
+    """A lane's prompt ran through the model, and its first token is drawn."""
 
     lane: Count
     next: Distribution
     kv: LaneKV
     ms: Finite
-    """Since the batch began, without its pauses."""
+    """Time since the batch began, without its pauses."""
 
 
 class BatchStep(Record, frozen=True):
-    """Every live lane grew by a token: one forward, or one a lane."""
+    """Every live lane received a token: one forward pass for all, or one for each."""
 
     step: Count
-    """From 1."""
+    """Number of the step, from 1."""
     tokens: tuple[LaneToken, ...]
     rows: Count
-    """Of the forward, those of ended lanes too; 0 where no lane was left to run."""
+    """Rows of the forward pass, including those of ended lanes; 0 if no lane was left to run."""
     forward_ms: Finite
     ms: Finite
-    """With sampling and readings."""
+    """Time of the step, sampling and readings included."""
     totals: BatchTotals
 
 
@@ -254,117 +259,120 @@ class LaneEnded(Record, frozen=True):
     reason: LaneEnd
     detail: str
     tokens: Count
-    """Decoded."""
+    """Number of decoded tokens."""
     ms: Finite
-    """Since the batch began, without its pauses."""
+    """Time since the batch began, without its pauses."""
 
 
 class BatchEnded(Record, frozen=True):
-    """No lane is live and none waits; another may be added."""
+    """No lane is live and none waits; more can be added."""
 
     totals: BatchTotals
 
 
 class LaneDifference(Struct, frozen=True):
-    """The first token in which a lane differs from its prompt alone."""
+    """The first token in which a lane differs from its prompt run alone."""
 
     index: Count
-    """Among the decoded tokens."""
+    """Index among the decoded tokens, from 0."""
     batched: Count
-    """Id in the batch; -1 where the lane had ended."""
+    """Id of the token in the batch; -1 if the lane had ended."""
     alone: Count
-    """Id alone; -1 where it had ended."""
+    """Id of the token of the run alone; -1 if it had ended."""
     batched_text: str
     alone_text: str
     gap: Finite
-    """Of the two tokens' logprobs, alone: at greedy below twice the rounding where rounding alone tells them apart."""
+    """Absolute difference of both tokens' logprobs in the run alone; 0 if either had ended. For greedy decoding it is
+    below `LaneCompared.rounding` if rounding alone explains the different token."""
 
 
 class LaneCompared(Record, frozen=True):
-    """A lane beside its prompt run alone."""
+    """Comparison of a lane with its prompt run alone."""
 
     lane: Count
     tokens: Count
-    """Decoded alone."""
+    """Number of tokens that the run alone decoded."""
     difference: LaneDifference | None
-    """None where all ids are equal."""
+    """The first different token; None if all ids are equal."""
     largest: Finite
-    """Difference of a candidate's logprob at most, over all tokens up to the first that differs."""
+    """Largest difference of a candidate's logprob, up to the first different token."""
     rounding: Finite
-    """The most that rounding of both runs' logits may change there: twice the difference of a logit that is stated."""
+    """Largest change of that difference by rounding in both runs: twice the rounding of a logit."""
     ms: Finite
-    """Alone, of all work."""
+    """Time of the whole run alone."""
 
     @property
     def within(self) -> bool:
-        """True if rounding explains all differences of the numbers."""
+        """True if rounding explains all differences of the logprobs."""
         return self.largest <= self.rounding
 
 
 class BatchCompared(Record, frozen=True):
-    """All lanes at once against one after the other, both measured in this process."""
+    """Time of a batch and time of its prompts one after another, both measured in this process."""
 
     lanes: Count
+    """Number of lanes, without those removed."""
     tokens: Count
-    """Decoded in the batch."""
+    """Number of tokens that these lanes decoded in the batch."""
     together_ms: Finite
     alone_tokens: Count
     alone_ms: Finite
 
 
 class DrawnToken(Struct, frozen=True):
-    """How often one token came first, beside the probability that the sampler states."""
+    """Frequency of one token among the first tokens of many draws, and the sampler's probability of it."""
 
     id: Count
     text: str
     prob: Finite
-    """Stated."""
+    """Probability of the token in the sampler's distribution."""
     count: Count
+    """Number of draws that gave the token."""
     low: Finite
-    """Wilson's interval of 95 % around the frequency begins here ..."""
+    """Lower end of Wilson's 95 % interval around the frequency."""
     high: Finite
-    """... and ends here."""
+    """Upper end of that interval."""
 
 
 class DrawsCounted(Record, frozen=True):
-    """The first tokens of many draws after one node, against the sampler's distribution."""
+    """The first tokens of many draws after one node, compared with the sampler's distribution."""
 
     node: Count
     draws: Count
     outcomes: tuple[DrawnToken, ...]
-    """Tokens that came or that the sampler makes likely, most probable first."""
+    """Tokens that were drawn or that the sampler makes likely, most probable first."""
     others: Count
-    """Draws of tokens that are not listed."""
+    """Number of draws of tokens that are not listed."""
     others_prob: Finite
     chi_square: Finite
-    """Pearson's, over the cells of five or more expected draws and one of all others."""
+    """Pearson's chi-square, over the cells of five or more expected draws and one cell of all others."""
     degrees: Count
-    """Of freedom; 0 where there is only one cell."""
+    """Degrees of freedom; 0 if there is only one cell."""
     p_value: Finite
-    """Chance of such a chi-square or a larger one, if the draws follow the stated distribution."""
+    """Probability of this chi-square or a larger one, if the draws follow the stated distribution."""
     tossed: bool = False
-    """True if XTC tosses a coin for each draw: the stated probabilities are the mean of both outcomes."""
+    """True if XTC makes a random choice for each draw: the stated probabilities are the mean of both outcomes."""
 
 
 # ---- beam search -----------------------------------------------------------------------------------
 
 
 class SearchBeams(Command, frozen=True):
-    """Search with beams from the current node; answered by `BeamOpened`, `BeamStep` records and `BeamEnded`.
+    """Run a beam search from the current node; answered by `BeamOpened`, `BeamStep` records and `BeamEnded`.
 
-    A search that was cancelled, or paused after `steps`, waits for `GoOnBeams` until the next prompt, model or search.
+    `GoOnBeams` continues a search that was cancelled or paused after `steps`, until the next prompt, model or search.
     """
 
     settings: BeamSettings
     steps: Count | None = None
-    """Steps to take, None for all."""
+    """Number of steps to take; None for all."""
 
 
 class GoOnBeams(Command, frozen=True):
     """Continue the paused search; answered by `BeamStep` records and, at its end, `BeamEnded`."""
 
     steps: Count | None = None
-    """Steps to take, None for all."""
+    """Number of steps to take; None for all."""
 
 
 class Beam(Struct, frozen=True):
@@ -372,72 +380,72 @@ class Beam(Struct, frozen=True):
 
     node: Count
     parent: Count
-    """Node of the beam that it grew from."""
+    """Node of the beam that this one extends."""
     place: Count
-    """Among the live beams of its step, 0 the best."""
+    """Index among the live beams of the step, 0 for the best; -1 if greedy decoding is not a live beam."""
     parent_place: Count
-    """Of the beam that it grew from, among those of the step before."""
+    """`place` of the beam that this one extends, in the step before."""
     id: Count
-    """The token that it grew by."""
+    """Id of the last token."""
     text: str
-    """The characters that this token finished."""
+    """Characters that the last token completes."""
     logprob: float
-    """Of this token: float32 log-softmax of the model's own logits, no sampler."""
+    """Logprob of the last token: float32 log-softmax of the model's own logits, without a sampler."""
     total_logprob: float
-    """Of all tokens since the search began."""
+    """Sum of the logprobs of all tokens since the search began."""
     score: float
-    """total_logprob / length ** length_penalty."""
+    """`total_logprob / length ** length_penalty`."""
     length: Count
-    """Tokens since the search began."""
+    """Number of tokens since the search began."""
 
 
 class Hypothesis(Struct, frozen=True):
-    """A continuation that a beam search finished, or greedy decoding."""
+    """A finished continuation of a beam search or of greedy decoding."""
 
     node: Count
-    """Its last token's."""
+    """Node of the last token."""
     ids: tuple[Count, ...]
-    """Its tokens, an end-of-sequence token included."""
+    """Token ids, including an end-of-sequence token."""
     text: str
-    """Without the end-of-sequence token."""
+    """Text without the end-of-sequence token."""
     logprob: float
-    """Of all its tokens."""
+    """Sum of the logprobs of all tokens."""
     score: float
     length: Count
     reason: Literal["eos", "length"]
     end: str = ""
-    """How its end-of-sequence token is written: a model may have several, which end the same text."""
+    """Name of the end-of-sequence token, empty if there is none: a model may have several, which end the same text."""
 
 
 class BeamOpened(Record, frozen=True):
     """A beam search began."""
 
     node: Count
-    """The session's current node, before and after."""
+    """The session's current node, which the search does not change."""
     width: Count
     length_penalty: Finite
     early_stopping: bool
     max_tokens: Count
-    """The requested number, or fewer where the context window ends before."""
+    """Maximum number of tokens: the requested one, or fewer if the context window ends before."""
     note: str = ""
-    """Why the beams run through the model one after another, empty if they run at once."""
+    """Reason that the beams run one after another; empty if they run at once."""
 
 
 class BeamStep(Record, frozen=True):
-    """Every live beam grew by a token."""
+    """Every live beam was extended by a token."""
 
     step: Count
-    """From 1."""
+    """Number of the step, from 1."""
     live: tuple[Beam, ...]
-    """Best first; empty once the search is over and only greedy decoding continues."""
+    """Live beams, best first; empty at the maximum of tokens, and while only greedy decoding continues."""
     pruned: tuple[Beam, ...]
     """Beams of the step before that no live beam or hypothesis extends."""
     finished: tuple[Hypothesis, ...]
-    """The best so far, at most as many as the width, best first."""
+    """Best hypotheses so far, best first; at most as many as the width."""
     greedy: Beam | None
-    """The tip of greedy decoding; its place is -1 unless it is a live beam. None once it ended before."""
+    """Last token of greedy decoding, with `place` -1 unless it is a live beam; None if it ended in an earlier step."""
     rows: Count
-    """Sequences that the model ran for the next step."""
+    """Number of sequences that the model ran for the next step."""
     ms: Finite
     last: bool
     """True if `BeamEnded` follows."""
@@ -447,15 +455,15 @@ class BeamEnded(Record, frozen=True):
     """A beam search is over."""
 
     ranking: tuple[Hypothesis, ...]
-    """Best score first."""
+    """Hypotheses, best score first."""
     greedy: Hypothesis
-    """The result of greedy decoding; with the same node where the ranking has it, too."""
+    """Result of greedy decoding; it has the same node as the hypothesis of the ranking with the same tokens, if any."""
     left: tuple[Beam, ...]
-    """Beams that were live when the finished ones were good enough."""
+    """Beams that were live when the search was over."""
     steps: Count
-    """Of the search; greedy decoding may have continued longer."""
+    """Number of steps of the search; greedy decoding may have continued longer."""
     reason: Literal["finished", "length"]
-    """`finished` where enough hypotheses did, `length` where max tokens were reached."""
+    """`length` if the maximum of tokens was reached; otherwise `finished`."""
     ms: Finite
 
 
@@ -463,7 +471,7 @@ class BeamEnded(Record, frozen=True):
 
 
 class LoadDraft(Command, frozen=True):
-    """Have a draft ready; answered by `DraftLoading` records and `DraftReady`."""
+    """Load a draft; answered by `DraftLoading` records and `DraftReady`, or by neither if it is loaded already."""
 
     over_ranks: ClassVar[bool] = False
     stoppable: ClassVar[bool] = True
@@ -471,52 +479,55 @@ class LoadDraft(Command, frozen=True):
 
 
 class TakeRound(Command, frozen=True):
-    """Take a round of speculative decoding; answered by a `Step` a token, and `DraftRound`."""
+    """Take a round of speculative decoding; answered by a `Step` for each token and a `DraftRound`.
+
+    A draft that isn't loaded yet is loaded first, as by `LoadDraft`.
+    """
 
     over_ranks: ClassVar[bool] = False
     stoppable: ClassVar[bool] = True
     settings: SpeculationSettings
     inside: bool = False
-    """Only the next stage of the round: propose, verify, take. Each is answered by a `DraftRound`."""
+    """True to take only the next stage of the round (propose, verify or take); each is answered by a `DraftRound`."""
 
 
 class RunRounds(Command, frozen=True):
-    """Take rounds until a stop, a breakpoint or a cancel, each of which holds inside a round, too."""
+    """Take rounds until a stop, a breakpoint or a cancel, all of which also hold inside a round."""
 
     over_ranks: ClassVar[bool] = False
     stoppable: ClassVar[bool] = True
     settings: SpeculationSettings
     until: Breakpoints | None = None
-    """As for `Run`."""
+    """Breakpoints in addition to the settings' own stops, as for `Run`."""
     over_sure: bool = False
-    """As for `Run`."""
+    """True to stop also if the next token is not sure, as for `Run`."""
     plain: Count = 0
-    """Plain steps to take first: what the rounds are measured against."""
+    """Number of plain steps to take first, to compare the rounds with."""
 
 
 class VerifySpeculation(Command, frozen=True):
-    """Decode what follows a node again by plain steps, in separate caches; answered by `SpeculationVerified`."""
+    """Decode the tokens after a node again by plain steps, in separate caches; answered by `SpeculationVerified`."""
 
     over_ranks: ClassVar[bool] = False
     stoppable: ClassVar[bool] = True
     node: Count
-    """On the path to the current node, which ends the stretch."""
+    """Node before the first token, on the path to the current node, which is the last one that is compared."""
 
 
 DraftFate = Literal["drafted", "accepted", "refused", "unseen"]
-"""`drafted`: not verified yet. `refused`: the sampler took another token. `unseen`: behind a refused token or a stop,
-so that nobody looked at it."""
+"""`drafted`: not verified yet. `refused`: the sampler took another token. `unseen`: after a refused token or a stop,
+and not evaluated."""
 RoundStage = Literal["proposed", "verified", "taken"]
 
 
 class DraftLoading(Record, frozen=True):
-    """The draft's model is being loaded."""
+    """Progress of loading the draft model."""
 
     lasting: ClassVar[bool] = False
     name: str
     done: Count
     total: Count
-    """0 where that is not known."""
+    """Total in the unit of `done`; 0 if unknown."""
 
 
 class DraftReady(Record, frozen=True):
@@ -524,25 +535,25 @@ class DraftReady(Record, frozen=True):
 
     settings: SpeculationSettings
     weight_bytes: Count
-    """Of its model; 0 without one."""
+    """Bytes of the draft model's weights; 0 if the draft needs no model."""
     ms: Finite
-    """Of loading it; 0 where it was there."""
+    """Time of loading the draft."""
     note: str = ""
 
 
 class AcceptanceRates(Struct, frozen=True):
     """The probability that a drafted token is accepted, before it is drawn, by three rules.
 
-    Each is computed from the two distributions after the same path; nothing ran again. See `engine.decoding.
-    speculative.rules`.
+    Each is computed from the two distributions after the same path, without another forward pass. All are equal if the
+    draft has no probabilities. See `engine.decoding.speculative.verify`.
     """
 
     position_draw: Finite
     """The rule in force: draft and target draw with the random number of the position."""
     rejection: Finite
-    """Accept with probability min(1, p/q), else draw from the residual (Leviathan et al. 2023)."""
+    """Rule that accepts with probability min(1, p/q), else draws from the residual (Leviathan et al. 2023)."""
     match: Finite
-    """The draft samples a token, the target another one: accept where they are equal (mlx_lm)."""
+    """Rule by which draft and target each sample a token, accepted if both are equal (mlx_lm)."""
 
 
 class DraftToken(Struct, frozen=True):
@@ -550,21 +561,21 @@ class DraftToken(Struct, frozen=True):
 
     id: Count
     text: str
-    """The characters that it would finish; empty while they are unfinished."""
+    """Characters that the token would complete; empty while they are unfinished."""
     raw: bytes
     fate: DraftFate
     draft_prob: Finite | None = None
-    """The draft's own probability of it, after the sampler; None where the draft has no probabilities."""
+    """Probability in the draft's distribution, after the sampler; None if the draft has no probabilities."""
     target_prob: Finite | None = None
-    """The probability with which the session's sampler draws it; None if nobody looked."""
+    """Probability of the token in the session's sampler; None if the token was not evaluated."""
     rank: Count | None = None
-    """By the model's own logits, 1 for the most probable; None where nobody looked."""
+    """Rank by the model's own logits, 1 for the most probable; None if the token was not evaluated."""
     rates: AcceptanceRates | None = None
-    """None where nobody looked."""
+    """Acceptance rates of a token at this position; None if the token was not evaluated."""
 
 
 class TakenInstead(Struct, frozen=True):
-    """The token that the sampler took in the place of the refused one: the next round, or step, begins with it."""
+    """The token that the sampler took instead of the refused one; the next round or step begins with it."""
 
     id: Count
     text: str
@@ -574,62 +585,63 @@ class TakenInstead(Struct, frozen=True):
 
 
 class DraftRound(Record, frozen=True):
-    """One round of speculative decoding: tokens were drafted, verified in one forward, and taken as far as they hold.
+    """One round of speculative decoding: tokens were drafted, verified in one forward pass, and taken up to the first
+    refused one.
 
-    It follows the `Step` records of its tokens. A round that is gone through in stages has a record for each.
+    It follows the `Step` records of its tokens. A round in stages has a record for each stage.
     """
 
     node: Count
-    """The node that it began at."""
+    """Node at which the round began."""
     end: Count
-    """The node of the last token taken; `node` while none is."""
+    """Node of the last token taken; equal to `node` while none is."""
     stage: RoundStage
     settings: SpeculationSettings
     first: Count
-    """Id of the token that was known before: the sampler had picked it after `node`."""
+    """Id of the token that the sampler had picked after `node` before the round began."""
     first_text: str
     drafts: tuple[DraftToken, ...]
-    """Empty where the draft proposed nothing: then the round is a plain step."""
+    """Drafted tokens; empty if there are none, so that the round is a plain step."""
     instead: TakenInstead | None
-    """None where no draft was refused."""
+    """Token that was taken instead of the refused one; None if none was refused."""
     matched: Count
-    """Of a lookup: tokens at the end of the text that stood there before; 0 for models."""
+    """Number of last tokens of the text that a lookup found earlier in it; 0 for models."""
     taken: Count
-    """Tokens that the round added: the first and the accepted ones."""
+    """Number of tokens that the round added: the first and the accepted ones."""
     verified: Count
-    """Tokens of the forward that verified them."""
+    """Number of tokens of the verifying forward pass; 0 before it ran."""
     draft_ms: Finite
     verify_ms: Finite
-    """The forward, and the sampler at each of its tokens as far as they held."""
+    """Time of that forward pass, and of the sampler at each token up to the first refused one."""
     take_ms: Finite
-    """Nodes, records and readings of the tokens taken, and the removal of the others' KV."""
+    """Time for nodes, records and readings of the tokens taken, and for removing the others' KV."""
     ms: Finite
-    """All of it, without `rates_ms`."""
+    """Time of the whole round, without `rates_ms`."""
     rates_ms: Finite
-    """For the acceptance rates, which plain speculation doesn't compute."""
+    """Time for the acceptance rates, probabilities and ranks, which plain speculation doesn't compute."""
     stalled_ms: Finite
-    """Garbage collection and drawing of the screen meanwhile, which are no part of the times above."""
+    """Time of garbage collection and of drawing the screen during the round, not included in `ms`."""
     note: str = ""
-    """Why the verification costs more here, if it does."""
+    """Reason that verification costs more with these caches; empty if it does not."""
 
 
 class SpeculationVerified(Record, frozen=True):
-    """A stretch of text was decoded again by plain steps, in separate caches."""
+    """A part of the text was decoded again by plain steps, in separate caches."""
 
     begin: Count
-    """The node before the stretch."""
+    """Node before the first token of the part; moved to the end of a prompt that follows the requested node."""
     end: Count
-    """Its last node."""
+    """Last node of the part."""
     tokens: Count
-    """Of the stretch, as far as they were compared."""
+    """Number of tokens of the part, up to the first different one; `chosen` ones are included."""
     chosen: Count
-    """Tokens that a person chose, which no sampler took: they are run and not compared."""
+    """Number of those that no sampler took, such as chosen or inserted ones: they run, but are not compared."""
     differs: Count | None
-    """The first node with another token than a plain step takes; None where all are equal."""
+    """First node with another token than a plain step takes; None if all are equal."""
     plain: Count | None
-    """Id of the token that a plain step takes there; None where all are equal."""
+    """Id of the token that a plain step takes there; None if all are equal."""
     plain_text: str
     difference: float
-    """The largest absolute difference of the logits, over all nodes whose logits are kept."""
+    """Largest absolute difference of the logits, over the compared nodes whose logits are kept."""
     plain_ms: Finite
-    """Of a plain step here: forward and sampler, the median."""
+    """Median time of a plain step here, forward pass and sampler."""

@@ -1,4 +1,4 @@
-"""Views of the inside of a forward: what the commands have in common, and the commands and records of each view.
+"""Views of the inside of a forward pass: bases of their commands, and the commands and records of each view.
 
 Layers, heads and positions are counted from 0.
 """
@@ -13,25 +13,25 @@ from msgspec import Struct
 from engine.protocol.base import Command, Count, Finite, Floats, Record
 from engine.protocol.measuring import Role
 
-# ---- what the views have in common -----------------------------------------------------------------
+# ---- common to all views ---------------------------------------------------------------------------
 
 
 class Inside(Command, frozen=True):
-    """Base of the commands that look inside; the session doesn't move and nothing is added to its tree."""
+    """Base of the commands that look inside the model; the session's current node and its tree don't change."""
 
     over_ranks: ClassVar[bool] = False
 
 
 class Look(Inside, frozen=True, kw_only=True):
-    """Base of those that only look: at the session's model, or at the second one beside it (`OpenLockstep`)."""
+    """Base of the commands that can look inside the session's model or the second model (`OpenLockstep`)."""
 
     second: bool = False
-    """True if the engine looks into the second model, along the session's path, in place of the session's own."""
+    """True to look inside the second model, along the session's path, instead of the session's model."""
 
 
 Scope = Literal["token", "context"]
-"""`token`: this token's forward alone is changed, and the KV before it is the model's own. `context`: the path goes
-through the changed model, all of it or from a position on."""
+"""Tokens that go through the changed model. `token`: the node's token alone, after the KV of the unchanged model.
+`context`: the path, all of it or from a given position."""
 CheckName = Literal[
     "forward",
     "session",
@@ -54,58 +54,59 @@ CheckName = Literal[
 
 
 class Check(Struct, frozen=True):
-    """One comparison that a capture made with what the model itself computes, and how far off it was.
+    """A comparison of a view's result with what the model itself computes.
 
-    - `forward`: the logits of the tapped forward and of a plain one; no tap may change them.
-    - `session`: the logits of the plain one, and those that the session computed for the same token; relative.
-    - `attention`: the values under the recomputed weights, and what the fused attention returned; relative.
+    - `forward`: the logits of the tapped forward pass and of a plain one; equal, or within rounding for gradients and
+      for positions of a whole path.
+    - `session`: the logits computed again, and those that the session computed for the same token; relative.
+    - `attention`: the values under the recomputed weights, and the output of the model's attention; relative.
     - `rows`: the sum of each row of weights (with its sink), and 1.
     - `lens`: the lens of the last layer, and the logits; relative.
     - `parts`: the sum of all contributions, and the logits; relative.
     - `scores`: the sums of all writers' shares, and a head's scores; relative.
-    - `weights`: the weights that a softmax makes of these sums, and the head's own.
-    - `experts`: the experts' outputs under the weights that are shown, and what the mixture returned; relative.
-    - `keys`: the keys that an attention saw with a position changed, and without; a count.
+    - `weights`: the softmax of these sums, and the head's own weights.
+    - `experts`: the weighted sum of the experts' outputs, and the output of the mixture; relative.
+    - `keys`: the number of keys that an attention saw with a position changed, and without.
     - `single`: one of several interventions in a batch, and the same one alone; relative.
     - `same`: the effect of activations before the first difference of two paths, and 0.
-    - `restored`: the effect of the last layer's activation at the last position, and all of it.
-    - `derivative`: the gradient along two directions, and finite differences; as a share of its length.
-    - `swaps`: how far another token moves the logit in a place whose gradient is next to 0; relative.
-    - `complete`: the sum of integrated gradients, and what lies between baseline and text; relative.
+    - `restored`: the effect of the last layer's activation at the last position, and the whole effect.
+    - `derivative`: the gradient along two directions, and finite differences; relative to the gradient's length.
+    - `swaps`: the change of the logit by another token where the gradient is next to 0; relative.
+    - `complete`: the sum of integrated gradients, and the difference between text and baseline; relative.
     - `zero`: the logits with a direction added at strength 0, and those of the model itself.
     """
 
     name: CheckName
     error: float
-    """The largest difference; infinite where it could not be computed."""
+    """Largest difference; infinite if it could not be computed."""
     bound: Finite
     where: str = ""
-    """Of the largest difference: `layer 3`; or why there is none."""
+    """Place of the largest difference, such as `layer 3`, or a remark on it, such as why it is infinite."""
 
     @property
     def passed(self) -> bool:
-        """True if what was checked can be shown."""
+        """True if the error is within the bound, so that the view can be shown."""
         return self.error <= self.bound
 
 
 class CaptureFacts(Struct, frozen=True):
-    """The facts that come with each view of a capture."""
+    """Checks, times and notes that come with each view."""
 
     checks: tuple[Check, ...]
     ms: Finite
-    """From the command to the record."""
+    """Time of the view's computation, in milliseconds."""
     step_ms: Finite
-    """Of one plain forward of the same token, for comparison."""
+    """Time of a plain forward pass of the same tokens, or of the last one, for comparison; in milliseconds."""
     family: str
-    """The model's architecture, which a failed check names."""
+    """Architecture of the model, named in the message of a failed check."""
     note: str = ""
-    """Why a part of the path was recomputed, or left out; empty where none was."""
+    """Reason why tokens of the path ran again, were left out, or ran in other chunks; empty otherwise."""
     model: str = ""
-    """The title of the second model, where the engine looked into that; empty for the session's model."""
+    """Title of the second model if the view is of that model; empty for the session's model."""
 
     @property
     def failed(self) -> Check | None:
-        """The first check that failed: its view is not shown."""
+        """The first failed check, whose view is not shown; None if all checks passed."""
         for check in self.checks:
             if not check.passed:
                 return check
@@ -116,19 +117,19 @@ class CaptureFacts(Struct, frozen=True):
 
 
 class ReadLens(Look, frozen=True):
-    """The prediction of each layer; answered by `LensRead`."""
+    """Read the prediction of each layer at the last tokens of a path; answered by `LensRead`."""
 
     node: Count
     positions: Count = 12
-    """Of the path, at its end: columns of the table."""
+    """Number of tokens to read at the end of the path; each is a column of the table."""
     top: Count = 3
-    """Tokens in each cell."""
+    """Number of most probable tokens in each cell."""
     followed: tuple[Count, ...] = ()
-    """Tokens whose probability and rank are wanted in each cell."""
+    """Ids of tokens whose probability and rank are read in each cell."""
 
 
 class LensToken(Struct, frozen=True):
-    """A token that the lens of a layer ranks high."""
+    """One of the most probable tokens of a cell."""
 
     id: Count
     text: str
@@ -136,27 +137,27 @@ class LensToken(Struct, frozen=True):
 
 
 class LensCell(Struct, frozen=True):
-    """What the model's own end makes of the residual stream after one layer, at one position."""
+    """Prediction from the residual stream after one layer, at one position, by the model's final norm and head."""
 
     top: tuple[LensToken, ...]
-    """The most probable first."""
+    """Most probable tokens, best first."""
     entropy_bits: Finite
     final_rank: Count
-    """Of the token that the last layer ranks first, from 1."""
+    """Rank in this cell of the token that the model's logits rank first, from 1."""
     followed: tuple[Finite, ...] = ()
     """Probability of each followed token."""
     followed_ranks: tuple[Count, ...] = ()
 
 
 class LensColumn(Struct, frozen=True):
-    """One position: a cell for the embedding, then one for each layer."""
+    """Cells of one position: one for the embedding, then one for each layer."""
 
     node: Count
     cells: tuple[LensCell, ...]
 
     @property
     def leads_from(self) -> int:
-        """The first cell from which on the final token is ranked first."""
+        """Index of the first cell from which on the final token is ranked first."""
         late = [index for index, cell in enumerate(self.cells) if cell.final_rank != 1]
         return late[-1] + 1 if late else 0
 
@@ -164,12 +165,12 @@ class LensColumn(Struct, frozen=True):
 class LensRead(Record, frozen=True):
     """The logit lens (nostalgebraist 2020): final norm and head over the residual stream after each layer.
 
-    Early layers were not trained to be read by the model's end: what the lens says of them is rough.
+    Early layers were not trained to be read by the final norm and head, so their predictions are rough.
     """
 
     node: Count
     columns: tuple[LensColumn, ...]
-    """The last positions of the path up to this token; none where the check `lens` could not be made."""
+    """Columns of the last positions of the path up to the node; empty if the check `lens` could not be made."""
     followed: tuple[Count, ...]
     facts: CaptureFacts
 
@@ -178,67 +179,68 @@ class LensRead(Record, frozen=True):
 
 
 class ReadAttention(Look, frozen=True):
-    """Where each head of each layer looks; answered by `AttentionRead`."""
+    """Read the attention weights of all heads at one token; answered by `AttentionRead`."""
 
     node: Count
-    """The token that looks; its distribution is the one after it."""
+    """Node of the token that attends; its forward pass predicts the token after it."""
 
 
 TRIANGLE_TOKENS = 2048
-"""Tokens of a path whose triangle is read, at most: 4 MiB of weights of 16 bits."""
+"""Largest number of tokens of a path whose triangle is read: 4 MiB of weights of 16 bits."""
 
 
 class ReadTriangle(Look, frozen=True):
-    """Where one head looks from each token of a path; answered by `Measuring` records and a `TriangleRead`."""
+    """Read the weights of one head at each token of a path; answered by `Measuring` records and a `TriangleRead`."""
 
     node: Count
-    """The path's last token; the path has at most `TRIANGLE_TOKENS`."""
+    """Last token of the path, which has at most `TRIANGLE_TOKENS` tokens."""
     layer: Count
-    """From 0."""
+    """Index of the layer, from 0."""
     head: Count
-    """From 0."""
+    """Index of the head, from 0."""
 
 
 HALF_TOKENS = 512
-"""Tokens of the half of a repeated text, at most."""
+"""Largest number of tokens in one half of a repeated text."""
 MOST_TEXTS = 100
-"""Repeated texts over which heads are scored, at most."""
+"""Largest number of repeated texts over which heads are scored."""
 
 
 class RepeatedTexts(Struct, frozen=True):
-    """Texts that all models can be measured on alike: random tokens, then the same ones again, with nothing before."""
+    """Texts to compare models on: random tokens, then the same tokens again, with nothing before them."""
 
     length: Count = 50
-    """Tokens of each half, 2 to `HALF_TOKENS`."""
+    """Number of tokens in each half, 2 to `HALF_TOKENS`."""
     count: Count = 10
-    """Texts, 1 to `MOST_TEXTS`."""
+    """Number of texts, 1 to `MOST_TEXTS`."""
     seed: Count = 0
-    """Of the tokens: drawn from the whole vocabulary with NumPy's default generator, with repeats."""
+    """Seed of NumPy's default generator, which draws the tokens from the whole vocabulary, with repeats."""
 
 
 class ScoreHeads(Look, frozen=True):
-    """How much each head does what heads are known to do; answered by `Measuring` records and a `HeadsScored`."""
+    """Score each head for known kinds, such as induction; answered by `Measuring` records and a `HeadsScored`."""
 
     node: Count
-    """The path's last token."""
+    """Last token of the path."""
     texts: RepeatedTexts | None = None
-    """Score them over these, and not over the path."""
+    """Texts to score the heads over instead of the path; None for the path."""
 
 
 class AttentionLayer(Struct, frozen=True):
-    """The attention of one layer, a row of weights for each head."""
+    """Attention of one layer at one token, with a row of weights for each head."""
 
     layer: Count
     kind: Literal["fused", "quantized", "softmax"]
-    """`softmax`: the model's own attention, whose weights were read as it computed them."""
+    """Code that computes the attention. `fused`: MLX's. `quantized`: mlx_lm's, for a quantized cache. `softmax`: the
+    model's own, whose weights were read as it computed them."""
     kv_heads: Count
-    """Heads of keys and values; 0 where they are not known."""
+    """Number of heads of keys and values; 0 if unknown."""
     weights: Floats
-    """Shape (heads, keys); the keys in the order of the path."""
+    """Attention weights, shape (heads, keys), with the keys in the order of the path."""
     keep: Count
-    """The first keys are those of the path's first `keep` tokens, the others those of its last ones."""
+    """Number of keys that belong to the path's first tokens; the others belong to its last tokens."""
     sinks: tuple[Finite, ...] = ()
-    """What each head's sink takes, which no token has; empty without sinks."""
+    """Share of each head's attention that goes to its sink instead of a token; empty without sinks."""
 
     @property
     def heads(self) -> int:
@@ -246,11 +248,11 @@ class AttentionLayer(Struct, frozen=True):
         return self.weights.shape[0] if len(self.weights.shape) == 2 else 0
 
     def over(self, head: int, tokens: int) -> tuple[float, ...]:
-        """A head's weights over the whole path; those that it can't see are 0.
+        """Weights of a head over the whole path; 0 for tokens that it can't see.
 
         Args:
-            head: From 0.
-            tokens: Of the path, this one included.
+            head: Index of the head, from 0.
+            tokens: Number of tokens of the path, this one included.
         """
         row: tuple[float, ...] = ()
         if 0 <= head < self.heads:
@@ -261,17 +263,17 @@ class AttentionLayer(Struct, frozen=True):
 
 
 class AttentionRead(Record, frozen=True):
-    """Where each head of each layer looked while one token went through the model."""
+    """Attention weights of each head of each layer in the forward pass of one token."""
 
     node: Count
     tokens: Count
-    """Of the path, this one included."""
+    """Number of tokens of the path, this one included."""
     layers: tuple[AttentionLayer, ...]
-    """Those that have an attention whose weights are known; more than once where they have several, or run again."""
+    """Attentions whose weights are known; several for a layer that has several, or that runs more than once."""
     depth: Count
-    """Layers of the model."""
+    """Number of layers of the model."""
     missing: tuple[str, ...]
-    """A sentence for each layer, or for all, that has no weights to show, with the reason."""
+    """Sentences on layers that have no weights to show, with the reason, and on layers that attend several times."""
     facts: CaptureFacts
 
     @property
@@ -284,26 +286,27 @@ class AttentionRead(Record, frozen=True):
 
 
 class TriangleRead(Record, frozen=True):
-    """Where one head looks from each token of a path."""
+    """Attention weights of one head at each token of a path."""
 
     node: Count
-    """The path's last token."""
+    """Last token of the path."""
     layer: Count
     head: Count
     tokens: Count
-    """Of the path."""
+    """Number of tokens of the path."""
     weights: Floats
-    """The rows of the tokens one after another, each as long as there are tokens up to its own: what comes later is
-    hidden by the causal mask. Exactly 0 is what a window or a mask hides; what is too small for 16 bits is 6e-8."""
+    """Rows of all tokens, one after another. The row of a token has its weights on the tokens up to itself; the causal
+    mask hides later ones. Exactly 0 means that a window or a mask hides the token; a weight too small for 16 bits is
+    6e-8."""
     sinks: Floats
-    """The share of each row that the head's sink takes; of length 0 without sinks."""
+    """Share of each row that goes to the head's sink; of length 0 without sinks."""
     facts: CaptureFacts
 
     def row(self, position: int) -> tuple[float, ...]:
-        """A token's weights over the tokens up to it; empty where there is no such token.
+        """Weights of a token on the tokens up to it; empty if there is no such token.
 
         Args:
-            position: In the path, from 0.
+            position: Position of the token in the path, from 0.
         """
         if not 0 <= position < self.tokens:
             return ()
@@ -316,207 +319,211 @@ class TriangleRead(Record, frozen=True):
 
 
 class HeadScore(Struct, frozen=True):
-    """What one head did, on average over the tokens that each score is about: over a path, or over repeated texts.
+    """Scores of one head, each a mean over the tokens that it is about, in a path or in repeated texts.
 
     All but the entropy are shares of the attention, 0 to 1. Over repeated texts of twice n tokens they are defined as
-    in ARENA's exercises and TransformerLens's `head_detector`, without its zeroing of other heads.
+    in ARENA's exercises; TransformerLens's `head_detector` averages over all tokens of a text instead.
     """
 
     layer: Count
     head: Count
     previous: Finite
-    """On the token right before, from each token but the first (a previous-token head: Elhage et al. 2021). Over
-    repeated texts from the tokens 2 to n + 1 alone: what a repeated text adds is left out."""
+    """Attention to the token right before, from each token but the first (a previous-token head: Elhage et al. 2021).
+    Over repeated texts only from the tokens 2 to n + 1, counted from 1, to leave out what the repetition adds."""
     induction: Finite | None
-    """On the tokens that followed earlier occurrences of the same token, from each token that occurred before: the
+    """Attention to the tokens that followed earlier occurrences of the same token, from each token that has any: the
     prefix matching score of Olsson et al. 2022, here over the text itself instead of a random text repeated. A token
-    that repeats the one right before it doesn't count itself. None where no token of the path occurs again. Over
-    repeated texts from the tokens of the second half on the one that followed n tokens before."""
+    that repeats the one right before it doesn't count itself. None if `HeadsScored.repeats` is 0. Over repeated texts:
+    attention from the tokens of the second half to the one that followed n tokens before."""
     first: Finite
-    """On the path's first token, from each token but the first (an attention sink: Xiao et al. 2023)."""
+    """Attention to the path's first token, from each token but the first (an attention sink: Xiao et al. 2023)."""
     entropy_bits: Finite
-    """Entropy of the row, its sink's share as one more outcome: 3 bits are as wide as 8 tokens looked at equally."""
+    """Entropy of a row, its sink's share as one more outcome: 3 bits are as wide as equal attention to 8 tokens."""
     duplicate: Finite | None = None
-    """On earlier occurrences of the same token, from each token that occurred before (a duplicate-token head: Wang et
-    al. 2022). None where no token of the path occurs again. Over repeated texts from the tokens of the second half on
-    the one n tokens before."""
+    """Attention to earlier occurrences of the same token, from each token that has any (a duplicate-token head: Wang et
+    al. 2022). None if no token of the path occurs again. Over repeated texts: attention from the tokens of the second
+    half to the one n tokens before."""
 
 
 class HeadsScored(Record, frozen=True):
-    """How much each head does what heads are known to do, over one path or over repeated texts."""
+    """Scores of each head for known kinds of heads, over one path or over repeated texts."""
 
     node: Count
-    """The path's last token."""
+    """Last token of the path."""
     tokens: Count
-    """Of the path, or of all texts."""
+    """Number of tokens of the path, or of all texts."""
     heads: tuple[HeadScore, ...]
-    """By layer and head; without those whose keys' positions are not known."""
+    """Scores by layer and head, without heads whose keys have unknown positions."""
     repeats: Count
-    """Tokens whose id occurs earlier in the path, and was followed by another token than the one itself: those that
-    the induction score is about. Over repeated texts those of all second halves."""
+    """Number of tokens that the induction score is about: those that also occur two or more places earlier in the path.
+    Over repeated texts: the tokens of all second halves."""
     facts: CaptureFacts
     texts: RepeatedTexts | None = None
-    """What they were scored over; None for the path."""
+    """Repeated texts that the heads were scored over; None for the path."""
 
 
 # ---- direct logit attribution ----------------------------------------------------------------------
 
 
 class Attribute(Look, frozen=True):
-    """What the embedding, each attention, head and MLP add to a logit; answered by `AttributionRead`."""
+    """Decompose a logit into what embedding, attentions, heads and MLPs add to it; answered by `AttributionRead`."""
 
     node: Count
-    """The token after which they are predicted."""
+    """Node after which the tokens are predicted."""
     tokens: tuple[Count, ...]
-    """One id, or two whose difference is taken apart: the first less the second."""
+    """One token id, or two whose logit difference is decomposed: the first minus the second."""
 
 
 WriterKind = Literal["embedding", "attention", "mlp", "recurrence", "other", "residual", "layer", "constant"]
-"""`residual`: what a layer does to the stream itself, such as scaling it. `layer`: a layer as a whole, where its parts
-can't be told apart. `constant`: what the model's end adds to any stream, the biases of its norm and head."""
+"""Kind of a part that writes to the residual stream. `residual`: what a layer does to the stream itself, such as
+scaling it. `layer`: a layer as a whole, if its parts can't be separated. `constant`: what the final norm and
+head add to any stream, their biases."""
 
 
 class AttributedToken(Struct, frozen=True):
-    """A token whose logit is taken apart."""
+    """A token whose logit is decomposed."""
 
     id: Count
     text: str
     prob: Finite
-    """As the model predicts it, at temperature 1."""
+    """Probability of the token in the model's prediction, at temperature 1."""
     rank: Count
-    """From 1."""
+    """Rank of the token in the model's prediction, from 1."""
     logit: Finite
-    """The model's own."""
+    """The model's own logit of the token, after a softcap if the model has one."""
     reached: Finite
-    """What the contributions have to sum to: the logit, in a model with a softcap the one before it."""
+    """Sum that the contributions must reach: the logit, before a softcap if the model has one."""
 
 
 class Contribution(Struct, frozen=True):
-    """The direct contribution of one writer to the logit of each token."""
+    """Direct contribution of one writer to the logit of each token."""
 
     kind: WriterKind
     layer: Count | None
-    """None for the embedding and the constant."""
+    """Index of the layer, from 0; None for the embedding and the constant."""
     name: str
-    """The layer's attribute that holds the module; empty where there is none."""
+    """Attribute of the layer that holds the module; empty if there is none."""
     logits: tuple[float, ...]
-    """For each token, in logits; of an attention with its heads in it."""
+    """Contribution to the logit of each token; that of an attention includes its heads."""
     heads: Floats = Floats((0, 0), b"")
-    """Shape (heads, tokens), what each head of an attention adds; no rows where they can't be told apart."""
+    """Contribution of each head of an attention, shape (heads, tokens); no rows if they can't be separated."""
     rest: tuple[Finite, ...] = ()
-    """For each token what the attention adds without any head, such as its bias: heads and rest sum to `logits`."""
+    """Contribution of an attention to each token without any head, such as its bias: heads and rest sum to `logits`."""
 
     def head(self, index: int) -> tuple[float, ...]:
-        """The contribution of a head to the logit of each token; empty where the heads can't be told apart.
+        """Contribution of a head to the logit of each token; empty if the heads can't be separated.
 
         Args:
-            index: From 0.
+            index: Index of the head, from 0.
         """
         return self.heads.row(index)
 
 
 class AttributionRead(Record, frozen=True):
-    """The logit of a token, or the difference of two tokens' logits, as a sum of contributions."""
+    """Logit of a token, or difference of two tokens' logits, as a sum of contributions."""
 
     node: Count
     tokens: tuple[AttributedToken, ...]
-    """One, or two whose difference is meant: the first less the second."""
+    """One token, or two whose logit difference is decomposed: the first minus the second."""
     parts: tuple[Contribution, ...]
-    """From the embedding through the layers to the constant, in the order in which they write."""
+    """Contributions in the order of writing: the embedding, the parts of each layer, the constant."""
     depth: Count
-    """Layers of the model."""
+    """Number of layers of the model."""
     softcap: bool
-    """True if the model bends its logits after the sum (tanh): the contributions are to the logits before that."""
+    """True if the model applies a softcap (tanh) to its logits: the contributions are to the logits before it."""
     notes: tuple[str, ...]
-    """A sentence for each kind of thing that could not be split, with the layers."""
+    """Sentences, one for each kind of part that could not be separated, with the layers."""
     facts: CaptureFacts
 
     def bar(self, logits: Sequence[float]) -> float:
-        """One number of contributions to each token: that to the one token, or to the first less that to the second.
+        """One number for contributions to each token: that to the only one, or to the first minus that to the second.
 
         Args:
-            logits: For each token, as `Contribution` has them.
+            logits: Contribution to each token, as in `Contribution`.
         """
         return logits[0] - logits[1] if len(logits) > 1 else logits[0]
 
     @property
     def reached(self) -> float:
-        """What the bars of all parts have to sum to."""
+        """Sum that the bars of all parts must reach."""
         return self.bar([token.reached for token in self.tokens])
 
     @property
     def total(self) -> float:
-        """Their sum; the check `parts` compares the two for each token."""
+        """Sum of the bars of all parts; the check `parts` compares it with `reached` for each token."""
         return sum(self.bar(part.logits) for part in self.parts)
 
 
-# ---- attention scores by what wrote queries and keys -----------------------------------------------
+# ---- attention scores by the writers of queries and keys -------------------------------------------
 
 MOST_KEYS = 16
-"""That a command may name."""
+"""Largest number of keys that a command may name."""
 
 
 class ReadScore(Look, frozen=True):
-    """What made one head look where it looks; answered by `Measuring` records and a `ScoreRead`."""
+    """Decompose the attention scores of one head at one token; answered by `Measuring` records and a `ScoreRead`."""
 
     node: Count
-    """The token that looks: its query."""
+    """Token that attends, with its query."""
     layer: Count | None = None
-    """From 0; None for that of the head with the largest weight on one token, neither the first nor the last two."""
+    """Index of the layer, from 0. None for that of the head with the largest weight on one token that is neither the
+    first nor one of the last two; heads of the first layer come last."""
     head: Count | None = None
-    """From 0; None for the one with the largest weight so."""
+    """Index of the head, from 0; None for the one with the largest such weight."""
     keys: tuple[Count, ...] = ()
-    """Some to keep whatever their weights, by their places in the path, from 0; at most `MOST_KEYS`."""
+    """Positions in the path, from 0, of keys to keep whatever their weights; at most `MOST_KEYS`."""
 
 
 class ScoreWriter(Struct, frozen=True):
-    """What wrote to the residual stream before the layer."""
+    """A part of the model that wrote to the residual stream before the layer."""
 
     kind: WriterKind
-    """`constant`: what the layer makes of a stream of zeros, such as the biases of queries and keys."""
+    """Kind of the writer. `constant`: what the layer makes of a stream of zeros, such as the biases of queries and
+    keys."""
     layer: Count | None
-    """None for the embedding and the constant."""
+    """Index of the writer's layer, from 0; None for the embedding and the constant."""
     name: str
-    """The layer's attribute that holds the module; empty where there is none."""
+    """Attribute of the layer that holds the module, with ` without its heads` for the rest of an attention; empty if
+    there is none."""
     head: Count | None = None
-    """Of an attention whose heads are told apart, from 0."""
+    """Index of the head, from 0; None if the writer is not a single head."""
 
 
 class ScoreRead(Record, frozen=True):
-    """The scores of one head from one token, as sums over what wrote the query and the keys.
+    """Attention scores of one head at one token, as sums over the writers of the query and of the keys.
 
-    Scores are scaled as the model scales them before its softmax, and taken before a softcap.
+    Scores are scaled as in the model before its softmax, and taken before a softcap.
     """
 
     node: Count
     layer: Count
     head: Count
     tokens: Count
-    """Of the path, the one that looks included."""
+    """Number of tokens of the path, the one that attends included."""
     visible: Count
-    """Keys that the head sees."""
+    """Number of keys that the head sees."""
     keys: tuple[Count, ...]
-    """Places in the path of those that are kept: the heaviest, the first, and the last ones."""
+    """Positions in the path of the kept keys: the first, the last ones, the heaviest, and those in the command."""
     scores: Floats
-    """Of each kept key."""
+    """Score of each kept key."""
     weights: Floats
-    """The head's own on each kept key."""
+    """Attention weight of the head on each kept key."""
     writers: tuple[ScoreWriter, ...]
     by_key: Floats
-    """Shape (writers, keys): what each writer's part of the key makes with the whole query. Sums to the scores."""
+    """Scores of each writer's part of the key with the whole query, shape (writers, keys). They sum to `scores`."""
     by_query: Floats
-    """Shape (writers, keys): what each writer's part of the query makes with the whole key. Sums to the scores."""
+    """Scores of each writer's part of the query with the whole key, shape (writers, keys). They sum to `scores`."""
     pairs: tuple[tuple[Count, Count], ...]
-    """Places of a writer of the query and of one of the key: those that matter most to a key, against the mean over the
-    keys. None where a part of the score can't be told by pairs."""
+    """Pairs of a writer of the query and one of the key, as indices into `writers`: those whose score at some key
+    differs most from its mean over the keys. Empty if the scores can't be decomposed by pairs."""
     pair_scores: Floats
-    """Shape (pairs, keys)."""
+    """Score of each pair at each kept key, shape (pairs, keys)."""
     depth: Count
-    """Layers of the model."""
+    """Number of layers of the model."""
     softcap: bool
-    """True if the model bends its scores (tanh) before the softmax."""
+    """True if the model applies a softcap (tanh) to its scores before the softmax."""
     notes: tuple[str, ...]
-    """A sentence for each kind of thing that was not told apart, with the layers."""
+    """Sentences on what was not separated, such as the heads of some layers."""
     facts: CaptureFacts
 
     @property
@@ -531,175 +538,177 @@ class ScoreRead(Record, frozen=True):
 GradientMethod = Literal["input", "integrated"]
 """`input`: gradient x input. `integrated`: integrated gradients."""
 GradientBaseline = Literal["mean", "first", "token", "zero"]
-"""What stands in the place of every token at the baseline: the mean of all embeddings, that of the path's first token,
-that of a given token, or zeros. Norms divide by next to nothing near zero: there the integral needs most steps."""
+"""Vector of every token at the baseline: the mean of all embeddings, the embedding of the path's first token or of a
+given token, or zeros. Norms divide by next to nothing near zero, so the integral needs most steps there."""
 
 
 class ReadGradients(Look, frozen=True):
-    """Ask which tokens a logit hangs on; answered by progress and `GradientsRead`."""
+    """Ask which tokens a logit depends on; answered by `Measuring` records and a `GradientsRead`."""
 
     node: Count
-    """The token after which they are predicted."""
+    """Node after which the tokens are predicted."""
     token: Count | None = None
-    """Whose logit it is, such as that of the token that was taken next; None for the most probable one."""
+    """Id of the token whose logit is attributed, such as the one taken next; None for the most probable one."""
     other: Count | None = None
-    """Whose logit is taken off."""
+    """Id of a token whose logit is subtracted; None for none."""
     method: GradientMethod = "input"
     baseline: GradientBaseline = "mean"
-    """Of integrated gradients."""
+    """Baseline of integrated gradients."""
     baseline_text: str = " the"
-    """Of the baseline `token`: the text of one token."""
+    """Text of the token for the baseline `token`; it must be a single token."""
     steps: Count = 32
-    """On the line from baseline to text, to begin with: three times as many until the shares are complete."""
+    """Number of steps from baseline to text, 1 to 512; it is tripled, within 512, until the shares are complete."""
     held_experts: bool = False
-    """True if a mixture chooses its experts everywhere as it does in the real text, which is another function."""
+    """True to choose a mixture's experts everywhere as in the real text, which is a different function; for integrated
+    gradients only."""
 
 
 class GradientToken(Struct, frozen=True):
-    """A token whose logit is looked at."""
+    """A token whose logit is attributed."""
 
     id: Count
     text: str
     prob: Finite
-    """As the model predicts it, at temperature 1."""
+    """Probability of the token in the model's prediction, at temperature 1."""
     logit: Finite
 
 
 class GradientsRead(Record, frozen=True):
-    """What each token of the context has of a logit, or of the difference of two tokens' logits."""
+    """Share of each token of the context in a logit, or in the difference of two tokens' logits."""
 
     node: Count
     tokens: tuple[GradientToken, ...]
-    """One, or two whose difference is meant: the first less the second."""
+    """One token, or two whose logit difference is attributed: the first minus the second."""
     method: GradientMethod
     baseline: GradientBaseline
     baseline_text: str
-    """Of the token that the baseline has everywhere; empty for zeros, and for the mean."""
+    """Text of the baseline's token; empty for the baselines `zero` and `mean`, and for gradient x input."""
     held_experts: bool
     chooses: bool
-    """True if the model chooses experts, or keys, by their scores: the function jumps where another one is chosen."""
+    """True if the model chooses experts or keys by their scores: the function jumps where the choice changes."""
     first: Count
-    """Tokens of the path before those that have a share: they stay as they are."""
+    """Number of tokens of the path before those that have a share; their vectors are not varied."""
     shares: Floats
-    """In logits, shape (tokens,), from the token `first` on."""
+    """Shares in logits, shape (tokens,), from the token at position `first`."""
     value: Finite
-    """The function of the real text: a logit, or the difference of two."""
+    """Value of the function for the real text: a logit, or the difference of two."""
     base_value: float
-    """The function of the baseline; 0 for gradient x input, which has none."""
+    """Value of the function for the baseline; 0 for gradient x input, which has no baseline."""
     tried: tuple[tuple[Count, float], ...]
-    """Steps, and how far the shares were from complete with so many, as a share of what they have to sum to; the last
-    is the one that is shown. Empty for gradient x input."""
+    """Numbers of steps that were tried, each with how far the shares were from complete, as a share of `reached`. The
+    last is the one that is shown. Empty for gradient x input."""
     flat: tuple[Count, ...]
-    """Places in the path of tokens whose gradient is next to 0, though another token there moves the logit."""
+    """Positions in the path of tokens whose gradient is next to 0, though another token there moves the logit."""
     swapped: Count
-    """Tokens with next to no gradient in whose place another one was tried."""
+    """Number of tokens with a gradient next to 0 that were replaced by another token, as a test."""
     rows: Count
-    """Texts that went through the model in one forward at most."""
+    """Largest number of texts in one forward pass."""
     forwards: Count
-    """Texts that went through the model, with and without a derivative."""
+    """Number of texts that went through the model, with and without a derivative; not all runs of the checks count."""
     notes: tuple[str, ...]
-    """A sentence for each thing that one has to know."""
+    """Sentences on limits of the result, such as tokens that have no share."""
     facts: CaptureFacts
 
     @property
     def values(self) -> tuple[float, ...]:
-        """The shares."""
+        """Shares of the tokens."""
         return self.shares.row() if len(self.shares.shape) == 1 else ()
 
     @property
     def total(self) -> float:
-        """The sum of the shares."""
+        """Sum of the shares."""
         return sum(self.values)
 
     @property
     def reached(self) -> float:
-        """What those of integrated gradients have to sum to."""
+        """Sum that the shares of integrated gradients must reach."""
         return self.value - self.base_value
 
     @property
     def steps(self) -> int:
-        """Steps of what is shown; 0 for gradient x input."""
+        """Number of steps of the shares that are shown; 0 for gradient x input."""
         return self.tried[-1][0] if self.tried else 0
 
     @property
     def residual(self) -> float | None:
-        """How far the shares are from complete, as a share of what they have to sum to; None where they needn't be."""
+        """Difference between `total` and `reached`, as a share of `reached`; None for gradient x input."""
         return self.tried[-1][1] if self.tried else None
 
 
 # ---- position embeddings ---------------------------------------------------------------------------
 
 PositionChange = Literal["token", "path", "mask"]
-"""`token`: this token alone is given another position, over the keys that the cache holds. `path`: every token of the
-path is, by the same number. `mask`: the positions are right, and every token of the path sees those after it, too."""
+"""Change of positions or of the mask. `token`: only this token gets another position, over the keys that the cache
+holds. `path`: every token of the path does, by the same number. `mask`: the positions are right, but every token of the
+path also sees those after it."""
 PositionWay = Literal["rotary", "learned", "own", "none"]
-"""`rotary`: queries and keys are turned by an angle for each position (RoPE). `learned`: a table has a vector for each
-position, which is added to the token's. `own`: the model asks for the offset and uses it in a way of its own. `none`:
-it is never asked for."""
+"""Use of positions in a model. `rotary`: queries and keys are rotated by an angle for each position (RoPE). `learned`:
+a table has a vector for each position, which is added to the token's. `own`: the model reads the offset and uses it in
+its own way. `none`: it never reads the offset."""
 
 
 class Rotation(Struct, frozen=True):
-    """How some layers turn their queries and keys, as they asked for it (RoPE, Su et al. 2021)."""
+    """Rotation of queries and keys in some layers, as the layers called it (RoPE, Su et al. 2021)."""
 
     layers: tuple[Count, ...]
     dims: Count
-    """Numbers of a head that are turned, two by two."""
+    """Number of dimensions of a head that are rotated, in pairs."""
     base: Finite | None
-    """The slowest pair turns by about 1 / base radians a token; None for a list of frequencies."""
+    """Theta: the slowest pair rotates by about 1 / base radians a token; None for a table of frequencies."""
     scale: Finite
-    """By which positions are multiplied."""
+    """Factor that positions are multiplied by."""
     offset: Count
-    """The position that the layers were given for the first token of the forward."""
+    """Position that the layers were given for the first token of the forward pass."""
 
 
 class PositionUse(Struct, frozen=True):
-    """The position handling of one token's own forward, nothing changed."""
+    """Use of positions in the forward pass of one token, with nothing changed."""
 
     way: PositionWay
     position: Count
-    """Of the token in the path: what the cache calls its offset before the token."""
+    """Position of the token in the path: the offset of the cache before the token."""
     keys: Count
-    """That the widest attention saw, the token's own included; 0 without attention."""
+    """Number of keys that the widest attention saw, the token's own included; 0 without attention."""
     rotations: tuple[Rotation, ...]
     unturned: tuple[Count, ...]
-    """Layers that turn nothing, of a model that turns in others."""
+    """Layers without rotation, in a model that has rotation in other layers."""
     table: Count
-    """Positions that a learned table has; 0 without one."""
+    """Number of positions in a learned table; 0 without one."""
 
 
 class TokenShift(Struct, frozen=True):
-    """A token that could be next, before and after the change."""
+    """A possible next token, before and after the change."""
 
     id: Count
     text: str
     before: Finite
-    """Probability."""
+    """Probability of the token before the change."""
     after: Finite
     rank_before: Count
     rank_after: Count
 
 
 class PositionTried(Record, frozen=True):
-    """The prediction after a node with a position, or the mask, changed."""
+    """Prediction after a node with a wrong position, or without the causal mask."""
 
     node: Count
     change: PositionChange
     offset: int
-    """What was added to the position; 0 for the mask."""
+    """Number added to the positions; 0 for the mask."""
     use: PositionUse
-    """Without the change."""
+    """Use of positions without the change."""
     tokens: tuple[TokenShift, ...]
-    """The most probable before, best first; then those that are so only after."""
+    """Most probable tokens before the change, best first, then those that are so only after it."""
     kl_bits: float
-    """KL(before || after)."""
+    """KL divergence of the predictions, KL(before || after)."""
     largest_change: float
-    """Of a logit, absolute."""
+    """Largest absolute change of a logit."""
     largest_text: str
-    """The token whose logit it is."""
+    """Text of the token whose logit changes most."""
     later: Count
-    """Tokens after it that it sees without the mask."""
+    """Number of later tokens that the node's token sees without the mask."""
     tokens_run: Count
-    """That went through the changed model."""
+    """Number of tokens that went through the changed model."""
     facts: CaptureFacts
 
 
@@ -711,58 +720,58 @@ class TryPosition(Look, frozen=True):
 
     node: Count
     change: PositionChange = "token"
-    """This token alone, the whole path, or the mask."""
     offset: int = 0
-    """What is added to positions."""
+    """Number to add to the positions, at most 2**30 either way; unused for the mask."""
     top: Count = 8
-    """Tokens that are listed of each side."""
+    """Number of most probable tokens to list, before and after the change."""
     until: Count | None = None
-    """A node further down the path: without the mask its tokens are seen, too. None for the token itself."""
+    """Node further down the path, up to which tokens are seen without the mask; None for the token itself."""
 
 
 # ---- modules ---------------------------------------------------------------------------------------
 
 
 class ReadModules(Look, frozen=True):
-    """What is inside the model: one token runs on caches of its own; answered by `ModelModules`."""
+    """List the modules of the model by running one token on caches of its own; answered by `ModelModules`."""
 
 
 NEITHER = "This model has neither experts nor recurrent layers."
 
 
 class ReadExperts(Look, frozen=True):
-    """Which experts a token goes through, and what recurrent layers keep after it; answered by `ExpertsRead`."""
+    """Read the experts of a token and the recurrent states after it; answered by `ExpertsRead`."""
 
     node: Count
 
 
 class WeightArray(Struct, frozen=True):
-    """One array of weights."""
+    """One array of a module's weights."""
 
     name: str
-    """Of the module's attribute: `weight`, `bias`, `scales`."""
+    """Attribute of the module that holds the array, such as `weight`, `bias` or `scales`."""
     shape: tuple[Count, ...]
-    """As it is used: that of a packed weight unpacked."""
+    """Shape of the array in use; for a packed weight, the unpacked shape."""
     dtype: str
     bytes: Count
     bits: Count | None = None
-    """Of each number in a packed array, None for a plain one."""
+    """Bits of each number in a packed array; None if the array is not packed."""
     group_size: Count | None = None
-    """Numbers that share a scale."""
+    """Number of values that share a scale; None if the array is not packed."""
     mode: str = ""
-    """How it was packed: `affine`, `mxfp4`."""
+    """Packing mode, such as `affine` or `mxfp4`; empty if the array is not packed."""
 
 
 class HeadFacts(Struct, frozen=True):
-    """The heads of an attention, as its queries and keys have them in a step."""
+    """Heads of an attention, by its queries and keys in a step."""
 
     heads: Count
     kv_heads: Count
-    """Each is shared by `heads / kv_heads` heads; 0 where the model computes its attention itself."""
+    """Number of KV heads, each shared by `heads / kv_heads` heads. If the model computes its attention itself, this and
+    both sizes are 0."""
     key_size: Count
     value_size: Count
     window: Count | None = None
-    """Tokens that it can look back at, where its cache holds no more."""
+    """Number of tokens that the attention can look back at; None if its cache has no limit."""
     sinks: bool = False
 
 
@@ -770,15 +779,15 @@ class RopeFacts(Struct, frozen=True):
     """Rotary positions (RoPE, Su et al. 2021), as they were computed."""
 
     dims: Count
-    """Of each head: so many of its numbers are rotated, in pairs."""
+    """Number of dimensions of each head that are rotated, in pairs."""
     base: Finite | None
-    """Theta; None where a table of frequencies is used and the model's arguments have no base either."""
+    """Theta; None if a table of frequencies is used and neither module nor model arguments have a base."""
     scale: Finite
-    """Positions are multiplied by it."""
+    """Factor that positions are multiplied by."""
     slowest: Finite | None
-    """Tokens in which the slowest pair turns once; None where one doesn't turn at all."""
+    """Number of tokens in which the slowest pair makes one turn; None if a pair never turns."""
     table: bool
-    """True if the frequencies come from a table, which stretches the base's: Llama 3, YaRN and others."""
+    """True if the frequencies come from a table, which stretches those of the base: Llama 3, YaRN and others."""
 
 
 class NormFacts(Struct, frozen=True):
@@ -790,46 +799,46 @@ class NormFacts(Struct, frozen=True):
 
 
 class MlpFacts(Struct, frozen=True):
-    """An MLP: what was computed between its matrices, found by computing it again."""
+    """An MLP: the operation between its matrices, found by computing it again."""
 
     inner: Count
-    """Numbers between them."""
+    """Width between the matrices."""
     gated: bool
     activation: str
-    """`SwiGLU`, `GELU` and the like; empty where it is none of those that are known."""
+    """Name of the activation, such as `SwiGLU` or `GELU`; empty if it is not recognized."""
 
 
 class ExpertFacts(Struct, frozen=True):
-    """A mixture of experts, as one token went through it."""
+    """Numbers of experts in a mixture, as one token went through it."""
 
     experts: Count
     active: Count
-    """That one token goes through."""
+    """Number of experts that one token goes through."""
 
 
 class ModulePart(Struct, frozen=True):
-    """One module."""
+    """One module of the model."""
 
     path: str
-    """In the model; in a block of layers below the layer: `self_attn.q_proj`, empty for the layer itself."""
+    """Path in the model; in a block of layers, path below the layer: `self_attn.q_proj`, empty for the layer itself."""
     depth: Count
-    """How many of the parts before it hold it."""
+    """Number of listed modules that contain this one; 0 for a layer itself and outside the layers."""
     kind: str
-    """Name of its class."""
+    """Name of the module's class."""
     role: Role
     arrays: tuple[WeightArray, ...]
-    """Its own, not those of the modules in it."""
+    """Arrays of the module itself, without those of the modules in it."""
     parameters: Count
-    """With those of the modules in it."""
+    """Number of parameters, with those of the modules in it; outside the layers, only the module's own."""
     bytes: Count
     runs: Count
-    """Calls in one forward of a token; 0: none of its own."""
+    """Number of calls in one forward pass of a token; 0 if the module itself is not called."""
     given: tuple[Count, ...] = ()
-    """Shape of what it was given for one token."""
+    """Shape of the first array that the module was given for one token; empty if there was none."""
     returned: tuple[Count, ...] = ()
     reads: str = ""
-    """Of a layer's direct part: `stream`, or the path of the part whose output it was given; of several,
-    joined by ` + `, the sum; empty where unknown."""
+    """Input of a layer's direct part: `stream`, or the path of the part whose output it was given. The terms of a sum
+    are joined by ` + `. Empty if unknown."""
     heads: HeadFacts | None = None
     rope: RopeFacts | None = None
     norm: NormFacts | None = None
@@ -838,64 +847,64 @@ class ModulePart(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """The attribute that holds it."""
+        """Attribute that holds the module."""
         return self.path.rpartition(".")[2]
 
 
 class LayerSum(Struct, frozen=True):
-    """Where a layer adds to the residual stream."""
+    """A point at which a layer adds to the residual stream."""
 
     after: str
-    """Path of the direct part that ran last before it."""
+    """Path of the direct part that ran last before the sum."""
     parts: tuple[str, ...]
     """Paths of the parts whose outputs are added."""
     factors: tuple[Finite, ...]
-    """What each is multiplied by: 1 in most models."""
+    """Factor of each output; 1 in most models."""
 
 
 class LayerBlock(Struct, frozen=True):
-    """Layers that are alike in all of this record's facts, in one entry."""
+    """One entry for layers that are alike in all facts of this record."""
 
     layers: tuple[Count, ...]
     prefix: str
-    """Of the layers' paths: a layer's is `prefix.number`."""
+    """Path that holds the layers: the path of a layer is `prefix.number`."""
     parts: tuple[ModulePart, ...]
-    """Of one of them; the first is the layer itself."""
+    """Modules of one of the layers; the first is the layer itself."""
     sums: tuple[LayerSum, ...]
-    """Found by comparing what its parts were given and returned; empty where that didn't tell."""
+    """Sums found by comparing what the parts were given and returned; empty if these don't explain the layer."""
 
     @property
     def parameters(self) -> int:
-        """Of all of them together."""
+        """Number of parameters of all layers together."""
         return len(self.layers) * self.parts[0].parameters if self.parts else 0
 
     @property
     def bytes(self) -> int:
-        """Of all of them together."""
+        """Bytes of the weights of all layers together."""
         return len(self.layers) * self.parts[0].bytes if self.parts else 0
 
 
 class ModelModules(Record, frozen=True):
-    """The modules of the loaded model in the order in which a token goes through them."""
+    """Modules of the loaded model, in the order in which a token goes through them."""
 
     model: str
     """Path of the loaded model, as in `ModelFacts`."""
     parameters: Count
-    """The sum over all entries below, which is that of `ModelFacts`."""
+    """Number of parameters over all entries, equal to that of `ModelFacts`."""
     bytes: Count
     before: tuple[ModulePart, ...]
-    """What runs before the layers."""
+    """Modules with weights that run before the layers."""
     blocks: tuple[LayerBlock, ...]
-    """In the order of their first layers; the layers of a block need not follow one another."""
+    """Layers, ordered by the first layer of each block; the layers of a block need not be adjacent."""
     after: tuple[ModulePart, ...]
     unused: tuple[ModulePart, ...]
-    """What a token of text doesn't go through, but is loaded."""
+    """Modules with weights that are loaded, but that a token of text doesn't go through."""
     head: str
-    """Path of the module that makes the logits; an embedding's where the head is tied to it; empty where unknown."""
+    """Path of the module that makes the logits, or of the embedding that the head is tied to; empty if unknown."""
     vocabulary: Count
-    """Logits."""
+    """Number of logits."""
     hidden_size: Count
-    """Numbers of the residual stream for each token."""
+    """Width of the residual stream for each token."""
 
     @property
     def tied(self) -> bool:
@@ -904,24 +913,24 @@ class ModelModules(Record, frozen=True):
 
     @property
     def depth(self) -> int:
-        """Layers."""
+        """Number of layers."""
         return sum(len(block.layers) for block in self.blocks)
 
 
 class ExpertLayer(Struct, frozen=True):
-    """The experts of one layer that a token went through."""
+    """Experts of one layer that a token went through."""
 
     layer: Count
     path: str
-    """Of the experts, below the layer."""
+    """Path of the experts' module below the layer."""
     experts: Count
-    """How many there are."""
+    """Number of experts in the layer."""
     chosen: tuple[Count, ...]
-    """Those with the largest weights first; in the model's order where the weights aren't known."""
+    """Indices of the chosen experts, largest weight first; in the model's order if the weights are unknown."""
     weights: tuple[Finite, ...]
-    """What each one's output was multiplied by; empty where that couldn't be read."""
+    """Factor of each chosen expert's output; empty if the factors could not be read, or `error` is too large."""
     error: float | None
-    """The weighted sum of the experts against what the layer's mixture added, relative; None where it wasn't made."""
+    """Relative error of the experts' weighted sum against the mixture's output; None if it was not computed."""
 
 
 class StateArray(Struct, frozen=True):
@@ -932,19 +941,19 @@ class StateArray(Struct, frozen=True):
     dtype: str
     bytes: Count
     norm: Finite
-    """Euclidean."""
+    """Euclidean norm after the token."""
     before: Finite
-    """The norm before the token."""
+    """Euclidean norm before the token."""
     changed: float | None
-    """The norm of the difference, as a share of `before`; None where the state was empty."""
+    """Norm of the difference, as a share of `before`; None if `before` is 0."""
 
 
 class ExpertsRead(Record, frozen=True):
-    """Which experts a token went through, and what recurrent layers keep after it."""
+    """Experts that a token went through, and the states of recurrent layers after it."""
 
     node: Count
     layers: tuple[ExpertLayer, ...]
     states: tuple[StateArray, ...]
     missing: tuple[str, ...]
-    """What can't be shown, and why: a sentence each."""
+    """Sentences on what can't be shown, with the reason."""
     facts: CaptureFacts

@@ -366,8 +366,8 @@ class Intervention(Struct, frozen=True):
 
     @property
     def label(self) -> str:
-        """Label for display: `L6 h1`, `L6 attention`, `L6 MLP`, `L6`, with the scale if it isn't 0; for a direction `L4
-        +happy-sad x2 #e3cfec11`, with the strength and a digest of the vector."""
+        """Label for display: `L6 h1`, `L6 attention`, `L6 MLP`, `L6`, with the scale if it isn't 0; for a direction,
+        with its strength and a digest of the vector, `L4 +happy-sad x2 #e3cfec11`."""
         if self.direction is not None:
             return f"L{self.layer + 1} +{self.direction.label} x{self.scale:g} #{self.direction.digest}"
         words = {
@@ -511,8 +511,8 @@ class InterventionsHeld(Record, frozen=True):
     """The session is on a branch under interventions, or on the model's own nodes again."""
 
     node: Count
-    """The current node: the first of the branch under interventions; after a release, `own`. All nodes below the first
-    are under the same interventions, and no node of the model's own follows one under interventions."""
+    """The current node: the first of the branch under interventions; after a release, `own`. Nodes after the first are
+    under the same interventions through their parents; no node of the model's own follows one under interventions."""
     own: Count
     """Node of the same token as the model itself computes it; after a release, the node before if there is none."""
     interventions: tuple[Intervention, ...]

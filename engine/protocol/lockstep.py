@@ -1,7 +1,7 @@
-"""Two models in lockstep: the second one beside the session's, and both distributions along one text.
+"""A second model beside the session's: both distributions along one text.
 
-The first model is P, the second Q: the session's own, or the one that is named first, is P. KL(P||Q) is in nats
-here, as recordings hold it, and shown in bits (`kl_bits`), as entropies are.
+P is the first model: the session's own, or the one that is named first. Q is the second. KL(P||Q) is in nats here, as
+in recordings, and shown in bits (`kl_bits`), as entropies are.
 """
 
 from __future__ import annotations
@@ -18,17 +18,20 @@ from engine.settings import LoadSettings, Settings
 
 
 class OpenLockstep(Command, frozen=True):
-    """Load a second model beside the first; answered by `LockstepMemory`, `Measuring` and `LockstepOpened`."""
+    """Load a second model beside the first; answered by `LockstepMemory`, `Measuring` and `LockstepOpened`.
+
+    A second model that is open already is dropped first, with `LockstepClosed`.
+    """
 
     over_ranks: ClassVar[bool] = False
     against: LoadSettings
-    """The second model; with the first one's settings it shares the first one's weights."""
+    """Load settings of the second model; if they are the first one's, and `bits` is None, both share their weights."""
     bits: Count | None = None
-    """Quantize it while it is loaded, as mlx_lm.convert does; None for what its files hold."""
+    """Bits to quantize the second model to while it loads, as mlx_lm.convert does; None to load it as it is."""
     group_size: Count = 64
-    """Weights that share a scale, where it is quantized."""
+    """Number of weights that share a scale, if the model is quantized."""
     system: str | None = None
-    """The system prompt that the second model gets in the place of the conversation's; None for the same one."""
+    """System prompt of the second model, instead of the conversation's; None for the same one."""
 
 
 class CloseLockstep(Command, frozen=True):
@@ -38,39 +41,40 @@ class CloseLockstep(Command, frozen=True):
 
 
 class DiffText(Command, frozen=True):
-    """Read a text in both models; answered by `LockstepRead` records and one `LockstepEnded`."""
+    """Read a text with both models; answered by `LockstepRead` records and one `LockstepEnded`."""
 
     over_ranks: ClassVar[bool] = False
     text: str
     window: Count | None = None
-    """Tokens of the first model's in a window; None for all that fits the context windows of both."""
+    """Maximum number of each model's tokens in a window, 16 or more; None for what fits both context windows."""
     candidates: Count = 0
-    """Most probable tokens of each that are listed at each place."""
+    """Number of most probable tokens that are listed for each model before each span."""
 
 
 class ReadLockstep(Command, frozen=True):
-    """Read what was not yet read of the path to a node in both models; answered by `LockstepRead` records."""
+    """Read the part of the path to a node that was not read yet with both models; answered by `LockstepRead`
+    records."""
 
     over_ranks: ClassVar[bool] = False
     node: Count
     candidates: Count = 12
-    """Most probable tokens of each that are listed at each place."""
+    """Number of most probable tokens that are listed for each model before each span."""
 
 
 class ExplainSecond(Command, frozen=True):
-    """Explain what the sampler makes of the second model's distribution after a node, with the settings and the draw
-    that the first model's had; answered by `Explained`."""
+    """Explain the sampler stage by stage on the second model's distribution after a node, with the settings and the
+    draw of the first model's; answered by `Explained`."""
 
     over_ranks: ClassVar[bool] = False
     node: Count
     settings: Settings | None = None
-    """With which the token after it was, or will be, picked; None for those that the session was at the node with."""
+    """Settings to use; None for those that the session was at the node with last."""
     reroll: Count = 0
-    """How often that draw was repeated."""
+    """Number of repeats of that draw."""
 
 
 class FollowSecond(Command, frozen=True):
-    """Take the token after a node that the second model picks; answered by a `Step`."""
+    """Take the second model's pick after a node; answered by `LockstepRead` records and a `Step`."""
 
     over_ranks: ClassVar[bool] = False
     stoppable: ClassVar[bool] = True
@@ -78,160 +82,165 @@ class FollowSecond(Command, frozen=True):
 
 
 class PartWays(Command, frozen=True):
-    """Let both models go on from a node with their own picks; answered by `Measuring` records and `WaysParted`."""
+    """Let both models continue from a node with their own picks.
+
+    Answered by `LockstepRead` and `Measuring` records and one `WaysParted`.
+    """
 
     over_ranks: ClassVar[bool] = False
     node: Count
     tokens: Count = 40
-    """Decoded by each at most."""
+    """Maximum number of tokens that each model decodes."""
 
 
 Alignment = Literal["ids", "bytes"]
 """`ids`: both have the same tokens, compared one by one. `bytes`: each cuts the text with its own tokenizer, and they
-are compared between the places where both have a border."""
+are compared between common token borders."""
 
 
 class LockstepMemory(Record, frozen=True):
-    """The memory that a second model will need; emitted before it is loaded."""
+    """The memory that a second model needs; emitted before it is loaded."""
 
     first_bytes: Count
-    """Weights of the first model, as they are in memory."""
+    """Bytes of the first model's weights in memory."""
     second_bytes: Count
-    """Weights of the second, estimated from the headers of its files; 0 where both share their weights."""
+    """Bytes of the second model's weights, estimated from the headers of its files; 0 if both share their weights."""
     free_bytes: Count | None
-    """Of the machine before it is loaded; None where the system doesn't report it."""
+    """Bytes that are free on the models' device before loading; None if the system doesn't report it."""
 
 
 class LockstepOpened(Record, frozen=True):
     """A second model is ready beside the first."""
 
     facts: ModelFacts
-    """Of the second, without its special tokens and its template."""
+    """Facts about the second model, without its special tokens and its chat template."""
     title: str
-    """What it is: its name, and how it differs from the first."""
+    """Name of the second model, and its differences from the first."""
     aligned: Alignment
     notes: tuple[str, ...] = ()
-    """What can't be compared and why: one sentence each."""
+    """Reasons that some things can't be compared, and notes on loading the second model: one sentence each."""
 
 
 class LockstepClosed(Record, frozen=True):
-    """There is no second model any more."""
+    """The second model was dropped."""
 
     title: str
-    """What it was; empty where there was none."""
+    """Title of the dropped model; empty if there was none."""
 
 
 class LockstepSpan(Struct, frozen=True):
-    """A piece of the text that both models have between two borders: as a rule one token of each."""
+    """A piece of text between two token borders that both models share: usually one token of each."""
 
     node: Count
-    """Of the last token of the first model's, in the session's tree; -1 for a text outside of it."""
+    """Node of the first model's last token in the session's tree; -1 for a text outside of it."""
     position: Count
-    """Of its first token of the first model's, in the text."""
+    """Position of the first model's first token in the text, from 0."""
     tokens: Count
-    """Of the first model's; 0 for what may follow the last one."""
+    """Number of the first model's tokens; 0 for the distributions after the last token."""
     other_tokens: Count
     text: str
-    """The characters that its tokens finish."""
+    """Characters that the first model's tokens complete."""
     raw: bytes
     logprob: float | None
-    """Of its scored tokens together in the first model, natural logarithm; None where none is scored."""
+    """Sum of the first model's logprobs of the scored tokens, natural logarithm; None if none is scored."""
     other_logprob: float | None
     scored: Count
-    """Of its tokens in the first model: the first of a text has nothing before it, and no score."""
+    """Number of tokens that the first model scored; the first token of a text has no score."""
     other_scored: Count
     entropy_bits: Finite | None
-    """Of the first model's distribution before it; None where nothing is before it."""
+    """Entropy of the first model's distribution before the span; None at the beginning of the text."""
     other_entropy_bits: Finite | None
     kl_nats: float | None
-    """KL(P||Q) of the distributions before it; None where they are over different tokens."""
+    """KL(P||Q) of the distributions before the span; None if they are over different tokens, or there are none."""
     rank: Count | None
-    """Of the token in the first model's distribution; None for several tokens."""
+    """Rank of the token in the first model's distribution; None without a token that both models have and score."""
     other_rank: Count | None
     same_top: bool | None
-    """True if both have the same most probable token; None where they have different tokens."""
+    """True if both have the same most probable token; None if they have different tokens, or no distribution."""
     candidates: tuple[Candidate, ...] = ()
-    """The most probable tokens before it by the first model, best first; `sampler_prob` equals `prob`."""
+    """The first model's most probable tokens before the span, best first; `sampler_prob` equals `prob`."""
     other_candidates: tuple[Candidate, ...] = ()
 
     @property
     def whole(self) -> bool:
-        """True if all its tokens are scored by both, so that their logprobs are about the same bytes."""
+        """True if both models score all tokens of the span, so that their logprobs are of the same bytes."""
         return bool(self.tokens) and (self.scored, self.other_scored) == (self.tokens, self.other_tokens)
 
     @property
     def kl_bits(self) -> float | None:
-        """The divergence in bits."""
+        """KL divergence in bits."""
         return None if self.kl_nats is None else self.kl_nats / math.log(2)
 
     @property
     def logprob_change(self) -> float | None:
-        """The second model's logprob less the first's; None where not both score the whole span."""
+        """The second model's logprob minus the first's; None unless both score the whole span."""
         if not self.whole or self.logprob is None or self.other_logprob is None:
             return None
         return self.other_logprob - self.logprob
 
     @property
     def rank_change(self) -> int | None:
-        """The second model's rank less the first's: positive where it is less likely to the second one."""
+        """The second model's rank minus the first's: positive if the token ranks lower in the second."""
         return None if self.rank is None or self.other_rank is None else self.other_rank - self.rank
 
 
 class LockstepRead(Record, frozen=True):
-    """Some spans of a text in both models, in its order; those from `since` on replace what was read there before."""
+    """Spans of a text with both models, in order; they replace earlier spans from `since` on."""
 
     node: Count
-    """End of the path that is read, in the session's tree; -1 for a text outside of it."""
+    """Last node of the path that is read, in the session's tree; -1 for a text outside of it."""
     since: Count
     """Position of the first of these spans."""
     spans: tuple[LockstepSpan, ...]
     done: Count
-    """Tokens of the first model's that are read, out of `total`."""
+    """Number of the first model's tokens that are read, out of `total`."""
     total: Count
     ms: Finite
-    """Forwards of the first model for these spans."""
+    """Time of the first model's forward passes for these spans."""
     other_ms: Finite
     ahead: LockstepSpan | None = None
-    """Both distributions after the last token, where these spans reach it."""
+    """Both distributions after the last token of a path, in its last record; otherwise None."""
     other_pick: Count | None = None
-    """The token that the sampler takes from the second model's distribution there, with the same settings and draw."""
+    """Id of the token that the sampler takes there from the second model's distribution, with the same settings and
+    draw; None if the tokenizers differ."""
 
 
 class LockstepEnded(Record, frozen=True):
-    """A text was read in both models."""
+    """A text was read with both models."""
 
     window: Count
-    """Tokens of a window at most; 0 where the text was read in one."""
+    """Maximum number of the first model's tokens in a window; 0 if the text was read in one."""
     context: Count
-    """Tokens before a scored one at least, from the second window on."""
+    """Minimum number of the first model's tokens before a scored one, from the second window on."""
     kv_bytes: Count
-    """Of the first model's cache at the end of a window, at most."""
+    """Maximum bytes of the first model's cache at the end of a window."""
     other_kv_bytes: Count
     peak_bytes: Count
-    """Memory at its peak, as MLX reports it, both models included."""
+    """Peak memory that MLX reports, for both models together."""
 
 
 class WayPart(Struct, frozen=True):
     """A piece of two continuations: the same text in both, or different texts."""
 
     text: str
-    """Of the first model's way."""
+    """Text of the first model's continuation."""
     other_text: str
     same: bool
 
 
 class WaysParted(Record, frozen=True):
-    """Both models went on from one token, each with its own picks, the same settings and the same draws."""
+    """Continuations of both models after one node, each with its own picks, with the same settings and the same
+    draws."""
 
     node: Count
     tokens: Count
-    """Decoded by each at most."""
+    """Maximum number of tokens that each model decodes."""
     ids: tuple[Count, ...]
     other_ids: tuple[Count, ...]
     parts: tuple[WayPart, ...]
-    """Both ways in order."""
+    """Pieces of both continuations, in order."""
     parted: Count | None
-    """How many tokens of the first model's way come before the first difference; None where there is none."""
+    """Number of the first model's tokens before the first difference; None if there is no difference."""
     meetings: Count
-    """How often they meet again after it."""
+    """Number of later pieces, of three words or more, in which both texts are the same again."""
     ms: Finite

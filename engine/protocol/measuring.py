@@ -242,8 +242,7 @@ class RooflineMeasured(Record, frozen=True):
         return min(self.matmul_gflops, self.bandwidth_gbs * intensity)
 
     def share(self, work: Work) -> float:
-        """Share of the roof that a forward pass reaches; above 1 if it is faster than what the roof was measured
-        with."""
+        """Share of the roof that a forward pass reaches; above 1 if it is faster than the measured roof."""
         roof = self.roof(work.intensity)
         return work.gflops / roof if roof else 0.0
 

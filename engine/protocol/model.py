@@ -1,4 +1,4 @@
-"""Records of a model that is loaded, of its KV cache, and rows of its logits."""
+"""Records of a loaded model, of its KV cache, and of rows of its logits."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class SpecialToken(Struct, frozen=True):
 
     id: Count
     text: str
-    """As it is written in a chat template."""
+    """Text of the token, as in a chat template."""
     roles: tuple[str, ...] = ()
-    """What the tokenizer uses it for: `BOS`, `EOS`, `PAD`, `UNK` and the like; empty for most."""
+    """The tokenizer's roles of the token, such as `BOS`, `EOS`, `PAD` or `UNK`; empty for most."""
 
 
 class ModelFacts(Record, frozen=True):
-    """The facts about a loaded model."""
+    """Facts about a loaded model."""
 
     name: str
     """Short name for the header: `pocket`, a directory's name, or a hub id."""
@@ -40,17 +40,17 @@ class ModelFacts(Record, frozen=True):
     parameters: Count
     weight_bytes: Count
     dtype: str
-    """Of the computation: `bfloat16`, `float16` or `float32`."""
+    """Type of the computation: `bfloat16`, `float16` or `float32`."""
     quantization: str | None
-    """`4-bit, group 64, affine`, or None for plain weights."""
+    """Quantization of the weights in memory, such as `4-bit, group 64, affine`; None for plain weights."""
     context_window: Count | None
-    """Tokens, None where the model states none (recurrent families)."""
+    """Number of tokens in the context window; None if the model states none (recurrent families)."""
     hard_window: bool
-    """True where positions past the window have no embedding, so that it can't be passed."""
+    """True if positions beyond the window have no embedding, so that it can't be exceeded."""
     cache_kinds: tuple[CacheKind, ...]
-    """One for each cache, which is one for each layer that keeps state."""
+    """Kind of each cache; there is one for each layer that keeps state."""
     kv_bytes_per_token: Count | None
-    """Bytes that one more token adds to all caches together, None where the kind doesn't grow."""
+    """Bytes that one more token adds to all caches together; None if no cache grows with the text."""
     eos_ids: tuple[Count, ...]
     has_chat_template: bool
     backend: str
@@ -59,99 +59,102 @@ class ModelFacts(Record, frozen=True):
     notes: tuple[str, ...] = ()
     """Settings that could not be met, and differences from the files: one sentence each."""
     fingerprint: str = ""
-    """Of config, weights and adapter: equal for the same model, empty where it isn't known."""
+    """Fingerprint of config, weights and adapter: equal for the same model; empty if unknown."""
     blas: str = ""
-    """What multiplies float32 matrices: name and version of a fast library; empty for what MLX brings."""
+    """Name and version of the fast library that multiplies float32 matrices; empty for MLX's own."""
     stored: str = ""
-    """How the files hold the weights, where the computation differs: `bfloat16` or `4-bit, group 64, affine`."""
+    """Form of the weights in the files if the computation uses another, such as `bfloat16` or `4-bit, group 64,
+    affine`; otherwise empty."""
     special: tuple[SpecialToken, ...] = ()
-    """The special tokens by id, at most 1,000."""
+    """Special tokens by id, at most 1,000; those with a role or in the chat template have priority."""
     special_count: Count = 0
-    """Number of special tokens, also beyond those listed."""
+    """Number of special tokens, including those not listed."""
     chat_template: str = ""
-    """Its source in jinja2, or the beginning of a very long one; empty where there is none, or code in its place."""
+    """Source of the chat template in jinja2, at most its first 65,536 characters; empty if there is none, or code
+    instead."""
     free_bytes: Count | None = None
-    """Memory that its caches could take where it computes, once it was loaded; None where that isn't known."""
+    """Bytes that are free for the caches on the model's device after loading; None if unknown."""
     memory_of: MemoryOf = "machine"
-    """Whose memory that is."""
+    """Memory that `free_bytes` is of."""
     experts: Count | None = None
-    """Experts of its largest mixture; 0 for none, None if that isn't known."""
+    """Number of experts of the largest mixture; 0 for none, None if unknown."""
     sampling: tuple[tuple[str, Finite], ...] = ()
-    """The sampling settings of its generation_config.json, by their names in `engine.settings.Settings`."""
+    """Sampling settings of the model's generation_config.json, by their names in `engine.settings.Settings`."""
     raw_prompts: bool = False
-    """True if the model's folder asks for prompts as raw text, though the model has a chat template."""
+    """True if the model's generation_config.json asks for raw prompts, even if there is a chat template."""
 
     @property
     def ran(self) -> bool:
-        """True if there is a model; False where a server's reply is shown, of which no model is known."""
+        """True if there is a model; False for a server's reply, whose model is unknown."""
         return self.layers > 0
 
     @property
     def attends(self) -> bool:
-        """True if a layer may look at earlier tokens; False where all of them are known to keep states instead."""
+        """True if a layer may attend to earlier tokens; False if all are known to keep states instead."""
         return set(self.cache_kinds) != {"recurrent"}
 
     @property
     def chooses_or_keeps(self) -> bool:
-        """True if a layer may choose experts or keep a state; False where it is known that none does."""
+        """True if a layer may choose experts or keep a state; False if it is known that none does."""
         return self.experts != 0 or not {*self.cache_kinds} <= {"plain", "quantized", "rotating", "chunked"}
 
     @property
     def room(self) -> Room | None:
-        """The memory that another model may take beside it; None where that isn't known."""
+        """Memory that another model may take in addition; None if unknown."""
         return None if self.free_bytes is None else Room(self.free_bytes, self.memory_of)
 
     @property
     def quantized(self) -> str:
-        """How its weights are quantized, unpacked for the computation or not; empty for a model of plain weights."""
+        """Quantization of the weights, even if they are unpacked for the computation; empty for plain weights."""
         return self.quantization or (self.stored if "-bit" in self.stored else "")
 
 
 class Loading(Record, frozen=True):
-    """The progress of loading."""
+    """Progress of loading a model."""
 
     lasting: ClassVar[bool] = False
     stage: Literal["import", "download", "ranks", "weights", "tokenizer"]
     done: Count
     total: Count
-    """In the stage's own unit (bytes of a download, other ranks, tensors of the weights); 0 while unknown."""
+    """Total in the stage's own unit: bytes of a download, other ranks, or tensors of the weights; 0 if unknown."""
     detail: str
     warning: str = ""
-    """Why this model will be slow here; to be shown before it is there."""
+    """Reason that the model will be slow here, to show before it is loaded; empty if it will not be."""
 
 
 class KVGroup(Struct, frozen=True, gc=False):
-    """The caches of one model that have the same kind and the same figures."""
+    """Caches of one model with the same kind and the same figures."""
 
     kind: CacheKind
     layers: tuple[Count, ...]
-    """Cache indices, in model order."""
+    """Indices of the caches, in the model's order."""
     held: Count
-    """Tokens held by each: less than the offset where a window has dropped some, 0 for a recurrent state."""
+    """Tokens in each cache: fewer than the offset if a window has dropped some, 0 for a recurrent state."""
     limit: Count | None
-    """Tokens that each can hold, None where it grows with the text."""
+    """Maximum number of tokens in each cache; None if it grows with the text."""
     used_bytes: Count
-    """Bytes in each that hold tokens or state."""
+    """Bytes of tokens or states in each cache."""
     allocated_bytes: Count
-    """Bytes that each has allocated."""
+    """Bytes that each cache has allocated."""
 
 
 class KVReading(Struct, frozen=True, gc=False):
-    """The KV cache at one moment, read off the cache objects."""
+    """State of the KV cache at one moment, read from the cache objects."""
 
     offset: Count
-    """Tokens that have gone through the model along the current path."""
+    """Number of tokens of the current path that have run through the model."""
     used_bytes: Count
     allocated_bytes: Count
     groups: tuple[KVGroup, ...]
     kept_bytes: Count = 0
-    """KV of branches that the session left, kept outside the cache for moves back."""
+    """Bytes of KV of branches that the session left, kept outside the cache to move back to them."""
     kept_budget: Count = 0
-    """Bytes that it may take; the least recently used is dropped first."""
+    """Maximum of `kept_bytes`; the least recently used KV is dropped first."""
     passed_tokens: Count = 0
-    """Without a KV cache: tokens that the last pass ran, the whole path; `offset` is then 0."""
+    """Number of tokens that the last pass ran without a KV cache, the whole path; `offset` is then 0. 0 with a
+    cache."""
     passed_bytes: Count = 0
-    """Keys, values and states that this pass made and dropped."""
+    """Bytes of keys, values and states that this pass computed and dropped."""
 
 
 class Memory(Struct, frozen=True, gc=False):
@@ -160,44 +163,44 @@ class Memory(Struct, frozen=True, gc=False):
     active_bytes: Count
     peak_bytes: Count
     cache_bytes: Count = 0
-    """Freed by arrays and kept by the framework for the next ones."""
+    """Bytes that arrays freed and that the framework keeps for the next ones."""
     rss_bytes: Count = 0
-    """Of the process, resident; on macOS the peak so far, 0 where the system doesn't report it."""
+    """Resident bytes of the process, on macOS their peak so far; 0 if the system doesn't report them."""
 
 
 RowType = Literal["bfloat16", "float16", "float32"]
 
 
 class LogitsRow(Record, frozen=True):
-    """The model's logits after one node, every one of them, exactly as the sampler got them."""
+    """All of the model's logits after one node, exactly as the sampler got them."""
 
     node: Count
     tokens: Count
-    """How many logits there are."""
+    """Number of logits."""
     dtype: RowType
-    """The smallest type that holds each of them exactly: that of the model's computation, or a wider one."""
+    """Smallest of these types that holds every logit exactly."""
     packed: Packed
-    """First the lowest byte of each number, in the order of the ids, then the next byte of each, up to the highest."""
+    """Lowest byte of each number, in the order of the ids, then the next byte of each, up to the highest."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the packed numbers."""
+        """Size of the packed numbers in bytes."""
         return len(self.packed)
 
 
 class ModelVocabulary(Record, frozen=True):
-    """The bytes of a model's tokens, once for all rows."""
+    """The bytes of all tokens of a model, once for all `LogitsRow` records."""
 
     tokens: Count
-    """How many ids there are."""
+    """Number of token ids."""
     packed: Packed
-    """How many bytes each token has, in two bytes, the lowest first, in the order of the ids; then all these bytes."""
+    """Number of bytes of each token, as two bytes, lowest first, in the order of the ids; then the tokens' bytes."""
     special: tuple[Count, ...]
     """Ids of the tokens that are marks of the format rather than text."""
     spared: tuple[Count, ...]
-    """Ids that XTC never cuts: end-of-sequence and newline."""
+    """Ids that XTC never removes: end-of-sequence and newline."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the packed texts."""
+        """Size of the packed texts in bytes."""
         return len(self.packed)

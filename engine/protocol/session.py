@@ -28,7 +28,7 @@ def ends_model(record: Record) -> bool:
     """True if a record means that the engine's previous model is gone: the next one is loading, or failed to load.
 
     Args:
-        record: Record of any command; `Loading` of the stage `import`, which the engine reports at its start, is no end.
+        record: Any record; `Loading` of the stage `import`, which the engine reports at its start, ends none.
     """
     if isinstance(record, Loading):
         return record.stage != "import"

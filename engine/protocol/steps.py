@@ -24,19 +24,19 @@ from engine.settings import Settings
 SegmentKind = Literal[
     "system", "user", "thinking", "answer", "tool call", "tool result", "tools", "markup"
 ]  # fmt: skip
-"""`tools`: definitions of tools. `markup`: what the template wrote, and special tokens."""
+"""Kind of a segment. `tools`: definitions of tools. `markup`: text of the template itself, and special tokens."""
 
 
 class SegmentRun(Struct, frozen=True):
-    """Tokens of a prompt that are of one kind, one after another."""
+    """Consecutive tokens of a prompt that belong to one message and are of one kind."""
 
     kind: SegmentKind
     begin: Count
-    """Place of the first among the prompt's own tokens, from 0."""
+    """Index of the first token among the prompt's own, from 0."""
     end: Count
-    """Place behind the last."""
+    """Index after the last token."""
     message: Count
-    """The message that they are of, from 0; -1 for definitions of tools."""
+    """Index of the message, from 0; -1 for definitions of tools."""
 
 
 class LeftOut(Struct, frozen=True):
@@ -44,36 +44,37 @@ class LeftOut(Struct, frozen=True):
 
     kind: SegmentKind
     message: Count
-    """-1 for definitions of tools."""
+    """Index of the message, from 0; -1 for definitions of tools."""
     written: bool
-    """False where the template leaves it out. True where it may stand in the text in another form, as markup."""
+    """True if the text may have it in another form, as markup; False if the template leaves it out."""
 
 
 class ReplyMark(Struct, frozen=True):
-    """A text that changes whose the following text of a reply is."""
+    """A text that marks where a segment of a reply ends and another begins."""
 
     at: str
-    """State in which it is looked for: a kind, or a kind and a name behind a colon."""
+    """State in which the mark is recognized: a kind, or a kind and a name after a colon."""
     text: str
     to: str
-    """State behind it."""
+    """State after the mark."""
 
 
 class ReplyFormat(Struct, frozen=True):
-    """How a model marks the segments of its replies."""
+    """Marks between the segments of a model's replies, and the parser of its tool calls."""
 
     begin: str = "answer"
     """State at the end of the prompt."""
     marks: tuple[ReplyMark, ...] = ()
     parser: str = ""
-    """What reads its tool calls: the name of a module of `mlx_lm.tool_parsers`, or `json`; empty where nothing does."""
+    """Parser of the tool calls: the name of a module of `mlx_lm.tool_parsers`, or `json`; empty for none."""
 
 
 class PromptSegments(Struct, frozen=True):
-    """Whose the tokens of a prompt are, and those of the reply that follows it."""
+    """Segments of a prompt, and the format of the reply that follows it."""
 
     runs: tuple[SegmentRun, ...] = ()
-    """In the order of the text, without markup; none for raw text, and where the template hides where it wrote what."""
+    """Segments in the order of the text, without markup; empty for raw text, and if they can't be located in the
+    text."""
     left_out: tuple[LeftOut, ...] = ()
     reply: ReplyFormat = ReplyFormat()
 
@@ -82,26 +83,29 @@ NO_SEGMENTS = PromptSegments()
 
 
 class CheckToolCall(Command, frozen=True):
-    """Parse the last tool call up to a node as mlx_lm's server would; answered by `ToolCallChecked`. An aside."""
+    """Parse the last tool call up to a node as mlx_lm's server would; answered by `ToolCallChecked`.
+
+    It is also answered between the steps of a run.
+    """
 
     aside: ClassVar[bool] = True
     node: Count
-    """The token that ended it, or the last one of the reply."""
+    """Node of the token that ended the call, or of the last token of the reply."""
 
 
 class ToolCallChecked(Record, frozen=True):
-    """A tool call of a reply, parsed."""
+    """The result of parsing a tool call of a reply."""
 
     node: Count
-    """Of the command."""
+    """The command's node."""
     names: tuple[str, ...]
-    """Names of the functions that it calls; none where it can't be parsed."""
+    """Names of the called functions; empty if the call can't be parsed, or its text has arguments only."""
     error: str
-    """Why it can't be parsed; empty where it can, or where nothing parses it."""
+    """Reason that the call can't be parsed; empty if it can, or if there is no parser."""
     wrong: Count
-    """Node of the token where it went wrong; 0 where nothing did."""
+    """Node of the first wrong token; 0 if there is none."""
     parser: str
-    """What parsed it; empty where nothing parses the calls of this model."""
+    """Parser of the call, as in `ReplyFormat`; empty if there is none, or the call is too long."""
 
 
 # ---- prompts and steps -----------------------------------------------------------------------------
@@ -111,7 +115,7 @@ class Message(Struct, frozen=True):
     """One message of a conversation."""
 
     role: str
-    """`system`, `user`, `assistant`, `tool` or what else the template knows."""
+    """`system`, `user`, `assistant`, `tool`, or another role of the template."""
     content: str
     more: str = ""
     """Other keys of the message as a JSON object; empty if it has none."""
@@ -123,7 +127,7 @@ class ChatOptions(Struct, frozen=True):
     config: str = ""
     """Variables of the template as a JSON object (`--chat-template-config` of mlx_lm.generate)."""
     tools: str = ""
-    """Tools as a JSON list, empty for none."""
+    """Tools as a JSON list; empty for none."""
     default_template: bool = False
     """True to use the default template of the tokenizer's class if the model has none."""
     response: str | None = None
@@ -193,14 +197,14 @@ class Candidate(Struct, frozen=True, gc=False):
 
     id: Count
     text: str
-    """The characters that it would add to the text so far; empty while they are unfinished."""
+    """Characters that the token would add to the text so far; empty while they are unfinished."""
     raw: bytes
     special: bool
     logprob: float
     """float32 log-softmax of the model's own logits, before any penalty or filter."""
     prob: Finite
     rank: Count
-    """1 for the most probable; ties share the lowest."""
+    """Rank by the model's own logits: 1 for the most probable; ties share the lowest."""
     sampler_prob: Finite
     """Probability of the token in the sampler's draw, after all stages."""
     cut_by: str | None
@@ -517,30 +521,31 @@ class Restored(Record, frozen=True):
 class Explain(Command, frozen=True):
     """Explain the sampler stage by stage after a node, from kept logits; answered by `Explained`.
 
-    An aside: it is answered between the steps of a run.
+    It is also answered between the steps of a run.
     """
 
     aside: ClassVar[bool] = True
     node: Count
-    """The node before the token in question: its distribution is explained."""
+    """Node before the token in question; the distribution after this node is explained."""
     settings: Settings | None = None
     """Other settings to try with the same draw; None for those that the session was at the node with last."""
     reroll: Count = 0
-    """How often that draw was repeated, as the `Distribution` that the token was taken from has it: other tokens after
-    the same node may come of other draws."""
+    """Number of repeats of that draw, from the `Distribution` that the token was taken from: other tokens after the
+    same node may come from other draws."""
     also: tuple[Count, ...] = ()
-    """Tokens that are listed beside the most probable ones, such as the one that was taken."""
+    """Ids of tokens that are listed beside the most probable ones, such as the one that was taken."""
 
 
 class WhatIf(Command, frozen=True):
-    """Which steps up to a node would have picked other tokens under other settings; answered by `WhatIfAnswered`.
+    """Compute the picks of other settings with the same draws, at each step up to a node; answered by `WhatIfAnswered`.
 
-    An aside: it is answered between the steps of a run.
+    It is also answered between the steps of a run.
     """
 
     aside: ClassVar[bool] = True
     settings: Settings
     tip: Count
+    """Last node of the path."""
 
 
 class StageColumn(Struct, frozen=True):
@@ -548,12 +553,13 @@ class StageColumn(Struct, frozen=True):
 
     name: str
     kept: Count
-    """Tokens of the whole vocabulary still in after it."""
+    """Number of tokens of the whole vocabulary that are left after the stage."""
     removed_mass: Finite
     unit: Literal["logit", "prob"]
-    """Of the values: logits after a stage that changes them, probabilities among what is left after a filter."""
+    """Unit of the values: logits after a stage that changes them, probabilities among the tokens left after a
+    filter."""
     values: tuple[float | None, ...]
-    """One for each candidate, in their order; None once it is cut."""
+    """Value of each candidate, in their order; None once the candidate is removed."""
 
 
 class Explained(Record, frozen=True):
@@ -561,39 +567,41 @@ class Explained(Record, frozen=True):
 
     node: Count
     logits: tuple[float, ...]
-    """The model's own, one for each candidate of `next`, in their order."""
+    """The model's own logits, one for each candidate of `next`, in their order."""
     columns: tuple[StageColumn, ...]
-    """The stages that ran, in the order in which they ran."""
+    """Stages that ran, in their order."""
     earlier: tuple[tuple[Count, ...], ...]
-    """For each candidate, its earlier positions in the context, as far back as the penalties look."""
+    """Earlier positions of each candidate in the context, as far back as the penalties look."""
     next: Distribution
     """The distribution under the requested settings, with the same draw."""
     used: bool
-    """True if these are the settings with which the distribution was stepped."""
+    """True if these are the settings that the session was at the node with last."""
     model: str = ""
-    """The title of the second model, where its distribution is explained; empty for the session's model."""
+    """Title of the second model if its distribution is explained; empty for the session's model."""
 
 
 class WhatIfStep(Struct, frozen=True):
     """The token that the same draw would have picked at one step of the path under other settings."""
 
     node: Count
-    """The step's own node."""
+    """Node of the step's own token."""
     picked: Count
+    """Id of the token that the other settings pick."""
     text: str
     same: bool
-    """True if that is the token that was taken."""
+    """True if it equals the token that was taken."""
 
 
 class WhatIfAnswered(Record, frozen=True):
-    """The steps of a path under other settings: each after the unchanged path before it."""
+    """The steps of a path under other settings, each after the unchanged path before it."""
 
     lasting: ClassVar[bool] = False
     tip: Count
+    """Last node of the path."""
     steps: tuple[WhatIfStep, ...]
-    """Those whose logits are kept, in the path's order."""
+    """Steps whose logits are kept, in the path's order."""
     dropped: tuple[Count, ...]
-    """Nodes of steps whose logits were dropped to hold the memory bound: they can be recalled."""
+    """Nodes of steps whose logits were dropped to stay within the memory limit; `Recall` computes them again."""
     ms: Finite
 
 
@@ -601,17 +609,17 @@ class WhatIfAnswered(Record, frozen=True):
 
 
 class Run(Command, frozen=True):
-    """Step until a stop or a cancel."""
+    """Take steps until a stop, a breakpoint or a cancel."""
 
     stoppable: ClassVar[bool] = True
     pace: Finite | None = None
-    """Steps a second at most, None for no limit."""
+    """Maximum number of steps per second; None for no limit."""
     until: Breakpoints | None = None
-    """Breakpoints in addition to the settings' own stops; answered by `BreakpointHit` where one stops the run."""
+    """Breakpoints in addition to the settings' own stops; answered by `BreakpointHit` if one stops the run."""
     over_sure: bool = False
-    """Stop, too, where the next token is not sure (`engine.breakpoints.UNSURE`)."""
+    """True to stop also if the next token is not sure (`engine.breakpoints.UNSURE`)."""
     goes_on: bool = False
-    """It continues the run before, which was cancelled for another pace: its breakpoints keep their counts."""
+    """True to continue the last run, cancelled for another pace, with its breakpoints and their counts."""
 
 
 class LookAhead(Command, frozen=True):
@@ -621,71 +629,73 @@ class LookAhead(Command, frozen=True):
     """
 
     node: Count
-    """The node before the candidates."""
+    """Node before the candidates."""
     ids: tuple[Count, ...]
+    """Token ids of the candidates."""
     tokens: Count = 8
+    """Number of tokens to generate after each candidate."""
 
 
 class AheadLine(Struct, frozen=True):
     """One candidate, and the tokens that greedy decoding would take after it."""
 
     id: Count
-    """The candidate."""
+    """Id of the candidate."""
     ids: tuple[Count, ...]
-    """The tokens after it, an end-of-sequence token included."""
+    """Ids of the tokens after it, including an end-of-sequence token."""
     text: str
-    """The characters that these tokens finish, after those of the candidate; without an end-of-sequence token."""
+    """Characters that these tokens complete, after those of the candidate; without an end-of-sequence token."""
     logprob: float
-    """Of the candidate and all tokens after it together, float32 log-softmax of the model's own logits."""
+    """Sum of the logprobs of the candidate and all tokens after it: float32 log-softmax of the model's own logits."""
     ended: bool
-    """True if an end-of-sequence token was reached."""
+    """True if an end-of-sequence token was reached, or the text of a grammar is complete."""
 
 
 class LookedAhead(Record, frozen=True):
-    """The state of a look-ahead: emitted after every token, with all lines so far."""
+    """State of a look-ahead, emitted after every token with all lines so far."""
 
     node: Count
-    """The node before the candidates."""
+    """Node before the candidates."""
     lines: tuple[AheadLine, ...]
-    """In the order of the candidates in the command."""
+    """Lines in the order of the command's candidates."""
     tokens: Count
-    """How many each line will have, unless it ends before."""
+    """Number of tokens that each line will have, unless it ends before."""
     last: bool
     ms: Finite
-    """Since the look-ahead began."""
+    """Time since the look-ahead began."""
     note: str = ""
-    """Why the lines run through the model one after another, or the path was recomputed; empty if neither."""
+    """Sentences on lines that run one after another or are shorter, or a path that was recomputed; empty for none."""
 
 
 class BreakpointHit(Record, frozen=True):
-    """A run stopped because of its breakpoints."""
+    """A breakpoint stopped a run."""
 
     node: Count
     """The session's current node."""
     conditions: tuple[str, ...]
-    """Those that held, each as a sentence with its figures: `entropy 3.21 bits is above 3.00`."""
+    """Conditions that held, each as a sentence with its figures: `entropy 3.21 bits is above 3.00`."""
 
 
 # ---- marks of the user -----------------------------------------------------------------------------
 
 
 class Marked(Record, frozen=True):
-    """The marks of one node from here on; none if all have their defaults."""
+    """The user's marks of one node from now on; it has none if all are defaults."""
 
     node: Count
     name: str = ""
-    """Of the branch that begins with this node."""
+    """Name of the branch that begins with this node."""
     bookmarked: bool = False
     note: str = ""
-    """For oneself."""
+    """Note for the user."""
     caption: str = ""
-    """For an audience: shown when a replay arrives here."""
+    """Caption for an audience, shown when a replay arrives here."""
     tool: str = ""
-    """Id of the panel or tool that shows what the caption says: the replay goes there. Empty for none in particular."""
+    """Id of the panel or tool that shows what the caption says, and that the replay opens; empty for none."""
 
 
 class Deleted(Record, frozen=True):
-    """A node and all below it are no longer shown. They stay in the engine's tree, so that it can be undone."""
+    """A node and all nodes below it are hidden. They stay in the engine's tree, so that this can be undone."""
 
     node: Count
 
@@ -697,28 +707,28 @@ class Undeleted(Record, frozen=True):
 
 
 class Undone(Record, frozen=True):
-    """The last change of a person was taken back; what that changes, a mark, a deletion or settings, comes next."""
+    """The user's last change was undone; the marks, deletion or settings that this changes come next."""
 
     redo: bool = False
-    """True if the change that was taken back last was made again instead."""
+    """True if instead the change that was undone last was made again."""
 
 
 class BeatReached(Record, frozen=True):
-    """A lesson came to one of its beats: a replay of the lesson goes from one of these to the next."""
+    """A lesson reached one of its cards: a replay of the lesson goes from one of these records to the next."""
 
     lesson: str
-    """Its id."""
+    """Id of the lesson."""
     beat: Count
-    """From 0."""
+    """Index of the card, from 0."""
     done: bool
-    """True if what the learner does in it was done; before that, whether it is about to begin."""
+    """True after the card's task is done; False when the card begins."""
 
 
 class QuestionAsked(Record, frozen=True):
-    """A question of a lesson to the engine: its answer is what follows, up to the command's `Ended`.
+    """A question of a lesson to the engine; its answer follows, up to the command's `Ended`.
 
     A replay answers the same question with the same records.
     """
 
     command: str
-    """As `engine.recording.question` writes it."""
+    """The command in JSON, as `engine.recording.question` writes it."""

@@ -1,4 +1,4 @@
-"""Texts and tokens: cutting, finding, previews, rows of logits, what a grammar allows; merges of a tokenizer."""
+"""Texts and tokens: tokenizing, searches, previews, rows of logits, what a grammar allows; merges of a tokenizer."""
 
 from __future__ import annotations
 
@@ -24,14 +24,17 @@ from engine.settings import LoadSettings, Settings
 
 
 class Tokenize(Command, frozen=True):
-    """Cut a text into tokens without taking them; answered by `Tokenized`. An aside."""
+    """Tokenize a text without taking its tokens; answered by `Tokenized`, also between the steps of a run."""
 
     aside: ClassVar[bool] = True
     text: str
 
 
 class PreviewPrompt(Command, frozen=True):
-    """Cut a prompt as a `Prefill` of these fields would, and change nothing; answered by `PromptPreview`. An aside."""
+    """Encode a prompt as a `Prefill` of these fields would, and change nothing.
+
+    Answered by `PromptPreview`, also between the steps of a run.
+    """
 
     aside: ClassVar[bool] = True
     text: str
@@ -40,138 +43,141 @@ class PreviewPrompt(Command, frozen=True):
     messages: tuple[Message, ...] = ()
     options: ChatOptions = NO_OPTIONS
     most: Count = 400
-    """Tokens that are handed out at most: of a longer prompt the first and the last ones."""
+    """Maximum number of tokens in the answer: of a longer prompt the first and the last ones."""
 
 
 class CutText(Command, frozen=True):
-    """Cut a text by a model's tokenizer alone: its weights are not read, and a loaded model stays as it is.
+    """Tokenize a text with a model's tokenizer alone: its weights are not read, and a loaded model stays as it is.
 
-    Answered by `Loading` records and one `Tokenized`, whose text has the chat template in it.
+    Answered by `Loading` records and one `Tokenized`, whose text includes the chat template.
     """
 
     needs_model: ClassVar[bool] = False
     settings: LoadSettings
     text: str
     chat: bool = False
-    """Through the model's chat template, as a user's message."""
+    """True to fill the model's chat template, with the text as a user's message."""
     system: str | None = None
     messages: tuple[Message, ...] = ()
-    """A whole conversation, in place of `text` and `system`."""
+    """A whole conversation instead of `text` and `system`; needs `chat`."""
     options: ChatOptions = NO_OPTIONS
-    """What else the chat template gets."""
+    """Other values that the chat template gets."""
 
 
 class FindTokens(Command, frozen=True):
-    """Search the vocabulary at a node, from kept logits; answered by `TokensFound`. An aside."""
+    """Search the vocabulary at a node, with kept logits; answered by `TokensFound`, also between the steps of a run."""
 
     aside: ClassVar[bool] = True
     node: Count
     query: str
-    """Part of a token's text; `#123` for an id; `0x e2 9c` for bytes."""
+    """Part of the text of the tokens; `#123` for an id; `0x e2 9c` for bytes."""
     limit: Count = 100
-    """Of matches, the most probable first."""
+    """Maximum number of matches in the answer, the most probable first."""
     settings: Settings | None = None
-    """Of the sampler, for the probabilities after it; None for those that the session was at the node with last."""
+    """Settings for the probabilities after the sampler; None for those that the session was at the node with last."""
     reroll: Count = 0
-    """How often the draw was repeated: some stages of the sampler draw, too."""
+    """Number of repeats of the draw: some stages of the sampler draw, too."""
 
 
 class ReadGrammar(Command, frozen=True):
-    """What a grammar expects after a node, or why it can't be used; answered by `GrammarExpected`. An aside.
+    """Compute what a grammar expects after a node; answered by `GrammarExpected`, or `Failure` if the grammar is not
+    valid.
 
-    A grammar that was not seen before is tried in a process of its own, which takes 0.3 to 2 s.
+    It is also answered between the steps of a run. A grammar that was not seen before is tried in a process of its own,
+    which takes 0.3 to 2 s.
     """
 
     aside: ClassVar[bool] = True
     node: Count
-    """The root (0) before there is a prompt."""
+    """Node that the grammar continues; the root (0) if there is no prompt yet."""
     grammar: Grammar | None = None
-    """To try; None for the one in force."""
+    """Grammar to try; None for the one in force."""
 
 
 class ReadLogits(Command, frozen=True):
-    """Hand out kept rows of logits, for a recording: a `LogitsRow` for each node, the first after a `ModelVocabulary`.
+    """Emit kept rows of logits for a recording: a `LogitsRow` for each node, and a `ModelVocabulary` before the first.
 
-    A row that was dropped, or never kept as those inside a prompt, has to be computed again with `Recall` before.
+    A row that was dropped, or never kept, such as inside a prompt, must be computed again with `Recall` before.
     """
 
     nodes: tuple[Count, ...] = ()
-    """In the order in which they are answered; none for all that are kept."""
+    """Nodes in the order of the answers; empty for all nodes whose logits are kept."""
 
 
 class TokensFound(Record, frozen=True):
-    """Tokens of the vocabulary that a search found, with what model and sampler make of them after one node."""
+    """Tokens of the vocabulary that match a search, with their probabilities after one node."""
 
     lasting: ClassVar[bool] = False
     node: Count
     query: str
     matches: tuple[Candidate, ...]
-    """The most probable first, at most the requested number."""
+    """Matches, the most probable first; at most the requested number."""
     total: Count
-    """How many match in all."""
+    """Number of all matches."""
     mass: Finite
-    """Probability of all that match together, by the model."""
+    """Total probability of all matches in the model's own distribution."""
     note: str = ""
-    """That these numbers are of another cut into chunks than the path's, a sentence; empty where they aren't."""
+    """Note that these numbers are of other prefill chunks than the path's, a sentence; empty if they are not."""
 
 
 class Piece(Struct, frozen=True):
-    """One token of a text as the tokenizer cuts it."""
+    """One token of a text."""
 
     id: Count
     text: str
-    """The characters that it finishes; empty while they are unfinished."""
+    """Characters that the token completes; empty while they are unfinished."""
     raw: bytes
     special: bool
 
 
 class Tokenized(Record, frozen=True):
-    """A text was cut into tokens; nothing was taken."""
+    """A text was tokenized; no token was taken."""
 
     lasting: ClassVar[bool] = False
     text: str
     pieces: tuple[Piece, ...]
     segments: PromptSegments = NO_SEGMENTS
-    """Whose its tokens are, where a chat template was filled."""
+    """Segments of the text: the role that each token belongs to, if a chat template was filled."""
 
 
 class PromptPreview(Record, frozen=True):
-    """A prompt as it would be prefilled, the chat template filled and cut into tokens; nothing was taken."""
+    """A prompt as a prefill would encode it, chat template included; no token was taken."""
 
     lasting: ClassVar[bool] = False
     tokens: Count
-    """Of the prompt."""
+    """Number of tokens of the prompt."""
     special: Count
-    """Special tokens among them."""
+    """Number of special tokens among them."""
     shared: Count
-    """First tokens that are those of the current path."""
+    """Number of first tokens that equal those of the current path."""
     first: tuple[Piece, ...]
-    """The first tokens; all of them, where `last` is empty."""
+    """First tokens of the prompt; all of them if `last` is empty."""
     last: tuple[Piece, ...]
-    """The last tokens of a prompt that is too long to be handed out as a whole."""
+    """Last tokens of a prompt that is longer than the requested maximum."""
     notes: tuple[str, ...]
     """Requests that can't be met."""
 
 
 class ExpectedBeginning(Struct, frozen=True):
-    """Tokens that a grammar allows and that begin alike."""
+    """Allowed tokens of a grammar that begin alike."""
 
     words: str
-    """What they begin with: `a digit`, `“-”`, `the end`."""
+    """Words for the common beginning: `a digit`, `“-”`, `the end`."""
     tokens: Count
+    """Number of these tokens."""
     mass: Finite | None
-    """Their probability together, by the model; None where the logits were dropped."""
+    """Total probability of these tokens in the model's own distribution; None if the logits are not kept."""
 
 
 class GrammarExpected(Record, frozen=True):
-    """A grammar that can be used, and what it expects after a node."""
+    """A valid grammar, and what it expects after a node."""
 
     lasting: ClassVar[bool] = False
     node: Count
     reading: GrammarReading | None
-    """None before the grammar begins, and where the logits were dropped."""
+    """Reading of the grammar after the node; None before the grammar begins, and if the logits are not kept."""
     expected: tuple[ExpectedBeginning, ...]
-    """Of the largest mass first; empty where all is allowed."""
+    """Beginnings of the allowed tokens, largest mass first; empty if all tokens are allowed."""
 
 
 # ---- the merges of a tokenizer ---------------------------------------------------------------------
@@ -180,50 +186,50 @@ TokenizerKind = Literal["bpe", "unigram", "wordpiece"]
 
 
 class TakeApart(Command, frozen=True):
-    """Take apart how a tokenizer cuts a text; answered by `TakenApart`. No weights are read."""
+    """Trace how a tokenizer splits a text, merge by merge; answered by `TakenApart`. No weights are read."""
 
     needs_model: ClassVar[bool] = False
     text: str
     settings: LoadSettings | None = None
-    """The model whose tokenizer it is, or as its name a tokenizer.json; None for the loaded one's."""
+    """Settings that name the tokenizer's model, or a tokenizer.json; None for the loaded model."""
     begin: Count = 0
-    """Words that end up to this character are left out of the answer."""
+    """Index of a character: words that end at it or before are left out of the answer."""
     end: Count | None = None
-    """And those that begin at this one or later; None for none."""
+    """Index of a character: words that begin at it or later are left out; None to leave out none."""
     node: Count | None = None
-    """The token that is looked at, which the answer is about; None for none."""
+    """Node of the token that the question is about, repeated in the answer; None if it is about none."""
 
 
 class Segmentation(Struct, frozen=True):
-    """One way in which a unigram model could cut a word."""
+    """One segmentation of a word, by a unigram or WordPiece model."""
 
     score: Finite | None
-    """Sum of the pieces' log probabilities, natural logarithm; None for a WordPiece, which has none."""
+    """Sum of the log probabilities of the pieces, natural logarithm; None for WordPiece, which has none."""
     lengths: tuple[Count, ...]
-    """Symbols of each piece."""
+    """Number of symbols of each piece."""
 
 
 class WordApart(Struct, frozen=True):
-    """A word, as the tokenizer sees it, and how its tokens came about."""
+    """One word of a text, as the tokenizer sees it, and the merges or segmentations that give its tokens."""
 
     begin: Count
-    """First character of the text."""
+    """Index of the first character in the text."""
     end: Count
-    """The character after the last one."""
+    """Index after the last character."""
     symbols: tuple[bytes, ...]
-    """What a merge begins with: the bytes of each character, or of each byte of one."""
+    """Symbols before the first merge: the bytes of each character, or each byte of a character."""
     borders: tuple[Count, ...]
-    """Of each merge, in its order, the symbol before which a border fell."""
+    """Index of the symbol after the border that each merge removes, in the order of the merges."""
     ranks: tuple[Count, ...]
-    """Of each merge the place in the tokenizer's list, from 0: the lowest that is there goes first."""
+    """Index of each merge in the tokenizer's list, from 0: of the possible merges the lowest is made first."""
     ways: tuple[Segmentation, ...]
-    """Of a unigram model the best ones, the best first; of a WordPiece the only one; of a BPE none."""
+    """Best segmentations of a unigram model, best first; the only one of a WordPiece model; none of BPE."""
     ids: tuple[Count, ...]
-    """Its tokens, as the tokenizer itself cuts it."""
+    """Token ids of the word, equal to the tokenizer's own."""
     ends: tuple[Count, ...]
-    """The character of the text behind each of these."""
+    """Index in the text after the last character of each of these tokens."""
     added: bool = False
-    """True if it is a token beside the vocabulary, cut out of the text before all others."""
+    """True if the word is an added token, split off before all others."""
 
     def pieces(self, merges: int | None = None) -> tuple[bytes, ...]:
         """The pieces of the word.
@@ -247,21 +253,21 @@ class WordApart(Struct, frozen=True):
 
 
 class TakenApart(Record, frozen=True):
-    """How a tokenizer cuts a text; each word's tokens were checked against those of the tokenizer itself."""
+    """How a tokenizer splits a text; the tokens of each word are checked against those of the tokenizer itself."""
 
     node: Count | None
-    """The token that it is about; None where it is about none."""
+    """Node of the token that the question is about; None if it is about none."""
     name: str
-    """Of the model or the file; empty for the loaded model's."""
+    """Name of the model or the file; empty for the loaded model."""
     algorithm: TokenizerKind
     vocabulary: Count
     merges: Count
-    """In the tokenizer's list; 0 where it has none."""
+    """Number of merges in the tokenizer's list; 0 if it has none."""
     characters: Count
-    """Of the text."""
+    """Number of characters of the text."""
     tokens: Count
-    """Of the text."""
+    """Number of tokens of the text."""
     words: tuple[WordApart, ...]
-    """Those that were asked for."""
+    """The requested words."""
     unknown: Count | None = None
-    """The token for what no piece stands for; None where there is none."""
+    """Id of the token for text that no piece matches; None if there is no such token."""

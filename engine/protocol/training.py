@@ -1,4 +1,4 @@
-"""A small model that is trained while one looks on: its beginning, its steps and its checkpoints."""
+"""Live training of a small model: its start, its steps and its checkpoints."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from engine.settings import TrainingSettings
 class BeginTraining(Command, frozen=True):
     """Read the text, train a tokenizer and make a model of random weights; answered by one `TrainingBegun`.
 
-    The model that was trained before is dropped; that of the session stays.
+    The model of an earlier training is dropped; the session's model stays.
     """
 
     needs_model: ClassVar[bool] = False
@@ -21,62 +21,62 @@ class BeginTraining(Command, frozen=True):
 
 
 class ResumeTraining(Command, frozen=True):
-    """Go on from a checkpoint, or back to it; answered by one `TrainingBegun`."""
+    """Continue from a checkpoint, or go back to one; answered by one `TrainingBegun`."""
 
     needs_model: ClassVar[bool] = False
     checkpoint: str
-    """Its directory."""
+    """Directory of the checkpoint."""
     steps: Count | None = None
-    """Of the whole training from now on; None for those that it was begun with."""
+    """New number of steps of the whole training; None to keep the present one."""
 
 
 class Train(Command, frozen=True):
-    """Make steps, until the last of the training; answered by a `TrainedStep` each, and `CheckpointSaved`."""
+    """Train for some steps, at most up to the last; answered by a `TrainedStep` for each, and `CheckpointSaved`."""
 
     needs_model: ClassVar[bool] = False
     stoppable: ClassVar[bool] = True
     steps: Count = 1
     directory: str = ""
-    """Where checkpoints go, each into a directory of its own; empty for none. The last one is written when the steps
-    are made, and also when the command is cancelled."""
+    """Directory for checkpoints, each in a subdirectory; empty for none. The last checkpoint is written after the
+    steps, also if the command is cancelled."""
     save_every: Count = 0
-    """Steps between two checkpoints besides; 0 for none."""
+    """Interval of additional checkpoints, in steps of the whole training; 0 for none."""
 
 
 class SaveCheckpoint(Command, frozen=True):
-    """Write the model as it is, with its tokenizer, as mlx_lm loads it; answered by `CheckpointSaved`."""
+    """Write the model with its tokenizer, in the form that mlx_lm loads; answered by `CheckpointSaved`."""
 
     needs_model: ClassVar[bool] = False
     directory: str
-    """The checkpoint becomes a directory in this one, which is made if it isn't there."""
+    """Parent of the checkpoint's directory; made if it doesn't exist."""
 
 
 class TrainingBegun(Record, frozen=True):
-    """A model is there to be trained."""
+    """A model is ready to be trained."""
 
     lasting: ClassVar[bool] = False
     settings: TrainingSettings
     text: str
-    """What it learns from, in a few words."""
+    """Short description of the training text."""
     step: Count
-    """Steps made until now: 0, or those of the checkpoint."""
+    """Number of steps made so far: 0, or those of the checkpoint."""
     parameters: Count
     vocabulary: Count
-    """Tokens of its tokenizer: fewer than were asked for where the text has no more pairs to merge."""
+    """Number of tokens of the tokenizer: fewer than requested if the text has no more pairs to merge."""
     tokens: Count
-    """Of the text, without those held out."""
+    """Number of tokens of the text, without those held out."""
     held_out_tokens: Count
-    """At the end of the text, which it never learns from."""
+    """Number of tokens at the end of the text that are held out of training."""
     parts: tuple[str, ...]
-    """Names of the parts whose gradient norms each step has."""
+    """Names of the parts of the model, in the order of `TrainedStep.norms`."""
     tokenizer_ms: Finite | None
-    """For which the tokenizer was trained; None for that of a checkpoint."""
+    """Time of training the tokenizer; None for the tokenizer of a checkpoint."""
     blas: str = ""
-    """What multiplies matrices on a CPU; empty for what MLX brings."""
+    """Name and version of the fast library that multiplies matrices on a CPU; empty for MLX's own."""
 
 
 class Continuation(Struct, frozen=True):
-    """A token that may come next."""
+    """A possible next token."""
 
     id: Count
     text: str
@@ -84,14 +84,14 @@ class Continuation(Struct, frozen=True):
 
 
 class TrainingLook(Struct, frozen=True):
-    """A report on the model after some step."""
+    """A report on the model after a step."""
 
     held_out_loss: float
-    """Mean over tokens that it never learns from, in nats."""
+    """Mean loss over held-out tokens, in nats."""
     candidates: tuple[Continuation, ...]
-    """The most probable tokens after the prompt, best first."""
+    """Most probable tokens after the prompt, best first."""
     sample: str
-    """How it goes on after the prompt, drawn at temperature 0.8 with the training's seed."""
+    """Continuation of the prompt, drawn at temperature 0.8 with the training's seed."""
     ms: Finite
 
 
@@ -100,21 +100,20 @@ class TrainedStep(Record, frozen=True):
 
     lasting: ClassVar[bool] = False
     step: Count
-    """Steps made, with this one."""
+    """Number of steps made, including this one."""
     loss: float
-    """Mean over the batch before the step, in nats."""
+    """Mean loss over the batch, before the update, in nats."""
     rate: Finite
-    """The learning rate."""
     norms: tuple[float, ...]
-    """Norm of the gradient in each part, in the order of `TrainingBegun.parts`, before it is clipped."""
+    """Gradient norm of each part, in the order of `TrainingBegun.parts`, before clipping."""
     tokens: Count
-    """Learned from until now, repeats included."""
+    """Number of tokens trained on so far, repeats included."""
     ms: Finite
-    """Without the look."""
+    """Time of the step, without the report."""
     left_ms: Finite
-    """Estimated time to the end of the training, looks included, by how long the last steps took."""
+    """Estimated time to the end of the training, reports included, from the times of the last steps."""
     look: TrainingLook | None = None
-    """Every few steps, after the first one and after the last one."""
+    """Report every few steps, and after the first and the last one; otherwise None."""
 
 
 class CheckpointSaved(Record, frozen=True):
@@ -123,4 +122,4 @@ class CheckpointSaved(Record, frozen=True):
     lasting: ClassVar[bool] = False
     step: Count
     directory: str
-    """Absolute: what opens as a model."""
+    """Absolute path of the checkpoint, which can be opened as a model."""

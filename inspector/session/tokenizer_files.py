@@ -25,7 +25,7 @@ def taken_apart(command: TakeApart, load: LoadSettings, stopped: Callable[[], bo
     Raises:
         EngineError: It isn't there, or it or the text can't be taken apart.
     """
-    from engine.merges.apart import on_disk
+    from engine.tokenizers.apart import on_disk
 
     name = "" if command.settings is None else command.settings.model
     return on_disk(name or load.model, name).take(

@@ -15,11 +15,11 @@ from collections.abc import Callable
 
 import mlx.core as mx
 
-from engine.inspection.inside.attention import read_attention
-from engine.inspection.inside.attribution import attribute
-from engine.inspection.inside.capture import capture
-from engine.inspection.inside.lens import read_lens
-from engine.inspection.inside.patching import sweep_heads
+from engine.inside.attention import read_attention
+from engine.inside.attribution import attribute
+from engine.inside.capture import capture
+from engine.inside.lens import read_lens
+from engine.inside.patching import sweep_heads
 from engine.model.load import load
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings

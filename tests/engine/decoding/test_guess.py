@@ -33,7 +33,7 @@ from engine.settings import ORDERS, Settings
 from engine.task import never
 from tests.engine.cache.test_kinds import INNER, WithState, with_caches
 from tests.engine.decoding.test_run import PROMPT, begun, plain
-from tests.engine.inspection.inside.looking import loaded as family_of
+from tests.engine.inside.looking import loaded as family_of
 from tests.engine.session.test_walks import KINDS, bound
 from tests.engine.sessions import Breaks
 from tests.engine.sessions import begun as opened

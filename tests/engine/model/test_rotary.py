@@ -23,7 +23,7 @@ from engine.model.rotary import (
     rope,
     shared_rotary_factors,
 )
-from tests.engine.inspection.inside.looking import PROMPT, loaded
+from tests.engine.inside.looking import PROMPT, loaded
 from tests.families import FAMILIES
 from tests.zoo import Zoo
 

@@ -23,8 +23,8 @@ from engine.token_texts import alphabet
 from tests import templates
 from tests.engine.inspection.test_handlers import spaced  # noqa: F401  a fixture
 from tests.engine.lockstep.rig import coarse_tokenizer
-from tests.engine.merges import kinds
 from tests.engine.model.test_tokens import sentencepiece  # noqa: F401  a fixture
+from tests.engine.tokenizers import kinds
 
 
 def decoded(kind: str, decoder: decoders.Decoder) -> Tokenizer:

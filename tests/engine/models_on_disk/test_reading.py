@@ -21,7 +21,7 @@ from inspector.state.disk_models import cells, facts
 from tests.broken_models import CASES, copied
 from tests.broken_models.breaking import put, safetensors
 from tests.broken_models.places import CLOSED
-from tests.engine.inspection.inside.looking import loaded
+from tests.engine.inside.looking import loaded
 from tests.engine.models_on_disk import made_up
 from tests.families import FAMILIES
 from tests.system import python

@@ -15,7 +15,7 @@ from mlx.utils import tree_flatten
 from mlx_lm.models.base import create_attention_mask
 
 from engine.decoding.beam import search
-from engine.inspection.inside.attention import read_attention
+from engine.inside.attention import read_attention
 from engine.measuring.roofline import attention_operations
 from engine.model.load import Loaded, load
 from engine.protocol import Prefilled

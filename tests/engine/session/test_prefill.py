@@ -22,7 +22,7 @@ from engine.session.unread import PIECE_BYTES, UnreadRows
 from engine.settings import LoadSettings, Settings
 from engine.timing import tpot, warm
 from tests import synthetic
-from tests.engine.inspection.inside.looking import loaded
+from tests.engine.inside.looking import loaded
 from tests.engine.sessions import begun
 from tests.zoo import CONFIGS, Zoo
 

@@ -140,7 +140,7 @@ REST = {
     "python": "no command: a field of an event, which the page of events lists",
     "python -m pytest": SUITE,
     "python -c 'import textual_serve.server as t; t.Server(\"inspector --model DIR\").serve()'": BROWSER,
-    "python -m tests.engine.inspection.inside.report": "minutes over all families; the slow suite asks the same",
+    "python -m tests.engine.inside.report": "minutes over all families; the slow suite asks the same",
     "python3 -m venv .venv && .venv/bin/pip install -q '.[test]' && .venv/bin/python -m pytest": INSTALLS,
     "python3 -m venv .venv && .venv/bin/pip install -q . && .venv/bin/inspector": INSTALLS,
     "ssh -t HOST tmux new -A -s inspector .venv/bin/inspector --model DIR": FAR,

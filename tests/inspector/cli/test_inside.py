@@ -14,7 +14,7 @@ import pytest
 from msgspec import convert
 from msgspec.structs import replace
 
-from engine.inspection.inside import lens
+from engine.inside import lens
 from engine.protocol import (
     ActivationsPatched,
     AttentionLayer,

@@ -11,8 +11,8 @@ import pytest
 from tokenizers import Tokenizer, models
 
 from engine import protocol
-from engine.merges.apart import Apart, on_disk
 from engine.settings import LoadSettings, Settings
+from engine.tokenizers.apart import Apart, on_disk
 from inspector.cli.arguments import CliRequest
 from inspector.cli.driver import Outcome, drive
 from inspector.cli.flags import parsed

@@ -16,7 +16,7 @@ from engine.errors import StepError
 from engine.grammar.matcher import GrammarVocabulary, Matcher
 from engine.grammar_settings import Grammar
 from engine.model.tokens import Tokens
-from tests.engine.merges import kinds
+from tests.engine.tokenizers import kinds
 from tests.inspector.cli.scripted import Events
 
 END = {"byte-level": "<|end|>", "llama": "</s>"}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from engine.merges.apart import Apart, on_disk
 from engine.protocol import Segmentation, TakenApart, WordApart
+from engine.tokenizers.apart import Apart, on_disk
 from inspector.state.merges import (
     MergesSeen,
     around,
@@ -17,7 +17,7 @@ from inspector.state.merges import (
     rungs,
     token_labels,
 )
-from tests.engine.merges.kinds import KINDS, texts, tokenizer
+from tests.engine.tokenizers.kinds import KINDS, texts, tokenizer
 from tests.inspector import fakes
 
 POCKET = on_disk("pocket", "")

@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from rich.cells import cell_len
 from rich.style import Style
 
-from engine.merges.apart import on_disk
 from engine.protocol import Ended, Failure, Loading, TakeApart
 from engine.recording import Entry, save_as
 from engine.settings import LoadSettings
+from engine.tokenizers.apart import on_disk
 from inspector.main.elements import written
 from inspector.main.evidence import Exported, exhibits_of
 from inspector.state.merges import Rung

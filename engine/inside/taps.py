@@ -1,0 +1,479 @@
+"""Taps: what the layers of a model are given, what they return, and where their attention looks, during a forward.
+
+No model of mlx_lm is changed or known by name. What all of them go through is replaced while a tap is set:
+
+- `mx.fast.scaled_dot_product_attention`, the fused attention, which some models call without mlx_lm's base module;
+- `mlx_lm.models.base.quantized_scaled_dot_product_attention`, which that module calls for quantized caches;
+- `mx.softmax` of four or more dimensions, for models with an attention of their own (routers of experts have fewer);
+- the calls of the layers and, on request, of their direct children;
+- what hands out a cache's keys, which tells whose keys an attention is given, and `mx.take_along_axis` of them, for
+  models that attend to a choice of their keys.
+
+An `Edits` may change what heads, parts and layers return.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+import mlx.core as mx
+import mlx_lm.models.base as base
+import numpy as np
+from msgspec import Struct, field
+
+from engine.cache.kinds import kind_of
+from engine.inside.rounding import UNITS
+from engine.model.layers import Patch, calls, decoder_layers, hidden, kept, parts_of, patched, with_hidden
+
+# ---- attention weights, computed anew from the queries and keys that a fused attention was given ----
+
+
+class AttentionInputs(Struct, frozen=True):
+    """The arguments of one attention, its keys and values unpacked."""
+
+    queries: mx.array
+    """Shape (1, heads, tokens, size)."""
+    keys: mx.array
+    """Shape (1, KV heads, keys, size)."""
+    values: mx.array
+    """Shape (1, KV heads, keys, size of values)."""
+    scale: float
+    mask: Any
+    """None, `causal`, booleans, or numbers to add."""
+    sinks: mx.array | None
+    """A logit for each head that takes a share of the softmax and has no value."""
+
+
+class AttentionWeights(NamedTuple):
+    """What an attention weighed its values with, in float32."""
+
+    weights: mx.array
+    """Shape (heads, tokens, keys)."""
+    sinks: mx.array
+    """Each head's share that its sink takes, shape (heads, tokens)."""
+    rounding: mx.array
+    """By how much the model's own rounding may have moved a weight, as a share of it; a scalar."""
+    error: mx.array
+    """How far what the attention returned is from its values under these weights: the largest difference as a share of
+    the largest output; a scalar."""
+
+
+def attention_weights(given: AttentionInputs, output: mx.array) -> AttentionWeights:
+    """What a fused attention weighed its values with: softmax(scale x Q K^T + mask), in float32.
+
+    Heads that share keys are grouped instead of repeating the keys. MLX's CPU rounds each score to the dtype of the
+    queries, which moves a score s by at most u |s|, and its weight by that share: in bfloat16, with u = 2**-8, a
+    score of 16 by 6 %.
+
+    Args:
+        given: What it was given.
+        output: What it returned, shape (1, heads, tokens, size).
+    """
+    queries, keys = given.queries.astype(mx.float32), given.keys.astype(mx.float32)
+    _, heads, tokens, size = queries.shape
+    groups, count = keys.shape[1], keys.shape[2]
+    grouped = (queries * given.scale).reshape(groups, heads // groups * tokens, size)
+    scores = (grouped @ keys[0].swapaxes(-1, -2)).reshape(1, heads, tokens, count)
+    rounding = mx.abs(scores).max() * UNITS.get(given.queries.dtype, UNITS[mx.float32])
+    mask = given.mask
+    if isinstance(mask, str):  # "causal": the last query sees all keys
+        mask = mx.arange(count - tokens, count)[:, None] >= mx.arange(count)[None]
+    if mask is not None:
+        hides = mask.dtype == mx.bool_
+        scores = mx.where(mask, scores, -mx.inf) if hides else scores + mask.astype(mx.float32)
+    scores = scores[0]
+    if given.sinks is None:
+        weights, taken = softmax(scores, axis=-1), mx.zeros((heads, tokens))
+    else:
+        sinks = mx.broadcast_to(given.sinks.astype(mx.float32).reshape(-1, 1, 1), (heads, tokens, 1))
+        shares = softmax(mx.concatenate([sinks, scores], axis=-1), axis=-1)
+        weights, taken = shares[..., 1:], shares[..., 0]
+    values, fused = given.values[0].astype(mx.float32), output[0].astype(mx.float32)
+    mine = weights.reshape(len(values), heads // len(values) * tokens, count) @ values
+    off = mx.abs(mine.reshape(fused.shape) - fused).max() / mx.maximum(mx.abs(fused).max(), 1e-9)
+    return AttentionWeights(weights, taken, rounding, off)
+
+
+# ---- taps --------------------------------------------------------------------------------------
+
+fused_attention = mx.fast.scaled_dot_product_attention
+"""MLX's own: while taps are set, the attribute is another function."""
+softmax = mx.softmax
+take_along_axis = mx.take_along_axis
+KEYS = 2
+"""The axis of keys: arrays of them have shape (rows, KV heads, keys, size)."""
+FETCHES = ("update_and_fetch", "keys_and_values")
+"""Methods of caches that return keys and values; the second is called by layers that share another's."""
+
+
+class Edits:
+    """Changes to what a forward computes; this one changes nothing."""
+
+    def heads(self, layer: int, output: mx.array) -> mx.array:
+        """What the heads of a layer's attention return, shape (rows, heads, tokens, size)."""
+        return output
+
+    def part(self, layer: int, name: str, result: Any) -> Any:
+        """What a direct child of a layer returns."""
+        return result
+
+    def layer(self, layer: int, given: mx.array, result: Any) -> Any:
+        """What a layer returns, given the residual stream before it."""
+        return result
+
+
+class LayerRun(Struct):
+    """One call of a decoder layer."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    result: Any
+
+    @property
+    def given(self) -> mx.array:
+        """The residual stream before the layer, shape (rows, tokens, size); gemma3n has several, an axis before."""
+        state: mx.array = self.args[0] if self.args else next(iter(self.kwargs.values()))
+        return state
+
+    @property
+    def state(self) -> mx.array:
+        """The residual stream after it."""
+        return hidden(self.result)
+
+
+class AttentionRun(Struct):
+    """One attention within a layer."""
+
+    layer: int
+    kind: Literal["fused", "quantized", "softmax"]
+    """`softmax`: the model computes its attention itself, and the weights are those that it computed."""
+    weights: mx.array
+    """Float32, shape (heads, tokens, keys), evaluated; of one axis where they can't be computed."""
+    sinks: mx.array | None
+    """Each head's share that its sink takes, shape (heads, tokens); None without sinks."""
+    kv_heads: int
+    positions: list[int] | None
+    """Of each key, in the order of the keys; None where it isn't known whose keys they are."""
+    error: float | None
+    """How far the output is from the values under these weights; None where the weights are the model's own."""
+    rounding: float
+    """How much of that the rounding of scores in the model's dtype may make."""
+    output: mx.array | None
+    """Shape (rows, heads, tokens, size); None for the model's own attention."""
+    part: int | None
+    """`id()` of the layer's child that it ran in, where children are tapped."""
+
+
+class PartRun(Struct):
+    """One call of a layer's direct child."""
+
+    layer: int
+    name: str
+    module: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    result: Any
+    attention: list[AttentionRun]
+
+
+class Taps(Struct):
+    """What one forward of a model computed, for as long as it is `set`.
+
+    Args:
+        model: As mlx_lm loads it.
+        caches: Those of the forward, for the positions of their keys.
+        attention: Whether weights are computed.
+        parts: Whether the calls of the layers' children are recorded.
+        streams: Whether what the layers are given and return is recorded; with edits it always is.
+        edits: Changes to what is computed; None for none.
+        also: More patches, set with these.
+        take: Is given each attention, which is then not kept: the weights of all layers at once may be large.
+        keep: Whether anything is recorded; without, only the edits act, and a prefill of any length keeps no array.
+        places: Tokens of the forward whose streams are kept, evaluated as the layers run; None for all, lazy.
+    """
+
+    model: Any
+    caches: Sequence[Any] = ()
+    attention: bool = True
+    parts: bool = False
+    streams: bool = True
+    edits: Edits | None = None
+    also: Sequence[Patch] = ()
+    take: Callable[[AttentionRun], None] | None = None
+    keep: bool = True
+    places: Sequence[int] | None = None
+    called: bool = False
+    """True once a layer was called as a whole; some models run the parts of their layers themselves."""
+    layers: dict[int, LayerRun] = field(default_factory=dict)
+    """By number; of a layer that ran more than once the last run."""
+    embedded: mx.array | None = None
+    """The residual stream before the layer that ran first."""
+    attended: list[AttentionRun] = field(default_factory=list)
+    written: list[PartRun] = field(default_factory=list)
+    _layer_now: int | None = None
+    """The layer that runs."""
+    _child: list[Any] = field(default_factory=list)
+    _quiet: bool = False
+    """Within the quantized attention, whose softmax is not the model's own."""
+    _fetched: dict[int, tuple[Any, Any, list[int] | None]] = field(default_factory=dict)
+    """By `id()`, the keys that caches returned, kept alive so that the ids stay theirs; the caches; and the indices of
+    the keys, where these are a choice of them."""
+    _own: list[Any] = field(default_factory=list)
+    """The caches that the layer that runs has fetched from."""
+    _index: dict[int, int] = field(default_factory=dict)
+    _cut: dict[int, tuple[mx.array, mx.array]] = field(default_factory=dict)
+    """By `id()`, arrays of the layer that runs, and those tokens of them that are kept: one array stays one."""
+
+    @contextmanager
+    def set(self) -> Iterator[Taps]:
+        """Tap the forwards of the model in this block."""
+        layers = decoder_layers(self.model)
+        self._index = {id(layer): number for number, layer in enumerate(layers)}
+        patches: list[Patch] = [
+            (mx.fast, "scaled_dot_product_attention", self._fused),
+            (
+                base,
+                "quantized_scaled_dot_product_attention",
+                partial(self._quantized, base.quantized_scaled_dot_product_attention),
+            ),
+            (mx, "softmax", self._softmax),
+            (mx, "take_along_axis", self._chosen),
+            *calls(layers, self._recorded if self.streams or self.edits else self._layer),
+            *(self._around_parts(layers) if self.parts else ()),
+            *calls(list(flat_caches(self.caches, FETCHES[0])), self._fetch, FETCHES[0]),
+            *calls(list(flat_caches(self.caches, FETCHES[1])), self._fetch, FETCHES[1]),
+            *self.also,
+        ]
+        try:
+            with patched(*patches):
+                yield self
+        finally:
+            self._fetched.clear()
+
+    # ---- layers and parts ---------------------------------------------------------------------
+
+    def _layer(self, original: Any, module: Any, args: Any, kwargs: Any) -> Any:
+        """Run a layer; what attends meanwhile is its own."""
+        self.called = True
+        self._own.clear()
+        self._cut.clear()
+        outer, self._layer_now = self._layer_now, self._index[id(module)]
+        try:
+            return original(module, *args, **kwargs)
+        finally:
+            self._layer_now = outer
+
+    def _recorded(self, original: Any, module: Any, args: Any, kwargs: Any) -> Any:
+        """Run a layer, and record what it is given and returns."""
+        index = self._index[id(module)]
+        if args:
+            given = kept(args[0])
+            run = LayerRun((given, *args[1:]), kwargs, None)
+        else:
+            name = next(iter(kwargs))
+            given = kept(kwargs[name])
+            run = LayerRun(args, {**kwargs, name: given}, None)
+        if self.embedded is None:
+            self.embedded = given
+        result = self._layer(original, module, args, kwargs)
+        if self.edits is not None:
+            result = self.edits.layer(index, given, result)
+        if self.keep:
+            run.result = with_hidden(result, kept(hidden(result)))
+            if self.places is not None:
+                tokens = given.shape[1]
+                run = LayerRun(
+                    *(self._of_places(part, tokens) for part in (run.args, run.kwargs, run.result))
+                )
+                mx.eval(hidden(result), [cut for _, cut in self._cut.values()])
+                self._cut.clear()
+            self.layers[index] = run
+        return result
+
+    def _of_places(self, value: Any, tokens: int) -> Any:
+        """What is kept of an argument or a result: of hidden states the tokens that are wanted."""
+        if type(value) in (tuple, list):
+            return type(value)(self._of_places(each, tokens) for each in value)
+        if type(value) is dict:
+            return {name: self._of_places(each, tokens) for name, each in value.items()}
+        if self.places is None or not isinstance(value, mx.array):
+            return value
+        if (axis := token_axis(value, tokens)) is None:
+            return value
+        if id(value) not in self._cut:
+            self._cut[id(value)] = (
+                value,
+                mx.take(value, mx.array(list(self.places), dtype=mx.int32), axis=axis),
+            )
+        return self._cut[id(value)][1]
+
+    def _around_parts(self, layers: Sequence[Any]) -> list[Patch]:
+        """Patches that edit and record the calls of the layers' children."""
+        children = [child for layer in layers for _, child in parts_of(layer)]
+        names = {
+            id(child): (index, name) for index, layer in enumerate(layers) for name, child in parts_of(layer)
+        }
+
+        def part(original: Any, module: Any, args: Any, kwargs: Any) -> Any:
+            if self._child:  # a part within a part writes to it, not to the residual stream
+                return original(module, *args, **kwargs)
+            before = len(self.attended)
+            self._child.append(module)
+            try:
+                result = original(module, *args, **kwargs)
+            finally:
+                self._child.pop()
+            index, name = names[id(module)]
+            if self.edits is not None:
+                result = self.edits.part(index, name, result)
+            if self.keep and self._layer_now is not None:
+                tokens = hidden(result).shape[1] if hidden(result).ndim == 3 else 0
+                args, kwargs, made = (self._of_places(each, tokens) for each in (args, kwargs, result))
+                self.written.append(PartRun(index, name, module, args, kwargs, made, self.attended[before:]))
+            return result
+
+        return calls(children, part)
+
+    # ---- attention ----------------------------------------------------------------------------
+
+    def _fused(
+        self,
+        q: mx.array,
+        k: mx.array,
+        v: mx.array,
+        *,
+        scale: float,
+        mask: Any = None,
+        sinks: Any = None,
+        **more: Any,
+    ) -> mx.array:
+        output = fused_attention(q, k, v, scale=scale, mask=mask, sinks=sinks, **more)
+        if self._layer_now is None:
+            return output
+        self._record("fused", AttentionInputs(q, k, v, scale, mask, sinks), output, k)
+        return output if self.edits is None else self.edits.heads(self._layer_now, output)
+
+    def _quantized(
+        self, original: Any, queries: mx.array, q_keys: Any, q_values: Any, scale: float, mask: Any,
+        group_size: int = 64, bits: int = 8,
+    ) -> mx.array:  # fmt: skip
+        kept = queries * 1  # the original scales its argument in place
+        self._quiet = True
+        try:
+            output: mx.array = original(
+                queries, q_keys, q_values, scale=scale, mask=mask, group_size=group_size, bits=bits
+            )
+        finally:
+            self._quiet = False
+        if self._layer_now is None:
+            return output
+        keys, values = (_unpacked(packed, group_size, bits) for packed in (q_keys, q_values))
+        self._record("quantized", AttentionInputs(kept, keys, values, scale, mask, None), output, q_keys)
+        return output if self.edits is None else self.edits.heads(self._layer_now, output)
+
+    def _softmax(self, x: mx.array, *args: Any, **kwargs: Any) -> mx.array:
+        shares = softmax(x, *args, **kwargs)
+        if self._layer_now is None or self._quiet or x.ndim < 4:
+            return shares
+        positions = self._positions(None, *shares.shape[-2:])
+        if positions is None:  # not over keys: deepseek_v41 mixes its streams with one
+            return shares
+        if self.attention:
+            weights = shares.reshape(-1, *shares.shape[-2:]).astype(mx.float32)
+            mx.eval(weights)
+            part = id(self._child[-1]) if self._child else None
+            run = AttentionRun(self._layer_now, "softmax", weights, None, 0, positions, None, 0.0, None, part)
+            (self.take or self.attended.append)(run)
+        if self.edits is None:
+            return shares
+        heads = shares.reshape(shares.shape[0], -1, *shares.shape[-2:])
+        return self.edits.heads(self._layer_now, heads).reshape(shares.shape)
+
+    def _record(self, kind: Any, given: AttentionInputs, output: mx.array, keys: Any) -> None:
+        layer = self._layer_now
+        assert layer is not None
+        if not self.keep:
+            return
+        weights, sinks, error, rounding = mx.zeros((0,)), None, None, 0.0
+        readable = given.queries.shape[0] == 1  # one row for each token: each has its own keys
+        if self.attention and readable:
+            weights, taken, rounded, wrong = attention_weights(given, output)
+            sinks = None if given.sinks is None else taken
+            # Layer by layer: the float32 copies of all layers' keys at once would take several times the cache.
+            mx.eval(weights, taken, wrong, rounded)
+            error, rounding = float(np.array(wrong)), float(np.array(rounded))
+        tokens, count = given.queries.shape[KEYS], given.keys.shape[KEYS]
+        positions = self._positions(keys, tokens, count) if readable else None
+        run = AttentionRun(
+            layer,
+            kind,
+            weights,
+            sinks,
+            given.keys.shape[1],
+            positions,
+            error,
+            rounding,
+            output if self.places is None else self._of_places(output, tokens),
+            id(self._child[-1]) if self._child else None,
+        )
+        (self.take or self.attended.append)(run)
+
+    # ---- whose keys -----------------------------------------------------------------------------
+
+    def _fetch(self, original: Any, cache: Any, args: Any, kwargs: Any) -> Any:
+        fetched = original(cache, *args, **kwargs)
+        self._fetched[id(fetched[0])] = fetched[0], cache, None
+        self._own.append(cache)
+        return fetched
+
+    def _chosen(self, array: mx.array, indices: mx.array, axis: int | None = None, **more: Any) -> mx.array:
+        taken = take_along_axis(array, indices, axis=axis, **more)
+        known = self._fetched.get(id(array))
+        if known is not None and axis == KEYS and taken.shape[:KEYS] == (1, 1) and known[2] is None:
+            self._fetched[id(taken)] = taken, known[1], np.array(indices[0, 0, :, 0]).tolist()
+        return taken
+
+    def _positions(self, keys: Any, tokens: int, count: int) -> list[int] | None:
+        """The positions of an attention's keys in the path.
+
+        Args:
+            keys: The object that a cache returned; a layer that shares another's keys is given the same one. A model
+                may also make its own of what the layer fetched.
+            tokens: That run.
+            count: Number of keys.
+        """
+        if (known := self._fetched.get(id(keys))) is not None:
+            _, cache, chosen = known
+            if chosen is None:
+                return kind_of(cache).key_positions(cache, count)
+            positions = kind_of(cache).key_positions(cache, cache.size())
+            return None if positions is None else [positions[index] for index in chosen]
+        read = (kind_of(cache).key_positions(cache, count) for cache in reversed(self._own))
+        if (found := next((positions for positions in read if positions is not None), None)) is not None:
+            return found
+        return None if self.caches or count != tokens else list(range(count))
+
+
+def token_axis(value: mx.array, tokens: int) -> int | None:
+    """The axis of the tokens in hidden states, in what heads return, and in a number for each token; None in others."""
+    if value.ndim == 2 and value.shape == (tokens, 1):
+        return 0
+    axis = {3: 1, 4: 2}.get(value.ndim, 0)
+    return axis if axis and value.shape[0] == 1 and value.shape[axis] == tokens else None
+
+
+def _unpacked(packed: Any, group_size: int, bits: int) -> mx.array:
+    weights, scales, biases = packed
+    return mx.dequantize(weights, scales, biases, group_size=group_size, bits=bits)
+
+
+def flat_caches(caches: Sequence[Any], method: str = "") -> Iterator[Any]:
+    """Caches, those within others in their place; with a method, those alone that have it."""
+    for cache in caches:
+        if hasattr(cache, "caches"):
+            yield from flat_caches(cache.caches, method)
+        elif not method or hasattr(cache, method):
+            yield cache
