@@ -173,6 +173,7 @@ class SessionState:
     """What tells its model from the session's, where it is another one."""
 
     def __init__(self, loaded: Loaded, settings: Settings) -> None:
+        self.loaded = loaded
         self.tokens = loaded.tokens
         self.facts = loaded.facts
         self.settings = settings
