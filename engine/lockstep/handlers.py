@@ -48,8 +48,7 @@ from engine.protocol import (
 from engine.sampling.ranking import Row
 from engine.session.context import Context, free_garbage, take_tokens
 from engine.session.node_records import NodeReader
-from engine.session.session import Session
-from engine.session.state import run_at
+from engine.session.session import Session, run_at
 from engine.settings import Settings
 from engine.task import Stopped, Task
 from engine.tree import ROOT, TokenTree

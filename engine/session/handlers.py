@@ -14,7 +14,7 @@ from engine.model.load import load as load_model
 from engine.protocol import PromptOpened, Record, Resampled
 from engine.session import conversation
 from engine.session.context import Context, free_garbage, move, take_tokens, with_stop
-from engine.session.uncached import open_session
+from engine.session.session import Session
 from engine.setting import check
 from engine.task import Task
 
@@ -38,7 +38,7 @@ def load(context: Context, command: protocol.Load, task: Task) -> Iterator[Recor
     if settings.divided:
         divider = context.divider = import_module("engine.ranks.handlers").RanksSpread()
     loaded = shared or load_model(settings, context.emit, task.cancel, spread=divider)
-    opened = open_session(loaded, context.settings)  # before either is set: on a failure neither is
+    opened = Session(loaded, context.settings)  # before either is set: on a failure neither is
     context.loaded, context.opened, context.asked = loaded, opened, settings
     if shared is None:
         gc.freeze()  # the model and its libraries are a hundred thousand objects that stay

@@ -56,7 +56,7 @@ def restore(context: Context, command: Restore, task: Task) -> Iterator[Record]:
 def _check(session: Session, command: Restore) -> None:
     if not command.nodes:
         raise PromptError("The recorded session has no prompt.", "Begin with a prompt in a new session.")
-    session.check_settings()
+    session.check_settings(session.settings)
     session.tokens.check([grown.id for grown in command.nodes])
     last = max((grown.node for grown in command.nodes), default=0)
     if last > MOST_NODES:

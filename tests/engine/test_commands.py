@@ -387,7 +387,7 @@ def test_a_load_that_fails_at_its_end_leaves_no_model(monkeypatch: pytest.Monkey
         raise StepError("No session.")
 
     engine = Unthreaded()
-    monkeypatch.setattr("engine.session.handlers.open_session", refuse)
+    monkeypatch.setattr("engine.session.handlers.Session", refuse)
     assert engine.do(protocol.Load(LoadSettings()))[-2:] == [
         protocol.Failure("Load", "No session.", "", error="StepError"),
         protocol.Ended("Load"),

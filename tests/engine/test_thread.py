@@ -315,7 +315,7 @@ def test_what_is_no_exception_is_a_failure_too_in_a_command_and_between_commands
     assert failure.message == "TakeStep failed: Panic: at the disco."
     assert (failure.expected, kinds([ended])) == (False, ["Ended"])
     monkeypatch.undo()
-    monkeypatch.setattr("engine.session.unread.Unread.read", fails)
+    monkeypatch.setattr("engine.session.prefill.Unread.read", fails)
     monkeypatch.setattr("engine.session.context.Context.prompt_readings", lambda *given: ())
     ready.do(protocol.Prefill("The big dog", chat=False))
     assert ready.until(protocol.Failure)[-1].message == "Prefill failed: Panic: at the disco."
