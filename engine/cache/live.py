@@ -8,7 +8,7 @@ kind (a quantized cache reports 0 tokens, and fails while it is empty), so both 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache as cached
 from functools import lru_cache
 from itertools import count
@@ -24,23 +24,6 @@ from engine.cache.kinds import kind_of
 from engine.protocol import CacheKind, KVGroup, KVReading
 from engine.settings import LoadSettings
 from engine.tree import Chunks, append_chunk, cut_chunks
-
-
-class BegunByLayer(list[Any]):
-    """The caches of a model that is about to build a forward: as it asks for that of a layer, those before are begun.
-
-    A model goes through its layers and their caches together, so that the layers before the cache that it takes are
-    built by then. The device then computes while Python builds the rest: half a millisecond of eight small layers.
-    """
-
-    def __iter__(self) -> Iterator[Any]:
-        before: Any = None
-        for cache in super().__iter__():
-            if before is not None:
-                mx.async_eval(list(kind_of(before).buffers(before)))
-            yield cache
-            before = cache
-
 
 PIECE = 32
 """Tokens at least that are saved at once before others are written over them. Memory that is taken for the first time
@@ -147,23 +130,20 @@ class KV:
         self.clear()
         self.last_pass = last_pass
 
-    def run(
-        self, compute: Callable[..., Any], tokens: mx.array, *, chunk: bool = False, begin: bool = False
-    ) -> mx.array:
+    def run(self, compute: Callable[..., Any], tokens: mx.array, *, chunk: bool = False) -> mx.array:
         """Compute the logits after some tokens, which the caches count from here on; they quantize as mlx_lm does.
 
         Args:
             compute: A model, or what is called in its place.
             tokens: int32 ids, shape (rows, n).
             chunk: Whether they are a chunk of a path.
-            begin: Whether each layer is begun while the next one is built: `BegunByLayer`.
 
         Returns:
             In the model's dtype, shape (rows, n, vocabulary), not evaluated.
         """
         if self.behind:
             self._write(self.offset, self.offset + tokens.shape[1])
-        logits: mx.array = compute(tokens, cache=BegunByLayer(self.caches) if begin else self.caches)
+        logits: mx.array = compute(tokens, cache=self.caches)
         before, self.offset = self.offset, self.offset + tokens.shape[1]
         if chunk:
             self.chunks = append_chunk(self.chunks, before, self.offset)
