@@ -20,7 +20,7 @@ from engine.settings import TrainingSettings
 from engine.task import Stopped, never
 
 STORIES = Path(__file__).parent / "stories.txt.gz"
-"""What `engine.training.distill` wrote."""
+"""What `tests.make_pocket.distill` wrote."""
 END_OF_TEXT = "<|endoftext|>"
 """Separates two texts of a file; the token of that name stands before each text."""
 END_ID = 0

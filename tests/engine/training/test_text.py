@@ -15,10 +15,10 @@ from engine.errors import PathError
 from engine.files import MIB
 from engine.protocol import BeginTraining, Failure
 from engine.settings import TrainingSettings
-from engine.training.distill import whole
 from engine.training.text import END_OF_TEXT, MOST_FILES, TrainingText, encode, read_text, train_tokenizer
 from tests.engine.training.rig import text, tiny
 from tests.engine.unthreaded import Unthreaded
+from tests.make_pocket.distill import whole_sentences
 
 
 def made(*documents: str) -> TrainingText:
@@ -144,4 +144,4 @@ def test_a_folder_of_too_many_texts_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_a_story_ends_with_a_sentence(told: str, kept: str) -> None:
-    assert whole(told) == kept
+    assert whole_sentences(told) == kept
