@@ -31,7 +31,7 @@ from engine.session.conversation import encoded
 from engine.session.session import Session
 from engine.settings import LoadSettings
 from engine.task import Task
-from engine.tokenizers.apart import Apart, opened
+from engine.tokenizers.tracer import TokenizerTracer, opened
 from engine.tree import ROOT, common_prefix
 
 # ---- typed text: its tokens, and whether the context has room for them -------------------------
@@ -170,7 +170,7 @@ class InspectionCommands(Capability):
         super().__init__(context)
         self._vocabulary: Vocabulary | None = None
         """The model's, made at the first search."""
-        self._apart: dict[LoadSettings | None, Apart] = {}
+        self._apart: dict[LoadSettings | None, TokenizerTracer] = {}
         """The tokenizers that were taken apart last, by what `TakeApart` names; opening one takes up to a second."""
 
     def handlers(self) -> Mapping[type[Command], Handler]:
@@ -238,16 +238,18 @@ class InspectionCommands(Capability):
         apart = self._apart.pop(settings, None) or self._open_apart(settings, task)
         self._apart = {**dict([*self._apart.items()][-1:]), settings: apart}
         self._context.emit(
-            apart.take(command.text, command.begin, command.end, command.node, task.cancel.is_set)
+            apart.trace(command.text, command.begin, command.end, command.node, task.cancel.is_set)
         )
 
-    def _open_apart(self, settings: LoadSettings | None, task: Task) -> Apart:
+    def _open_apart(self, settings: LoadSettings | None, task: Task) -> TokenizerTracer:
         """The tokenizer of the loaded model, of another one, or of a file."""
         if settings is None:
-            return Apart(self._context.session.tokens.backend)
+            return TokenizerTracer(self._context.session.tokens.backend)
         if settings.model.endswith(".json"):
             return opened(typed(settings.model), settings.model)
-        return Apart(load_tokenizer(settings, self._context.emit, task.cancel).backend, settings.model)
+        return TokenizerTracer(
+            load_tokenizer(settings, self._context.emit, task.cancel).backend, settings.model
+        )
 
     def _check_call(self, command: protocol.CheckToolCall, task: Task) -> None:
         self._context.emit(check_call(self._context.session, command.node))
