@@ -15,15 +15,14 @@ from engine.model import blas
 from engine.protocol import CheckpointSaved, Command, TrainingBegun
 from engine.setting import check
 from engine.task import Task
-from engine.training.checkpoints import TakenUp, save, take_up
-from engine.training.learner import Learner
-from engine.training.text import encode, read_text, train_tokenizer
+from engine.training.learner import Learner, resume, save
+from engine.training.text import read_text, train_tokenizer
 
 
 class TrainingCommands(Capability):
     """Handlers of a training, which keep the model that learns."""
 
-    _taken: TakenUp | None = None
+    _begun: Learner | None = None
 
     def handlers(self) -> Mapping[type[Command], Handler]:
         """See `Capability`."""
@@ -39,27 +38,25 @@ class TrainingCommands(Capability):
         text = read_text(settings.texts)
         served = self._prepare()
         tokenizer, ms = train_tokenizer(text, settings.vocabulary)
-        self._taken = TakenUp(
-            Learner(settings, tokenizer, encode(text, tokenizer, settings, task.cancel.is_set)), text
-        )
+        self._begun = Learner(settings, text, tokenizer, task.cancel.is_set)
         self._tell(served, ms)
 
     def _resume(self, command: protocol.ResumeTraining, task: Task) -> None:
         served = self._prepare()
-        self._taken = take_up(typed(command.checkpoint), command.steps)
+        self._begun = resume(typed(command.checkpoint), command.steps)
         self._tell(served)
 
     def _tell(self, served: str, tokenizer_ms: float | None = None) -> None:
-        learner = self._learning.learner
+        learner = self._learner
         self._context.emit(
             TrainingBegun(
                 settings=learner.settings,
-                text=self._learning.text.name,
+                text=learner.text.name,
                 step=learner.step,
                 parameters=learner.parameters,
                 vocabulary=learner.config["vocab_size"],
-                tokens=len(learner.tokens.train),
-                held_out_tokens=len(learner.tokens.held_out),
+                tokens=len(learner.train),
+                held_out_tokens=len(learner.held_out),
                 parts=learner.parts,
                 tokenizer_ms=tokenizer_ms,
                 blas=served,
@@ -75,13 +72,13 @@ class TrainingCommands(Capability):
         return blas.install().name
 
     @property
-    def _learning(self) -> TakenUp:
-        if self._taken is None:
+    def _learner(self) -> Learner:
+        if self._begun is None:
             raise StepError("No training was begun.", "Begin one.")
-        return self._taken
+        return self._begun
 
     def _train(self, command: protocol.Train, task: Task) -> None:
-        learner, directory = self._learning.learner, command.directory and typed(command.directory)
+        learner, directory = self._learner, command.directory and typed(command.directory)
         unsaved = False
         for _ in range(command.steps):
             if learner.done or task.cancel.is_set():
@@ -101,6 +98,5 @@ class TrainingCommands(Capability):
         self._write(typed(command.directory))
 
     def _write(self, directory: Path) -> None:
-        taken = self._learning
-        path = save(taken.learner, taken.text, directory)
-        self._context.emit(CheckpointSaved(taken.learner.step, str(path)))
+        path = save(self._learner, directory)
+        self._context.emit(CheckpointSaved(self._learner.step, str(path)))
