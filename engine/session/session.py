@@ -2,47 +2,354 @@
 
 A step is explicit: one forward, one evaluation, then plain numbers. After a failure, too, the caches hold a prefix of
 the path to `node`, of `kv.offset` tokens.
+
+Without a KV cache (`no_kv_cache`) every step runs all tokens of its path again, as `simple_generate` of tiny-llm does.
+A pass runs over new caches, since the model's layers need some, and drops them at its end. The numbers are those of the
+cached session but for the order of sums: the ids are the same unless two tokens are nearly equal.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from msgspec.structs import replace
 
 from engine import protocol
-from engine.cache.moves import MoveCost
-from engine.errors import Cancelled, StepError
+from engine.cache.live import KV
+from engine.cache.moves import KVStore, MoveCost, Mover
+from engine.errors import Cancelled, PromptError, StepError
+from engine.logits.node_sampler import Position
+from engine.model.chat_template import given_tools
 from engine.model.forward import Runner, rounding_of
+from engine.model.load import Loaded
 from engine.model.prompt_fields import ChatText
 from engine.protocol import (
     NO_OPTIONS,
     NO_SEGMENTS,
     ChatOptions,
+    Distribution,
+    KVReading,
     Message,
     Moved,
     Origin,
+    ReplyFormat,
     Step,
     StepTimes,
 )
-from engine.sampling.ranking import ranked
-from engine.session.node_records import memory
-from engine.session.prefill import PrefillRun, PromptPath, PromptRecord
-from engine.session.state import SessionState
+from engine.sampling.ranking import Row, ranked
+from engine.segments import ReplyToken
+from engine.session.node_records import NodeReader, memory
+from engine.session.prefill import PrefillRun, PromptPath, PromptRecord, Unread
+from engine.session.state import HeldSets, KeptLogits
+from engine.setting import check
+from engine.settings import Settings
 from engine.task import Stopped, never
 from engine.timing import stall_times
-from engine.tree import ROOT
+from engine.tree import ROOT, TokenTree, chunks_go_on, within_chunk
+
+CUT_NOTE = (
+    "These are the numbers where the prompt ends here; in the middle of a longer prompt's chunk this KV cache gives "
+    "other ones."
+)
+_CHARACTERS = 16
+"""Characters for each token of the window, of which a prompt that is far too long is told: 4 to a token are usual."""
+ALL_AGAIN = "without a KV cache the whole path goes through again"
 
 
-class Session(SessionState):
+class Session:
     """Prefill, step, choose, insert, move and verify on one loaded model, in the thread that loaded it.
 
     Args:
         loaded: The model.
         settings: Sampling and stops; `configure` changes them.
     """
+
+    title = ""
+    """What tells its model from the session's, where it is another one."""
+
+    def __init__(self, loaded: Loaded, settings: Settings) -> None:
+        self.loaded = loaded
+        self.cached = not loaded.settings.no_kv_cache
+        """True if a KV cache is kept between steps."""
+        self.tokens = loaded.tokens
+        self.facts = loaded.facts
+        self.settings = settings
+        self._load = loaded.settings
+        self._tail = loaded.tail
+        self.record_logits = loaded.settings.record_logits
+        self.runner = loaded.runner()
+        self.kv: KV = self.runner.kv
+        """The live cache."""
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin a new tree, with nothing in the cache."""
+        self.tree = TokenTree()
+        self.held = HeldSets(self.runner.model, self.tree)
+        self.make_current(ROOT)
+        self.kv.clear()
+        self.kept_logits = KeptLogits(self._load.kept_logits_bytes(self.facts.vocabulary))
+        self.mover = Mover(self.kv, self.tree, KVStore(self._load.kept_kv_mib * 2**20))
+        self.pending: dict[int, bytes] = {}
+        self.settings_at: dict[int, Settings] = {}
+        """By node, the settings of its last distribution."""
+        self.node_reader = NodeReader(self.tokens, self.tree, self.pending)
+        self._position: Position | None = None
+        self.conversation: tuple[tuple[Message, ...], ChatOptions] = (), NO_OPTIONS
+        """What the chat template got for the prompt that the path begins with."""
+        self.replies: dict[int, ReplyFormat] = {}
+        """How the reply to a prompt is marked, by the prompt's last node."""
+        self._prefill_run: PrefillRun | None = None
+        """The prefill under way, if any."""
+        self.unread = Unread(self.node_reader.row_reader, self.tokens.vocabulary)
+        """Tokens of prompts whose logprobs are to be read."""
+
+    def make_current(self, node: int) -> None:
+        """Make a node the current one: the token after it is computed as the node was."""
+        self.node = node
+        """The current node."""
+        self.runner.compute = self.held.computes[self.tree[node].held]
+
+    def run_path(self, runner: Runner, node: int, stopped: Stopped = never) -> Row:
+        """Run what a runner's cache lacks of the path to a node, each token as it was computed the first time.
+
+        A cache that holds its tokens in another cut than the path's is emptied before, where the cut changes the
+        numbers: else the rest of a prompt would run as a chunk of its own.
+
+        Returns:
+            The logits after the node, float32, shape (vocabulary,).
+
+        Raises:
+            Cancelled: `stopped` returned True.
+        """
+        tree, kv = self.tree, runner.kv
+        chunks = tree.chunks(node)
+        if kv.chunks_matter and not chunks_go_on(kv.chunks, chunks, kv.offset):
+            kv.clear()
+        return runner.forward_path(tree.tokens(node), chunks, stopped, self.held.changed(node))
+
+    def reply(self, node: int) -> tuple[ReplyFormat, list[int]]:
+        """The reply that a node is of: how it is marked, and its nodes up to that one; none inside a prompt."""
+        nodes, start = self.tree.nodes(node), self.tree[node].start
+        format = self.replies.get(nodes[start - 1]) if start else None
+        return format or self.tokens.reply_format(), nodes[start:]
+
+    @property
+    def tools(self) -> list[Any] | None:
+        """The tools that the conversation of the path has; None for none."""
+        return given_tools(self.conversation[1])
+
+    def reply_token(self, node: int) -> ReplyToken:
+        """A token of a reply, as its marks are looked for."""
+        at = self.tree[node]
+        text, _ = self.tokens.text(at.token, self.pending.get(at.parent, b""))
+        return ReplyToken(text, self.tokens.is_special(at.token), at.token in self.tokens.eos_ids)
+
+    def cut_note(self, node: int) -> str:
+        """That the numbers after a node are those of another cut than the current path's; empty where they aren't."""
+        at, path = self.tree[node], self.tree.chunks(self.node)
+        if (
+            not self.kv.chunks_matter
+            or not within_chunk(path, at.depth)
+            or node not in self.tree.nodes(self.node)
+        ):
+            return ""
+        return CUT_NOTE
+
+    @property
+    def can_pipeline(self) -> bool:
+        """True if one more forward could be begun before its token is known, and taken back."""
+        return self.cached and self.kv.lazy and self.runner.stays_lazy and self.kv.can_go_ahead()
+
+    def kv_reading(self) -> KVReading:
+        """The live cache, and the KV that is kept next to it."""
+        kept = self.mover.store
+        return self.kv.reading(kept.nbytes, kept.budget)
+
+    @property
+    def next(self) -> Distribution:
+        """The distribution after the current node.
+
+        Raises:
+            StepError: No prompt has been read.
+        """
+        return self.position.next
+
+    @property
+    def logits(self) -> Row:
+        """The model's logits after the current node, float32, shape (vocabulary,)."""
+        return self.position.node_logits.row
+
+    @property
+    def position(self) -> Position:
+        """The logits and the distribution after the current node.
+
+        Raises:
+            StepError: No prompt has been read.
+        """
+        if self._position is None:
+            raise StepError("There is no prompt to continue from.", "Give a prompt first.")
+        return self._position
+
+    def row_at(self, node: int) -> Row | None:
+        """The logits after a node, float32, shape (vocabulary,); None where they were dropped or never kept."""
+        if node == self.node and self._position is not None:
+            return self._position.node_logits.row
+        return self.kept_logits.get(node)
+
+    def set_position(self, position: Position) -> None:
+        """Make a node whose path the cache holds the current one."""
+        self.make_current(position.node_logits.node)
+        self._position, self._prefill_run = position, None
+        self.settings_at[self.node] = self.settings
+        self.kept_logits.put(self.node, position.node_logits.row)
+
+    def _forward_uncached(self, token: int) -> Row:
+        """Run the whole path and one more token; a prompt's last token ends the pass that its chunks began."""
+        if not self.kv.offset:
+            return self.runner.forward_uncached([*self.tree.tokens(self.node), token])
+        try:
+            return self.runner.forward(token)
+        finally:
+            self.kv.drop()
+
+    def _set_node(self, node: int, row: Row) -> None:
+        """Sample after a node whose path the cache holds, and make it the current one."""
+        node_logits = self.node_reader.sample(node, row, self.settings)
+        self.set_position(self.node_reader.position(node_logits, self.settings.candidates))
+
+    def check_room(self, node: int) -> None:
+        """Ensure that one more token can go through the model after a node.
+
+        Raises:
+            StepError: The context is full and the model's positions end there.
+        """
+        window, at = self.facts.context_window, self.tree[node]
+        if self.facts.hard_window and window is not None and at.depth >= window:
+            raise StepError(
+                f"The context window of {window} tokens is full, and this model has no positions beyond it.",
+                "Go back, or begin with a new prompt.",
+            )
+
+    def encode(self, text: str, *, bare: bool = False) -> list[int]:
+        """Token ids of a prompt. One that is far beyond the window is refused by its beginning alone: to encode all of
+        5 MB takes a gigabyte and seconds.
+
+        Args:
+            text: The prompt.
+            bare: Without the beginning-of-sequence token.
+
+        Raises:
+            PromptError: It is far too long, or can't be encoded.
+        """
+        window = self.facts.context_window
+        if (
+            window is not None
+            and len(text) > 2 * (begin := _CHARACTERS * window)
+            # the cut may change the tokens next to it, but not double their number
+            and len(self.tokens.encode(text[:begin], bare=bare)) > 2 * window
+        ):
+            raise PromptError(
+                f"The prompt has {len(text)} characters, many more than fit into the model's context window of "
+                f"{window} tokens.",
+                "Shorten the prompt.",
+            )
+        return self.tokens.encode(text, bare=bare)
+
+    def check_prompt(self, ids: list[int], before: int) -> None:
+        """Check that a prompt can be prefilled.
+
+        Args:
+            ids: Its token ids.
+            before: Tokens of the path before it.
+
+        Raises:
+            PromptError: It is empty, too long for the window, or has ids without an embedding.
+        """
+        if not ids:
+            raise PromptError("The prompt is empty.", "Give some text.")
+        self.tokens.check(ids)
+        window = self.facts.context_window
+        if window is not None and before + len(ids) > window:
+            raise PromptError(
+                f"The prompt has {len(ids)} tokens{f' after {before}' if before else ''}, "
+                f"the model's context window holds {window}.",
+                "Shorten the prompt.",
+            )
+
+    def check_node(self, node: int) -> None:
+        """Check that a node can be moved to.
+
+        Raises:
+            StepError: There is no node of that number, or it has no token.
+        """
+        if node not in self.tree or self.tree[node].token < 0:
+            raise StepError(f"There is no token number {node} to go to.", "Begin with a prompt.")
+
+    def check_settings(self, settings: Settings) -> None:
+        """Refuse settings that this model can't have.
+
+        Raises:
+            SettingsError: A bias names a token that the model doesn't have, or the grammar can't be used.
+        """
+        check(settings, self.facts.vocabulary)
+        if settings.grammar is not None:
+            self.node_reader.grammars.compiled(settings.grammar)
+
+    def check_allowed(self, ids: Sequence[int]) -> None:
+        """Refuse tokens after the current node that its grammar forbids.
+
+        Raises:
+            StepError: Naming the first.
+        """
+        state = self.position.node_logits.grammar
+        place = None if state is None else state.first_forbidden(ids, self.tokens.eos_ids)
+        if place is not None:
+            name = self.tokens.text(ids[place])[0] or f"id {ids[place]}"
+            raise StepError(
+                f"The grammar forbids “{name}” here.",
+                "Take one that it allows, or do the same again to leave the grammar.",
+            )
+
+    def configure(self, settings: Settings) -> Distribution | None:
+        """Use other settings from here on.
+
+        Returns:
+            The current node's distribution under them, with no forward; None where there is no prompt.
+
+        Raises:
+            SettingsError: One is out of its range, a bias names a token that the model doesn't have, or the grammar
+                can't be used.
+            StepError: They leave no token here.
+        """
+        self.check_settings(settings)
+        before, self.settings = self.settings, settings
+        if self._position is None:
+            return None
+        try:
+            self._set_node(self.node, self.logits)
+        except BaseException:
+            self.settings = before
+            raise
+        return self.next
+
+    def reroll(self, count: int | None = None) -> Distribution:
+        """Draw again after the current node, with another of the position's random numbers.
+
+        Args:
+            count: How many draws came before it, 0 for the first; None for the one after the present draw.
+
+        Raises:
+            StepError: There is no prompt.
+        """
+        row, at = self.logits, self.tree[self.node]
+        at.reroll = at.reroll + 1 if count is None else count
+        self._set_node(self.node, row)
+        return self.next
 
     # ---- prefill ----------------------------------------------------------------------------
 
@@ -90,7 +397,7 @@ class Session(SessionState):
             Cancelled: `stopped` returned True; `go_on_prefill` continues.
         """
         self.check_prompt(ids, self.tree[parent].depth)
-        self.check_settings()
+        self.check_settings(self.settings)
         new_tree = len(self.tree) == 1
         prompt = self._add_prompt(text, ids, parent)
         if parent == ROOT:
@@ -132,11 +439,17 @@ class Session(SessionState):
             want: Tokens to hold at most.
             computed: Tokens of the path that were in the tree before.
         """
-        shared = self.tree[self.tree.common_ancestor(self.node, end)].depth
-        self.mover.keep_branch(self.node, shared)
-        cost = self.mover.move(self.node, end, want)
+        if self.cached:
+            shared = self.tree[self.tree.common_ancestor(self.node, end)].depth
+            self.mover.keep_branch(self.node, shared)
+            cost = self.mover.move(self.node, end, want)
+        else:
+            self.kv.clear()
+            cost = MoveCost(0, 0, ALL_AGAIN if computed else "")
         self.make_current(self.tree[end].parent)
         self._position = None
+        if not self.cached:
+            return cost
         if self.kv.offset < self.held.begin(end):  # from there on, and no earlier, chunks run changed
             self.run_path(self.runner, self.tree[self.held.first(end)].parent)
         return cost if self.kv.offset < min(want, computed) else replace(cost, note="")
@@ -161,7 +474,8 @@ class Session(SessionState):
         try:
             yield from run.chunks(stopped)
             begun = time.perf_counter()
-            row = self._forward(run.tokens[-1].id)
+            last = run.tokens[-1].id
+            row = self.runner.forward(last) if self.cached else self._forward_uncached(last)
             run.count("token", 1, (time.perf_counter() - begun) * 1000)
             self._set_node(run.tokens[-1].node, row)
         except (Cancelled, GeneratorExit):
@@ -189,14 +503,47 @@ class Session(SessionState):
 
     # ---- decode -----------------------------------------------------------------------------
 
-    def step(self) -> Step:
-        """Take the token that the sampler picked, and run it through the model.
+    def step(self, token: int | None = None, origin: Origin | None = None, held: int | None = None) -> Step:
+        """Take a token after the current node, and run it through the model.
+
+        Args:
+            token: Its id (checked by the caller); None for the one that the sampler picked.
+            origin: Its origin, for the tree; None for the sampler.
+            held: As in `TokenTree.add`.
 
         Raises:
             StepError: There is no prompt, or the context is full and its positions end there.
         """
-        distribution = self.position.next
-        return self.take(distribution.picked, "greedy" if distribution.draw is None else "sampled")
+        before, stalls = self.position, stall_times()
+        if token is None:
+            token = before.next.picked
+        if origin is None:
+            origin = "greedy" if before.next.draw is None else "sampled"
+        begun = time.perf_counter()
+        self.prepare_step()
+        forward_begun = time.perf_counter()
+        row = self.runner.forward(token) if self.cached else self._forward_uncached(token)
+        forward_ended = time.perf_counter()
+        node = self.node_reader.add_token(self.node, token, origin, held=held)
+        if self.runner.undo is not None:
+            self.mover.record_step(node, self.runner.undo)
+        try:
+            self._set_node(node, row)
+        except StepError:
+            self._rewind(self.tree[node].depth - 1)
+            raise
+        kv, used = self.kv_reading(), memory()
+        ended = time.perf_counter()
+        sample_ms = self.position.node_logits.sample_ms
+        ms = StepTimes(
+            total=(ended - begun) * 1000,
+            forward=(forward_ended - forward_begun) * 1000,
+            sample=sample_ms,
+            inspect=(ended - forward_ended) * 1000 - sample_ms,
+            **stall_times(stalls)._asdict(),
+            cold=self.runner.first_uses.take("step"),
+        )
+        return self.node_reader.step_record(before, self.position, origin, kv, ms, used)
 
     def choose(self, token: int, *, leave_grammar: bool = False) -> Step:
         """Take a given token after the current node.
@@ -229,36 +576,7 @@ class Session(SessionState):
         if not leave_grammar:
             self.check_allowed(ids)
         for token in ids:
-            yield self.take(token, origin)
-
-    def take(self, token: int, origin: Origin, held: int | None = None) -> Step:
-        """Take a checked token after the current node; `held` as in `TokenTree.add`. Raises as `step`."""
-        before, stalls = self.position, stall_times()
-        begun = time.perf_counter()
-        self.prepare_step()
-        forward_begun = time.perf_counter()
-        row = self._forward(token)
-        forward_ended = time.perf_counter()
-        node = self.node_reader.add_token(self.node, token, origin, held=held)
-        if self.runner.undo is not None:
-            self.mover.record_step(node, self.runner.undo)
-        try:
-            self._set_node(node, row)
-        except StepError:
-            self._rewind(self.tree[node].depth - 1)
-            raise
-        kv, used = self.kv_reading(), memory()
-        ended = time.perf_counter()
-        sample_ms = self.position.node_logits.sample_ms
-        ms = StepTimes(
-            total=(ended - begun) * 1000,
-            forward=(forward_ended - forward_begun) * 1000,
-            sample=sample_ms,
-            inspect=(ended - forward_ended) * 1000 - sample_ms,
-            **stall_times(stalls)._asdict(),
-            cold=self.runner.first_uses.take("step"),
-        )
-        return self.node_reader.step_record(before, self.position, origin, kv, ms, used)
+            yield self.step(token, origin)
 
     def prepare_step(self) -> None:
         """Check that there is room for one more token, and make the cache hold the whole path.
@@ -268,11 +586,11 @@ class Session(SessionState):
         """
         self.check_room(self.node)
         at = self.tree[self.node]
-        if self.kv.offset < at.depth:  # a failure or a cancelled move left it short
+        if self.cached and self.kv.offset < at.depth:  # a failure or a cancelled move left it short
             self.run_path(self.runner, self.node)
 
     def prepared_runner(self, stopped: Stopped = never) -> Runner:
-        """A runner whose cache holds the path to the current node; read-only.
+        """A runner whose cache holds the path to the current node; read-only. Without a KV cache it is made for this.
 
         Raises:
             StepError: There is no prompt, or no room for one more token.
@@ -280,7 +598,11 @@ class Session(SessionState):
         """
         _ = self.position
         self.prepare_step()
-        return self.runner
+        if self.cached:
+            return self.runner
+        runner = self.runner.fresh()
+        self.run_path(runner, self.node, stopped)
+        return runner
 
     # ---- moves ------------------------------------------------------------------------------
 
@@ -301,6 +623,15 @@ class Session(SessionState):
         self.check_node(node)
         begun = time.perf_counter()
         row, depth = self.kept_logits.get(node), self.tree[node].depth
+        if not self.cached:
+            recomputed = 0 if row is not None else depth
+            if row is None:
+                row = self.runner.forward_uncached(self.tree.tokens(node), stopped)
+            if self.kv.offset:
+                self.kv.clear()  # chunks of a prompt that was stopped on its way: the next step would continue them
+            self._set_node(node, row)
+            ms, note = (time.perf_counter() - begun) * 1000, ALL_AGAIN if recomputed else ""
+            return Moved(node, 0, 0, recomputed, ms, self.next, self.kv_reading(), note)
         shared = self.tree[self.tree.common_ancestor(self.node, node)].depth
         self.mover.keep_branch(self.node, shared)
         try:
@@ -336,7 +667,7 @@ class Session(SessionState):
         for child in unstepped:
             if stopped():
                 raise Cancelled
-            yield self.take(self.tree[child].token, self.tree[child].origin)
+            yield self.step(self.tree[child].token, self.tree[child].origin)
 
     def recall(self, nodes: tuple[int, ...], stopped: Stopped = never) -> None:
         """Recompute the logits after some nodes of one path, in separate caches, and keep them.
@@ -349,15 +680,17 @@ class Session(SessionState):
             StepError: There is no such node.
             Cancelled: `stopped` returned True; the logits computed so far are kept.
         """
-        runner = self.runner.fresh()
-        for node in self._dropped(nodes):
-            self.kept_logits.put(node, self.run_path(runner, node, stopped))
-
-    def _dropped(self, nodes: tuple[int, ...]) -> list[int]:
-        """Those of some nodes whose rows are not kept; rows that are kept are dropped for them last."""
         for node in nodes:
             self.check_node(node)
-        return [node for node in nodes if self.row_at(node) is None]
+        runner = self.runner.fresh()
+        for node in [
+            each for each in nodes if self.row_at(each) is None
+        ]:  # `row_at` makes rows the last to be dropped
+            if self.cached:
+                row = self.run_path(runner, node, stopped)
+            else:
+                row = runner.forward_uncached(self.tree.tokens(node), stopped)
+            self.kept_logits.put(node, row)
 
     def _rewind(self, depth: int) -> None:
         """Rewind the cache to at most `depth` tokens."""
@@ -378,3 +711,53 @@ class Session(SessionState):
         ms, rounding = (time.perf_counter() - begun) * 1000, rounding_of(live, self.facts.dtype)
         tokens, held = self.tree[self.node].depth, self.held.at(self.node)
         return protocol.Verified(self.node, tokens, difference, same, ms, rounding, held)
+
+
+# ---- a runner whose cache holds the path to any node, while the live cache doesn't change ------
+
+
+class DetachedPath(Struct, frozen=True):
+    """A cache that holds a path, and the logits after it."""
+
+    runner: Runner
+    """Read-only: it is the session's own at the session's current node."""
+    row: Row
+    recomputed: int
+    """Tokens of the path that went through the model again."""
+    why: str
+    """Why tokens in the live cache could not be used, empty if they could."""
+
+
+def run_at(session: Session, node: int, stopped: Stopped = never) -> DetachedPath:
+    """Bring the path to a node into a cache, and compute the logits after it.
+
+    Unless it is the session's current node, the live cache is copied (MLX copies an array only when it is written), and
+    the copy is moved as the session would move: by trimming, by restoring kept KV, and by running the rest.
+
+    Args:
+        session: Not changed.
+        node: Any node but the root.
+        stopped: Polled before each chunk and token that is recomputed.
+
+    Raises:
+        StepError: There is no such node, or it is the root.
+        Cancelled: `stopped` returned True.
+    """
+    if node not in session.tree or node == ROOT:
+        raise StepError(f"There is no token number {node} to continue from.", "Begin with a prompt.")
+    depth = session.tree[node].depth
+    if node == session.node and session.kv.offset == depth:
+        return DetachedPath(session.runner, session.logits, 0, "")
+    if not session.cached:
+        runner = session.runner.fresh()
+        after = session.run_path(runner, node, stopped)
+        return DetachedPath(runner, after, depth, "the session keeps no KV cache")
+    row, runner = session.kept_logits.get(node), session.runner.copy()
+    mover = Mover(runner.kv, session.tree, session.mover.store)
+    runner.compute = session.held.computes[session.tree[node].held]
+    cost = mover.move(session.node, node, depth if row is not None else depth - 1)
+    recomputed = depth - runner.kv.offset
+    if recomputed:
+        row = session.run_path(runner, node, stopped)
+    assert row is not None  # without kept logits the last token was recomputed
+    return DetachedPath(runner, row, recomputed, cost.note)

@@ -15,8 +15,7 @@ from engine.cache.live import KV, PIECE
 from engine.model.forward import Runner
 from engine.model.rotary import RotaryBlocks
 from engine.protocol import KVReading
-from engine.session.session import Session
-from engine.session.state import run_at
+from engine.session.session import Session, run_at
 from engine.settings import Settings
 from engine.tree import prompt_chunks
 from tests.engine.sessions import begun, go_back

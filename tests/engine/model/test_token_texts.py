@@ -21,9 +21,9 @@ from engine.libraries import fill_in
 from engine.model.tokens import Tokens
 from engine.token_texts import alphabet
 from tests import templates
-from tests.engine.inspection.test_handlers import spaced  # noqa: F401  a fixture
 from tests.engine.lockstep.rig import coarse_tokenizer
 from tests.engine.model.test_tokens import sentencepiece  # noqa: F401  a fixture
+from tests.engine.session.test_texts import spaced  # noqa: F401  a fixture
 from tests.engine.tokenizers import kinds
 
 

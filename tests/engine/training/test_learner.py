@@ -18,7 +18,7 @@ from engine.errors import EngineError
 from engine.protocol import BeginTraining, Ended, Failure, Train, TrainedStep, TrainingBegun
 from engine.setting import check
 from engine.settings import TrainingSettings
-from engine.training.handlers import TrainingCommands
+from engine.training import handlers
 from engine.training.learner import Learner
 from tests.engine.training.rig import tiny
 from tests.engine.unthreaded import Unthreaded
@@ -31,8 +31,7 @@ def begun(settings: TrainingSettings) -> Unthreaded:
 
 
 def learner_of(engine: Unthreaded) -> Learner:
-    (own,) = [each for each in engine.context.capabilities if isinstance(each, TrainingCommands)]
-    return own._learner
+    return handlers._learner(engine.context)
 
 
 def trained(engine: Unthreaded, steps: int = 10**6) -> list[TrainedStep]:
