@@ -18,7 +18,7 @@ from engine.training.learner import Learner, resume, save
 from engine.training.text import read_text, train_tokenizer
 
 
-class _Kept:
+class _CurrentTraining:
     learner: Learner | None = None
 
 
@@ -28,14 +28,16 @@ def begin_training(context: Context, command: protocol.BeginTraining, task: Task
     text = read_text(settings.texts)
     served = _prepare(context)
     tokenizer, ms = train_tokenizer(text, settings.vocabulary)
-    learner = context.of_session(_Kept).learner = Learner(settings, text, tokenizer, task.cancel.is_set)
+    learner = context.of_session(_CurrentTraining).learner = Learner(
+        settings, text, tokenizer, task.cancel.is_set
+    )
     yield _begun(learner, served, ms)
 
 
 def resume_training(context: Context, command: protocol.ResumeTraining, task: Task) -> Iterator[Record]:
     """Continue a training from a checkpoint."""
     served = _prepare(context)
-    learner = context.of_session(_Kept).learner = resume(typed(command.checkpoint), command.steps)
+    learner = context.of_session(_CurrentTraining).learner = resume(typed(command.checkpoint), command.steps)
     yield _begun(learner, served)
 
 
@@ -64,7 +66,7 @@ def _prepare(context: Context) -> str:
 
 
 def _learner(context: Context) -> Learner:
-    learner = context.of_session(_Kept).learner
+    learner = context.of_session(_CurrentTraining).learner
     if learner is None:
         raise StepError("No training was begun.", "Begin one.")
     return learner
