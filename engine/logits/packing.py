@@ -20,11 +20,11 @@ from engine.sampling.ranking import Row
 from engine.token_texts import TokenTexts
 
 MOST_TOKENS = 2**19
-"""Tokens of a vocabulary that is read: the largest in use have 262,144."""
+"""Largest vocabulary that is read: the largest in use have 262,144 tokens."""
 MOST_TEXT = 16 * 2**20
-"""Bytes of all its tokens together; those have 2 MiB."""
+"""Largest number of bytes of all its tokens together; those have 2 MiB."""
 LEVEL = 1
-"""Of zlib: 6 takes twice the time, 2 ms in place of 0.9, and saves 2 to 4 %."""
+"""Compression level of zlib: 6 takes twice the time, 2 ms instead of 0.9, and saves 2 to 4 %."""
 _BYTES: dict[RowType, int] = {"bfloat16": 2, "float16": 2, "float32": 4}
 
 

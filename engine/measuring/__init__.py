@@ -1,1 +1,1 @@
-"""What things cost: the race, the fenced profile and the roofline, without changing a session."""
+"""Measurements that leave the session unchanged: the race, the fenced profile, the roofline, quantized KV caches."""

@@ -21,7 +21,8 @@ def machine(facts: ModelFacts) -> Machine:
 
     return Machine(
         system=f"{platform.system()} {platform.release()}",
-        processor=_processor(),
+        # MLX's name of the device: `Apple M2 Pro`, a GPU's, or a CPU's; on a Mac `platform` says `arm` of each
+        processor=str(mx.device_info().get("device_name") or platform.machine()),
         cores=os.cpu_count() or 1,
         memory_bytes=memory_installed(),
         python=platform.python_version(),
@@ -30,11 +31,6 @@ def machine(facts: ModelFacts) -> Machine:
         backend=facts.backend,
         blas=facts.blas,
     )
-
-
-def _processor() -> str:
-    """MLX's name of the device: `Apple M2 Pro`, a GPU's, or a CPU's; on a Mac `platform` says `arm` of each."""
-    return str(mx.device_info().get("device_name") or platform.machine())
 
 
 def read_machine(facts: ModelFacts) -> MachineRead:
@@ -52,10 +48,10 @@ def read_machine(facts: ModelFacts) -> MachineRead:
 
 
 def _reads_a_late_token() -> bool:
-    """True where a graph reads the token that numpy writes into its array after the build, as `PipelinedForward` does.
+    """True if a graph reads the token that numpy writes into its array after the build, as `PipelinedForward` needs.
 
-    The array's memory is that of the device where both share it. Where they don't, a copy is what the graph reads, and
-    a run would continue with the token before.
+    If host and device share the array's memory, it does. If not, the graph reads a copy, and a run would continue with
+    the token before.
     """
     slot, table = mx.zeros((1, 1), dtype=mx.int32), mx.arange(8)
     mx.eval(slot, table)

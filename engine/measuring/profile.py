@@ -9,13 +9,13 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import mlx.core as mx
 import mlx.nn as nn
-from msgspec import Struct, field
 
 from engine.cache.kind import arrays
 from engine.errors import Cancelled, PathError, SettingsError, StepError, first_line
@@ -75,14 +75,14 @@ class RepeatedStep:
             runner.kv.undo([runner.undo])
         elif not self.copies:
             runner.kv.rewind(offset)
-        if self.copies or runner.kv.offset != offset:  # where mlx_lm quantized at this token, undo can't work
+        if self.copies or runner.kv.offset != offset:  # undo fails if mlx_lm quantized at this token
             self._runner = self._session.runner.copy()
 
 
 # ---- one step as Metal sees it -----------------------------------------------------------------
 
 METAL_SUFFIX = ".gputrace"
-"""Of the files that Xcode opens."""
+"""Suffix of the files that Xcode opens."""
 
 
 def capture(session: Session, path: Path) -> MetalCaptured:
@@ -90,7 +90,7 @@ def capture(session: Session, path: Path) -> MetalCaptured:
 
     Args:
         session: The step begins at its current node.
-        path: Of the new file.
+        path: The new file.
 
     Raises:
         StepError: There is no prompt, no room for one more token, or no Metal.
@@ -127,12 +127,16 @@ def capture(session: Session, path: Path) -> MetalCaptured:
 # Python looks up a module's call on its class, so the classes are patched while the fences are installed.
 
 
-class FencedPlace(Struct, frozen=True):
+class FencedPlace(NamedTuple):
     """A part's place in the model, and its role."""
 
     name: str
     role: Role
     layer: int | None
+
+
+Times = dict[FencedPlace, float]
+"""Milliseconds of each part without the parts inside it, in the order in which they end."""
 
 
 def places(model: Any, vocabulary: int) -> dict[int, FencedPlace]:
@@ -171,57 +175,50 @@ def _outer_role(module: Any, attribute: str, vocabulary: int) -> Role:
     return role if role == "norm" else "other"
 
 
-class Fences(Struct):
-    """Measures the parts of one model.
+@contextmanager
+def fences(
+    model: Any, places: Mapping[int, FencedPlace], pending: Callable[[], list[mx.array]]
+) -> Iterator[Times]:
+    """Fence the parts of a model; on leaving, even by an exception, they are as before.
 
     Args:
-        places: The parts.
-        pending: Arrays that belong to a part though its result doesn't depend on them: recurrent states.
+        model: As mlx_lm loads it.
+        places: Its parts, by the `id()` of their modules.
+        pending: Returns arrays that belong to a part though its result doesn't depend on them: recurrent states.
+
+    Yields:
+        The times of the parts, filled in as they run.
     """
+    times: Times = {}
+    inner: list[float] = []
+    """Milliseconds inside each part that is running, outermost first."""
 
-    places: Mapping[int, FencedPlace]
-    pending: Callable[[], list[mx.array]]
-    times: dict[FencedPlace, float] = field(default_factory=dict)
-    """Milliseconds of each part without the parts inside it, in the order in which they ended."""
-    _inner: list[float] = field(default_factory=list)
-    """Of each part that runs, milliseconds of the parts inside it."""
-
-    def take(self) -> dict[FencedPlace, float]:
-        """Return the times since the last call, and reset them."""
-        times, self.times = self.times, {}
-        return times
-
-    @contextmanager
-    def installed(self, model: Any) -> Iterator[None]:
-        """Fence the parts of a model; on leaving, even by an exception, they are as before."""
-        parts = [module for _, module in model.named_modules() if id(module) in self.places]
-        tied = [module for module in parts if hasattr(module, "as_linear")]
-        try:
-            with patched(*calls(parts, self._call), *calls(tied, self._as_linear, "as_linear")):
-                yield
-        finally:
-            self._inner.clear()
-
-    def _call(self, original: Any, module: Any, args: Any, kwargs: Any) -> Any:
-        return self._timed(self.places[id(module)], lambda: original(module, *args, **kwargs), (args, kwargs))
-
-    def _as_linear(self, original: Any, module: Any, args: Any, kwargs: Any) -> Any:
-        """Tied weights: the embedding is the head too."""
-        place = FencedPlace(f"{self.places[id(module)].name}.as_linear", "head", None)
-        return self._timed(place, lambda: original(module, *args, **kwargs), (args, kwargs))
-
-    def _timed(self, place: FencedPlace, run: Callable[[], Any], given: Any) -> Any:
-        mx.eval(list(_arrays(given)))
-        self._inner.append(0.0)
+    def timed(place: FencedPlace, original: Any, module: Any, args: Any, kwargs: Any) -> Any:
+        mx.eval(list(_arrays((args, kwargs))))
+        inner.append(0.0)
         begun = time.perf_counter()
-        result = run()
-        mx.eval([*_arrays(result), *self.pending()])
+        result = original(module, *args, **kwargs)
+        mx.eval([*_arrays(result), *pending()])
         ms = (time.perf_counter() - begun) * 1000
-        inner = self._inner.pop()
-        if self._inner:
-            self._inner[-1] += ms
-        self.times[place] = self.times.get(place, 0.0) + ms - inner
+        own = ms - inner.pop()
+        if inner:
+            inner[-1] += ms
+        times[place] = times.get(place, 0.0) + own
         return result
+
+    def call(original: Any, module: Any, args: Any, kwargs: Any) -> Any:
+        return timed(places[id(module)], original, module, args, kwargs)
+
+    def as_linear(original: Any, module: Any, args: Any, kwargs: Any) -> Any:
+        place = FencedPlace(
+            f"{places[id(module)].name}.as_linear", "head", None
+        )  # tied: the embedding is the head, too
+        return timed(place, original, module, args, kwargs)
+
+    parts = [module for _, module in model.named_modules() if id(module) in places]
+    tied = [module for module in parts if hasattr(module, "as_linear")]
+    with patched(*calls(parts, call), *calls(tied, as_linear, "as_linear")):
+        yield times
 
 
 def _arrays(value: Any) -> Iterator[mx.array]:
@@ -248,21 +245,14 @@ COPIED = " The kind of cache can't take a token off again, so each step copies i
 UNCACHED = " There is no KV cache: the step runs the whole path."
 
 
-class _Round(Struct, frozen=True):
-    """One measured step, in milliseconds."""
-
-    parts: dict[FencedPlace, float]
-    total: float
-
-
 def profile(
     model: Any, session: Session, repeats: int = 5, stopped: Stopped = never
 ) -> Iterator[Measuring | Profiled]:
     """Measure the step that would be taken next; the session and its cache don't change.
 
     Args:
-        model: The session's.
-        session: Has read a prompt.
+        model: The session's model.
+        session: A session with a prompt.
         repeats: Counted rounds, at least 1.
         stopped: Polled before each step.
 
@@ -277,23 +267,46 @@ def profile(
     if repeats < 1:
         raise SettingsError("repeats", f"The repeats must be a whole number from 1 up, not {repeats}.")
     trial = RepeatedStep(session)
-    fences = Fences(places(model, session.facts.vocabulary), trial.pending)
-    fenced: list[_Round] = []
-    plain: list[_Round] = []
+    parts = places(model, session.facts.vocabulary)
+    fenced: list[tuple[float, Times]] = []
+    plain: list[tuple[float, Times]] = []
     for turn in range(WARM_UP + repeats):
         yield Measuring("Profile", turn, WARM_UP + repeats, "warm-up" if turn < WARM_UP else "one step")
-        for with_fences in ((True, False), (False, True))[turn % 2]:
+        for rounds in ((fenced, plain), (plain, fenced))[turn % 2]:
             if stopped():
                 raise Cancelled
-            with fences.installed(model) if with_fences else nullcontext():
-                measured = _round(session, trial, fences)
-            (fenced if with_fences else plain).append(measured)
-    yield _profiled(session, trial, fenced[WARM_UP:], plain[WARM_UP:])
+            fenced_or_not: AbstractContextManager[Times] = (
+                fences(model, parts, trial.pending) if rounds is fenced else nullcontext({})
+            )
+            with fenced_or_not as times:
+                rounds.append((_timed_step(session, trial, times), times))
+    middle = _middle(fenced[WARM_UP:])
+    how = HOW.format(len(middle), repeats, WARM_UP) + (COPIED if trial.copies else "")
+    yield Profiled(
+        node=session.node,
+        tokens=session.tree[session.node].depth,
+        repeats=repeats,
+        parts=tuple(
+            ProfilePart(*place, statistics.fmean(times.get(place, 0.0) for _, times in middle))
+            for place in fenced[WARM_UP][1]
+        ),
+        fenced_ms=statistics.fmean(total for total, _ in middle),
+        unfenced_ms=statistics.fmean(total for total, _ in _middle(plain[WARM_UP:])),
+        how=how + ("" if session.cached else UNCACHED),
+    )
 
 
-def _round(session: Session, trial: RepeatedStep, fences: Fences) -> _Round:
-    """One step: the forward, the draw of the token after it, and that token's text."""
-    fences.take()
+def _timed_step(session: Session, trial: RepeatedStep, times: Times) -> float:
+    """Run one step: the forward, the draw of the token after it, and that token's text.
+
+    Args:
+        session: The session.
+        trial: The step, which is undone again.
+        times: Receives the milliseconds of the draw and the text.
+
+    Returns:
+        Milliseconds of the step.
+    """
     begun = time.perf_counter()
     row = trial.forward()
     ran = time.perf_counter()
@@ -301,39 +314,13 @@ def _round(session: Session, trial: RepeatedStep, fences: Fences) -> _Round:
     drawn = time.perf_counter()
     session.tokens.text(node_logits.sampled.picked, session.pending.get(session.node, b""))
     ended = time.perf_counter()
-    parts = fences.take()
-    parts[FencedPlace("sampling", "sampling", None)] = (drawn - ran) * 1000
-    parts[FencedPlace("detokenizing", "detokenizing", None)] = (ended - drawn) * 1000
+    times[FencedPlace("sampling", "sampling", None)] = (drawn - ran) * 1000
+    times[FencedPlace("detokenizing", "detokenizing", None)] = (ended - drawn) * 1000
     trial.undo()
-    return _Round(parts, (ended - begun) * 1000)
+    return (ended - begun) * 1000
 
 
-def _profiled(
-    session: Session, trial: RepeatedStep, fenced: Sequence[_Round], plain: Sequence[_Round]
-) -> Profiled:
-    middle, repeats = _middle(fenced), len(fenced)
-    parts = [
-        ProfilePart(
-            place.name,
-            place.role,
-            place.layer,
-            statistics.fmean(measured.parts.get(place, 0.0) for measured in middle),
-        )
-        for place in fenced[0].parts
-    ]
-    how = HOW.format(len(middle), repeats, WARM_UP) + (COPIED if trial.copies else "")
-    return Profiled(
-        node=session.node,
-        tokens=session.tree[session.node].depth,
-        repeats=repeats,
-        parts=tuple(parts),
-        fenced_ms=statistics.fmean(measured.total for measured in middle),
-        unfenced_ms=statistics.fmean(measured.total for measured in _middle(plain)),
-        how=how + ("" if session.cached else UNCACHED),
-    )
-
-
-def _middle(rounds: Sequence[_Round]) -> Sequence[_Round]:
+def _middle(rounds: Sequence[tuple[float, Times]]) -> Sequence[tuple[float, Times]]:
     """The middle half by total, at least one: as steady as a median, with all parts from the same rounds."""
-    ordered, cut = sorted(rounds, key=lambda measured: measured.total), len(rounds) // 4
+    ordered, cut = sorted(rounds, key=itemgetter(0)), len(rounds) // 4
     return ordered[cut : len(ordered) - cut]

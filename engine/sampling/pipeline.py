@@ -1,4 +1,4 @@
-"""From logits to a token: the stages in their order, then one draw. numpy alone, on one float32 row.
+"""The sampler on one row of logits: the stages in their order, then one draw. numpy alone.
 
 It differs from `mlx_lm.sample_utils` in the random number: a function of seed, position and re-roll count, so
 that a fork, a replay and a second visit draw the same in any order of exploration.
@@ -53,12 +53,12 @@ class Sampled(Struct, frozen=True):
     shares: npt.NDArray[np.float64]
     """Their probabilities; they sum to 1."""
     cut: npt.NDArray[np.int8]
-    """For each token the index in `names` of the stage that cut it, -1 for none; shape (vocabulary,)."""
+    """Index in `names` of the stage that cut each token, -1 if none did; shape (vocabulary,)."""
     names: tuple[str, ...]
     readings: tuple[StageReading, ...]
     picked: int
     draw: float | None
-    """None for greedy."""
+    """Random number of the draw; None for greedy."""
     draw_from: float | None
     draw_to: float | None
 
@@ -89,7 +89,7 @@ class Sampled(Struct, frozen=True):
         return sum_without(self.shares.copy(), places[left])
 
     def _places(self, tokens: Ids) -> tuple[Ids, npt.NDArray[np.bool_]]:
-        """Where tokens are among those that are left, and whether they are."""
+        """Index of each token in `ids`, and True if it is there; the index of another token is arbitrary."""
         if self.ids is None:
             return tokens, np.ones(tokens.size, np.bool_)
         places = np.minimum(self.ids.searchsorted(tokens), self.ids.size - 1)
@@ -111,12 +111,12 @@ class StageRun:
         self.cut = np.full(masses.logits.size, -1, np.int8)
         self._ids, self._own = masses.unbarred()
         self._logits = self._own.logits
-        self._behind: list[Stage] = []
-        """Temperature that the logits don't have in them yet: most orders never ask for them again."""
+        self._unapplied: list[Stage] = []
+        """Temperature that is not applied to the logits yet: most orders never need them again."""
         self._row, self._filtered, self._scaled = self._logits, False, False
         """The row that the draw is made from: logits, or logprobs once a filter or temperature ran."""
         self.names: list[str] = []
-        """Of the stages that ran."""
+        """Names of the stages that ran."""
         self.readings: list[StageReading] = []
 
     @property
@@ -143,9 +143,9 @@ class StageRun:
 
     def _masses(self) -> Masses:
         """The logits of the tokens that are left, after the stages that changed or scaled them, and what they weigh."""
-        for stage in self._behind:
+        for stage in self._unapplied:
             self._logits = stage.run(self._logits)
-        self._behind = []
+        self._unapplied = []
         if self._logits is self._own.logits:
             return self._own
         scaled = Masses(self._logits)
@@ -178,7 +178,7 @@ class StageRun:
                 row = self._logprobs()  # which may leave tokens behind
                 masses = Masses(row) if self._scaled else self._masses()
                 if stage.kind == "scale":
-                    self._behind.append(stage)
+                    self._unapplied.append(stage)
                     self._row = stage.run(row)
                     kept = _live(self._row)
                 else:
@@ -192,16 +192,16 @@ class StageRun:
             self._scaled |= stage.kind == "scale"
 
     def _with_spared(self, kept: Ids, stage: Stage) -> Ids:
-        """The places that a filter keeps, with those of the tokens that it never cuts."""
+        """Indices that a filter keeps, with those of the tokens that it never cuts."""
         return np.union1d(kept, self._places(stage.spared)) if stage.spared else kept
 
     def _cut(self, name: str, masses: Masses, kept: Ids | None) -> None:
-        """Record what a stage cut, and go on with the tokens that are left.
+        """Record what a stage cut, and keep the other tokens.
 
         Args:
             name: The stage's name.
             masses: The tokens before the stage.
-            kept: Places among them of those that stay; None for all.
+            kept: Indices among them of the tokens that stay; None for all.
         """
         before, removed = masses.logits.size, 0.0
         left = before if kept is None else kept.size
@@ -222,7 +222,7 @@ class StageRun:
         self.readings.append(StageReading(name, left, removed))
 
     def _keep(self, kept: Ids) -> None:
-        """Go on with the tokens at some places."""
+        """Keep the tokens at the given indices alone."""
         self._ids = kept if self._ids is None else self._ids[kept]
         row = self._own.logprobs_of(kept) if self._untouched else self._row[kept]
         self._logits, self._row = self._logits[kept], row
@@ -236,7 +236,7 @@ class StageRun:
         return whole
 
     def _places(self, tokens: tuple[int, ...]) -> Ids:
-        """Where tokens are among those that are left, if they are."""
+        """Indices of the given tokens among those that are left; of the others there is none."""
         if self._ids is None:
             return np.array(tokens, np.intp)
         return np.flatnonzero(np.isin(self._ids, tokens))
@@ -262,7 +262,7 @@ class StageRun:
 
 
 def _live(row: Row) -> Ids | None:
-    """The places of the tokens that a row doesn't bar; None where it bars none."""
+    """Indices of the values above -inf; None if all are."""
     return np.flatnonzero(row != MINUS_INFINITY) if row.min() == MINUS_INFINITY else None
 
 

@@ -17,7 +17,7 @@ Ids = npt.NDArray[np.intp]
 Row = npt.NDArray[np.float32]
 """Logits or log-probabilities, float32, shape (vocabulary,)."""
 Rows = npt.NDArray[np.float32]
-"""Those of several places, shape (places, vocabulary)."""
+"""Logits or log-probabilities of several positions, shape (positions, vocabulary)."""
 Values = npt.NDArray[np.floating[Any]]
 GROUP = 64
 """Values at most of which the largest is found first, to rank the largest of all: 0.1 ms of 256,000 instead of 1.6, and
@@ -187,10 +187,10 @@ def ranked(row: Values, k: int) -> Ids:
 
 
 def ranked_rows(rows: Rows, k: int) -> list[Ids]:
-    """What `ranked` returns for each of some rows; for short ones in a few array operations over all.
+    """Apply `ranked` to each row; to short ones in a few array operations over all.
 
     Args:
-        rows: Shape (places, vocabulary).
+        rows: Shape (positions, vocabulary).
         k: 1 or more.
     """
     count, size = rows.shape

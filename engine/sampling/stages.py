@@ -32,7 +32,7 @@ from engine.setting import GRAMMAR, StageKind
 from engine.settings import BY_NAME, ORDERS, STAGES, Settings
 
 Ties = Literal["all", "lowest", "highest"]
-"""Which of the tokens that are tied at a filter's edge stay: all, or as many as it needs, by id."""
+"""Rule for the tokens that are tied at a filter's edge: all stay, or as many as it needs, by id."""
 MINUS_INFINITY = np.float32(-np.inf)
 LOWEST = np.finfo(np.float32).min
 """All that is below it is -inf."""
@@ -46,10 +46,10 @@ n has n roundings of at most 2**-53 each."""
 
 
 class Context(Struct, frozen=True):
-    """What the stages of one draw may look at in addition to the row."""
+    """Inputs of the stages of one draw in addition to the row."""
 
     path: tuple[int, ...] = ()
-    """The last tokens before the next one, prompt included, newest last: as many as the penalties look at."""
+    """The last tokens before the next one, prompt included, newest last: as many as the penalties use."""
     barred: tuple[int, ...] = ()
     """Ids that are excluded now (end-of-sequence before min tokens)."""
     spared: tuple[int, ...] = ()
@@ -57,7 +57,7 @@ class Context(Struct, frozen=True):
     chance: float = 1.0
     """XTC's own random number, in [0, 1)."""
     allowed: npt.NDArray[np.bool_] | None = None
-    """Which tokens a grammar allows, shape (vocabulary,); None for all."""
+    """True for each token that a grammar allows, shape (vocabulary,); None for all."""
 
 
 StageFunction = Callable[[Any], npt.NDArray[Any]]
@@ -104,7 +104,7 @@ def allow(row: Row, allowed: npt.NDArray[np.bool_]) -> Row:
 
     Args:
         row: Logits.
-        allowed: Which tokens it allows, shape (vocabulary,).
+        allowed: True for each token that it allows, shape (vocabulary,).
     """
     # np.where takes ten times as long where the allowed tokens are scattered
     ceiling: Row = np.subtract(allowed, np.float32(0.5), dtype=np.float32)
@@ -173,11 +173,11 @@ def _sorted_nucleus(row: Row, share: float) -> tuple[Ids, np.float32, int]:
 
 
 def _nucleus(masses: Masses, share: float) -> tuple[Ids, np.float32, int] | None:
-    """The result of `_sorted_nucleus`, with only the tokens above a floor sorted: 0.1 to 0.5 ms for 152,000 tokens
-    instead of 3, up to 2 where most of them stay.
+    """Find top-p's edge as `_sorted_nucleus` does, but sort only the tokens above a floor: 0.1 to 0.5 ms for 152,000
+    tokens instead of 3, up to 2 if most of them stay.
 
-    The weights are added up in another order. None where that could change the result: two sums are compared that are
-    closer than those of so many numbers may differ; and where a value is infinite or not a number.
+    The weights are added up in a different order. None if that could change the result, since two sums are closer than
+    the rounding of so many numbers, or if a value is infinite or not a number.
     """
     row, top = masses.logits, float(masses.top)
     if not math.isfinite(top):
@@ -271,17 +271,8 @@ def temperature(row: Row, temp: float) -> Row:
 # ---- the pipeline -----------------------------------------------------------------------------
 
 
-def _grammar(_: Settings, context: Context) -> StageFunction:
-    assert context.allowed is not None  # else `pipeline` asks for no such stage
-    return partial(allow, allowed=context.allowed)
-
-
-def _logit_bias(settings: Settings, _: Context) -> StageFunction:
-    return partial(bias, values=settings.logit_bias)
-
-
-def _min_tokens(_: Settings, context: Context) -> StageFunction | None:
-    return partial(bar, tokens=context.barred) if context.barred else None
+TOP_P_TIES: dict[str, Ties] = {"mlx-lm": "all", "transformers": "highest", "llama.cpp": "lowest"}
+TOP_K_TIES: dict[str, Ties] = {"mlx-lm": "lowest", "transformers": "all", "llama.cpp": "lowest"}
 
 
 def _penalty(
@@ -291,70 +282,45 @@ def _penalty(
     return partial(function, penalty=penalty, recent=recent) if recent else None
 
 
-def _repetition(settings: Settings, context: Context) -> StageFunction | None:
-    return _penalty(repetition, settings.repetition_penalty, settings.repetition_context_size, context)
-
-
-def _presence(settings: Settings, context: Context) -> StageFunction | None:
-    return _penalty(presence, settings.presence_penalty, settings.presence_context_size, context)
-
-
-def _frequency(settings: Settings, context: Context) -> StageFunction | None:
-    return _penalty(frequency, settings.frequency_penalty, settings.frequency_context_size, context)
-
-
-TOP_P_TIES: dict[str, Ties] = {"mlx-lm": "all", "transformers": "highest", "llama.cpp": "lowest"}
-TOP_K_TIES: dict[str, Ties] = {"mlx-lm": "lowest", "transformers": "all", "llama.cpp": "lowest"}
-
-
-def _top_p(settings: Settings, _: Context) -> StageFunction:
-    return partial(top_p, share=settings.top_p, ties=TOP_P_TIES[settings.sampler_order])
-
-
-def _min_p(settings: Settings, _: Context) -> StageFunction:
-    return partial(min_p, share=settings.min_p, least=settings.min_tokens_to_keep)
-
-
 def _xtc(settings: Settings, context: Context) -> StageFunction | None:
     if context.chance > settings.xtc_probability:
         return None
-    if settings.sampler_order == "llama.cpp":
-        return partial(xtc_llama_cpp, threshold=settings.xtc_threshold)
-    return partial(xtc, threshold=settings.xtc_threshold)
-
-
-def _top_k(settings: Settings, _: Context) -> StageFunction:
-    return partial(top_k, k=settings.top_k, ties=TOP_K_TIES[settings.sampler_order])
-
-
-def _temperature(settings: Settings, _: Context) -> StageFunction:
-    return partial(temperature, temp=settings.temp)
+    function = xtc_llama_cpp if settings.sampler_order == "llama.cpp" else xtc
+    return partial(function, threshold=settings.xtc_threshold)
 
 
 Maker = Callable[[Settings, Context], StageFunction | None]
 STAGE_MAKERS: dict[str, Maker] = {
-    GRAMMAR: _grammar,
-    "logit-bias": _logit_bias,
-    "min-tokens": _min_tokens,
-    "repetition": _repetition,
-    "presence": _presence,
-    "frequency": _frequency,
-    "top-p": _top_p,
-    "min-p": _min_p,
+    GRAMMAR: lambda _, context: (
+        partial(allow, allowed=context.allowed) if context.allowed is not None else None
+    ),
+    "logit-bias": lambda settings, _: partial(bias, values=settings.logit_bias),
+    "min-tokens": lambda _, context: partial(bar, tokens=context.barred) if context.barred else None,
+    "repetition": lambda settings, context: _penalty(
+        repetition, settings.repetition_penalty, settings.repetition_context_size, context
+    ),
+    "presence": lambda settings, context: _penalty(
+        presence, settings.presence_penalty, settings.presence_context_size, context
+    ),
+    "frequency": lambda settings, context: _penalty(
+        frequency, settings.frequency_penalty, settings.frequency_context_size, context
+    ),
+    "top-p": lambda settings, _: partial(
+        top_p, share=settings.top_p, ties=TOP_P_TIES[settings.sampler_order]
+    ),
+    "min-p": lambda settings, _: partial(min_p, share=settings.min_p, least=settings.min_tokens_to_keep),
     "xtc": _xtc,
-    "top-k": _top_k,
-    "temperature": _temperature,
+    "top-k": lambda settings, _: partial(top_k, k=settings.top_k, ties=TOP_K_TIES[settings.sampler_order]),
+    "temperature": lambda settings, _: partial(temperature, temp=settings.temp),
 }
-"""By stage name: what makes its function from settings that turn it on and a context, None where it has nothing to do
-there."""
+"""Functions, by stage name, that return the stage's function for settings that turn it on and a context; None if it
+changes nothing there."""
 
 
 def pipeline(settings: Settings, context: Context) -> tuple[Stage, ...]:
     """The stages that the settings turn on, in their order; greedy keeps those alone that change logits."""
     stages = []
     for name, kind, make in _turned_on(settings):
-        if name == GRAMMAR and context.allowed is None:
-            continue
         if (run := make(settings, context)) is not None:
             spares = name == "xtc" and settings.sampler_order != "llama.cpp"
             stages.append(Stage(name, run, kind, context.spared if spares else ()))
@@ -363,7 +329,7 @@ def pipeline(settings: Settings, context: Context) -> tuple[Stage, ...]:
 
 @lru_cache(16)
 def _turned_on(settings: Settings) -> tuple[tuple[str, StageKind, Maker], ...]:
-    """The stages that settings turn on; a grammar is the context's."""
+    """The stages that settings turn on, and the grammar's, which the context turns on."""
     found: list[tuple[str, StageKind, Maker]] = []
     for name in (GRAMMAR, *ORDERS[settings.sampler_order]):
         kind: StageKind = STAGES[name].kind if name != GRAMMAR else "logits"

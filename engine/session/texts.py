@@ -27,7 +27,7 @@ from engine.session.conversation import encoded
 from engine.session.session import Session
 from engine.settings import LoadSettings
 from engine.task import Task
-from engine.tokenizers.apart import Apart, opened
+from engine.tokenizers.tracer import TokenizerTracer, opened
 from engine.tree import ROOT, common_prefix
 
 # ---- typed text: its tokens, and whether the context has room for them -------------------------
@@ -176,10 +176,10 @@ def check_tool_call(context: Context, command: protocol.CheckToolCall, task: Tas
 class _Traced:
     """The loaded model's tokenizer, once it was traced."""
 
-    apart: Apart | None = None
+    tracer: TokenizerTracer | None = None
 
 
-_others: dict[LoadSettings, Apart] = {}
+_others: dict[LoadSettings, TokenizerTracer] = {}
 """The other tokenizer that was traced last: opening one takes up to a second."""
 
 
@@ -188,16 +188,16 @@ def take_apart(context: Context, command: protocol.TakeApart, task: Task) -> Ite
     settings = command.settings
     if settings is None:
         own = context.of_model(_Traced)
-        apart = own.apart = own.apart or Apart(context.session.tokens.backend)
+        tracer = own.tracer = own.tracer or TokenizerTracer(context.session.tokens.backend)
     else:
-        apart = _others.get(settings) or _open(settings, context, task)
+        tracer = _others.get(settings) or _open(settings, context, task)
         _others.clear()
-        _others[settings] = apart
-    yield apart.take(command.text, command.begin, command.end, command.node, task.cancel.is_set)
+        _others[settings] = tracer
+    yield tracer.trace(command.text, command.begin, command.end, command.node, task.cancel.is_set)
 
 
-def _open(settings: LoadSettings, context: Context, task: Task) -> Apart:
+def _open(settings: LoadSettings, context: Context, task: Task) -> TokenizerTracer:
     """The tokenizer of another model, or of a file."""
     if settings.model.endswith(".json"):
         return opened(typed(settings.model), settings.model)
-    return Apart(load_tokenizer(settings, context.emit, task.cancel).backend, settings.model)
+    return TokenizerTracer(load_tokenizer(settings, context.emit, task.cancel).backend, settings.model)

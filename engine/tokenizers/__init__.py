@@ -1,1 +1,1 @@
-"""Tokenizers taken apart, merge by merge: from tokenizer.json alone, without a model."""
+"""Traces of tokenizers, merge by merge: from tokenizer.json alone, without a model."""

@@ -1,8 +1,7 @@
-"""A tokenizer taken apart: the words of a text as it sees them, and how each one's tokens came about.
+"""Traces of a tokenizer: the words of a text as it sees them, and the merges or pieces that give the tokens of each.
 
-The words are the library's own: its added tokens, normalizer and pre-tokenizer are run with a model in place of its
-own whose tokens are the bytes of what reaches it. So nothing of them is written again here, and each word has its
-place in the text.
+The words are the library's own: its added tokens, normalizer and pre-tokenizer run with a model whose tokens are the
+bytes of its input. So none of them is implemented again here, and the place of each word in the text is known.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 from msgspec import Struct
 from tokenizers import Tokenizer
@@ -25,15 +23,15 @@ from engine.files import typed
 from engine.model.directory import VALUES_OF_VOCABULARY, read_object
 from engine.protocol import TakenApart, WordApart
 from engine.token_texts import alphabet
-from engine.tokenizers.algorithms import Ladder, algorithm_of
+from engine.tokenizers.algorithms import WordTrace, algorithm_of
 
-MOST = 100_000
-"""Characters of a text at most: a second of a word without end, and some 300 bytes of the answer each."""
+MOST_CHARACTERS = 100_000
+"""Longest text: as a single word it takes a second, and its answer some 300 bytes a character."""
 BYTES = {f"<0x{byte:02X}>": byte for byte in range(256)}
 FIRST_BYTE = 2**31
-"""Where bytes are tokens of their own, the id of the first: beyond those of all added tokens."""
+"""Id of byte 0 in the model whose tokens are bytes: beyond the ids of all added tokens."""
 SPACE = "▁"
-"""How sentencepiece spells a space."""
+"""Spelling of a space in sentencepiece."""
 
 
 class _Word(Struct, frozen=True):
@@ -41,33 +39,35 @@ class _Word(Struct, frozen=True):
 
     text: str
     begins: tuple[int, ...]
-    """Of each of its characters the first character of the text that it comes from."""
+    """Index in the text of the first character that each of its characters comes from."""
     ends: tuple[int, ...]
+    """Index after the last one."""
     ids: tuple[int, ...]
     """The library's tokens."""
     token_ends: tuple[int, ...]
     added: bool
+    """True if it is an added token."""
 
 
-class Apart:
-    """A tokenizer that tells how it cuts.
+class TokenizerTracer:
+    """Traces how a tokenizer splits texts.
 
     Args:
-        tokenizer: As the library has it; it is not changed.
-        name: For the records.
+        tokenizer: The library's object, which is not changed.
+        name: Name of the model or the file, for the records.
 
     Raises:
-        LoadError: It can't be taken apart; the message says why.
+        LoadError: It can't be traced; the message says why.
     """
 
     def __init__(self, tokenizer: Tokenizer, name: str = "") -> None:
         written = tokenizer.to_str()
         file = json.loads(written)
         plain = not (file["truncation"] or file["padding"] or file["post_processor"])
-        self._tokenizer, self._name = tokenizer if plain else _cutting(written), name
+        self._tokenizer, self._name = tokenizer if plain else _complete(written), name
         try:
             self._algorithm = algorithm_of(file["model"])
-        except (KeyError, TypeError, ValueError) as error:  # made by nobody's library
+        except (KeyError, TypeError, ValueError) as error:  # a file that no library wrote
             message = (
                 f"The tokenizer's lists don't fit together ({type(error).__name__}: {first_line(error, 80)})."
             )
@@ -78,11 +78,11 @@ class Apart:
         self._prefix = str(file["model"].get("continuing_subword_prefix") or "")
         self._suffix = str(file["model"].get("end_of_word_suffix") or "")
         self._byte_of = alphabet() if self._spells_bytes else {}
-        self._words_alone = _cutting(written)
+        self._word_bytes = _complete(written)
         vocabulary = {name: FIRST_BYTE + byte for name, byte in BYTES.items()}
-        self._words_alone.model = BPE(vocab=vocabulary, merges=[], byte_fallback=True)
+        self._word_bytes.model = BPE(vocab=vocabulary, merges=[], byte_fallback=True)
 
-    def take(
+    def trace(
         self,
         text: str,
         begin: int = 0,
@@ -90,41 +90,48 @@ class Apart:
         node: int | None = None,
         stopped: Callable[[], bool] = lambda: False,
     ) -> TakenApart:
-        """Take apart how a text is cut.
+        """Trace how a text is split.
 
         Args:
-            text: As a raw prompt; without a beginning-of-sequence token.
+            text: A raw prompt, without a beginning-of-sequence token.
             begin: See `TakeApart`.
             end: See `TakeApart`.
             node: See `TakeApart`.
-            stopped: Whether nobody waits for it any more.
+            stopped: Returns True once the answer is no longer needed.
 
         Raises:
-            PromptError: The text is too long, or isn't Unicode, or the tokenizer cuts a word otherwise than it says.
-            Cancelled: `stopped` said so.
+            PromptError: The text is too long or not Unicode, or the library's tokens differ from the traced ones.
+            Cancelled: `stopped` returned True.
         """
         _check(text)
         words = [*self._words(text)]
-        wanted = [word for word in words if word.ends[-1] > begin and (end is None or word.begins[0] < end)]
-        made: list[WordApart] = []
-        known: dict[str, list[tuple[int, Ladder]]] = {}
-        for word in wanted:
+        traced: list[WordApart] = []
+        known: dict[str, list[tuple[int, WordTrace]]] = {}
+        for word in words:
+            if word.ends[-1] <= begin or (end is not None and word.begins[0] >= end):
+                continue
             if stopped():
                 raise Cancelled
-            made += self._word(word, known)
-        tokens = sum(len(word.ids) for word in words)
-        size = self._tokenizer.get_vocab_size(with_added_tokens=True)
-        algorithm = self._algorithm
-        figures = algorithm.kind, size, algorithm.merges, len(text), tokens
-        return TakenApart(node, self._name, *figures, tuple(made), algorithm.unknown)
-
-    # ---- words ------------------------------------------------------------------------------
+            if word.text not in known and not word.added:
+                known[word.text] = self._traces(word.text, word.ids)
+            traced += self._records(word, known)
+        return TakenApart(
+            node=node,
+            name=self._name,
+            algorithm=self._algorithm.kind,
+            vocabulary=self._tokenizer.get_vocab_size(with_added_tokens=True),
+            merges=self._algorithm.merges,
+            characters=len(text),
+            tokens=sum(len(word.ids) for word in words),
+            words=tuple(traced),
+            unknown=self._algorithm.unknown,
+        )
 
     def _words(self, text: str) -> Iterator[_Word]:
-        """The words of a text, and the library's tokens of each; those that come to nothing are left out."""
+        """The words of a text with the library's tokens; words that the normalizer empties are left out."""
         with cutting():
             cut = self._tokenizer.encode(text, add_special_tokens=False)
-            seen = self._words_alone.encode(text, add_special_tokens=False)
+            seen = self._word_bytes.encode(text, add_special_tokens=False)
         ids, ends = cut.ids, [end for _, end in cut.offsets]
         tokens = {word: [*places] for word, places in groupby(range(len(ids)), cut.word_ids.__getitem__)}
         bytes_seen, spans = seen.ids, seen.offsets
@@ -142,66 +149,59 @@ class Apart:
             char_ends = tuple(spans[own[place]][1] for place in chars)
             yield _Word(raw.decode("utf-8", "replace"), begins, char_ends, token_ids, token_ends, False)
 
-    def _word(self, word: _Word, known: dict[str, list[tuple[int, Ladder]]]) -> Iterator[WordApart]:
-        """One word, or its parts where it is a whole text: see `_parts`.
-
-        Args:
-            word: The word.
-            known: What became of words of this text, with the characters of each part; is written to.
-        """
-        if word.added:
-            raw = word.text.encode("utf-8", "replace")
-            yield WordApart(
-                word.begins[0], word.ends[-1], (raw,), (), (), (), word.ids, word.token_ends, True
-            )
-            return
-        if (parts := known.get(word.text)) is None:
-            parts = known[word.text] = self._made(word.text, word.ids)
-        place = token = 0
-        for length, made in parts:
-            last, tokens = place + length - 1, token + len(made.ids)
-            yield WordApart(
-                word.begins[place],
-                word.ends[last],
-                tuple(map(self._raw, made.symbols)),
-                made.borders,
-                made.ranks,
-                made.ways,
-                made.ids,
-                word.token_ends[token:tokens],
-            )
-            place, token = last + 1, tokens
-
-    def _made(self, word: str, ids: tuple[int, ...]) -> list[tuple[int, Ladder]]:
-        """The ladder of a word, checked against the library's tokens.
+    def _traces(self, word: str, ids: tuple[int, ...]) -> list[tuple[int, WordTrace]]:
+        """Trace a word, in parts if that gives the library's tokens: number of characters and trace of each.
 
         Raises:
-            PromptError: It comes to other tokens.
+            PromptError: The traced tokens are not the library's.
         """
         for parts in (self._parts(word), [word]):
-            made = [(len(part), self._algorithm.make(part)) for part in parts]
-            if tuple(id for _, each in made for id in each.ids) == ids:
-                return made
+            traces = [(len(part), self._algorithm.trace(part)) for part in parts]
+            if tuple(id for _, trace in traces for id in trace.ids) == ids:
+                return traces
         raise PromptError(
             f"This tokenizer does not cut {word[:40]!r} as its own list of merges says: its merges can't be shown.",
             "Choose another word.",
         )
 
     def _parts(self, word: str) -> list[str]:
-        """A word cut before spaces that no piece reaches over: nothing is merged across them.
+        """Split a word before the spaces that no piece has after a character: nothing is merged across them.
 
-        Files made by sentencepiece have no pre-tokenizer: there a whole text is one word.
+        Files made by sentencepiece have no pre-tokenizer, so that a whole text is one word.
         """
         begins = [
             place
             for place in range(1, len(word))
             if word[place] in (SPACE, " ") and word[place - 1] not in (SPACE, " ")
-            and not self._algorithm.joins(word[place - 1], word[place])
+            and not self._algorithm.may_join(word[place - 1], word[place])
         ]  # fmt: skip
         return [word[begin:end] for begin, end in zip([0, *begins], [*begins, len(word)], strict=True)]
 
+    def _records(self, word: _Word, known: dict[str, list[tuple[int, WordTrace]]]) -> Iterator[WordApart]:
+        """Records of a word: one for an added token, one for each of its parts otherwise."""
+        if word.added:
+            raw = word.text.encode("utf-8", "replace")
+            yield WordApart(
+                word.begins[0], word.ends[-1], (raw,), (), (), (), word.ids, word.token_ends, True
+            )
+            return
+        place = token = 0
+        for length, trace in known[word.text]:
+            after, token_after = place + length, token + len(trace.ids)
+            yield WordApart(
+                word.begins[place],
+                word.ends[after - 1],
+                tuple(map(self._raw, trace.symbols)),
+                trace.borders,
+                trace.ranks,
+                trace.ways,
+                trace.ids,
+                word.token_ends[token:token_after],
+            )
+            place, token = after, token_after
+
     def _raw(self, symbol: str) -> bytes:
-        """The bytes that a symbol stands for."""
+        """Bytes of a symbol."""
         if symbol in BYTES:
             return bytes([BYTES[symbol]])
         symbol = symbol.removeprefix(self._prefix).removesuffix(self._suffix)
@@ -213,9 +213,9 @@ class Apart:
 
 
 def _check(text: str) -> None:
-    if len(text) > MOST:
+    if len(text) > MOST_CHARACTERS:
         raise PromptError(
-            f"The text has {len(text):,} characters; {MOST:,} at most can be taken apart.",
+            f"The text has {len(text):,} characters; {MOST_CHARACTERS:,} at most can be taken apart.",
             "Give a part of it.",
         )
     try:
@@ -225,8 +225,8 @@ def _check(text: str) -> None:
         raise PromptError(message, "Save it as UTF-8 and try again.") from None
 
 
-def _cutting(written: str) -> Tokenizer:
-    """A copy that cuts the whole of a text and adds nothing, and whose tokens have the spaces at their edges."""
+def _complete(written: str) -> Tokenizer:
+    """A copy without truncation or padding, whose tokens include the spaces at their edges."""
     copy = Tokenizer.from_str(written)
     copy.no_truncation()
     copy.no_padding()
@@ -234,7 +234,7 @@ def _cutting(written: str) -> Tokenizer:
     return copy
 
 
-def opened(path: Path, name: str) -> Apart:
+def opened(path: Path, name: str) -> TokenizerTracer:
     """The tokenizer of a file, without a model.
 
     Args:
@@ -242,23 +242,30 @@ def opened(path: Path, name: str) -> Apart:
         name: For the records.
 
     Raises:
-        LoadError: It can't be read, or taken apart.
+        LoadError: It can't be read or traced.
     """
     read_object(path, VALUES_OF_VOCABULARY)  # its size, before the library reads it
-    return Apart(_read(path), name)
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as error:  # tokenizers raises Exception itself
+        raise LoadError(
+            f"{path} can't be read as a tokenizer ({first_line(error, 160)}).",
+            "Give the tokenizer.json of a model.",
+        ) from error
+    return TokenizerTracer(tokenizer, name)
 
 
 @lru_cache(2)
-def on_disk(model: str, name: str) -> Apart:
-    """The tokenizer of a model on this disk, where there is no engine.
+def on_disk(model: str, name: str) -> TokenizerTracer:
+    """The tokenizer of a model on this disk, without an engine.
 
     Args:
         model: `pocket`, a directory with a tokenizer.json, or such a file.
         name: For the records.
 
     Raises:
-        PathError: Nothing can be there.
-        LoadError: There is none, or it can't be taken apart.
+        PathError: The path is not valid.
+        LoadError: There is no tokenizer, or it can't be traced.
     """
     path = pocket.directory() if model == "pocket" else typed(model)
     file = path / "tokenizer.json" if path.is_dir() else path
@@ -268,13 +275,3 @@ def on_disk(model: str, name: str) -> Apart:
             "Continue live with the model, or choose a word that was recorded.",
         )
     return opened(file, name)
-
-
-def _read(file: Path) -> Any:
-    try:
-        return Tokenizer.from_file(str(file))
-    except Exception as error:  # tokenizers raises Exception itself
-        raise LoadError(
-            f"{file} can't be read as a tokenizer ({first_line(error, 160)}).",
-            "Give the tokenizer.json of a model.",
-        ) from error
