@@ -32,7 +32,7 @@ from engine.sampling.ranking import (
     ranked_rows,
     sum_of_products,
 )
-from engine.sampling.stages import Context
+from engine.sampling.stages import StageContext
 from engine.settings import Settings
 from engine.token_texts import TokenTexts
 from engine.tree import TokenPaths
@@ -292,7 +292,9 @@ class NodeSampler:
         ]
         return sum(probs[1:], probs[0])
 
-    def context(self, node: int, settings: Settings, reroll: int, grammar: GrammarState | None) -> Context:
+    def context(
+        self, node: int, settings: Settings, reroll: int, grammar: GrammarState | None
+    ) -> StageContext:
         """What the sampler's stages look at in addition to the row after a node."""
         at = self._tree[node]
         short = at.depth - at.start < settings.min_tokens
@@ -302,7 +304,7 @@ class NodeSampler:
             settings.presence_context_size if settings.presence_penalty else 0,
             settings.frequency_context_size if settings.frequency_penalty else 0,
         )
-        return Context(
+        return StageContext(
             path=tuple(self._tree.tail(node, reach)) if reach else (),
             barred=self._tokens.eos_ids if short and not complete else (),
             spared=self._tokens.spared if settings.xtc_probability else (),

@@ -18,12 +18,12 @@ from msgspec import Struct
 from engine.errors import StepError
 from engine.protocol import StageReading
 from engine.sampling.ranking import Ids, Masses, Row, ranked, sum_without
-from engine.sampling.stages import MINUS_INFINITY, Context, Stage, pipeline
+from engine.sampling.stages import MINUS_INFINITY, Stage, StageContext, pipeline
 from engine.settings import Settings
 
 RANKED_HEAD = 512
 """Tokens ranked for a draw at first: it falls within their mass nearly always; otherwise all are ranked."""
-EMPTY_CONTEXT = Context()
+EMPTY_CONTEXT = StageContext()
 ONE = np.ones(1)
 """The share of the token that greedy takes."""
 
@@ -274,7 +274,7 @@ def sample(
     masses: Masses,
     settings: Settings,
     draw: float,
-    context: Context = EMPTY_CONTEXT,
+    context: StageContext = EMPTY_CONTEXT,
     watch: OnStage | None = None,
 ) -> Sampled:
     """Run the whole pipeline on one row.

@@ -45,7 +45,7 @@ SUM_ERROR = 2.0**-50
 n has n roundings of at most 2**-53 each."""
 
 
-class Context(Struct, frozen=True):
+class StageContext(Struct, frozen=True):
     """Inputs of the stages of one draw in addition to the row."""
 
     path: tuple[int, ...] = ()
@@ -276,20 +276,20 @@ TOP_K_TIES: dict[str, Ties] = {"mlx-lm": "lowest", "transformers": "all", "llama
 
 
 def _penalty(
-    function: Callable[..., Row], penalty: float, size: int, context: Context
+    function: Callable[..., Row], penalty: float, size: int, context: StageContext
 ) -> StageFunction | None:
     recent = context.path[-size:]
     return partial(function, penalty=penalty, recent=recent) if recent else None
 
 
-def _xtc(settings: Settings, context: Context) -> StageFunction | None:
+def _xtc(settings: Settings, context: StageContext) -> StageFunction | None:
     if context.chance > settings.xtc_probability:
         return None
     function = xtc_llama_cpp if settings.sampler_order == "llama.cpp" else xtc
     return partial(function, threshold=settings.xtc_threshold)
 
 
-Maker = Callable[[Settings, Context], StageFunction | None]
+Maker = Callable[[Settings, StageContext], StageFunction | None]
 STAGE_MAKERS: dict[str, Maker] = {
     GRAMMAR: lambda _, context: (
         partial(allow, allowed=context.allowed) if context.allowed is not None else None
@@ -317,7 +317,7 @@ STAGE_MAKERS: dict[str, Maker] = {
 changes nothing there."""
 
 
-def pipeline(settings: Settings, context: Context) -> tuple[Stage, ...]:
+def pipeline(settings: Settings, context: StageContext) -> tuple[Stage, ...]:
     """The stages that the settings turn on, in their order; greedy keeps those alone that change logits."""
     stages = []
     for name, kind, make in _turned_on(settings):
