@@ -83,11 +83,11 @@ class Inbox:
                 self._arrived.wait()
             return self._waiting.popleft()
 
-    def aside(self, session: int) -> Task | None:
+    def take_interleavable(self, session: int) -> Task | None:
         """Take the first task if it is of a session and can be answered between two of its steps; else None."""
         with self._arrived:
             first = self._waiting[0] if self._waiting else None
-            if not isinstance(first, Task) or not first.command.aside or first.session != session:
+            if not isinstance(first, Task) or not first.command.interleavable or first.session != session:
                 return None
             self._waiting.popleft()
             return first
@@ -116,7 +116,7 @@ class EngineThread:
         sys.setswitchinterval(SWITCH_INTERVAL)
         self._thread.start()
 
-    def beside(self, emit: Callable[[Received], None]) -> SessionBeside:
+    def side_session(self, emit: Callable[[Received], None]) -> SideSession:
         """Make a session with a tree of its own beside the thread's first: it shares the models that they load.
 
         Args:
@@ -124,7 +124,7 @@ class EngineThread:
         """
         session = max(self._receivers) + 1
         self._receivers[session] = emit
-        return SessionBeside(self, session)
+        return SideSession(self, session)
 
     def send(self, sent: Sent, session: int = 0) -> None:
         """Queue a command, or execute a `Cancel` at once: it overtakes the queue, and its target may still be in it.
@@ -212,7 +212,7 @@ class EngineThread:
         def made(session: int) -> Worker:
             worker = workers[session] = make(
                 self._receivers[session],
-                partial(inbox.aside, session),
+                partial(inbox.take_interleavable, session),
                 lambda: inbox.waiting,
                 loaded,
                 # after its `Ended`, no `Cancel` may find the command
@@ -255,7 +255,7 @@ class EngineThread:
                 emit(Received(Ended(kind), id))
 
 
-class SessionBeside:
+class SideSession:
     """A session beside the first in an engine's thread: it takes commands as the thread itself does.
 
     Args:

@@ -30,8 +30,8 @@ PIECE = 32
 costs the most of it: of 0.6 B parameters 32 tokens take 7 MiB and some 20 ms, a step 140."""
 
 
-class Behind(Struct, frozen=True):
-    """Tokens of a branch that was left, which are still in the arrays behind those that the caches hold."""
+class StaleTail(Struct, frozen=True):
+    """Tokens of a branch that the session left, which are still in the arrays, after those that the caches hold."""
 
     node: int
     """The branch's last token."""
@@ -64,7 +64,7 @@ class KV:
         self._settings = settings
         self._new_layout = count(1).__next__
         """A number for the order of tokens in the rings: a chunk or a new beginning changes that order."""
-        self.save: Callable[[Behind, int, int], None] = _save_nothing
+        self.save: Callable[[StaleTail, int, int], None] = _save_nothing
         """Saves tokens of a branch, from `begin` to `end`, that are about to be written over."""
         self.clear()
 
@@ -78,7 +78,7 @@ class KV:
         self.layout = self._new_layout()
         self.last_pass = (0, 0)
         """Tokens and bytes of the last pass that `drop` discarded."""
-        self.behind: list[Behind] = []
+        self.stale: list[StaleTail] = []
         """Branches whose tokens are in the arrays, no two of them in the same columns."""
 
     def adopt(self, caches: list[Any], offset: int, chunks: Chunks) -> None:
@@ -89,7 +89,7 @@ class KV:
             offset: Tokens that they hold.
             chunks: Which of them ran in chunks.
         """
-        self.save_behind()
+        self.save_stale()
         self.clear()
         self.caches = caches
         self.set_offset(offset, chunks=chunks)
@@ -97,7 +97,7 @@ class KV:
     def copied(self) -> Self:
         """Another one that holds the same and can be written; MLX copies a shared array when one of them writes it."""
         made = copy.copy(self)
-        made.caches, made.behind = copy.deepcopy(self.caches), list(self.behind)
+        made.caches, made.stale = copy.deepcopy(self.caches), list(self.stale)
         made.save, made.last_pass = _save_nothing, (0, 0)
         return made
 
@@ -108,7 +108,7 @@ class KV:
             other: Of one row, and caches that can all have several; not written.
             rows: How often to hold its row.
         """
-        self.caches, self.behind = [kind_of(cache).repeat(cache, rows) for cache in other.caches], []
+        self.caches, self.stale = [kind_of(cache).repeat(cache, rows) for cache in other.caches], []
         self._hold(other.offset, other.chunks, other.layout)
 
     def reorder(self, rows: Sequence[int], since: int | None) -> None:
@@ -141,7 +141,7 @@ class KV:
         Returns:
             In the model's dtype, shape (rows, n, vocabulary), not evaluated.
         """
-        if self.behind:
+        if self.stale:
             self._write(self.offset, self.offset + tokens.shape[1])
         logits: mx.array = compute(tokens, cache=self.caches)
         before, self.offset = self.offset, self.offset + tokens.shape[1]
@@ -304,20 +304,20 @@ class KV:
         """Tell whether tokens that are trimmed stay in the arrays until others are written over them."""
         return self._settings.kv_bits is None and all(kind_of(cache).stays for cache in self.caches)
 
-    def take_back(self, behind: Behind, end: int) -> None:
+    def take_back(self, stale: StaleTail, end: int) -> None:
         """Hold tokens up to `end` of a branch again, which begin where the caches end or before."""
         for cache in self.caches:
             kind_of(cache).take_back(cache, end)
-        self.set_offset(end, chunks=behind.chunks, layout=behind.layout)
+        self.set_offset(end, chunks=stale.chunks, layout=stale.layout)
 
-    def save_behind(self) -> None:
+    def save_stale(self) -> None:
         """Have all branches saved that are in the arrays, which are about to go."""
-        self._write(0, max((each.end for each in self.behind), default=0))
+        self._write(0, max((each.end for each in self.stale), default=0))
 
     def _write(self, begin: int, end: int) -> None:
         """Have what is in the columns saved that are about to be written, and some more of it."""
         left = []
-        for each in self.behind:
+        for each in self.stale:
             first = max(each.begin, begin)  # what is before that the caches hold
             if first < min(end, each.end):
                 last = min(each.end, max(end, first + PIECE))
@@ -325,7 +325,7 @@ class KV:
                 first = last
             if first < each.end:
                 left.append(replace(each, begin=first))
-        self.behind = left
+        self.stale = left
 
     # ---- what is known of it ------------------------------------------------------------------
 
@@ -382,7 +382,7 @@ class KV:
         return sum(kind_of(cache).bytes_per_token(cache) for cache in self.caches) or None
 
 
-def _save_nothing(behind: Behind, begin: int, end: int) -> None:
+def _save_nothing(stale: StaleTail, begin: int, end: int) -> None:
     """For a cache whose branches nobody keeps."""
 
 

@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from engine.cache.kind import Snapshot
-from engine.cache.live import KV, Behind
+from engine.cache.live import KV, StaleTail
 from engine.tree import Chunks, TokenTree, cut_chunks, within_chunk
 
 
@@ -172,23 +172,23 @@ class Mover:
         if old is not None and old.base <= shared and old.layout == kv.layout:
             self.store.touch(old)
             return
-        left = Behind(node, shared, end, kv.chunks, kv.layout)
+        left = StaleTail(node, shared, end, kv.chunks, kv.layout)
         if kv.stays():
             self._leave(left)
         else:
             self._save(left, shared, end)
 
-    def _leave(self, left: Behind) -> None:
+    def _leave(self, left: StaleTail) -> None:
         """Leave a branch in the arrays; the end of one that begins with it is there already."""
         kv = self._kv
         kv.save = self._save
-        for place, each in enumerate(kv.behind):
+        for place, each in enumerate(kv.stale):
             if each.begin <= left.end <= self._shared(each, left.node):
-                kv.behind[place] = replace(each, begin=min(each.begin, left.begin))
+                kv.stale[place] = replace(each, begin=min(each.begin, left.begin))
                 return
-        kv.behind.append(left)
+        kv.stale.append(left)
 
-    def _save(self, left: Behind, begin: int, end: int) -> None:
+    def _save(self, left: StaleTail, begin: int, end: int) -> None:
         """Keep some tokens of a branch that was left, unless they are kept."""
         node, kv = left.node, self._kv
         while self._tree[node].depth > end:
@@ -200,7 +200,7 @@ class Mover:
         saved = kv.snapshot(begin, end)
         self.store.keep_segment(Segment(node, begin, end, left.chunks, left.layout, kv.quantized(), saved))
 
-    def _shared(self, left: Behind, node: int) -> int:
+    def _shared(self, left: StaleTail, node: int) -> int:
         """Tokens that the path to a node shares with a branch that was left."""
         return self._tree[self._tree.common_ancestor(left.node, node)].depth
 
@@ -242,7 +242,7 @@ class Mover:
         return MoveCost(shared, held - shared, why, self._bytes)
 
     def _clear(self) -> None:
-        self._kv.save_behind()
+        self._kv.save_stale()
         self._kv.clear()
 
     def _why_missing(self) -> str:
@@ -301,7 +301,7 @@ class Mover:
     def _take_back(self, node: int, at: int, want: int) -> int:
         """Hold again what is in the arrays of the path to a node, behind `at` tokens; returns the tokens then held."""
         kv = self._kv
-        for left in kv.behind:
+        for left in kv.stale:
             reach = min(self._shared(left, node), want)
             if left.begin <= at == kv.offset < reach:
                 self._bytes += (reach - at) * (kv.bytes_per_token() or 0)

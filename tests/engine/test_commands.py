@@ -119,7 +119,7 @@ def test_facts() -> None:
         "Cancel", "Load", "Configure", "CutText", "TakeApart", "BeginTraining", "ResumeTraining", "Train",
         "SaveCheckpoint",
     }  # fmt: skip
-    assert by_kind(lambda cls: cls.aside) == {
+    assert by_kind(lambda cls: cls.interleavable) == {
         "Explain", "WhatIf", "FindTokens", "Tokenize", "PreviewPrompt", "ReadGrammar", "AddLanes", "RemoveLane",
         "CheckToolCall",
     }  # fmt: skip

@@ -205,7 +205,7 @@ def test_a_session_beside_has_a_tree_of_its_own_and_the_same_weights(ready: Engi
 
     before = text(ready.do(protocol.TakeStep()))
     came: SimpleQueue[Received] = SimpleQueue()
-    beside = ready.thread.beside(came.put)
+    beside = ready.thread.side_session(came.put)
 
     def do(command: protocol.Command) -> list[Record]:
         ready.sent += 1
@@ -324,7 +324,7 @@ def test_what_is_no_exception_is_a_failure_too_in_a_command_and_between_commands
 
 
 def test_a_receiver_that_raises_ends_its_own_command_alone(ready: Engine) -> None:
-    beside = ready.thread.beside(fails)
+    beside = ready.thread.side_session(fails)
     beside.send(Sent(protocol.Load(LoadSettings()), 99))
     assert kinds(ready.do(protocol.TakeStep())) == ["Step", "Ended"]
     assert not ready.thread._tasks
