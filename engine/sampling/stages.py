@@ -245,7 +245,7 @@ def top_k(masses: Masses, k: int, ties: Ties = "lowest") -> Ids:
 def xtc(row: Row, threshold: float) -> Ids:
     """Cut every token above the threshold except the least probable of them (exclude top choices), as mlx_lm does.
 
-    It uses the remaining probabilities, and runs only in steps with a draw of XTC's own that is at most its probability.
+    It uses the remaining probabilities, and runs only in steps with an XTC draw of at most its probability.
     """
     probs = _shares(row)
     above = probs[probs > np.float32(threshold)]
