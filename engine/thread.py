@@ -181,7 +181,7 @@ class EngineThread:
                 os.environ.setdefault(name, value)
             self._receivers[0](Received(Loading("import", 0, 0, "mlx")))
             try:
-                import mlx.core  # noqa: F401    # fails on its own if only MLX is broken
+                import mlx.core  # noqa: F401  # fails on its own if only MLX is broken
 
                 from engine.libraries import import_mlx_lm
 

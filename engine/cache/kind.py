@@ -170,7 +170,7 @@ class Kind:
 
         Args:
             cache: The cache to write.
-            Snapshot from `snapshot`; it stays valid.
+            saved: A snapshot from `snapshot`; it stays valid.
             at: Tokens of the cache to keep: at least the snapshot's start.
             end: Tokens in the cache afterwards; without `partial_restore`, as many as when the snapshot was taken.
 

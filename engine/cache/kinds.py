@@ -230,7 +230,7 @@ class Recurrent(Kind):
         return saved.nbytes
 
     def goes_ahead(self, cache: Any, offset: int) -> bool:
-        """See `Kind`; always True, because an undo record refers to the arrays before the token."""
+        """See `Kind`; an undo record refers to the arrays before the token, without copying them."""
         return self.can_snapshot(cache)
 
     def record_undo(self, cache: Any) -> Snapshot:

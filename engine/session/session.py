@@ -615,7 +615,7 @@ class Session:
             stopped: Polled before each chunk that is recomputed.
 
         Returns:
-            Numbers of tokens that stayed in the cache, were restored from memory, and were recomputed; and their time.
+            The record of the move: tokens that stayed in the cache, were restored, and were recomputed.
 
         Raises:
             StepError: There is no such node, it is the root, or nothing can be sampled after it.
