@@ -1,4 +1,4 @@
-"""The logits after a node, the sampler's result, and statistics: candidates, entropy, ranks. Uses numpy.
+"""The logits after a node, the sampler's result, and statistics: candidates, entropy, ranks. Uses numpy, not MLX.
 
 Logprobs are the model's own: float32 log-softmax of its logits, before any penalty or filter. The sampler's
 probabilities are listed in addition. Order and ranks follow the logits: logprobs are rounded, so that two different
