@@ -1,6 +1,6 @@
-"""Questions about kept rows of logits, live or recorded: answered with the same draws and without a forward pass.
+"""Questions about cached or recorded rows of logits, answered with the same draws and without a forward pass.
 
-They ask why a token was chosen, which one other settings would choose, what a grammar expects, and which tokens match.
+They ask why a token was chosen, which one other settings would choose, what a grammar allows, and which tokens match.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from engine.tree import ROOT, TokenPaths
 
 
 class LogitsSource(Protocol):
-    """A session or a `RecordedSource`: all that questions about the sampler and the vocabulary need."""
+    """A session or a `RecordedSource`: the data for questions about the sampler and the vocabulary."""
 
     @property
     def tree(self) -> TokenPaths:
@@ -52,7 +52,7 @@ class LogitsSource(Protocol):
 
     @property
     def settings(self) -> Settings:
-        """Settings in force."""
+        """Settings that apply now."""
 
     @property
     def settings_at(self) -> Mapping[int, Settings]:
@@ -60,32 +60,32 @@ class LogitsSource(Protocol):
 
     @property
     def pending(self) -> Mapping[int, bytes]:
-        """Bytes of a character that the text up to a node leaves unfinished, by node."""
+        """Bytes of an unfinished character at the end of the text up to a node, by node."""
 
     @property
     def node_reader(self) -> NodeSampler:
         """Sampler after the nodes of the tree."""
 
     def row_at(self, node: int) -> Row | None:
-        """The kept logits after a node, float32, shape (vocabulary,); None if they aren't kept."""
+        """The logits after a node, float32, shape (vocabulary,); None if they are not available."""
 
 
 def check_node(source: LogitsSource, node: int) -> None:
     """Check that a node exists.
 
     Raises:
-        StepError: It does not.
+        StepError: The node does not exist.
     """
     if node not in source.tree:
         raise StepError(f"There is no token number {node}.", "Begin with a prompt.")
 
 
 def kept_row(source: LogitsSource, node: int) -> Row:
-    """The kept logits after a node, float32, shape (vocabulary,); the current node of a session always has some.
+    """The logits after a node, float32, shape (vocabulary,); always available for a session's current node.
 
     Raises:
-        StepError: There is no such node, it is the root, or its logits aren't kept: dropped to hold the memory bound,
-            or inside the prompt, whose chunks leave none behind.
+        StepError: There is no such node, it is the root, or its logits are not available: dropped to stay within the
+            memory limit, or inside the prompt, where no rows are stored.
     """
     check_node(source, node)
     if node == ROOT:
@@ -117,9 +117,9 @@ def explain(
     """Explain the sampler's result after a node, stage by stage.
 
     Args:
-        source: Provides tree and kept logits; not changed.
+        source: Provides tree and rows of logits; not changed.
         node: The node whose distribution is explained.
-        settings: Settings to try with the same draw; None for those that were used there.
+        settings: Settings to try with the same draw; None for those that the node was sampled with.
         reroll: Number of re-rolls of that draw.
         also: Tokens to list in addition to the most probable ones.
 
@@ -136,7 +136,7 @@ def explain(
     )
     also = [token for token in also if 0 <= token < row.size]
     position = source.node_reader.position(node_logits, settings.candidates, also=also)
-    occurs: dict[int, list[int]] = {}  # by candidate, its positions among the last ones of the path
+    occurs: dict[int, list[int]] = {}  # by candidate, its positions among the path's last tokens
     for candidate in position.next.candidates:
         occurs[candidate.id] = []
     path = source.node_reader.context(node, settings, reroll, node_logits.grammar).path
@@ -159,7 +159,7 @@ def explain(
 
 
 def _column(stage: Stage, row: Row, reading: StageReading, ids: Ids) -> StageColumn:
-    """The values of some tokens after a stage: their logits, or their share of what the stage left."""
+    """Values of some tokens after a stage: their logits, or their probabilities among the remaining tokens."""
     left = row[ids].astype(np.float64)
     if not stage.changes_logits:
         top = row.max()
@@ -174,12 +174,12 @@ def _column(stage: Stage, row: Row, reading: StageReading, ids: Ids) -> StageCol
 
 
 def what_if(source: LogitsSource, settings: Settings, tip: int, stopped: Stopped = never) -> WhatIfAnswered:
-    """Find what the same draws would have picked under other settings, at each step of a path that stays as it is.
+    """Find the tokens that the same draws would have picked under other settings, at each step of an unchanged path.
 
     Args:
-        source: Provides tree and kept logits; not changed.
+        source: Provides tree and rows of logits; not changed.
         settings: Settings to try.
-        tip: The last node of the path.
+        tip: Last node of the path.
         stopped: Polled before each step.
 
     Raises:
@@ -208,23 +208,23 @@ def what_if(source: LogitsSource, settings: Settings, tip: int, stopped: Stopped
     return WhatIfAnswered(tip, tuple(answers), tuple(dropped), (time.perf_counter() - begun) * 1000)
 
 
-# ---- what a grammar expects after a node -------------------------------------------------------
+# ---- what a grammar allows after a node --------------------------------------------------------
 
 _beginnings: list[Beginnings] = []
-"""First characters of the tokens of the last vocabulary."""
+"""First characters of the tokens of the last vocabulary used."""
 
 
 def expected(source: LogitsSource, node: int, grammar: Grammar | None = None) -> GrammarExpected:
-    """Find what a grammar expects after a node.
+    """Find what a grammar allows after a node.
 
     Args:
-        source: Provides tree and kept logits; not changed.
-        node: The node; with the root a grammar is only compiled.
-        grammar: A grammar to try; None for the one in force.
+        source: Provides tree and rows of logits; not changed.
+        node: The node; for the root the grammar is only compiled.
+        grammar: Grammar to try; None for the one in the settings.
 
     Raises:
-        StepError: There is no such node, no grammar, or it became too complex there.
-        SettingsError: The grammar can't be used.
+        StepError: There is no such node or no grammar, or the grammar became too complex there.
+        SettingsError: The grammar is invalid.
     """
     check_node(source, node)
     if (grammar := grammar or source.settings.grammar) is None:
@@ -244,16 +244,16 @@ def expected(source: LogitsSource, node: int, grammar: Grammar | None = None) ->
     return GrammarExpected(node, reading, _beginnings[0].of(state.allowed, logprobs))
 
 
-# ---- the vocabulary at a node: the tokens that match, with their probability there -------------
-# No forward is needed: the logits are those that were kept. A search of 150,000 tokens takes about 30 ms; the first
-# one reads every token's bytes, which takes about half a second and is done in batches that can be stopped.
+# ---- the vocabulary at a node: the matching tokens, with their probabilities -------------------
+# No forward pass is needed: the logits are available. A search of 150,000 tokens takes about 30 ms; the first one reads
+# every token's bytes, which takes about half a second and is done in batches, so that it can be stopped.
 
 BATCH = 4096
 """Number of tokens read between two polls of `stopped`: about 15 ms."""
 
 
 class Vocabulary:
-    """The bytes and texts of a model's tokens, in the form that searches need; read at the first search.
+    """The bytes and texts of a model's tokens, in a form for searches; read at the first search.
 
     Args:
         tokens: The model's tokens.
@@ -264,12 +264,12 @@ class Vocabulary:
         self._raws: list[bytes] = []
         self._texts: list[str] = []
         self._lowered: list[str] = []
-        """Texts in lower case; the same objects as in `_texts` if they are that already."""
+        """Texts in lower case; the same objects as in `_texts` if those are lower case already."""
         self._continuing: list[int] = []
-        """Ids of tokens that may finish a character: their text depends on the bytes before them."""
+        """Ids of tokens that may finish a character, so that their text depends on the bytes before them."""
 
     def read(self, stopped: Stopped = never) -> None:
-        """Read every token that was not read before.
+        """Read the tokens that were not read before.
 
         Raises:
             Cancelled: `stopped` returned True; the tokens read so far stay.
@@ -286,11 +286,11 @@ class Vocabulary:
             self._raws += raws
 
     def matching(self, query: TokenQuery, pending: bytes = b"") -> list[int]:
-        """Ids of the tokens that match, in rising order.
+        """Ids of the tokens that match, in ascending order.
 
         Args:
             query: The search.
-            pending: Bytes that the text before left unfinished: tokens that finish them match by the character.
+            pending: Bytes of an unfinished character in the text before: tokens that finish it match by that character.
         """
         match query.kind:
             case "id":
@@ -317,16 +317,16 @@ class Vocabulary:
 def find(
     source: LogitsSource, vocabulary: Vocabulary, asked: FindTokens, stopped: Stopped = never
 ) -> TokensFound:
-    """Find tokens, with their probability after a node by the model and by the sampler.
+    """Find tokens, with their probabilities after a node from the model and from the sampler.
 
     Args:
-        source: Provides tree and kept logits; not changed.
-        vocabulary: Of its model.
-        asked: The question.
+        source: Provides tree and rows of logits; not changed.
+        vocabulary: The vocabulary of its model.
+        asked: The search.
         stopped: Polled while the vocabulary is read for the first time.
 
     Raises:
-        StepError: There is no such node, or its logits aren't kept.
+        StepError: There is no such node, or its logits are not available.
         Cancelled: `stopped` returned True.
     """
     node = asked.node
@@ -344,7 +344,7 @@ def find(
 
 
 def _best(logits: Row, ids: Ids, limit: int) -> Ids:
-    """The most probable of some tokens, ties by id."""
+    """The most probable of some tokens; ties are in the order of their ids."""
     values = logits[ids]
     if limit < ids.size:
         edge = np.partition(values, ids.size - limit)[ids.size - limit]

@@ -1,1 +1,1 @@
-"""Measurements that leave the session unchanged: the race, the fenced profile, the roofline, quantized KV caches."""
+"""Measurements that don't change the session: race, fenced profile, roofline, quantized KV caches."""

@@ -1,7 +1,7 @@
-"""The bytes that a quantized KV cache saves, and the change of the logits: the session's path at each precision.
+"""Bytes saved by a quantized KV cache, and the change of the logits: the session's path at each precision.
 
-Every precision runs the path as mlx_lm would: the prompt in chunks except its last token, quantized after each chunk,
-then token by token. The model's own type runs the same way, so that only the precision differs.
+At every precision the path runs as in mlx_lm: the prompt in chunks except its last token, quantized after each chunk,
+then token by token. The path in the model's own type runs in the same way, so that only the precision differs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from engine.tree import Chunks, chunk_end
 
 REPORT_SECONDS = 0.2
 GROUPS_TRIED = (64, 32)
-"""mlx_lm's default, then the size for smaller heads."""
+"""mlx_lm's default group size, then the one for smaller heads."""
 FORMULA = (
     "tokens held x KV heads x (head size x bits / 8), for keys and for values of each layer; quantized also a scale"
     " and a bias in the model's own type for each group: tokens held x KV heads x (head size / group) x 2 x bytes"
@@ -40,17 +40,17 @@ def compare(
     group_size: int | None = None,
     stopped: Stopped = never,
 ) -> Iterator[Measuring | KVCompared]:
-    """Compute the path in caches of several precisions; the session and its cache don't change.
+    """Compute the path with caches of several precisions; the session and its cache don't change.
 
     Args:
         loaded: The session's model.
         session: A session with a prompt.
-        bits: Bits of the quantized caches, which are compared with one in the model's own type.
-        group_size: Numbers that share a scale; None for the first of 64 and 32 that divides the heads.
+        bits: Bits of the quantized caches, which are compared with a cache in the model's own type.
+        group_size: Group size: numbers that share a scale. None for the first of 64 and 32 that divides the head sizes.
         stopped: Polled before each chunk and token.
 
     Yields:
-        The progress, and after each precision all results so far.
+        Progress records, and after each precision all results so far.
 
     Raises:
         SettingsError: `bits` or `group_size` is out of its range.
@@ -68,7 +68,7 @@ def compare(
     layers = [(kind_of(cache), cache) for cache in runner.kv.caches]
     arrays = [array for kind, cache in layers if kind.quantizable for array in kind.buffers(cache)]
     shapes = [(array.shape[1], array.shape[3], array.itemsize) for array in arrays]
-    """KV heads, head size and bytes of a number of each array that can be quantized."""
+    """KV heads, head size and bytes per number of each array that can be quantized."""
     rest = sum(kind.read(cache)[3] for kind, cache in layers if not kind.quantizable)
     """Bytes of the caches that can't be quantized."""
 
@@ -107,7 +107,7 @@ def compare(
             try:
                 row, ms = yield from _run(runner, ids, chunks, f"{precision} bits", stopped)
             except (RuntimeError, ValueError, TypeError, AttributeError) as error:
-                # a RuntimeError if a backend multiplies no such packed matrix: MLX 0.32 on CUDA
+                # RuntimeError if a backend lacks the packed matrix product: MLX 0.32 on CUDA
                 why = f"This model's attention can't use a quantized KV cache ({first_line(error)})."
                 costs.append(_refused(precision, group, why))
             else:

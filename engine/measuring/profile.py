@@ -1,7 +1,7 @@
-"""The fenced profile of one step: the cost of its parts when nothing overlaps, and of the step without fences.
+"""The fenced profile of one step: the time of its parts without overlap, and of the step without fences.
 
-A fence itself costs time, and keeps MLX from overlapping the work of two parts: so the parts are compared with their
-own total, and that total with the step without fences, both measured in turn in the same call.
+A fence itself takes time and keeps MLX from overlapping two parts. So the parts are compared with their own sum, and
+that sum with the step without fences; both are measured alternately in the same call.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from engine.task import Stopped, never
 
 
 class RepeatedStep:
-    """One step on a copy of the live cache; the live one is only read.
+    """One step on a copy of the live cache, which is only read.
 
-    MLX copies the arrays when the first step writes them, so that the copy takes as much memory as the cache has
-    allocated, and the first step is to be discarded.
+    MLX copies the arrays when the first step writes to them: the copy takes as much memory as the cache has allocated,
+    and the time of the first step must be discarded.
 
     Args:
-        session: The step begins at its current node.
+        session: The session; the step begins at its current node.
 
     Raises:
         StepError: There is no prompt, or no room for one more token.
@@ -49,10 +49,10 @@ class RepeatedStep:
         self._path = session.tree.tokens(session.node)
         self._runner: Runner = session.runner.copy()
         self.copies = session.cached and session.kv.without_snapshots() is not None
-        """True if every step copies the cache, which takes additional time."""
+        """True if every step copies the cache, which adds to its time."""
 
     def forward(self) -> Row:
-        """Run the token: over the cache or, in a session without one, the whole path with it."""
+        """Run the token over the cache, or, in a session without a cache, the complete path with it."""
         if not self._session.cached:
             return self._runner.forward_uncached([*self._path, self.token])
         return self._runner.forward(self.token)
@@ -62,12 +62,12 @@ class RepeatedStep:
         return self._runner.kv.pending()
 
     def bytes_read(self) -> int:
-        """Bytes of keys, values and states that the step had to read, its own included; call it before `undo`."""
+        """Bytes of keys, values and states that the step read, including its own; call it before `undo`."""
         kv = self._runner.kv
         return kv.reading().used_bytes if self._session.cached else kv.last_pass[1]
 
     def undo(self) -> None:
-        """Undo the token, so that the next step is the same."""
+        """Remove the token from the cache, so that the next step is the same."""
         if not self._session.cached:
             return
         runner, offset = self._runner, self._session.kv.offset
@@ -79,22 +79,22 @@ class RepeatedStep:
             self._runner = self._session.runner.copy()
 
 
-# ---- one step as Metal sees it -----------------------------------------------------------------
+# ---- one step recorded by Metal ----------------------------------------------------------------
 
 METAL_SUFFIX = ".gputrace"
 """Suffix of the files that Xcode opens."""
 
 
 def capture(session: Session, path: Path) -> MetalCaptured:
-    """Have Metal record the next step; the session doesn't change.
+    """Record the next step with Metal; the session doesn't change.
 
     Args:
-        session: The step begins at its current node.
+        session: The session; the step begins at its current node.
         path: The new file.
 
     Raises:
         StepError: There is no prompt, no room for one more token, or no Metal.
-        PathError: The file can't be written, or Metal refuses: the process was not started for it.
+        PathError: The file can't be written, or Metal refuses because the process was not started for captures.
     """
     if not mx.metal.is_available():
         raise StepError("This MLX has no Metal: no step can be captured.", "Capture one on a Mac.")
@@ -104,7 +104,7 @@ def capture(session: Session, path: Path) -> MetalCaptured:
             f"Give {path.stem}{METAL_SUFFIX}.",
         )
     step = RepeatedStep(session)
-    step.forward()  # shaders and buffers are made in the first one
+    step.forward()  # the first step creates shaders and buffers
     step.undo()
     try:
         mx.metal.start_capture(str(free(path, force=False)))
@@ -120,15 +120,15 @@ def capture(session: Session, path: Path) -> MetalCaptured:
     return MetalCaptured(str(path), (time.perf_counter() - begun) * 1000)
 
 
-# ---- times of the parts of a model -------------------------------------------------------------
-# The parts are the decoder layers and their direct children (`engine.model.layers`), and outside the layers every
-# module without submodules.
+# ---- times of a model's parts ------------------------------------------------------------------
+# The parts are the decoder layers and their direct children (`engine.model.layers`), and each module outside the layers
+# that has no submodules.
 #
-# Python looks up a module's call on its class, so the classes are patched while the fences are installed.
+# Python looks up a module's call in its class, so the classes are patched while the fences are installed.
 
 
 class FencedPlace(NamedTuple):
-    """A part's place in the model, and its role."""
+    """Position of a part in the model, and its role."""
 
     name: str
     role: Role
@@ -136,15 +136,15 @@ class FencedPlace(NamedTuple):
 
 
 Times = dict[FencedPlace, float]
-"""Milliseconds of each part without the parts inside it, in the order in which they end."""
+"""Milliseconds of each part, without the parts inside it, in the order in which they end."""
 
 
 def places(model: Any, vocabulary: int) -> dict[int, FencedPlace]:
-    """The parts of a model, by the `id()` of their modules.
+    """The parts of a model by the `id()` of their modules.
 
     Args:
         model: As mlx_lm loads it.
-        vocabulary: Rows of its embedding: a projection to that many numbers is the head.
+        vocabulary: Number of rows of its embedding: a projection to so many numbers is the head.
     """
     names = {id(module): name for name, module in model.named_modules()}
     parts: dict[int, FencedPlace] = {}
@@ -179,19 +179,19 @@ def _outer_role(module: Any, attribute: str, vocabulary: int) -> Role:
 def fences(
     model: Any, places: Mapping[int, FencedPlace], pending: Callable[[], list[mx.array]]
 ) -> Iterator[Times]:
-    """Fence the parts of a model; on leaving, even by an exception, they are as before.
+    """Install fences around a model's parts; they are removed on exit, also after an exception.
 
     Args:
         model: As mlx_lm loads it.
         places: Its parts, by the `id()` of their modules.
-        pending: Returns arrays that belong to a part though its result doesn't depend on them: recurrent states.
+        pending: Returns arrays of a part that its result doesn't depend on, such as recurrent states.
 
     Yields:
-        The times of the parts, filled in as they run.
+        The times of the parts, updated while they run.
     """
     times: Times = {}
     inner: list[float] = []
-    """Milliseconds inside each part that is running, outermost first."""
+    """Milliseconds spent inside each running part, outermost first."""
 
     def timed(place: FencedPlace, original: Any, module: Any, args: Any, kwargs: Any) -> Any:
         mx.eval(list(_arrays((args, kwargs))))
@@ -212,7 +212,7 @@ def fences(
     def as_linear(original: Any, module: Any, args: Any, kwargs: Any) -> Any:
         place = FencedPlace(
             f"{places[id(module)].name}.as_linear", "head", None
-        )  # tied: the embedding is the head, too
+        )  # tied weights: the embedding is also the head
         return timed(place, original, module, args, kwargs)
 
     parts = [module for _, module in model.named_modules() if id(module) in places]
@@ -235,7 +235,7 @@ def _arrays(value: Any) -> Iterator[mx.array]:
 # ---- the profile -------------------------------------------------------------------------------
 
 WARM_UP = 2
-"""Rounds that are not counted: the first copies the cache and may grow it."""
+"""Number of rounds that are not counted: the first copies the cache and may grow it."""
 HOW = (
     "Fenced: the input of each part is evaluated before it starts, its output before it ends; mean of the {}"
     " middle ones of {} repeats after {} rounds of warm-up. The unfenced step took turns with it. Both are the"
@@ -248,16 +248,16 @@ UNCACHED = " There is no KV cache: the step runs the whole path."
 def profile(
     model: Any, session: Session, repeats: int = 5, stopped: Stopped = never
 ) -> Iterator[Measuring | Profiled]:
-    """Measure the step that would be taken next; the session and its cache don't change.
+    """Measure the next step; the session and its cache don't change.
 
     Args:
         model: The session's model.
         session: A session with a prompt.
-        repeats: Counted rounds, at least 1.
+        repeats: Number of counted rounds, at least 1.
         stopped: Polled before each step.
 
     Yields:
-        The progress, before each round, and the profile.
+        A progress record before each round, then the profile.
 
     Raises:
         SettingsError: `repeats` is below 1.
@@ -297,11 +297,11 @@ def profile(
 
 
 def _timed_step(session: Session, trial: RepeatedStep, times: Times) -> float:
-    """Run one step: the forward, the draw of the token after it, and that token's text.
+    """Run one step: the forward pass, the draw of the next token, and that token's text.
 
     Args:
         session: The session.
-        trial: The step, which is undone again.
+        trial: The step; it is undone afterwards.
         times: Receives the milliseconds of the draw and the text.
 
     Returns:
@@ -321,6 +321,6 @@ def _timed_step(session: Session, trial: RepeatedStep, times: Times) -> float:
 
 
 def _middle(rounds: Sequence[tuple[float, Times]]) -> Sequence[tuple[float, Times]]:
-    """The middle half by total, at least one: as steady as a median, with all parts from the same rounds."""
+    """The middle half of the rounds by total, at least one: as stable as a median, with parts that add up."""
     ordered, cut = sorted(rounds, key=itemgetter(0)), len(rounds) // 4
     return ordered[cut : len(ordered) - cut]

@@ -1,8 +1,8 @@
-"""The race: the same tokens with a KV cache and without one, step by step in turn, both measured.
+"""The race: the same tokens with and without a KV cache, in alternating steps, both measured.
 
-Both lanes have their own caches, separate from the session's. They follow the session's path to its end; then the lane
-with the cache picks the tokens, with the session's settings and draws, and the other's picks are compared with them.
-End-of-sequence is a token like others here: a race continues to its length.
+Both lanes have their own caches, separate from the session's. They follow the session's path to its end; then the
+cached lane picks the tokens, with the session's settings and draws, and the uncached lane's picks are compared with
+them. End-of-sequence tokens are treated as any other: a race continues to its length.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ def race(
     Args:
         loaded: The session's model.
         session: A session with a prompt.
-        first: Tokens of the sequence before the first step, at least 1. If the path is shorter, the lane with the cache
-            continues to this length unmeasured.
-        last: Tokens after the last step, more than `first` and within the context window.
+        first: Number of tokens before the first step, at least 1. If the path is shorter, the cached lane continues to
+            this length without measuring.
+        last: Number of tokens after the last step, more than `first` and within the context window.
         stopped: Polled before each step.
 
     Yields:
-        A record of the begin, one for each step, and one of the end.
+        A record of the start, one for each step, and one of the end.
 
     Raises:
         StepError: There is no prompt, or the lengths are out of range.

@@ -1,8 +1,8 @@
-"""The roofline: prefill and decode of this model against the limits of this machine.
+"""The roofline: prefill and decode of this model compared with the limits of this machine.
 
-The limits are measured, not looked up: on the CPU backend MLX is far from the processor's peak, and it is MLX that runs
-the model. The time of an empty evaluation, some 0.2 ms on a Mac and 40 us on CUDA, is subtracted: a large GPU reads
-128 MiB in less.
+The limits are measured, not looked up: on the CPU backend MLX is far from the processor's peak, and MLX runs the model.
+The time of an empty evaluation, some 0.2 ms on a Mac and 40 us on CUDA, is subtracted: a large GPU reads 128 MiB in
+less time.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ from engine.sampling.ranking import Row
 from engine.session.session import Session
 from engine.task import Stopped, never
 
-# ---- what this machine reaches through MLX -----------------------------------------------------
+# ---- rates that MLX reaches on this machine ----------------------------------------------------
 
 ARRAY_BYTES = 128 * 2**20
-"""Larger than most processors' caches."""
+"""Bytes of the array to read, more than most processors' caches."""
 MOST_TIMES = 64
-"""Largest number of passes through the array in one evaluation."""
+"""Maximum number of passes through the array in one evaluation."""
 EVALUATIONS = 20
-"""The passes of one evaluation take at least as long as this many empty evaluations."""
+"""Minimum time of the passes of one evaluation, in empty evaluations."""
 BANDWIDTH_SECONDS = 0.4
 MATMUL_SECONDS = 0.5
 LONG_ENOUGH = 0.04
-"""Seconds of a matrix product above which a larger one gives no higher rate."""
+"""Seconds of a matrix product; a larger product gives no higher rate."""
 SMALLEST, LARGEST = 256, 8192
-"""Rows of the matrices."""
+"""Smallest and largest number of rows of the square matrices."""
 
 
 class Rate(Struct, frozen=True):
-    """The best of some measurements, in 10^9 a second."""
+    """Best of several measurements, in 10^9 per second."""
 
     value: float
     median: float
@@ -61,7 +61,7 @@ class Rate(Struct, frozen=True):
 
 
 def memory_bandwidth(stopped: Stopped) -> Rate:
-    """Bytes read and written a second, the best of several ways to go through an array of 128 MiB.
+    """Bytes read and written per second: the best of several operations on an array of 128 MiB.
 
     Raises:
         Cancelled: `stopped` returned True.
@@ -93,14 +93,14 @@ def memory_bandwidth(stopped: Stopped) -> Rate:
 
 
 def _negated(array: mx.array, times: int) -> mx.array:
-    """An array negated so many times, each time from the last result."""
+    """Negate an array several times, each time from the last result."""
     for _ in range(times):
         array = mx.negative(array)
     return array
 
 
 def seconds_of_nothing() -> float:
-    """Seconds of an evaluation with next to nothing to compute, the best of some."""
+    """Seconds of an almost empty evaluation, the best of several."""
     one = mx.ones((1,))
     mx.eval(one)
     return min(_seconds(lambda: [mx.negative(one)]) for _ in range(8))
@@ -112,7 +112,7 @@ def _net(seconds: float, nothing: float) -> float:
 
 
 def matmul_rate(model: Any, facts: ModelFacts, stopped: Stopped) -> Rate:
-    """Operations a second of a square matrix product in the weights' own type, the best of growing sizes.
+    """Operations per second of a square matrix product in the weights' type, the best of growing sizes.
 
     Raises:
         Cancelled: `stopped` returned True.
@@ -129,7 +129,7 @@ def matmul_rate(model: Any, facts: ModelFacts, stopped: Stopped) -> Rate:
         took = min(times)
         if 2 * rows**3 / took > max(rates):
             rates, at = [2 * rows**3 / each for each in times], rows
-        # the next product takes eight times as long: it has to fit into the remaining time
+        # the next product takes eight times as long and must fit into the remaining time
         if rows >= LARGEST or took >= LONG_ENOUGH or time.perf_counter() + 8 * took >= ends:
             break
         rows *= 2
@@ -143,7 +143,7 @@ def matmul_rate(model: Any, facts: ModelFacts, stopped: Stopped) -> Rate:
 
 
 SLOW_EXPONENTIALS = 4.0
-"""Ratio to numpy's time above which a note says so: 27 with MLX's wheel for x86."""
+"""Ratio of MLX's time to numpy's above which a note is given; it is 27 with MLX's wheel for x86."""
 BOUND = (
     "An exponential takes {:.1f} ns in MLX here and {:.1f} in numpy: MLX's wheel for x86 is built without FMA. Softmax "
     "and activations bound a prefill as much as the matrices do (39 % of the bundled model's); no setting changes that."
@@ -152,7 +152,7 @@ NUMBERS = 2**18
 
 
 def exponentials() -> tuple[float, float]:
-    """Nanoseconds of an exponential in MLX and in numpy, the best of some measurements."""
+    """Nanoseconds of an exponential in MLX and in numpy, each the best of several measurements."""
     array = mx.random.uniform(-4, 4, (NUMBERS,), key=mx.random.key(0))
     mx.eval(array)
     same = np.array(array)
@@ -162,7 +162,7 @@ def exponentials() -> tuple[float, float]:
 
 
 def bound(facts: ModelFacts) -> tuple[str, ...]:
-    """A note if MLX's own build bounds a prefill."""
+    """Note if MLX's own build limits the speed of a prefill."""
     if facts.backend != "cpu" or platform.machine() != "x86_64":
         return ()
     ours, theirs = exponentials()
@@ -182,7 +182,7 @@ def _product(rows: int, dtype: mx.Dtype, like: Any) -> Callable[[], list[mx.arra
 
 
 def _in_turn(names: list[str], seconds: float, stopped: Stopped) -> Iterator[str]:
-    """The names again and again until the time is up, each at least once."""
+    """Repeat the names in turn until the time is up, each at least once."""
     ends, turn = time.perf_counter() + seconds, 0
     while turn < len(names) or time.perf_counter() < ends:
         if stopped():
@@ -197,19 +197,19 @@ def _seconds(run: Callable[[], list[mx.array]]) -> float:
     return time.perf_counter() - begun
 
 
-# ---- what a forward must read and compute, by formula ------------------------------------------
-# - **Operations**: 2 for each parameter that takes part and each token, and for attention 4 x heads x head size for
-#   each layer, token and token attended to (queries by keys, weights by values; a multiplication and an addition each).
-#   This is the count of PaLM (Chowdhery et al. 2022, appendix B: 6 N + 12 L H Q T for forward and backward) without its
-#   backward two thirds. Softmax, norms and the arithmetic of recurrent states are left out: they are few.
-# - **Bytes**: the weights that take part are read once a forward, and so are the keys, values and states held.
-#   Activations are left out: they are small against the weights and stay in the processor's caches.
+# ---- the reads and operations of a forward pass, by formula ------------------------------------
+# - **Operations**: 2 for each active parameter and token, and for attention 4 x heads x head size for each layer, token
+#   and attended token (queries by keys, weights by values; a multiplication and an addition each). This is the count of
+#   PaLM (Chowdhery et al. 2022, appendix B: 6 N + 12 L H Q T for forward and backward) without the two thirds of the
+#   backward pass. Softmax, norms and the arithmetic of recurrent states are negligible.
+# - **Bytes**: each forward pass reads the active weights once, and the cached keys, values and states. Activations are
+#   left out: they are small compared with the weights and stay in the processor's caches.
 
 CHOSEN = (
     "num_experts_per_tok", "num_experts_per_token", "experts_per_token", "moe_topk", "moe_top_k", "moe_k",
     "top_k_experts", "num_selected_experts", "top_k",
 )  # fmt: skip
-"""Names of the number of experts that one token goes through, in the configs of different families."""
+"""Names of the number of experts per token in the configs of different families."""
 WORK_HOW = (
     "By formula: 2 operations for each parameter and token, 4 x heads x head size for each layer, token and token"
     " attended to; weights, keys, values and states are read once a forward, activations are not counted."
@@ -217,20 +217,20 @@ WORK_HOW = (
 
 
 class Weights(Struct, frozen=True):
-    """The weights that a forward of one or several tokens reads."""
+    """Weights that a forward pass of one or several tokens reads."""
 
     parameters: int
-    """Number of parameters that a token is multiplied with; the table of an embedding is only looked up."""
+    """Number of parameters that a token is multiplied with; an embedding's table is only looked up."""
     read_bytes: int
-    """Bytes read for one token: one row of an embedding's table, the chosen ones of the experts."""
+    """Bytes read for one token: one row of an embedding's table, and only the selected experts."""
     expert_bytes: int
     """Bytes of all experts together."""
     chosen: float
-    """Share of the experts that one token goes through."""
+    """Fraction of the experts that one token uses."""
     notes: tuple[str, ...]
 
     def read(self, tokens: int) -> int:
-        """Bytes that a forward of so many tokens reads, if they choose different experts until all are read."""
+        """Bytes that a forward pass of some tokens reads, if they use different experts until all are read."""
         share = min(1.0, self.chosen * tokens)
         return self.read_bytes + round(self.expert_bytes * (share - self.chosen))
 
@@ -239,7 +239,7 @@ def weights_of(model: Any) -> Weights:
     """Count the weights of a model, module by module.
 
     Args:
-        model: As mlx_lm loads it.
+        model: The model, as mlx_lm loads it.
     """
     tied, chosen = _heads(model), _chosen(model)
     parameters = read = experts = 0
@@ -263,7 +263,7 @@ def weights_of(model: Any) -> Weights:
 
 
 def _chosen(model: Any) -> int | None:
-    """Number of experts that one token goes through; None if the model's arguments don't have it."""
+    """Number of experts per token; None if the model's arguments don't contain it."""
     for holder in (model, getattr(model, "language_model", None)):
         args = getattr(holder, "args", None)
         for name in CHOSEN:
@@ -274,7 +274,7 @@ def _chosen(model: Any) -> int | None:
 
 
 def _heads(model: Any) -> set[int]:
-    """The `id()` of each embedding that a forward also computes its logits with. Nothing is evaluated."""
+    """The `id()` of each embedding that is also used to compute the logits. Nothing is evaluated."""
     heads: set[int] = set()
 
     def noted(original: Any, module: Any, args: Any, kwargs: Any) -> Any:
@@ -289,17 +289,17 @@ def _heads(model: Any) -> set[int]:
     return heads
 
 
-# ---- one forward ------------------------------------------------------------------------------
+# ---- one forward pass --------------------------------------------------------------------------
 
 
 def attention_operations(facts: ModelFacts, groups: Sequence[KVGroup], before: int, tokens: int) -> int:
-    """Number of operations of attention in one forward; 0 if the heads aren't known.
+    """Number of attention operations of one forward pass; 0 if the heads are unknown.
 
     Args:
         facts: The model's heads and their size.
-        groups: Its caches: a layer attends to no more tokens than its cache can hold.
-        before: Number of tokens held before the forward.
-        tokens: Number of tokens of the forward.
+        groups: The model's caches: a layer attends to at most as many tokens as its cache can contain.
+        before: Number of cached tokens before the forward pass.
+        tokens: Number of tokens of the forward pass.
     """
     attending = [group for group in groups if kind_named(group.kind).attended]
     attended = sum(len(group.layers) * _attended(before, tokens, group.limit) for group in attending)
@@ -307,8 +307,7 @@ def attention_operations(facts: ModelFacts, groups: Sequence[KVGroup], before: i
 
 
 def _attended(before: int, tokens: int, limit: int | None) -> int:
-    """Number of tokens attended to, summed over those of a forward: each attends to all before it and itself, within
-    the window."""
+    """Number of (token, attended token) pairs: each token attends to itself and all before it in the window."""
     top = before + tokens
     full = max(0, top - max(before, limit)) if limit is not None else 0
     growing = tokens - full
@@ -319,12 +318,12 @@ def _attended(before: int, tokens: int, limit: int | None) -> int:
 
 REPEATS = 7
 LEAST_TOKENS, MOST_TOKENS = 16, 256
-"""Tokens of the prefill."""
+"""Minimum and maximum number of tokens of the prefill."""
 PREFILL_MS = 1000.0
-"""Upper limit of the time of one prefill, estimated as if its tokens took as long as decode steps: it is faster."""
+"""Maximum milliseconds of one prefill, estimated as if each token took as long as a decode step; it is faster."""
 NO_HEADS = "The attention heads aren't known: the operations of attention are not counted."
 NOISY = 1.25
-"""Ratio of median to best above which a note says so: 1.02 to 1.15 on quiet machines."""
+"""Ratio of median to best above which a note is given; it is 1.02 to 1.15 on quiet machines."""
 BUSY = (
     "The machine was busy: half of the measurements of {} took {:.1f} times as long as the best or longer. "
     "The figures are of the best; measure again when nothing else runs."
@@ -354,7 +353,7 @@ def roofline(
         stopped: Polled between two measurements.
 
     Yields:
-        The progress, then the figures.
+        Progress records, then the result.
 
     Raises:
         StepError: There is no prompt, or no room for one more token.
@@ -401,7 +400,7 @@ def roofline(
 
 
 def _busy(decode: Work, prefill: Work | None, *rates: Rate) -> Iterator[str]:
-    """A note if the machine had other things to do."""
+    """Note if the machine was busy."""
     spreads = {
         "decode": decode.median_ms / decode.ms,
         "prefill": prefill.median_ms / prefill.ms if prefill else 1.0,
@@ -413,14 +412,14 @@ def _busy(decode: Work, prefill: Work | None, *rates: Rate) -> Iterator[str]:
 
 
 def _above(measured: RooflineMeasured) -> Iterator[str]:
-    """A note for each forward that is faster than the machine seems to allow."""
+    """Note for each forward pass that is faster than the measured limits allow."""
     for name, forward in (("Decode", measured.decode), ("Prefill", measured.prefill)):
         if forward is not None and (share := measured.share(forward)) > 1:
             yield ABOVE.format(name, share)
 
 
 def _decode(loaded: Loaded, session: Session, weights: Weights, stopped: Stopped) -> Work:
-    """Measure the step that would be taken next; without a KV cache that is a pass over the whole path."""
+    """Measure the next step; without a KV cache that is a pass over the complete path."""
     trial, times, read = RepeatedStep(session), list[float](), 0
     for _ in range(REPEATS + 1):
         times.append(_forward_ms(trial.forward, stopped))
@@ -434,10 +433,10 @@ def _decode(loaded: Loaded, session: Session, weights: Weights, stopped: Stopped
 def _prefill(
     loaded: Loaded, session: Session, weights: Weights, decode_ms: float, stopped: Stopped
 ) -> tuple[Work | None, int]:
-    """Measure a forward of the path's first tokens, as many as the time allows; None if that is a single token.
+    """Measure a prefill of the path's first tokens, as many as the time allows; None if that is a single token.
 
     Returns:
-        The forward, and the number of repeats.
+        The measured prefill, and the number of repeats.
     """
     affordable = int(PREFILL_MS / max(decode_ms, 0.01))
     ids = session.tree.tokens(session.node)[: max(LEAST_TOKENS, min(MOST_TOKENS, affordable))]

@@ -1,11 +1,11 @@
-"""The stepping engine: one model, one token tree, one live KV cache that holds the path to its current node.
+"""The stepping engine: one model, one token tree, one live KV cache with the path to its current node.
 
-A step is explicit: one forward, one evaluation, then plain numbers. After a failure, too, the caches hold a prefix of
-the path to `node`, of `kv.offset` tokens.
+A step is explicit: one forward pass, one evaluation, then plain numbers. Also after a failure, the caches contain a
+prefix of the path to `node`, of `kv.offset` tokens.
 
-Without a KV cache (`no_kv_cache`) every step runs all tokens of its path again, as `simple_generate` of tiny-llm does.
-A pass runs over new caches, since the model's layers need some, and drops them at its end. The numbers are those of the
-cached session but for the order of sums: the ids are the same unless two tokens are nearly equal.
+Without a KV cache (`no_kv_cache`) every step runs all tokens of its path again, like `simple_generate` of tiny-llm.
+Each pass uses new caches, since the model's layers need some, and drops them at its end. The numbers differ from those
+of a cached session only by the order of sums: the ids are the same unless two tokens are nearly equal.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ CUT_NOTE = (
     "other ones."
 )
 _CHARACTERS = 16
-"""Characters for each token of the window, of which a prompt that is far too long is told: 4 to a token are usual."""
+"""Characters per token of the window in the beginning that is encoded to reject a much too long prompt; 4 are usual."""
 ALL_AGAIN = "without a KV cache the whole path goes through again"
 
 
@@ -69,12 +69,12 @@ class Session:
     """
 
     title = ""
-    """What tells its model from the session's, where it is another one."""
+    """Name of the session's model if it isn't the main session's; otherwise empty."""
 
     def __init__(self, loaded: Loaded, settings: Settings) -> None:
         self.loaded = loaded
         self.cached = not loaded.settings.no_kv_cache
-        """True if a KV cache is kept between steps."""
+        """True if the KV cache is kept between steps."""
         self.tokens = loaded.tokens
         self.facts = loaded.facts
         self.settings = settings
@@ -87,7 +87,7 @@ class Session:
         self.forget()
 
     def forget(self) -> None:
-        """Begin a new tree, with nothing in the cache."""
+        """Begin a new tree with an empty cache."""
         self.tree = TokenTree()
         self.held = HeldSets(self.runner.model, self.tree)
         self.make_current(ROOT)
@@ -96,29 +96,28 @@ class Session:
         self.mover = Mover(self.kv, self.tree, KVStore(self._load.kept_kv_mib * 2**20))
         self.pending: dict[int, bytes] = {}
         self.settings_at: dict[int, Settings] = {}
-        """By node, the settings of its last distribution."""
+        """Settings of each node's last distribution."""
         self.node_reader = NodeReader(self.tokens, self.tree, self.pending)
         self._position: Position | None = None
         self.conversation: tuple[tuple[Message, ...], ChatOptions] = (), NO_OPTIONS
-        """What the chat template got for the prompt that the path begins with."""
+        """Messages and options given to the chat template for the prompt at the beginning of the path."""
         self.replies: dict[int, ReplyFormat] = {}
-        """How the reply to a prompt is marked, by the prompt's last node."""
+        """Markup of the reply to a prompt, by the prompt's last node."""
         self._prefill_run: PrefillRun | None = None
-        """The prefill under way, if any."""
+        """The prefill in progress, if any."""
         self.unread = Unread(self.node_reader.row_reader, self.tokens.vocabulary)
-        """Tokens of prompts whose logprobs are to be read."""
+        """Prompt tokens whose logprobs have not been read yet."""
 
     def make_current(self, node: int) -> None:
-        """Make a node the current one: the token after it is computed as the node was."""
+        """Make a node the current one; the next token is computed under the node's intervention set."""
         self.node = node
-        """The current node."""
         self.runner.compute = self.held.computes[self.tree[node].held]
 
     def run_path(self, runner: Runner, node: int, stopped: Stopped = never) -> Row:
-        """Run what a runner's cache lacks of the path to a node, each token as it was computed the first time.
+        """Run the tokens of the path to a node that a runner's cache lacks, each as it was computed the first time.
 
-        A cache that holds its tokens in another cut than the path's is emptied before, where the cut changes the
-        numbers: else the rest of a prompt would run as a chunk of its own.
+        If the chunk boundaries change the numbers and those of the cached tokens differ from the path's, the cache is
+        emptied first: otherwise the rest of a prompt would run as a separate chunk.
 
         Returns:
             The logits after the node, float32, shape (vocabulary,).
@@ -133,24 +132,24 @@ class Session:
         return runner.forward_path(tree.tokens(node), chunks, stopped, self.held.changed(node))
 
     def reply(self, node: int) -> tuple[ReplyFormat, list[int]]:
-        """The reply that a node is of: how it is marked, and its nodes up to that one; none inside a prompt."""
+        """Markup of the reply that contains a node, and the reply's nodes up to it; none if it is in a prompt."""
         nodes, start = self.tree.nodes(node), self.tree[node].start
         format = self.replies.get(nodes[start - 1]) if start else None
         return format or self.tokens.reply_format(), nodes[start:]
 
     @property
     def tools(self) -> list[Any] | None:
-        """The tools that the conversation of the path has; None for none."""
+        """Tools of the path's conversation; None if it has none."""
         return given_tools(self.conversation[1])
 
     def reply_token(self, node: int) -> ReplyToken:
-        """A token of a reply, as its marks are looked for."""
+        """A token of a reply, in the form that the search for reply markers needs."""
         at = self.tree[node]
         text, _ = self.tokens.text(at.token, self.pending.get(at.parent, b""))
         return ReplyToken(text, self.tokens.is_special(at.token), at.token in self.tokens.eos_ids)
 
     def cut_note(self, node: int) -> str:
-        """That the numbers after a node are those of another cut than the current path's; empty where they aren't."""
+        """Note that the numbers after a node come from other chunk boundaries than the path's; empty if not."""
         at, path = self.tree[node], self.tree.chunks(self.node)
         if (
             not self.kv.chunks_matter
@@ -162,11 +161,11 @@ class Session:
 
     @property
     def can_pipeline(self) -> bool:
-        """True if one more forward could be begun before its token is known, and taken back."""
+        """True if another forward pass could be started before its token is known, and undone."""
         return self.cached and self.kv.lazy and self.runner.stays_lazy and self.kv.can_go_ahead()
 
     def kv_reading(self) -> KVReading:
-        """The live cache, and the KV that is kept next to it."""
+        """Read the live cache, and the KV saved for other branches."""
         kept = self.mover.store
         return self.kv.reading(kept.nbytes, kept.budget)
 
@@ -196,20 +195,20 @@ class Session:
         return self._position
 
     def row_at(self, node: int) -> Row | None:
-        """The logits after a node, float32, shape (vocabulary,); None where they were dropped or never kept."""
+        """The logits after a node, float32, shape (vocabulary,); None if they are not in the cache of rows."""
         if node == self.node and self._position is not None:
             return self._position.node_logits.row
         return self.kept_logits.get(node)
 
     def set_position(self, position: Position) -> None:
-        """Make a node whose path the cache holds the current one."""
+        """Make a node the current one; the KV cache must contain its path."""
         self.make_current(position.node_logits.node)
         self._position, self._prefill_run = position, None
         self.settings_at[self.node] = self.settings
         self.kept_logits.put(self.node, position.node_logits.row)
 
     def _forward_uncached(self, token: int) -> Row:
-        """Run the whole path and one more token; a prompt's last token ends the pass that its chunks began."""
+        """Run the complete path and one more token; a prompt's last token completes the pass that its chunks began."""
         if not self.kv.offset:
             return self.runner.forward_uncached([*self.tree.tokens(self.node), token])
         try:
@@ -218,15 +217,15 @@ class Session:
             self.kv.drop()
 
     def _set_node(self, node: int, row: Row) -> None:
-        """Sample after a node whose path the cache holds, and make it the current one."""
+        """Sample after a node and make it the current one; the KV cache must contain its path."""
         node_logits = self.node_reader.sample(node, row, self.settings)
         self.set_position(self.node_reader.position(node_logits, self.settings.candidates))
 
     def check_room(self, node: int) -> None:
-        """Ensure that one more token can go through the model after a node.
+        """Check that one more token can go through the model after a node.
 
         Raises:
-            StepError: The context is full and the model's positions end there.
+            StepError: The context is full and the model has no positions beyond it.
         """
         window, at = self.facts.context_window, self.tree[node]
         if self.facts.hard_window and window is not None and at.depth >= window:
@@ -236,12 +235,12 @@ class Session:
             )
 
     def encode(self, text: str, *, bare: bool = False) -> list[int]:
-        """Token ids of a prompt. One that is far beyond the window is refused by its beginning alone: to encode all of
-        5 MB takes a gigabyte and seconds.
+        """Token ids of a prompt. A prompt far beyond the window is rejected after encoding only its beginning: to
+        encode all of 5 MB takes a gigabyte and seconds.
 
         Args:
             text: The prompt.
-            bare: Without the beginning-of-sequence token.
+            bare: True to leave out the beginning-of-sequence token.
 
         Raises:
             PromptError: It is far too long, or can't be encoded.
@@ -250,7 +249,7 @@ class Session:
         if (
             window is not None
             and len(text) > 2 * (begin := _CHARACTERS * window)
-            # the cut may change the tokens next to it, but not double their number
+            # cutting the text may change the tokens next to the cut, but not double their number
             and len(self.tokens.encode(text[:begin], bare=bare)) > 2 * window
         ):
             raise PromptError(
@@ -265,7 +264,7 @@ class Session:
 
         Args:
             ids: Its token ids.
-            before: Tokens of the path before it.
+            before: Number of tokens of the path before it.
 
         Raises:
             PromptError: It is empty, too long for the window, or has ids without an embedding.
@@ -285,26 +284,26 @@ class Session:
         """Check that a node can be moved to.
 
         Raises:
-            StepError: There is no node of that number, or it has no token.
+            StepError: There is no such node, or it has no token.
         """
         if node not in self.tree or self.tree[node].token < 0:
             raise StepError(f"There is no token number {node} to go to.", "Begin with a prompt.")
 
     def check_settings(self, settings: Settings) -> None:
-        """Refuse settings that this model can't have.
+        """Check that the settings are valid for this model.
 
         Raises:
-            SettingsError: A bias names a token that the model doesn't have, or the grammar can't be used.
+            SettingsError: A bias names a token that the model doesn't have, or the grammar is invalid.
         """
         check(settings, self.facts.vocabulary)
         if settings.grammar is not None:
             self.node_reader.grammars.compiled(settings.grammar)
 
     def check_allowed(self, ids: Sequence[int]) -> None:
-        """Refuse tokens after the current node that its grammar forbids.
+        """Check that the current node's grammar allows some tokens after it.
 
         Raises:
-            StepError: Naming the first.
+            StepError: The grammar forbids a token; the message names the first.
         """
         state = self.position.node_logits.grammar
         place = None if state is None else state.first_forbidden(ids, self.tokens.eos_ids)
@@ -316,15 +315,15 @@ class Session:
             )
 
     def configure(self, settings: Settings) -> Distribution | None:
-        """Use other settings from here on.
+        """Change the settings from now on.
 
         Returns:
-            The current node's distribution under them, with no forward; None where there is no prompt.
+            The current node's distribution under the new settings, without a forward pass; None if there is no prompt.
 
         Raises:
-            SettingsError: One is out of its range, a bias names a token that the model doesn't have, or the grammar
-                can't be used.
-            StepError: They leave no token here.
+            SettingsError: A setting is out of its range, a bias names a token that the model doesn't have, or the
+                grammar is invalid.
+            StepError: They leave no token to sample at the current node.
         """
         self.check_settings(settings)
         before, self.settings = self.settings, settings
@@ -338,10 +337,10 @@ class Session:
         return self.next
 
     def reroll(self, count: int | None = None) -> Distribution:
-        """Draw again after the current node, with another of the position's random numbers.
+        """Draw the token after the current node again, with another of the position's random numbers.
 
         Args:
-            count: How many draws came before it, 0 for the first; None for the one after the present draw.
+            count: Number of draws before it, 0 for the first; None for the draw after the present one.
 
         Raises:
             StepError: There is no prompt.
@@ -368,31 +367,32 @@ class Session:
         step_size: int | None = None,
         stopped: Stopped = never,
     ) -> Iterator[PromptRecord]:
-        """Add a prompt to the tree, and go to its end.
+        """Add a prompt to the tree, and move to its end.
 
-        The cache keeps what the prompt shares with the path so far, and what was kept of other branches is restored.
-        The rest but its last token goes through the model in chunks, as in mlx_lm; the last is a separate forward.
+        The cache keeps the tokens that the prompt shares with the previous path, and saved KV of other branches is
+        restored. The other tokens except the last go through the model in chunks, as in mlx_lm; the last is a separate
+        forward pass.
 
         Args:
             text: The prompt as encoded, for the record.
             ids: Its token ids.
-            parent: Node before it: the root, or the end of a completion that it follows.
-            chat: Whether a chat template was filled.
-            echo: Prompt logprobs; None for prompts of up to 2,048 tokens.
-            notes: Requests that could not be met, for the record.
-            messages: The conversation up to its end, for the record.
-            options: What else the template got, for the record.
-            filled: The text with whose each part is; None where that isn't known.
-            step_size: Tokens a chunk; None for as many as take about 100 ms.
+            parent: Node before the prompt: the root, or the end of a completion.
+            chat: True if a chat template was filled.
+            echo: True to compute prompt logprobs; None for prompts of up to 2,048 tokens.
+            notes: Notes about requests that could not be met, for the record.
+            messages: The conversation up to the prompt's end, for the record.
+            options: Options given to the template, for the record.
+            filled: The text with the role of each of its parts; None if unknown.
+            step_size: Tokens per chunk; None for as many as take about 100 ms.
             stopped: Polled before each chunk.
 
         Yields:
-            The prompt, a record for each chunk, and the first distribution. The prompt logprobs are read after it, by
-            `unread`; of a long prompt some on the way.
+            The prompt, a record for each chunk, and the first distribution. `unread` reads the prompt logprobs
+            afterwards; of a long prompt some are read between the chunks.
 
         Raises:
             PromptError: The prompt is empty, longer than the context window, or has ids without an embedding; nothing
-                changed then.
+                has changed then.
             SettingsError: A logit bias names a token that the model doesn't have.
             Cancelled: `stopped` returned True; `go_on_prefill` continues.
         """
@@ -415,14 +415,14 @@ class Session:
         yield from self.go_on_prefill(step_size, stopped)
 
     def _add_prompt(self, text: str, ids: list[int], parent: int) -> PromptPath:
-        """Add a prompt to the tree, and make the cache hold what was computed of its path before."""
+        """Add a prompt to the tree, and make the cache contain the tokens of its path that were computed before."""
         begun, known = time.perf_counter(), len(self.tree)
         nodes = self.tree.add_prompt(parent, ids)
         path = self.tree.nodes(nodes[-1])
         computed = next((place for place, node in enumerate(path) if node >= known), len(path))
         row = self.kept_logits.get(path[computed - 1]) if computed else None
-        # Without the row the last known token runs once more, for the readings of the token after it; where that would
-        # change the numbers, the token has none.
+        # Without its row the last known token runs again, for the readings of the token after it. If that would change
+        # the numbers, the token after it gets no reading.
         again = row is None and not self.kv.chunks_matter
         cost = self._share(nodes[-1], max(0, computed - 1) if again else len(path) - 1, computed)
         if again and computed < len(path) and self.kv.offset == computed - 1:
@@ -432,12 +432,13 @@ class Session:
         return PromptPath(text, ids, nodes, parent, self.pending, before, cost, ms)
 
     def _share(self, end: int, want: int, computed: int) -> MoveCost:
-        """Make the cache hold what it can of the path to a prompt's end, and go to the node before that.
+        """Make the cache contain as much as possible of the path to a prompt's end, and move to the node before that
+        end.
 
         Args:
             end: The prompt's last node.
-            want: Tokens to hold at most.
-            computed: Tokens of the path that were in the tree before.
+            want: Maximum number of tokens in the cache.
+            computed: Number of tokens of the path that were in the tree before.
         """
         if self.cached:
             shared = self.tree[self.tree.common_ancestor(self.node, end)].depth
@@ -450,7 +451,7 @@ class Session:
         self._position = None
         if not self.cached:
             return cost
-        if self.kv.offset < self.held.begin(end):  # from there on, and no earlier, chunks run changed
+        if self.kv.offset < self.held.begin(end):  # chunks run under interventions from there on, not earlier
             self.run_path(self.runner, self.tree[self.held.first(end)].parent)
         return cost if self.kv.offset < min(want, computed) else replace(cost, note="")
 
@@ -458,15 +459,15 @@ class Session:
         """Continue a prefill that was stopped.
 
         Args:
-            step_size: Tokens a chunk from here on; None changes nothing.
+            step_size: Tokens per chunk from now on; None changes nothing.
             stopped: Polled before each chunk.
 
         Yields:
             A record for each remaining chunk, and the first distribution.
 
         Raises:
-            StepError: None was stopped.
-            Cancelled: `stopped` returned True; another call continues.
+            StepError: No prefill was stopped.
+            Cancelled: `stopped` returned True; another call continues the prefill.
         """
         if (run := self._prefill_run) is None:
             raise StepError("There is no prefill to continue.", "Give a prompt.")
@@ -507,12 +508,12 @@ class Session:
         """Take a token after the current node, and run it through the model.
 
         Args:
-            token: Its id (checked by the caller); None for the one that the sampler picked.
-            origin: Its origin, for the tree; None for the sampler.
-            held: As in `TokenTree.add`.
+            token: Its id (checked by the caller); None for the sampler's pick.
+            origin: Its origin in the tree; None for the sampler.
+            held: See `TokenTree.add`.
 
         Raises:
-            StepError: There is no prompt, or the context is full and its positions end there.
+            StepError: There is no prompt, or the context is full and the model has no positions beyond it.
         """
         before, stalls = self.position, stall_times()
         if token is None:
@@ -550,10 +551,10 @@ class Session:
 
         Args:
             token: Its id.
-            leave_grammar: Whether one is taken that the grammar forbids; from there on the grammar holds no more.
+            leave_grammar: True to allow a token that the grammar forbids; the grammar doesn't apply from there on.
 
         Raises:
-            StepError: As `step`, or the grammar forbids the token.
+            StepError: See `step`; or the grammar forbids the token.
             PromptError: The model has no embedding for the id.
         """
         return next(self.insert([token], "chosen", leave_grammar=leave_grammar))
@@ -565,12 +566,12 @@ class Session:
 
         Args:
             ids: The tokens.
-            origin: Their origin, for the tree.
-            leave_grammar: As for `choose`.
+            origin: Their origin in the tree.
+            leave_grammar: See `choose`.
 
         Raises:
-            PromptError: The model has no embedding for one of them; then none is taken.
-            StepError: As `step`, or the grammar forbids one of them; then none is taken.
+            PromptError: The model has no embedding for one of them; no token is taken then.
+            StepError: See `step`; or the grammar forbids one of them; no token is taken then.
         """
         self.tokens.check(ids)
         if not leave_grammar:
@@ -579,18 +580,18 @@ class Session:
             yield self.step(token, origin)
 
     def prepare_step(self) -> None:
-        """Check that there is room for one more token, and make the cache hold the whole path.
+        """Check that there is room for one more token, and make the cache contain the complete path.
 
         Raises:
-            StepError: The context is full and its positions end there.
+            StepError: The context is full and the model has no positions beyond it.
         """
         self.check_room(self.node)
         at = self.tree[self.node]
-        if self.cached and self.kv.offset < at.depth:  # a failure or a cancelled move left it short
+        if self.cached and self.kv.offset < at.depth:  # incomplete after a failure or a cancelled move
             self.run_path(self.runner, self.node)
 
     def prepared_runner(self, stopped: Stopped = never) -> Runner:
-        """A runner whose cache holds the path to the current node; read-only. Without a KV cache it is made for this.
+        """A runner with the path to the current node in its cache; read-only. Without a KV cache a new one is made.
 
         Raises:
             StepError: There is no prompt, or no room for one more token.
@@ -607,18 +608,18 @@ class Session:
     # ---- moves ------------------------------------------------------------------------------
 
     def move(self, node: int, stopped: Stopped = never) -> Moved:
-        """Move to another node of the tree: keep what the paths share, restore what was kept, recompute the rest.
+        """Move to another node of the tree: keep the tokens that the paths share, restore saved KV, recompute the rest.
 
         Args:
             node: Any node but the root.
             stopped: Polled before each chunk that is recomputed.
 
         Returns:
-            The cost: tokens that stayed, that were restored from memory, and that were recomputed.
+            The record of the move: tokens that stayed in the cache, were restored, and were recomputed.
 
         Raises:
             StepError: There is no such node, it is the root, or nothing can be sampled after it.
-            Cancelled: `stopped` returned True; after both the current node is the one before.
+            Cancelled: `stopped` returned True. After any error the current node is unchanged.
         """
         self.check_node(node)
         begun = time.perf_counter()
@@ -628,7 +629,7 @@ class Session:
             if row is None:
                 row = self.runner.forward_uncached(self.tree.tokens(node), stopped)
             if self.kv.offset:
-                self.kv.clear()  # chunks of a prompt that was stopped on its way: the next step would continue them
+                self.kv.clear()  # chunks of a prompt whose prefill was stopped: the next step would continue them
             self._set_node(node, row)
             ms, note = (time.perf_counter() - begun) * 1000, ALL_AGAIN if recomputed else ""
             return Moved(node, 0, 0, recomputed, ms, self.next, self.kv_reading(), note)
@@ -639,10 +640,10 @@ class Session:
             recomputed = depth - self.kv.offset
             if recomputed:
                 row = self.run_path(self.runner, node, stopped)
-            assert row is not None  # without kept logits the last token was recomputed
+            assert row is not None  # without a cached row the last token was recomputed
             self._set_node(node, row)
         except BaseException:
-            self._rewind(shared)  # the current node stays: what lies behind that is of another path
+            self._rewind(shared)  # the node is unchanged: the tokens after these are another path's
             raise
         ms = (time.perf_counter() - begun) * 1000
         note = cost.note or "the logits after it are not kept any more" if recomputed else ""
@@ -651,13 +652,13 @@ class Session:
         )
 
     def move_and_step(self, node: int, stopped: Stopped = never) -> Iterator[Moved | Step]:
-        """Move to another node, and step the nodes on the path that were never stepped.
+        """Move to another node, and step the nodes on its path that have no step yet.
 
         Yields:
-            The move to the last stepped node, then a step for each token after it.
+            The move to the last node with a step, then a step for each node after it.
 
         Raises:
-            StepError: As `move` and `step`.
+            StepError: See `move` and `step`.
             Cancelled: `stopped` returned True; the current node is that of the last record.
         """
         if node not in self.tree or not (unstepped := self.tree.without_step(node)):
@@ -670,15 +671,15 @@ class Session:
             yield self.step(self.tree[child].token, self.tree[child].origin)
 
     def recall(self, nodes: tuple[int, ...], stopped: Stopped = never) -> None:
-        """Recompute the logits after some nodes of one path, in separate caches, and keep them.
+        """Recompute the logits after some nodes of one path, in separate caches, and store them.
 
         Args:
-            nodes: Nodes of one path, in its order; those whose rows are kept are left out.
+            nodes: Nodes of one path, in its order; nodes with cached logits are skipped.
             stopped: Polled before each chunk and token.
 
         Raises:
             StepError: There is no such node.
-            Cancelled: `stopped` returned True; the logits computed so far are kept.
+            Cancelled: `stopped` returned True; the logits computed so far are stored.
         """
         for node in nodes:
             self.check_node(node)
@@ -697,7 +698,7 @@ class Session:
         self.kv.rewind(min(depth, self.kv.offset))
 
     def verify(self, stopped: Stopped = never) -> protocol.Verified:
-        """Recompute the path from nothing, in separate caches, and compare the logits with those of the live cache.
+        """Recompute the path with separate, empty caches, and compare the logits with those of the live cache.
 
         Raises:
             StepError: There is no prompt.
@@ -713,31 +714,31 @@ class Session:
         return protocol.Verified(self.node, tokens, difference, same, ms, rounding, held)
 
 
-# ---- a runner whose cache holds the path to any node, while the live cache doesn't change ------
+# ---- a runner with the path to any node in its cache, without changing the live cache ----------
 
 
 class DetachedPath(Struct, frozen=True):
-    """A cache that holds a path, and the logits after it."""
+    """A cache that contains a path, and the logits after it."""
 
     runner: Runner
-    """Read-only: it is the session's own at the session's current node."""
+    """The runner with that cache; read-only, since at the current node it is the session's own."""
     row: Row
     recomputed: int
-    """Tokens of the path that went through the model again."""
+    """Number of tokens of the path that went through the model again."""
     why: str
-    """Why tokens in the live cache could not be used, empty if they could."""
+    """Reason why cached tokens could not be used; empty if they could."""
 
 
 def run_at(session: Session, node: int, stopped: Stopped = never) -> DetachedPath:
     """Bring the path to a node into a cache, and compute the logits after it.
 
     Unless it is the session's current node, the live cache is copied (MLX copies an array only when it is written), and
-    the copy is moved as the session would move: by trimming, by restoring kept KV, and by running the rest.
+    the copy is moved like the session's own: trimmed, extended with saved KV, and the rest recomputed.
 
     Args:
-        session: Not changed.
+        session: The session; it is not changed.
         node: Any node but the root.
-        stopped: Polled before each chunk and token that is recomputed.
+        stopped: Polled before each chunk and token to recompute.
 
     Raises:
         StepError: There is no such node, or it is the root.
@@ -759,5 +760,5 @@ def run_at(session: Session, node: int, stopped: Stopped = never) -> DetachedPat
     recomputed = depth - runner.kv.offset
     if recomputed:
         row = session.run_path(runner, node, stopped)
-    assert row is not None  # without kept logits the last token was recomputed
+    assert row is not None  # without a cached row the last token was recomputed
     return DetachedPath(runner, row, recomputed, cost.note)

@@ -1,4 +1,4 @@
-"""What a session keeps beside its tree: the sets of interventions of its nodes, and rows of logits."""
+"""State of a session in addition to its tree: the intervention sets of its nodes, and cached rows of logits."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from engine.sampling.ranking import Row
 from engine.tree import TokenTree
 
 # ---- interventions -----------------------------------------------------------------------------
-# A node names its set by number, 0 for the model itself, and the same token after the same path under another set is
-# another node. So what is kept of a node, its KV, its logits, what undoes it, is never that of another set. A branch
-# keeps the set of its first node: a path has tokens of the model's own, then those of at most one set.
+# A node refers to its set by number; 0 is the unmodified model. The same token after the same path under another set is
+# another node. So KV, logits and undo records stored for a node never come from another set. A branch keeps the set of
+# its first node: a path has tokens without interventions, then tokens under at most one set.
 
 
 class HeldSets:
-    """The sets of one tree.
+    """The intervention sets of one tree.
 
     Args:
-        model: Computes the nodes of no set.
+        model: Computes the nodes without interventions.
         tree: The tree.
     """
 
@@ -28,14 +28,14 @@ class HeldSets:
         self._tree = tree
         self._sets: list[tuple[Intervention, ...]] = [()]
         self.computes: list[Compute] = [model]
-        """The forward that computes the nodes of each set, by the set's number."""
+        """The function that computes the nodes of each set, by the set's number."""
 
     def add(self, interventions: tuple[Intervention, ...], compute: Compute) -> int:
-        """The number of a set; a set that is there keeps its number.
+        """Add a set, unless it exists, and return its number.
 
         Args:
             interventions: The set.
-            compute: Called as the model is, it computes what the model does under them.
+            compute: Called like the model; computes the model's logits under the interventions.
         """
         if interventions in self._sets:
             return self._sets.index(interventions)
@@ -44,33 +44,33 @@ class HeldSets:
         return len(self._sets) - 1
 
     def at(self, node: int) -> tuple[Intervention, ...]:
-        """The set that a node was computed under; empty for the model's own."""
+        """The set that a node was computed under; empty for the unmodified model."""
         return self._sets[self._tree[node].held]
 
     def first(self, node: int) -> int:
-        """The first node under the set of a node that is under one."""
+        """The first node on the path with the same set as a node, which must be computed under one."""
         while self._tree[self._tree[node].parent].held:
             node = self._tree[node].parent
         return node
 
     def begin(self, node: int) -> int:
-        """How many tokens of a node's path are the model's own, before those under a set; 0 where all are its own."""
+        """Number of tokens of a node's path before its intervention set begins; 0 if it is computed without one."""
         return self._tree[self.first(node)].depth - 1 if self._tree[node].held else 0
 
     def changed(self, node: int) -> Changed | None:
-        """From which token of a node's path on another function than the model computes it; None where none does."""
+        """Position where a node's path begins to be computed under interventions, and that function; or None."""
         held = self._tree[node].held
         return (self.begin(node), self.computes[held]) if held else None
 
     def refuse(self, node: int, what: str) -> None:
-        """Refuse what is there for the model's own tokens alone.
+        """Raise an error if a node was computed under interventions.
 
         Args:
             node: Any node.
-            what: Of the model's own tokens alone, with its verb, as in `measurements are`.
+            what: Subject and verb of the message, such as `measurements are`.
 
         Raises:
-            StepError: It was computed under interventions.
+            StepError: The node was computed under interventions.
         """
         if node in self._tree and self._tree[node].held:
             units = ", ".join(each.label for each in self.at(node))
@@ -80,14 +80,14 @@ class HeldSets:
             )
 
 
-# ---- rows of logits, kept within a bound -------------------------------------------------------
+# ---- rows of logits, within a budget -----------------------------------------------------------
 
 
 class KeptLogits:
-    """Rows by node; at the bound it drops the least recently used first.
+    """Cached rows of logits by node; above the budget the least recently used are dropped first.
 
     Args:
-        budget: Bytes that the rows together may take.
+        budget: Maximum bytes of all rows together.
     """
 
     def __init__(self, budget: int) -> None:
@@ -100,11 +100,11 @@ class KeptLogits:
 
     @property
     def nodes(self) -> tuple[int, ...]:
-        """Nodes whose rows are kept, in the order of the tree."""
+        """Nodes with cached rows, in the order of their numbers."""
         return tuple(sorted(self._rows))
 
     def put(self, node: int, row: Row) -> None:
-        """Keep a node's row, dropping old ones to stay within the budget; a row larger than that is not kept."""
+        """Store a node's row, unless it is larger than the budget; old rows are dropped to make room."""
         if (old := self._rows.pop(node, None)) is not None:
             self.nbytes -= old.nbytes
         if row.nbytes > self.budget:
@@ -115,7 +115,7 @@ class KeptLogits:
             self.nbytes -= self._rows.popitem(last=False)[1].nbytes
 
     def get(self, node: int) -> Row | None:
-        """The row of a node, None where it was never kept or was dropped."""
+        """The row of a node; None if it was never stored or was dropped."""
         row = self._rows.get(node)
         if row is not None:
             self._rows.move_to_end(node)

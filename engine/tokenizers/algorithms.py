@@ -1,7 +1,7 @@
-"""Algorithms of tokenizers on one word: byte-pair merges, a unigram's best segmentations, WordPiece's longest match.
+"""Tokenizer algorithms on one word: byte-pair merges, a unigram's best segmentations, WordPiece's longest match.
 
 They repeat the work of the `tokenizers` library, which returns tokens without the steps that lead to them; `tracer`
-checks the tokens of each word against the library's. Time is O(n log n) in the characters of a word, so that texts
+compares the tokens of each word with the library's. The time is O(n log n) in the characters of a word, so that texts
 without a space can be traced.
 """
 
@@ -17,10 +17,10 @@ from engine.errors import LoadError, PromptError
 from engine.protocol import Segmentation, TokenizerKind
 
 MOST_SEGMENTATIONS = 4
-"""Segmentations that a unigram model reports for a word."""
+"""Number of segmentations that a unigram model reports for a word."""
 MOST_TRIED = 4_000_000
-"""Largest number of pieces tried in one word: two seconds. A word of 100,000 characters takes half as many with the
-twenty lengths of piece that a vocabulary has."""
+"""Maximum number of pieces tried in one word, which takes two seconds. A word of 100,000 characters takes half as many
+if the vocabulary's pieces have twenty different lengths."""
 UNKNOWN_PENALTY = 10.0
 """Score of a character that no piece matches, below that of the least likely piece, as in sentencepiece."""
 
@@ -39,16 +39,16 @@ class WordTrace(NamedTuple):
 def algorithm_of(model: Mapping[str, Any]) -> Algorithm:
     """The algorithm of a tokenizer.
 
-    Each has its `kind`, the number of `merges` in its list, `unknown` (id of the token for text that no piece
-    matches, None if there is no such token), and two methods: `trace` takes a word as the model sees it, after
-    normalizer and pre-tokenizer; `may_join` is False for two characters that no piece has beside each other, so that
-    a word can be split between them.
+    Each has its `kind`, the number of `merges` in its list, `unknown` (id of the token for text that no piece matches,
+    None if there is no such token), and two methods. `trace` takes a word after normalizer and pre-tokenizer.
+    `may_join` is False for two characters that no piece has next to each other, so that a word can be split between
+    them.
 
     Args:
-        model: The model of a tokenizer.json, as the library writes it.
+        model: The `model` object of a tokenizer.json, as the library writes it.
 
     Raises:
-        LoadError: It is of a kind that can't be traced.
+        LoadError: Its type can't be traced.
     """
     match model["type"]:
         case "BPE" if model.get("dropout"):
@@ -73,8 +73,8 @@ def _check_work(word: str, lengths: int) -> None:
     """Refuse a word that would take too long.
 
     Args:
-        word: The word.
-        lengths: Number of lengths that a piece may have.
+        word: The word to trace.
+        lengths: Number of different lengths of the pieces.
 
     Raises:
         PromptError: More than `MOST_TRIED` pieces would be tried.
@@ -87,13 +87,13 @@ def _check_work(word: str, lengths: int) -> None:
 
 
 def _byte_tokens(char: str, ids: Mapping[str, int]) -> list[tuple[str, int]]:
-    """Byte tokens of a character, name and id each; empty unless every byte has one."""
+    """Byte tokens of a character, as (name, id); empty unless every byte has one."""
     names = [f"<0x{byte:02X}>" for byte in char.encode("utf-8", "replace")]
     return [(name, ids[name]) for name in names] if all(name in ids for name in names) else []
 
 
 class BytePairs:
-    """Byte-pair encoding (Sennrich et al. 2016): merge the pair of the lowest rank until no pair is in the list.
+    """Byte-pair encoding (Sennrich et al. 2016): merge the pair with the lowest rank until no pair is in the list.
 
     Args:
         model: See `algorithm_of`.
@@ -111,7 +111,7 @@ class BytePairs:
         self._pairs = [_pair(merge) for merge in model["merges"]]
         self.merges = len(self._pairs)
         self._merge_of: dict[tuple[int, int], tuple[int, int]] = {}
-        """Rank and new id of a pair of ids; a pair that is listed twice has the last rank, as in the library."""
+        """Rank and merged id by pair of ids; a pair that is listed twice has its last rank, as in the library."""
         for rank, (left, right) in enumerate(self._pairs):
             new = self._ids[left + right[len(self._prefix) :]]
             self._merge_of[self._ids[left], self._ids[right]] = rank, new
@@ -144,7 +144,7 @@ class BytePairs:
             )
             id = self._ids.get(spelled)
             if id is None and self._falls_back and (bytes_ := _byte_tokens(spelled, self._ids)):
-                symbols += bytes_  # unknown characters before them come after them, as in the library
+                symbols += bytes_  # earlier unknown characters come after them, as in the library
                 continue
             if self.unknown is not None:
                 if unknown and (id is not None or not self._fuses_unknown):
@@ -161,10 +161,10 @@ class BytePairs:
         """Merge pair after pair.
 
         Args:
-            ids: Ids of the symbols, changed in place: a merged pair has its new id first, then -1.
+            ids: Ids of the symbols, modified in place: a merged pair becomes its new id, then -1.
 
         Returns:
-            For each merge the index of the symbol after the border that it removes, and its rank.
+            For each merge the index of the symbol after the removed border, and its rank.
         """
         merged: list[tuple[int, int]] = []
         after, before = [*range(1, len(ids) + 1)], [*range(-1, len(ids) - 1)]
@@ -217,7 +217,7 @@ class Unigram:
         self.unknown: int | None = model.get("unk_id")
         self._falls_back = model.get("byte_fallback")
         self._sizes = sorted({1, *map(len, self._scores)} - {0}, reverse=True)
-        """Lengths of the pieces in characters, longest first."""
+        """Different lengths of the pieces in characters, longest first."""
         self._unknown_score = min(self._scores.values(), default=0.0) - UNKNOWN_PENALTY
 
     def trace(self, word: str) -> WordTrace:
@@ -243,10 +243,10 @@ class Unigram:
         return frozenset(chain.from_iterable(map(pairwise, self._scores)))
 
     def _segmentations(self, word: str) -> tuple[Segmentation, ...]:
-        """The best segmentations, best first; equal ones in the order of where their last piece begins."""
+        """The best segmentations, best first; ties are in the order of the begin of their last piece."""
         _check_work(word, len(self._sizes))
         best: list[list[tuple[float, int, int]]] = [[(0.0, 0, 0)]]
-        """Best ways to each end: score, begin of the last piece, index among the ways to that begin."""
+        """Best segmentations up to each position: score, begin of the last piece, index among those to it."""
         for end in range(1, len(word) + 1):
             found: list[tuple[float, int, int]] = []
             for begin in (end - size for size in self._sizes if size <= end):
@@ -276,7 +276,7 @@ class Unigram:
 
 
 class WordPieces:
-    """WordPiece, as in BERT: the longest piece that the word begins with, then the same for the rest.
+    """WordPiece, as in BERT: the longest piece at the beginning of the word, then the same for the rest.
 
     Args:
         model: See `algorithm_of`.

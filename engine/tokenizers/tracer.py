@@ -1,7 +1,7 @@
-"""Traces of a tokenizer: the words of a text as it sees them, and the merges or pieces that give the tokens of each.
+"""Traces of a tokenizer: the words of a text, and the merges or pieces that give the tokens of each word.
 
-The words are the library's own: its added tokens, normalizer and pre-tokenizer run with a model whose tokens are the
-bytes of its input. So none of them is implemented again here, and the place of each word in the text is known.
+The library itself finds the words: its added tokens, normalizer and pre-tokenizer run with a model that turns each byte
+into a token. So none of them is reimplemented here, and the position of each word in the text is known.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from engine.token_texts import alphabet
 from engine.tokenizers.algorithms import WordTrace, algorithm_of
 
 MOST_CHARACTERS = 100_000
-"""Longest text: as a single word it takes a second, and its answer some 300 bytes a character."""
+"""Maximum length of a text: as a single word it takes a second, and the answer some 300 bytes a character."""
 BYTES = {f"<0x{byte:02X}>": byte for byte in range(256)}
 FIRST_BYTE = 2**31
-"""Id of byte 0 in the model whose tokens are bytes: beyond the ids of all added tokens."""
+"""Id of byte 0 in the model of single bytes: above the ids of all added tokens."""
 SPACE = "▁"
 """Spelling of a space in sentencepiece."""
 
 
 class _Word(Struct, frozen=True):
-    """A word as the model sees it."""
+    """A word as the tokenizer's model gets it."""
 
     text: str
     begins: tuple[int, ...]
-    """Index in the text of the first character that each of its characters comes from."""
+    """Index in the text of the first character that each of the word's characters comes from."""
     ends: tuple[int, ...]
-    """Index after the last one."""
+    """Index in the text after the last character that each of the word's characters comes from."""
     ids: tuple[int, ...]
-    """The library's tokens."""
+    """Token ids from the library."""
     token_ends: tuple[int, ...]
     added: bool
     """True if it is an added token."""
@@ -53,11 +53,11 @@ class TokenizerTracer:
     """Traces how a tokenizer splits texts.
 
     Args:
-        tokenizer: The library's object, which is not changed.
+        tokenizer: The library's object; not modified.
         name: Name of the model or the file, for the records.
 
     Raises:
-        LoadError: It can't be traced; the message says why.
+        LoadError: The tokenizer can't be traced; the message gives the reason.
     """
 
     def __init__(self, tokenizer: Tokenizer, name: str = "") -> None:
@@ -67,7 +67,7 @@ class TokenizerTracer:
         self._tokenizer, self._name = tokenizer if plain else _complete(written), name
         try:
             self._algorithm = algorithm_of(file["model"])
-        except (KeyError, TypeError, ValueError) as error:  # a file that no library wrote
+        except (KeyError, TypeError, ValueError) as error:  # a file that the library didn't write
             message = (
                 f"The tokenizer's lists don't fit together ({type(error).__name__}: {first_line(error, 80)})."
             )
@@ -93,14 +93,14 @@ class TokenizerTracer:
         """Trace how a text is split.
 
         Args:
-            text: A raw prompt, without a beginning-of-sequence token.
+            text: Text to split, as a raw prompt without a beginning-of-sequence token.
             begin: See `TakeApart`.
             end: See `TakeApart`.
             node: See `TakeApart`.
             stopped: Returns True once the answer is no longer needed.
 
         Raises:
-            PromptError: The text is too long or not Unicode, or the library's tokens differ from the traced ones.
+            PromptError: The text is too long or not Unicode, or the traced tokens differ from the library's.
             Cancelled: `stopped` returned True.
         """
         _check(text)
@@ -128,7 +128,7 @@ class TokenizerTracer:
         )
 
     def _words(self, text: str) -> Iterator[_Word]:
-        """The words of a text with the library's tokens; words that the normalizer empties are left out."""
+        """The words of a text with the library's tokens; words that the normalizer empties are skipped."""
         with cutting():
             cut = self._tokenizer.encode(text, add_special_tokens=False)
             seen = self._word_bytes.encode(text, add_special_tokens=False)
@@ -150,10 +150,11 @@ class TokenizerTracer:
             yield _Word(raw.decode("utf-8", "replace"), begins, char_ends, token_ids, token_ends, False)
 
     def _traces(self, word: str, ids: tuple[int, ...]) -> list[tuple[int, WordTrace]]:
-        """Trace a word, in parts if that gives the library's tokens: number of characters and trace of each.
+        """Trace a word, in parts if that gives the library's tokens; returns the number of characters and the trace of
+        each part.
 
         Raises:
-            PromptError: The traced tokens are not the library's.
+            PromptError: The traced tokens differ from the library's.
         """
         for parts in (self._parts(word), [word]):
             traces = [(len(part), self._algorithm.trace(part)) for part in parts]
@@ -165,9 +166,9 @@ class TokenizerTracer:
         )
 
     def _parts(self, word: str) -> list[str]:
-        """Split a word before the spaces that no piece has after a character: nothing is merged across them.
+        """Split a word before spaces that never follow a character in any piece, since nothing is merged across them.
 
-        Files made by sentencepiece have no pre-tokenizer, so that a whole text is one word.
+        Files made by sentencepiece have no pre-tokenizer, so that an entire text is one word.
         """
         begins = [
             place
@@ -178,7 +179,7 @@ class TokenizerTracer:
         return [word[begin:end] for begin, end in zip([0, *begins], [*begins, len(word)], strict=True)]
 
     def _records(self, word: _Word, known: dict[str, list[tuple[int, WordTrace]]]) -> Iterator[WordApart]:
-        """Records of a word: one for an added token, one for each of its parts otherwise."""
+        """Records of a word: one for an added token, otherwise one for each part."""
         if word.added:
             raw = word.text.encode("utf-8", "replace")
             yield WordApart(
@@ -201,7 +202,7 @@ class TokenizerTracer:
             place, token = after, token_after
 
     def _raw(self, symbol: str) -> bytes:
-        """Bytes of a symbol."""
+        """Bytes that a symbol stands for."""
         if symbol in BYTES:
             return bytes([BYTES[symbol]])
         symbol = symbol.removeprefix(self._prefix).removesuffix(self._suffix)
@@ -226,7 +227,7 @@ def _check(text: str) -> None:
 
 
 def _complete(written: str) -> Tokenizer:
-    """A copy without truncation or padding, whose tokens include the spaces at their edges."""
+    """Copy a tokenizer without truncation and padding, and with spaces at the edges of tokens included."""
     copy = Tokenizer.from_str(written)
     copy.no_truncation()
     copy.no_padding()
@@ -235,19 +236,19 @@ def _complete(written: str) -> Tokenizer:
 
 
 def opened(path: Path, name: str) -> TokenizerTracer:
-    """The tokenizer of a file, without a model.
+    """Open the tokenizer of a file, without a model.
 
     Args:
         path: A tokenizer.json.
-        name: For the records.
+        name: Name for the records.
 
     Raises:
-        LoadError: It can't be read or traced.
+        LoadError: The file can't be read or traced.
     """
-    read_object(path, VALUES_OF_VOCABULARY)  # its size, before the library reads it
+    read_object(path, VALUES_OF_VOCABULARY)  # checks its size before the library reads it
     try:
         tokenizer = Tokenizer.from_file(str(path))
-    except Exception as error:  # tokenizers raises Exception itself
+    except Exception as error:  # tokenizers raises plain Exception
         raise LoadError(
             f"{path} can't be read as a tokenizer ({first_line(error, 160)}).",
             "Give the tokenizer.json of a model.",
@@ -257,11 +258,11 @@ def opened(path: Path, name: str) -> TokenizerTracer:
 
 @lru_cache(2)
 def on_disk(model: str, name: str) -> TokenizerTracer:
-    """The tokenizer of a model on this disk, without an engine.
+    """Open the tokenizer of a model on this disk, without an engine.
 
     Args:
         model: `pocket`, a directory with a tokenizer.json, or such a file.
-        name: For the records.
+        name: Name for the records.
 
     Raises:
         PathError: The path is not valid.

@@ -1,4 +1,4 @@
-"""The commands that train a small model beside the session."""
+"""Handlers of the commands that train a small model; the session isn't changed."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _begun(learner: Learner, served: str, tokenizer_ms: float | None = None) -> 
 
 
 def _prepare(context: Context) -> str:
-    """Prepare MLX as for a model that is loaded; returns the name of what multiplies its matrices."""
+    """Prepare MLX as for a loaded model; returns the name of the library that multiplies its matrices."""
     if context.loaded is not None:
         return context.loaded.facts.blas
     if mx.default_device() == mx.Device(mx.cpu):

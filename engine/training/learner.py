@@ -1,4 +1,4 @@
-"""A small llama in training, step by step: mlx_lm's class and MLX's AdamW, in the thread that owns MLX; and its
+"""A small llama that is trained step by step with mlx_lm's class and MLX's AdamW, in the thread that owns MLX; and its
 checkpoints, directories that mlx_lm loads as a model."""
 
 from __future__ import annotations
@@ -36,25 +36,25 @@ from engine.training.text import END_ID, TrainingText, encode, read_text, write_
 BETAS = (0.9, 0.95)
 WEIGHT_DECAY = 0.01
 LARGEST_NORM = 1.0
-"""Norm that the gradient of all weights together is clipped to."""
+"""Maximum norm of the gradient of all weights together; larger gradients are clipped to it."""
 WARM_UP_STEPS = 20
 LEAST_RATE = 0.05
-"""Share of the highest rate at the end of the linear decay."""
+"""Fraction of the highest rate at the end of the linear decay."""
 SLOWED = 150
-"""Steps until the learning rate is the highest one divided by the root of 2, apart from the linear decay. Held-out loss
-in nats after the same processor time, 23 s and 80 s, of 4 layers with a cosine from 3e-3 (steps 340 and 1,200): 2.90,
-2.96, 3.01 by seed, and 2.34. With 2 layers and this schedule from 8e-3 (steps 548 and 1,880): 2.70, 2.71, 2.71, and
-2.33."""
+"""Steps until the learning rate, without the linear decay, has fallen to the highest one divided by the square root of
+2. Held-out loss in nats after the same processor time, 23 s and 80 s, of 4 layers with a cosine from 3e-3 (steps 340
+and 1,200): 2.90, 2.96, 3.01 by seed, and 2.34. With 2 layers and this schedule from 8e-3 (steps 548 and 1,880): 2.70,
+2.71, 2.71, and 2.33."""
 HEADS = 4
-"""Attention heads of every layer; the width is divided among them."""
+"""Attention heads of each layer; the width is divided among them."""
 HELD_OUT_ROWS = 32
-"""Largest number of held-out rows that one look evaluates."""
+"""Maximum number of held-out rows in one evaluation."""
 HELD_OUT_BATCH = 8
 CANDIDATES = 8
 SAMPLE_TOKENS = 48
 SAMPLE_TEMPERATURE = 0.8
 TIMED_STEPS = 50
-"""Number of last steps that the time left is estimated from."""
+"""Number of recent steps from which the remaining time is estimated."""
 
 
 def config_of(settings: TrainingSettings, vocabulary: int) -> dict[str, Any]:
@@ -117,7 +117,7 @@ class Learner:
         self.optimizer.init(self.model.trainable_parameters())
         mx.eval(self.model.parameters(), self.optimizer.state, mx.random.state)
         self.step = 0
-        """Number of steps made."""
+        """Number of steps completed."""
         named: Any = tree_flatten(self.model.parameters())
         self.parts = tuple(dict.fromkeys(_part_of(name) for name, _ in named))
         self.parameters = sum(array.size for _, array in named)
@@ -132,7 +132,7 @@ class Learner:
         return self.step >= self.settings.steps
 
     def learn(self) -> TrainedStep:
-        """Make one step, and look at the model if the settings ask for it after this step."""
+        """Take one training step, and evaluate the model if the settings ask for it after this step."""
         settings, started = self.settings, time.perf_counter()
         self.optimizer.learning_rate = rate = self._rate()
         batch = mx.array(self._batch())
@@ -158,7 +158,7 @@ class Learner:
         )
 
     def _rate(self) -> float:
-        """The learning rate of the next step: a warm-up, then a decay with the root of the steps times a linear one."""
+        """Learning rate of the next step: a warm-up, then the product of an inverse square root and a linear decay."""
         settings, step = self.settings, self.step
         decay = max(LEAST_RATE, 1 - step / settings.steps) / math.sqrt(1 + step / SLOWED)
         return settings.rate * min(1.0, (step + 1) / WARM_UP_STEPS) * decay
@@ -166,7 +166,7 @@ class Learner:
     def _batch(self) -> np.ndarray[Any, Any]:
         """Token ids of the next step's batch, int32, shape (rows, tokens + 1).
 
-        They depend on seed and step alone, so that a resumed training continues with the same batches.
+        They depend only on seed and step, so that a resumed training continues with the same batches.
         """
         settings, width = self.settings, self.settings.row_tokens + 1
         rng = np.random.default_rng((settings.seed, self.step))
@@ -183,7 +183,7 @@ class Learner:
         return [mx.sqrt(squares[part]) for part in self.parts]
 
     def _look(self) -> TrainingLook:
-        """Held-out loss, candidates after the prompt and a sampled text; the training does not change by it."""
+        """Held-out loss, candidates after the prompt and a sampled text; this doesn't affect the training."""
         started = time.perf_counter()
         width, row = self.settings.row_tokens + 1, self.held_out
         count = min(HELD_OUT_ROWS, len(row) // width)
@@ -200,7 +200,7 @@ class Learner:
         return TrainingLook(loss, candidates, sample, self._look_ms)
 
     def _sample(self) -> str:
-        """A continuation of the prompt, drawn with the seed."""
+        """A continuation of the prompt, sampled with the seed."""
         rng, cache = np.random.default_rng(self.settings.seed), make_prompt_cache(self.model)
         ids, drawn = self._prompt, list[int]()
         while len(drawn) < SAMPLE_TOKENS:
@@ -220,11 +220,11 @@ class Learner:
 
 TRAINING = "training.json"
 OPTIMIZER = "optimizer.safetensors"
-"""State of the optimizer; mlx_lm does not read it, since it is not called model."""
+"""File with the optimizer's state; mlx_lm doesn't read it, because its name doesn't begin with `model`."""
 WEIGHTS = "model.safetensors"
 WEIGHTS_LIMIT = 512 * MIB
 TRAINING_LIMIT = MIB
-"""Largest size of `TRAINING` in bytes."""
+"""Maximum size of `TRAINING` in bytes."""
 
 
 class _TrainingFile(Struct, frozen=True, forbid_unknown_fields=True):
@@ -236,17 +236,17 @@ class _TrainingFile(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def save(learner: Learner, directory: Path) -> Path:
-    """Write a checkpoint; its directory appears once it is complete.
+    """Write a checkpoint; its directory gets its name once it is complete.
 
     Args:
         learner: The learner, between two steps.
-        directory: Parent of the checkpoint's directory; made if it is missing.
+        directory: Parent of the checkpoint's directory; created if missing.
 
     Returns:
         The checkpoint's directory.
 
     Raises:
-        PathError: It can't be written, or something other than a checkpoint has its name.
+        PathError: The checkpoint can't be written, or its name belongs to something else.
     """
     target = directory / f"step-{learner.step:06d}"
     unfinished = directory / f".{os.urandom(8).hex()}.part"
@@ -261,7 +261,7 @@ def save(learner: Learner, directory: Path) -> Path:
         unfinished.rename(target)
     except OSError as error:
         raise PathError(*message_and_hint(target, error, "written")) from error
-    except RuntimeError as error:  # MLX's, on a full disk
+    except RuntimeError as error:  # raised by MLX, for example on a full disk
         message = f"{shorter(target)} can't be written ({first_line(error)})."
         raise PathError(message, "Make room there, or choose another place.") from error
     finally:
@@ -286,10 +286,10 @@ def resume(directory: Path, steps: int | None = None) -> Learner:
 
     Args:
         directory: The checkpoint's directory.
-        steps: New number of steps of the whole training; None to keep that of the checkpoint.
+        steps: New total number of steps; None to keep the checkpoint's.
 
     Raises:
-        LoadError: It is not a checkpoint, is damaged, or its text has changed.
+        LoadError: The directory is not a checkpoint, is damaged, or its text has changed.
         SettingsError: The number of steps is out of range.
         PathError: The text can't be read.
     """
@@ -328,7 +328,7 @@ def _read_arrays(learner: Learner, directory: Path) -> None:
     """Read the weights and the optimizer's state of a checkpoint into a learner.
 
     Raises:
-        ValueError: Their names, shapes or types are not those of the learner.
+        ValueError: Names, shapes or types of the arrays differ from the learner's.
     """
     for name, mine in ((WEIGHTS, learner.model.parameters()), (OPTIMIZER, learner.optimizer.state)):
         check_regular(directory / name, WEIGHTS_LIMIT)

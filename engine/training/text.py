@@ -1,4 +1,4 @@
-"""Training text: the user's files or the stories that come with the program; and the tokenizer trained on it."""
+"""Training text: the user's files or the bundled stories; and the tokenizer trained on it."""
 
 from __future__ import annotations
 
@@ -21,31 +21,32 @@ from engine.settings import TrainingSettings
 from engine.task import Stopped, never
 
 STORIES = Path(__file__).parent / "stories.txt.gz"
-"""Stories that `tests.make_pocket.distill` sampled."""
+"""Stories sampled by `tests.make_pocket.distill`."""
 END_OF_TEXT = "<|endoftext|>"
-"""Separator of the documents in a file; the token of that name precedes each document."""
+"""Separator of the documents in a file; the token with this name precedes each document."""
 END_ID = 0
 SUFFIXES = (".txt", ".md")
-"""Suffixes of the files that are read in a folder."""
+"""Suffixes of the files to read in a folder."""
 MOST_FILES = 1000
-"""Largest number of such files in a folder."""
+"""Maximum number of such files in a folder."""
 MOST_ENTRIES = 20_000
-"""Largest number of entries in a folder and those below."""
+"""Maximum number of entries in a folder and its subfolders."""
 TOKENIZER_TEXT = 2 * MIB
-"""Number of characters that the tokenizer is trained on: pairs that are frequent there are so in the rest."""
+"""Number of characters that the tokenizer is trained on: the pairs that are frequent there are also frequent in the
+rest."""
 PIECE = 3000
-"""Characters that are encoded at once. A text without a space is one word to the tokenizer: training it on a million
-random letters takes 1.4 s in such pieces, 3.7 s in pieces of 10,000."""
+"""Maximum number of characters that are encoded at once. A text without a space is one word to the tokenizer: training
+it on a million random letters takes 1.4 s in such pieces, 3.7 s in pieces of 10,000."""
 HELD_OUT_SHARE = 0.05
 LEAST_ROWS = 2
-"""Smallest number of held-out rows of tokens."""
+"""Minimum number of held-out rows of tokens."""
 CONFIG = {
     "tokenizer_class": "PreTrainedTokenizerFast",
     "bos_token": None,
     "eos_token": END_OF_TEXT,
     "clean_up_tokenization_spaces": False,
 }
-"""Contents of tokenizer_config.json; nothing in it needs transformers, which takes seconds to import."""
+"""Contents of tokenizer_config.json; they can be read without transformers, which takes seconds to import."""
 
 
 class TrainingText(Struct, frozen=True):
@@ -57,7 +58,7 @@ class TrainingText(Struct, frozen=True):
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the documents, by which a checkpoint recognizes its text."""
+        """SHA-256 of the documents, with which a checkpoint recognizes its text."""
         return sha256(END_OF_TEXT.join(self.documents).encode()).hexdigest()
 
 
@@ -65,8 +66,7 @@ def read_text(paths: Sequence[str]) -> TrainingText:
     """Read the training text.
 
     Args:
-        paths: Files, or folders whose `.txt` and `.md` files are read, also in folders below; empty for the stories
-            that come with the program.
+        paths: Files, or folders with `.txt` and `.md` files, also in subfolders; empty for the bundled stories.
 
     Raises:
         PathError: A path is missing, unreadable or not UTF-8, or there is too much or nothing to read.
@@ -96,7 +96,7 @@ def _documents(text: str) -> tuple[str, ...]:
 
 
 def _files(path: Path) -> list[Path]:
-    """The files of a path: itself, or those of a folder in the order of their names."""
+    """The files of a path: the file itself, or those of a folder, sorted by name."""
 
     def refuse(error: OSError) -> NoReturn:
         raise PathError(*message_and_hint(error.filename, error)) from error
@@ -129,11 +129,11 @@ def train_tokenizer(text: TrainingText, vocabulary: int) -> tuple[Any, float]:
     """Train a byte-level BPE tokenizer, which can encode any text.
 
     Args:
-        text: The training text, of which the first `TOKENIZER_TEXT` characters are used.
-        vocabulary: Largest number of tokens.
+        text: The training text; only its first `TOKENIZER_TEXT` characters are used.
+        vocabulary: Maximum number of tokens.
 
     Returns:
-        The tokenizer, and the ms that its training took.
+        The tokenizer, and the milliseconds of its training.
     """
     started = time.perf_counter()
     tokenizer = Tokenizer(models.BPE())
@@ -165,10 +165,10 @@ def _pieces(document: str) -> Iterator[str]:
 def encode(
     text: TrainingText, tokenizer: Any, settings: TrainingSettings, stopped: Stopped = never
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Encode a text, each document after the token that ends the one before.
+    """Encode a text, each document after an end-of-text token.
 
     Returns:
-        Token ids to train on, and those of the end of the text, which are held out; int32, one row each.
+        Token ids to train on, and held-out token ids from the end of the text; int32, shape (rows, tokens).
 
     Raises:
         Cancelled: `stopped` returned True.
@@ -191,6 +191,6 @@ def encode(
 
 
 def write_tokenizer(tokenizer: Any, directory: Path) -> None:
-    """Write the files that mlx_lm loads the tokenizer from."""
+    """Write the files from which mlx_lm loads the tokenizer."""
     tokenizer.save(str(directory / "tokenizer.json"))
     (directory / "tokenizer_config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
