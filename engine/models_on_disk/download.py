@@ -1,38 +1,50 @@
-"""Has a model downloaded from a hub into its cache, by a process of its own that is ended at once where that is wanted.
+"""Downloads of a model from a hub into its cache, by a process of its own that is ended at once when it is to stop.
 
-What came stays, and another download goes on from there. The loaded model is not touched, and nothing is written to the
+The process has huggingface_hub download, and compares the files with what the hub's list states. Files that came whole
+are kept, and another download fetches the others. The loaded model is not touched, and nothing is written to the
 terminal.
 """
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import json
 import os
 import re
 import selectors
+import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
+from urllib.parse import unquote
 
 from msgspec import Struct
 
-from engine.errors import Cancelled, LoadError
+from engine.errors import Cancelled, LoadError, first_line
 from engine.models_on_disk.places import hub_cache
+from engine.processes import python_command
 
 PATTERNS = (
     "*.json", "model*.safetensors", "*.py", "tokenizer.model", "*.tiktoken", "tiktoken.model", "*.txt", "*.jsonl",
     "*.jinja",
 )  # fmt: skip
 """The files that mlx_lm downloads (`DEFAULT_ALLOW_PATTERNS`, which a test holds this against)."""
-ENDPOINT = "https://huggingface.co"
 RATE_SECONDS = 5.0
 """Over which the rate is taken."""
-_SCRIPT = Path(__file__).with_name("hub_process.py")
+REPORT_SECONDS = 0.2
+TIMEOUT = 20.0
+"""Seconds until the hub's list must come."""
+MOST_FILES = 10_000
+"""Files of a repository."""
 _ID = re.compile(r"(?:[A-Za-z0-9][\w.-]{0,95}/)?[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
+_HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _POLL = 0.1
 _MESSAGES = {
     "login": ("The hub asks for a login to read {spec}.", "Run `hf auth login`, then try again."),
@@ -42,7 +54,7 @@ _MESSAGES = {
     ),
     "network": (
         "{spec} can't be downloaded now: {why}.",
-        "Check the network; the part that arrived is kept.",
+        "Check the network; the files that arrived are kept.",
     ),
     "wrong": ("{spec} was not downloaded: {why}.", "Try again, or choose another model."),
     "disk": (
@@ -51,20 +63,20 @@ _MESSAGES = {
     ),
     "ended": (
         "{spec} was not downloaded: the process that did it was ended.",
-        "Try again; the part that arrived is kept.",
+        "Try again; the files that arrived are kept.",
     ),
-    "busy": ("{spec} was not downloaded: {why}.", "Wait for that one."),
+    "busy": ("{spec} was not downloaded: another program is downloading it.", "Wait for that one."),
 }
 
 
 class DownloadProgress(Struct, frozen=True):
-    """How far a download is."""
+    """The progress of a download."""
 
     done: int
     """Bytes that are there, those of an earlier download among them."""
     total: int
     rate: float | None = None
-    """Bytes a second lately; None where that isn't known yet."""
+    """Bytes a second lately; None while that isn't known."""
 
     @property
     def seconds_left(self) -> float | None:
@@ -77,19 +89,13 @@ def is_hub_id(name: str) -> bool:
     return bool(_ID.fullmatch(name)) and "--" not in name and ".." not in name
 
 
-def download(
-    spec: str,
-    tell: Callable[[DownloadProgress], None],
-    stopped: Callable[[], bool],
-    environ: Mapping[str, str] = os.environ,
-) -> Path:
+def download(spec: str, tell: Callable[[DownloadProgress], None], stopped: Callable[[], bool]) -> Path:
     """Download what is missing of a model.
 
     Args:
         spec: Its hub id.
-        tell: Called as it goes on.
-        stopped: Polled ten times a second: whether to end; what came stays.
-        environ: Says which hub, which cache and whose token, as huggingface_hub reads it.
+        tell: Receives the progress.
+        stopped: Polled ten times a second: whether to end; files that came whole stay.
 
     Returns:
         The directory of the model, whole.
@@ -100,52 +106,48 @@ def download(
     """
     if not is_hub_id(spec):
         raise LoadError(f"{spec} is not a hub id.", "A hub id has the form owner/name.")
-    if environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
+    if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
         raise LoadError(f"{spec} can't be downloaded: HF_HUB_OFFLINE is set.", "Unset it to download.")
-    given = {
-        "path": sys.path, "spec": spec, "patterns": PATTERNS, "cache": str(hub_cache(environ)),
-        "endpoint": environ.get("HF_ENDPOINT") or ENDPOINT, "token": _token(environ),
-    }  # fmt: skip
-    try:
-        process = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(_SCRIPT)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,  # a Ctrl-C of the terminal is answered here
-        )
-    except OSError as error:
-        raise LoadError(f"No process can be started: {error.strerror}.", "Close other programs.") from error
-    with process:
+    cache = hub_cache()
+    folder = cache / f"models--{spec.replace('/', '--')}"
+    last = {"error": "busy"}
+    if not _discard_parts(folder):
         try:
-            last = _followed(process, given, tell, stopped)
-        finally:
-            process.kill()
+            process = subprocess.Popen(
+                python_command(f"from engine.models_on_disk.download import fetch; fetch({spec!r})"),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env={**os.environ, "HF_HUB_CACHE": str(cache), "HF_HUB_OFFLINE": "0"},
+                start_new_session=True,  # a Ctrl-C of the terminal is answered here
+            )
+        except OSError as error:
+            raise LoadError(
+                f"No process can be started: {error.strerror}.", "Close other programs."
+            ) from error
+        with process:
+            try:
+                last = _followed(process, tell, stopped)
+            finally:
+                process.kill()
+                process.wait()
+                _discard_parts(folder)
     if "path" in last:
         return Path(last["path"])
     message, hint = _MESSAGES[last.get("error", "ended")]
-    why = str(last.get("message", "")).rstrip(".")
-    raise LoadError(message.format(spec=spec, why=why), hint)
+    raise LoadError(message.format(spec=spec, why=last.get("message", "").rstrip(".")), hint)
 
 
 def _followed(
-    process: subprocess.Popen[bytes],
-    given: Mapping[str, Any],
-    tell: Callable[[DownloadProgress], None],
-    stopped: Callable[[], bool],
+    process: subprocess.Popen[bytes], tell: Callable[[DownloadProgress], None], stopped: Callable[[], bool]
 ) -> dict[str, Any]:
     """Take in what the process writes, up to its end; returns the last of it."""
-    assert process.stdin is not None
     assert process.stdout is not None
-    process.stdin.write(json.dumps(given).encode() + b"\n")
-    process.stdin.flush()
     rates, last = deque[tuple[float, int]](), dict[str, Any]()
     descriptor, held = process.stdout.fileno(), b""
     with selectors.DefaultSelector() as ready:
         ready.register(descriptor, selectors.EVENT_READ)
-        while True:
-            if stopped():
-                raise Cancelled
+        while not stopped():
             if not ready.select(_POLL):
                 continue
             if not (block := os.read(descriptor, 2**16)):
@@ -155,6 +157,7 @@ def _followed(
                 last = json.loads(line)
                 if "done" in last:
                     tell(_progress(last["done"], last["total"], rates))
+    raise Cancelled
 
 
 def _progress(done: int, total: int, rates: deque[tuple[float, int]]) -> DownloadProgress:
@@ -166,17 +169,159 @@ def _progress(done: int, total: int, rates: deque[tuple[float, int]]) -> Downloa
     return DownloadProgress(done, total, (done - before) / (now - begun) if now - begun >= 0.5 else None)
 
 
-def _token(environ: Mapping[str, str]) -> str:
-    """The person's token, where huggingface_hub keeps it; empty for none."""
-    if token := environ.get("HF_TOKEN") or environ.get("HUGGING_FACE_HUB_TOKEN"):
-        return token.strip()
-    place = environ.get("HF_TOKEN_PATH")
-    path = (
-        Path(place)
-        if place
-        else hub_cache({**environ, "HF_HUB_CACHE": "", "HUGGINGFACE_HUB_CACHE": ""}).parent / "token"
-    )
+def _discard_parts(folder: Path) -> bool:
+    """Delete files of a repository that came in part: huggingface_hub begins them from nothing.
+
+    Returns:
+        True if another program is downloading one of them.
+    """
+    busy = False
+    for part in folder.glob("blobs/*.incomplete"):
+        lock = folder.parent / ".locks" / folder.name / f"{part.name.partition('.')[0]}.lock"
+        try:
+            lock.parent.mkdir(parents=True, exist_ok=True)
+            with open(lock, "ab") as held:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                part.unlink(missing_ok=True)
+        except BlockingIOError:
+            busy = True
+        except OSError:  # the download says what is wrong with the cache
+            continue
+    return busy
+
+
+# ---- the process that downloads ---------------------------------------------------------------
+
+
+def fetch(spec: str) -> None:
+    """Download in this process, which ends with its standard input: whoever started it can't leave it behind.
+
+    Args:
+        spec: A hub id; the environment says which hub, which cache and whose token.
+    """
+    threading.Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()
     try:
-        return path.expanduser().read_text(encoding="utf-8")[:4096].strip()
-    except (OSError, ValueError):
-        return ""
+        _tell(path=str(_fetched(spec)))
+    except Exception as error:
+        _refuse(*_reason(error))
+    os._exit(0)  # the thread waits for standard input
+
+
+def _tell(**values: Any) -> None:
+    os.write(1, json.dumps(values).encode() + b"\n")
+
+
+def _refuse(kind: str, why: str) -> NoReturn:
+    """End the process, with all its threads.
+
+    Args:
+        kind: A key of the messages.
+        why: What is wrong.
+    """
+    _tell(error=kind, message=why)
+    os._exit(0)
+
+
+def _fetched(spec: str) -> Path:
+    """Download what is missing, and compare it with the hub's list; returns the directory of the model."""
+    from huggingface_hub import constants, get_session, snapshot_download
+    from huggingface_hub.utils import tqdm
+
+    get_session().timeout = TIMEOUT
+    constants.DOWNLOAD_CHUNK_SIZE = 2**16  # 10 MB take seconds, in which nothing would be reported
+    commit, files = _listed(spec)
+    cache = Path(constants.HF_HUB_CACHE)
+    folder = cache / f"models--{spec.replace('/', '--')}"
+    snapshot = folder / "snapshots" / commit
+    missing = {name: file for name, file in files.items() if not (snapshot / name).exists()}
+    total, left = (sum(size for size, _ in each.values()) for each in (files, missing))
+    cache.mkdir(parents=True, exist_ok=True)
+    if left > (free := shutil.disk_usage(cache).free):
+        _refuse("disk", f"{left:,} bytes are to come, and the disk has {free:,}")
+
+    def check_name(response: Any) -> None:
+        """Refuse a file whose ETag, under which it would be kept, is not its hash."""
+        name = unquote(response.request.url.path).partition(f"/resolve/{commit}/")[2]
+        tag = response.headers.get("X-Linked-Etag") or response.headers.get("ETag")
+        if response.request.method == "HEAD" and name in files and tag and tag.strip('"') != files[name][1]:
+            _refuse("wrong", f"{name} has another hash than the hub states")
+
+    class Bar(tqdm):  # type: ignore[misc]
+        """Reports the bytes of all files together instead of drawing."""
+
+        done, reported, one = total - left, 0.0, threading.Lock()
+
+        def __init__(self, *args: Any, name: str = "", **keywords: Any) -> None:
+            super().__init__(*args, **{**keywords, "disable": True})
+            self.counts = name == "huggingface_hub.snapshot_download"
+
+        def update(self, n: float | None = 1) -> None:
+            with Bar.one:
+                Bar.done += int(n or 0) * self.counts
+                if Bar.done > total:
+                    _refuse("wrong", "its files are larger than the hub states")
+                if (now := time.monotonic()) - Bar.reported >= REPORT_SECONDS:
+                    Bar.reported = now
+                    _tell(done=Bar.done, total=total)
+
+    get_session().event_hooks["response"].append(check_name)
+    snapshot_download(spec, revision=commit, allow_patterns=list(PATTERNS), tqdm_class=Bar)
+    for name, (size, digest) in missing.items():
+        git = hashlib.sha1(b"blob %d\0" % size)
+        with open(snapshot / name, "rb") as file:
+            found = hashlib.file_digest(file, "sha256" if len(digest) == 64 else lambda git=git: git)
+        if found.hexdigest() != digest:
+            os.unlink(os.path.realpath(snapshot / name))
+            _refuse("wrong", f"{name} has another hash than the hub states")
+    (folder / "refs").mkdir(exist_ok=True)
+    (folder / "refs" / "main").write_text(commit)
+    _tell(done=total, total=total)
+    return snapshot
+
+
+def _listed(spec: str) -> tuple[str, dict[str, tuple[int, str]]]:
+    """The latest commit of a model, with size and hash of each file that is wanted."""
+    from huggingface_hub import HfApi
+
+    try:
+        info = HfApi().model_info(spec, files_metadata=True, timeout=TIMEOUT)
+        files = {
+            each.rfilename: (each.size, each.lfs.sha256 if each.lfs else each.blob_id)
+            for each in info.siblings
+            if any(fnmatch(each.rfilename, pattern) for pattern in PATTERNS)
+        }
+        hashes = [info.sha, *(digest for _, digest in files.values())]
+        sound = len(info.siblings) <= MOST_FILES and all(_HASH.fullmatch(each) for each in hashes)
+        sound = sound and all(type(size) is int and size >= 0 for size, _ in files.values())
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
+        if isinstance(error, OSError):
+            raise
+        sound = False
+    if not sound:
+        _refuse("wrong", "the hub's list of its files can't be used")
+    for name in files:
+        if not name.isprintable() or "\\" in name or {"", ".", ".."}.intersection(name.split("/")):
+            _refuse("wrong", f"a file has the name {ascii(name)[:80]}")
+    if not any(name.endswith(".safetensors") for name in files):
+        _refuse("wrong", "it has no weights in safetensors files")
+    return info.sha, files
+
+
+def _reason(error: BaseException) -> tuple[str, str]:
+    """The key of the message for what was raised, and why in a line."""
+    from huggingface_hub import errors
+
+    while isinstance(error, errors.LocalEntryNotFoundError) and error.__cause__ is not None:
+        error = error.__cause__  # why the cache was looked at
+    if isinstance(error, errors.HfHubHTTPError):
+        status = error.response.status_code
+        if isinstance(error, errors.RemoteEntryNotFoundError):
+            name = unquote(error.response.url.path).partition("/resolve/")[2].partition("/")[2]
+            return "wrong", f"the hub lists {name} but does not have it (status {status})"
+        missing = isinstance(error, errors.RepositoryNotFoundError)
+        if isinstance(error, errors.GatedRepoError) or status == 403 or (status == 401 and not missing):
+            return "login", f"status {status}"
+        return "none" if missing or status == 404 else "network", f"the hub answered with status {status}"
+    if isinstance(error, errors.HfHubHTTPError.__bases__):  # an OSError, or what the HTTP library raises
+        return "disk" if getattr(error, "errno", None) else "network", first_line(error, 160)
+    return "wrong", f"the hub's answer can't be read ({type(error).__name__}: {first_line(error, 100)})"
