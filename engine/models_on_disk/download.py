@@ -12,14 +12,14 @@ import hashlib
 import json
 import os
 import re
-import selectors
+import select
 import shutil
 import subprocess
 import sys
 import threading
 import time
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import closing
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, NoReturn
@@ -46,27 +46,16 @@ MOST_FILES = 10_000
 _ID = re.compile(r"(?:[A-Za-z0-9][\w.-]{0,95}/)?[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 _HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _POLL = 0.1
+_KEPT = "the files that arrived are kept."
 _MESSAGES = {
-    "login": ("The hub asks for a login to read {spec}.", "Run `hf auth login`, then try again."),
-    "none": (
-        "The hub has no model {spec}, or not for you.",
-        "Check the name; `hf auth login` for a private one.",
-    ),
-    "network": (
-        "{spec} can't be downloaded now: {why}.",
-        "Check the network; the files that arrived are kept.",
-    ),
-    "wrong": ("{spec} was not downloaded: {why}.", "Try again, or choose another model."),
-    "disk": (
-        "{spec} can't be kept: {why}.",
-        "Make room in the hub's cache, or set HF_HUB_CACHE to another place.",
-    ),
-    "ended": (
-        "{spec} was not downloaded: the process that did it was ended.",
-        "Try again; the files that arrived are kept.",
-    ),
     "busy": ("{spec} was not downloaded: another program is downloading it.", "Wait for that one."),
-}
+    "disk": ("{spec} can't be kept: {why}.", "Make room in the hub's cache, or set HF_HUB_CACHE to another place."),
+    "ended": ("{spec} was not downloaded: the process that did it was ended.", f"Try again; {_KEPT}"),
+    "login": ("The hub asks for a login to read {spec}.", "Run `hf auth login`, then try again."),
+    "network": ("{spec} can't be downloaded now: {why}.", f"Check the network; {_KEPT}"),
+    "none": ("The hub has no model {spec}, or not for you.", "Check the name; `hf auth login` for a private one."),
+    "wrong": ("{spec} was not downloaded: {why}.", "Try again, or choose another model."),
+}  # fmt: skip
 
 
 class DownloadProgress(Struct, frozen=True):
@@ -108,65 +97,56 @@ def download(spec: str, tell: Callable[[DownloadProgress], None], stopped: Calla
         raise LoadError(f"{spec} is not a hub id.", "A hub id has the form owner/name.")
     if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
         raise LoadError(f"{spec} can't be downloaded: HF_HUB_OFFLINE is set.", "Unset it to download.")
-    cache = hub_cache()
-    folder = cache / f"models--{spec.replace('/', '--')}"
+    folder = hub_cache() / f"models--{spec.replace('/', '--')}"
     last = {"error": "busy"}
     if not _discard_parts(folder):
+        last, rates = {}, list[tuple[float, int]]()
         try:
-            process = subprocess.Popen(
-                python_command(f"from engine.models_on_disk.download import fetch; fetch({spec!r})"),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                env={**os.environ, "HF_HUB_CACHE": str(cache), "HF_HUB_OFFLINE": "0"},
-                start_new_session=True,  # a Ctrl-C of the terminal is answered here
-            )
-        except OSError as error:
-            raise LoadError(
-                f"No process can be started: {error.strerror}.", "Close other programs."
-            ) from error
-        with process:
-            try:
-                last = _followed(process, tell, stopped)
-            finally:
-                process.kill()
-                process.wait()
-                _discard_parts(folder)
+            with closing(_written(spec, stopped)) as written:
+                for each in written:
+                    if "done" not in each:
+                        last = each
+                        continue
+                    now, done = time.monotonic(), each["done"]
+                    rates = [one for one in (*rates, (now, done)) if now - one[0] <= RATE_SECONDS]
+                    begun, before = rates[0]
+                    rate = (done - before) / (now - begun) if now - begun >= 0.5 else None
+                    tell(DownloadProgress(done, each["total"], rate))
+        finally:
+            _discard_parts(folder)
     if "path" in last:
         return Path(last["path"])
     message, hint = _MESSAGES[last.get("error", "ended")]
     raise LoadError(message.format(spec=spec, why=last.get("message", "").rstrip(".")), hint)
 
 
-def _followed(
-    process: subprocess.Popen[bytes], tell: Callable[[DownloadProgress], None], stopped: Callable[[], bool]
-) -> dict[str, Any]:
-    """Take in what the process writes, up to its end; returns the last of it."""
+def _written(spec: str, stopped: Callable[[], bool]) -> Generator[dict[str, Any]]:
+    """The JSON objects that the process writes, which is ended with the reading of them."""
+    # Xet would keep files by hashes of another list, whose names are not checked
+    own = {"HF_HUB_CACHE": str(hub_cache()), "HF_HUB_DISABLE_XET": "1", "HF_HUB_OFFLINE": "0"}
+    try:
+        process = subprocess.Popen(
+            python_command(f"from engine.models_on_disk.download import fetch; fetch({spec!r})"),
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, **own},
+            start_new_session=True,  # a Ctrl-C of the terminal is answered here
+        )
+    except OSError as error:
+        raise LoadError(f"No process can be started: {error.strerror}.", "Close other programs.") from error
     assert process.stdout is not None
-    rates, last = deque[tuple[float, int]](), dict[str, Any]()
-    descriptor, held = process.stdout.fileno(), b""
-    with selectors.DefaultSelector() as ready:
-        ready.register(descriptor, selectors.EVENT_READ)
-        while not stopped():
-            if not ready.select(_POLL):
-                continue
-            if not (block := os.read(descriptor, 2**16)):
-                return last
-            *lines, held = (held + block).split(b"\n")
-            for line in lines:
-                last = json.loads(line)
-                if "done" in last:
-                    tell(_progress(last["done"], last["total"], rates))
-    raise Cancelled
-
-
-def _progress(done: int, total: int, rates: deque[tuple[float, int]]) -> DownloadProgress:
-    now = time.monotonic()
-    rates.append((now, done))
-    while now - rates[0][0] > RATE_SECONDS:
-        rates.popleft()
-    begun, before = rates[0]
-    return DownloadProgress(done, total, (done - before) / (now - begun) if now - begun >= 0.5 else None)
+    with process:
+        try:
+            while not stopped():
+                if select.select([process.stdout], [], [], _POLL)[0]:
+                    if not (line := process.stdout.readline()):
+                        return
+                    yield json.loads(line)
+            raise Cancelled
+        finally:
+            process.kill()
 
 
 def _discard_parts(folder: Path) -> bool:
@@ -242,14 +222,14 @@ def _fetched(spec: str) -> Path:
     def check_name(response: Any) -> None:
         """Refuse a file whose ETag, under which it would be kept, is not its hash."""
         name = unquote(response.request.url.path).partition(f"/resolve/{commit}/")[2]
-        tag = response.headers.get("X-Linked-Etag") or response.headers.get("ETag")
-        if response.request.method == "HEAD" and name in files and tag and tag.strip('"') != files[name][1]:
+        tag = response.headers.get("X-Linked-Etag") or response.headers.get("ETag") or ""
+        if response.request.method == "HEAD" and tag and name in files and tag.strip('W/"') != files[name][1]:
             _refuse("wrong", f"{name} has another hash than the hub states")
 
-    class Bar(tqdm):  # type: ignore[misc]
-        """Reports the bytes of all files together instead of drawing."""
+    class Bar(tqdm):
+        """Counts the bytes of all files together instead of drawing."""
 
-        done, reported, one = total - left, 0.0, threading.Lock()
+        done, one = total - left, threading.Lock()
 
         def __init__(self, *args: Any, name: str = "", **keywords: Any) -> None:
             super().__init__(*args, **{**keywords, "disable": True})
@@ -260,22 +240,30 @@ def _fetched(spec: str) -> Path:
                 Bar.done += int(n or 0) * self.counts
                 if Bar.done > total:
                     _refuse("wrong", "its files are larger than the hub states")
-                if (now := time.monotonic()) - Bar.reported >= REPORT_SECONDS:
-                    Bar.reported = now
-                    _tell(done=Bar.done, total=total)
 
+    def report() -> None:
+        told = -1
+        while True:
+            with Bar.one:
+                if Bar.done != told:
+                    _tell(done=(told := Bar.done), total=total)
+            time.sleep(REPORT_SECONDS)
+
+    threading.Thread(target=report, daemon=True).start()
     get_session().event_hooks["response"].append(check_name)
     snapshot_download(spec, revision=commit, allow_patterns=list(PATTERNS), tqdm_class=Bar)
     for name, (size, digest) in missing.items():
         git = hashlib.sha1(b"blob %d\0" % size)
         with open(snapshot / name, "rb") as file:
-            found = hashlib.file_digest(file, "sha256" if len(digest) == 64 else lambda git=git: git)
+            found = hashlib.file_digest(file, "sha256" if len(digest) == 64 else git.copy)
         if found.hexdigest() != digest:
             os.unlink(os.path.realpath(snapshot / name))
             _refuse("wrong", f"{name} has another hash than the hub states")
     (folder / "refs").mkdir(exist_ok=True)
     (folder / "refs" / "main").write_text(commit)
-    _tell(done=total, total=total)
+    with Bar.one:
+        Bar.done = total
+        _tell(done=total, total=total)
     return snapshot
 
 
@@ -283,22 +271,17 @@ def _listed(spec: str) -> tuple[str, dict[str, tuple[int, str]]]:
     """The latest commit of a model, with size and hash of each file that is wanted."""
     from huggingface_hub import HfApi
 
-    try:
-        info = HfApi().model_info(spec, files_metadata=True, timeout=TIMEOUT)
-        files = {
-            each.rfilename: (each.size, each.lfs.sha256 if each.lfs else each.blob_id)
-            for each in info.siblings
-            if any(fnmatch(each.rfilename, pattern) for pattern in PATTERNS)
-        }
-        hashes = [info.sha, *(digest for _, digest in files.values())]
-        sound = len(info.siblings) <= MOST_FILES and all(_HASH.fullmatch(each) for each in hashes)
-        sound = sound and all(type(size) is int and size >= 0 for size, _ in files.values())
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
-        if isinstance(error, OSError):
-            raise
-        sound = False
-    if not sound:
-        _refuse("wrong", "the hub's list of its files can't be used")
+    info = HfApi().model_info(spec, files_metadata=True, timeout=TIMEOUT)
+    files = {
+        each.rfilename: (each.size, each.lfs.sha256 if each.lfs else each.blob_id)
+        for each in info.siblings
+        if any(fnmatch(each.rfilename, pattern) for pattern in PATTERNS)
+    }
+    whole = all(
+        type(size) is int and size >= 0 and _HASH.fullmatch(digest) for size, digest in files.values()
+    )
+    if not whole or len(info.siblings) > MOST_FILES or not _HASH.fullmatch(info.sha):
+        raise ValueError("its list of files is none that can be kept")
     for name in files:
         if not name.isprintable() or "\\" in name or {"", ".", ".."}.intersection(name.split("/")):
             _refuse("wrong", f"a file has the name {ascii(name)[:80]}")

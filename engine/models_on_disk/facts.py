@@ -174,14 +174,13 @@ def stored_weights(entries: Entries, config: Mapping[str, Any]) -> StoredWeights
             plain[entry.dtype] += numbers
     groups = Counter(group for _, group in packed.values())
     scales = Counter(entries[f"{name.removesuffix('weight')}scales"].dtype for name in packed)
-    # computed in the type of the scales, else in that of most plain weights
-    floats = [[kind for kind, _ in kinds.most_common() if kind in FLOATS] for kinds in (scales, plain)]
+    kinds = [kind for kind, _ in (*scales.most_common(), *plain.most_common())]
     return StoredWeights(
         parameters=by_bits.total() + plain.total(),
         size=sum(entry.size for entry in entries.values()),
         bits=tuple(bits for bits, _ in by_bits.most_common()),
         group_size=groups.most_common(1)[0][0] if groups else None,
-        dtype=next(iter((*floats[0], *floats[1], *plain)), ""),
+        dtype=next((kind for kind in kinds if kind in FLOATS), next(iter(plain), "")),
     )
 
 
@@ -195,26 +194,19 @@ def _packed(entries: Entries, quantization: Mapping[str, Any]) -> dict[str, tupl
     for name, entry in entries.items():
         module = name.removesuffix("weight")
         scales = entries.get(f"{module}scales")
-        if (
-            module == name
-            or entry.dtype != "U32"
-            or not entry.shape
-            or not scales
-            or not math.prod(scales.shape)
-        ):
-            continue
-        product = 32 * entry.shape[-1] // scales.shape[-1]
-        stated = (quantization.get(module.removesuffix(".")), quantization)
-        groups = [each.get("group_size") for each in stated if isinstance(each, dict)]
-        ways = [
-            (product // group, group)
-            for group in (*groups, *GROUPS)
-            if group in GROUPS and not product % group
-        ]
-        if scales.dtype == "U8" and product in MX_FORMATS:
-            ways = [MX_FORMATS[product]]
-        if way := next((way for way in ways if way[0] in BITS), None):
-            found[name] = way
+        if entry.dtype == "U32" and entry.shape and scales and scales.shape and scales.shape[-1]:
+            product = 32 * entry.shape[-1] // scales.shape[-1]
+            stated = (quantization.get(module.removesuffix(".")), quantization)
+            likely = [number(each, "group_size") for each in stated if isinstance(each, dict)]
+            ways = [
+                (product // group, group)
+                for group in (*likely, *GROUPS)
+                if group in GROUPS and not product % group
+            ]
+            if scales.dtype == "U8" and product in MX_FORMATS:
+                ways = [MX_FORMATS[product]]
+            if way := next((way for way in ways if way[0] in BITS), None):
+                found[name] = way
     return found
 
 

@@ -6,7 +6,6 @@ import ast
 import importlib.util
 import os
 import re
-from contextlib import suppress
 from fnmatch import fnmatch
 from functools import cache
 from itertools import islice
@@ -16,16 +15,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from engine.errors import LoadError
-from engine.model.directory import (
-    IN_MLX_FORMAT,
-    QUANTIZATION,
-    TOKENIZER_FILES,
-    WEIGHTS,
-    check_sizes,
-    read_object,
-    read_weights,
-    unreadable_format,
-)
+from engine.model import directory
+from engine.model.directory import IN_MLX_FORMAT, QUANTIZATION, WEIGHTS, read_object
 from engine.models_on_disk.facts import DiskModel, kv_size, number, stored_weights
 
 # ---- the families that mlx_lm knows, read off its sources: importing it takes a second, and MLX with it ----
@@ -80,97 +71,73 @@ def read_model(model: DiskModel) -> DiskModel:
     Returns:
         It with its facts, or with the reason that it can't be read. Never raises for what a file holds.
     """
+    facts: dict[str, Any] = {"notes": model.notes}
     try:
-        with os.scandir(model.path) as entries:
-            names = frozenset(entry.name for entry in islice(entries, FILES))
-        return _of_config(model, names)
-    except LoadError as error:
-        return replace(model, problem=_words(error, model.path))
+        _fill(facts, model.path)
+    except LoadError as error:  # the path, which stands beside the problem, is left out
+        problem = str(error).replace(f"{model.path}/", "").replace(f"weights in {model.path}", "weights")
+        facts["problem"] = problem.replace(f"{model.path} ", "It ")
     except OSError as error:
-        return replace(model, problem=f"It can't be read: {error.strerror or error}. Check its permissions.")
+        facts["problem"] = f"It can't be read: {error.strerror or error}. Check its permissions."
+    return replace(model, **facts)
 
 
-def _words(error: LoadError, path: Path) -> str:
-    """A fault of a model's file as a line about it: the path, which stands beside it, is left out."""
-    message = str(error).replace(f"{path}/", "").replace(f"weights in {path}", "weights")
-    return message.replace(f"{path} ", "It ")
+def _fill(facts: dict[str, Any], path: Path) -> None:
+    """Put in the facts of a model, as fields of `DiskModel`.
 
-
-def _of_config(model: DiskModel, names: frozenset[str]) -> DiskModel:
-    """Read a model's config.json, and its weights if they are there."""
+    Raises:
+        LoadError: It can't be loaded; what is known of it is in.
+        OSError: Its directory can't be read.
+    """
+    with os.scandir(path) as entries:
+        names = frozenset(entry.name for entry in islice(entries, FILES))
+    files = [path / name for name in sorted(names) if fnmatch(name, WEIGHTS)]
+    facts["size"] = sum(os.path.getsize(file) for file in files if os.path.exists(file))
     foreign = ""
     if any(name.endswith(".gguf") for name in names):
         foreign = "It holds GGUF weights, which this program can't read. Use the model's safetensors."
     elif any(name.endswith((".bin", ".pth", ".pt")) for name in names):
         foreign = "Its weights are PyTorch's. Convert it with mlx_lm.convert."
-    files = [model.path / name for name in sorted(names) if fnmatch(name, WEIGHTS)]
-    for file in files:
-        with suppress(OSError):  # what is wrong with it is said where its header is read
-            model = replace(model, size=model.size + file.stat().st_size)
     if "config.json" not in names:
-        problem = foreign or "It has no config.json. Download it."
-        return replace(model, problem=problem, incomplete=not foreign)
-    config = read_object(model.path / "config.json", VALUES)
+        facts["incomplete"] = not foreign
+        raise LoadError(foreign or "It has no config.json. Download it.")
+    config = read_object(path / "config.json", VALUES)
     family, text = config.get("model_type"), config.get("text_config")
     if not isinstance(family, str) or not family:
-        return replace(model, problem="Its config.json names no model_type: it is not a language model.")
-    inner, notes = config, list(model.notes)
+        raise LoadError("Its config.json names no model_type: it is not a language model.")
+    inner = {**config, **text} if isinstance(text, dict) else config
     if config.get("model_file"):
-        notes.append("It comes with code of its own, which runs only with --trust-remote-code.")
-    if isinstance(text, dict):
-        inner = {**config, **text}
-        notes.append("Its parts for anything but text are counted, but not loaded.")
-    model = replace(
-        model,
-        family=family,
-        layers=number(inner, "num_hidden_layers", "n_layer", "n_layers") or None,
-        context=number(inner, *_WINDOWS) or None,
-        known=known_family(family),
-        notes=tuple(notes),
-    )
-    if files:
-        return _of_weights(model, names, files, config, inner)
-    problem = foreign or f"It has no weights ({WEIGHTS}). Download them."
-    return replace(model, problem=problem, incomplete=not foreign)
-
-
-def _of_weights(
-    model: DiskModel, names: frozenset[str], files: list[Path], config: dict[str, Any], inner: dict[str, Any]
-) -> DiskModel:
-    """Read the headers of a model's weights.
-
-    Args:
-        model: What is known of it.
-        names: Of its files.
-        files: Its weights.
-        config: Its config.json.
-        inner: The same, with the text model's part on top.
-    """
+        facts["notes"] += ("It comes with code of its own, which runs only with --trust-remote-code.",)
+    if inner is not config:
+        facts["notes"] += ("Its parts for anything but text are counted, but not loaded.",)
+    facts |= {"family": family, "known": known_family(family)}
+    sizes = {
+        "layers": number(inner, "num_hidden_layers", "n_layer", "n_layers") or None,
+        "context": number(inner, *_WINDOWS) or None,
+    }
+    if not files:
+        facts |= {"incomplete": not foreign, **sizes}
+        raise LoadError(foreign or f"It has no weights ({WEIGHTS}). Download them.")
     try:
-        entries = read_weights(model.path, files)
+        tensors = directory.read_weights(path, files)
     except LoadError as error:
-        gone = isinstance(error.__cause__, FileNotFoundError)
-        return replace(model, problem=_words(error, model.path), incomplete=gone)
-    missing = _missing(model.path, names, {file.name for file in files})
-    try:
-        if not missing:
-            check_sizes(model.path, config, entries)
-    except LoadError as error:
-        return replace(model, problem=_words(error, model.path), layers=None, context=None)
-    weights = stored_weights(entries, inner)
-    model = replace(model, weights=weights, kv=kv_size(model.family, inner, weights.dtype))
+        facts |= {"incomplete": isinstance(error.__cause__, FileNotFoundError), **sizes}
+        raise
+    missing = _missing(path, names, {file.name for file in files})
+    if not missing:
+        directory.check_sizes(path, config, tensors)
+    weights = stored_weights(tensors, inner)
+    facts |= {"weights": weights, "kv": kv_size(family, inner, weights.dtype), **sizes}
     if missing:
-        return replace(model, problem=missing, incomplete=True)
-    if model.known is False and not config.get("model_file"):
-        problem = f"mlx_lm has no family {model.family[:100]}. A later mlx_lm may have it."
-        return replace(model, problem=problem)
+        facts["incomplete"] = True
+        raise LoadError(missing)
+    if facts["known"] is False and not config.get("model_file"):
+        raise LoadError(f"mlx_lm has no family {family[:100]}. A later mlx_lm may have it.")
     if "quantization_config" not in config and QUANTIZATION in names:
-        config = {**config, "quantization_config": read_object(model.path / QUANTIZATION, VALUES)}
-    dequantizes = bool(DEQUANTIZE & {model.family, str(inner.get("model_type"))})
-    if form := unreadable_format(config, entries, dequantizes):
-        problem = f"mlx_lm can't load its weights: they are in {form}. {IN_MLX_FORMAT}"
-        return replace(model, problem=problem)
-    return model
+        config = {**config, "quantization_config": read_object(path / QUANTIZATION, VALUES)}
+    dequantizes = bool(DEQUANTIZE & {family, str(inner.get("model_type"))})
+    if form := directory.unreadable_format(config, tensors, dequantizes):
+        raise LoadError(f"mlx_lm can't load its weights: they are in {form}. {IN_MLX_FORMAT}")
 
 
 def _missing(path: Path, names: frozenset[str], weights: set[str]) -> str:
@@ -187,6 +154,6 @@ def _missing(path: Path, names: frozenset[str], weights: set[str]) -> str:
             wanted = {name for name in listed.values() if isinstance(name, str)}
     if missing := len(wanted - weights):
         return f"{missing} of its {missing + len(weights)} weight files are missing. Download them."
-    if not names.intersection(TOKENIZER_FILES):
+    if not names.intersection(directory.TOKENIZER_FILES):
         return "It has no tokenizer (tokenizer.json). Copy it from the model's original directory."
     return ""

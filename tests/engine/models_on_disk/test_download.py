@@ -200,8 +200,8 @@ LIES = {
     "tag": ({"tags": {"config.json": "../../../../evil"}}, "has another hash than the hub states"),
     "another": ({"hashes": {"model.safetensors": "0" * 64}}, "has another hash than the hub states"),
     "config": ({"hashes": {"config.json": "0" * 40}}, "has another hash than the hub states"),
-    "hash": ({"hashes": {"config.json": "../../../evil"}}, "list of its files can't be used"),
-    "size": ({"stated": {"config.json": -1}}, "list of its files can't be used"),
+    "hash": ({"hashes": {"config.json": "../../../evil"}}, "the hub's answer can't be read (ValueError: its list of files"),
+    "size": ({"stated": {"config.json": -1}}, "the hub's answer can't be read (ValueError: its list of files"),
     "large": ({"stated": {"model.safetensors": 2**60}}, "bytes are to come, and the disk has"),
 }
 
@@ -284,7 +284,7 @@ def test_an_odd_list_is_blamed_on_the_hub_and_not_on_the_network(
     hub.answer = answer
     with pytest.raises(LoadError) as raised:
         fetched(hub, tmp_path)
-    assert "the hub's list of its files can't be used" in str(raised.value)
+    assert "the hub's answer can't be read" in str(raised.value)
     assert "network" not in str(raised.value)
 
 
