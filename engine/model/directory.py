@@ -89,7 +89,7 @@ SETTINGS = (
     "generation_config.json", "hf_quant_config.json", "tokenizer_config.json", "special_tokens_map.json",
     "chat_template.json",
 )  # fmt: skip
-"""Files that hold a JSON object, where they are there."""
+"""Files that hold a JSON object, if they are there."""
 VOCABULARIES = ("tokenizer.json", "vocab.json", "added_tokens.json")
 """Likewise, and with a vocabulary in it."""
 LIMITS = {"chat_template.jinja": MIB} | dict.fromkeys(
@@ -99,7 +99,7 @@ LIMITS = {"chat_template.jinja": MIB} | dict.fromkeys(
 SUFFIXES = frozenset(
     {".json", ".jinja", ".model", ".txt", ".tiktoken", ".safetensors", ".spm", ".bpe", ".codes"}
 )
-"""Of the files that some tokenizer or another reads."""
+"""Suffixes of the files that some tokenizer or another reads."""
 VALUES, VALUES_OF_VOCABULARY = 1_000_000, 3_000_000
 """Values of a JSON file at most, an object counted as four: 200 bytes and 4 microseconds each. Models with 65,000 added
 tokens list them in 700,000; gemma3's tokenizer.json has 1.9 million."""

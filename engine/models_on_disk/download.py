@@ -43,7 +43,6 @@ TIMEOUT = 20.0
 """Seconds until the hub's list must come."""
 MOST_FILES = 10_000
 """Files of a repository."""
-_ID = re.compile(r"(?:[A-Za-z0-9][\w.-]{0,95}/)?[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 _HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _POLL = 0.1
 _KEPT = "the files that arrived are kept."
@@ -51,6 +50,7 @@ _MESSAGES = {
     "busy": ("{spec} was not downloaded: another program is downloading it.", "Wait for that one."),
     "disk": ("{spec} can't be kept: {why}.", "Make room in the hub's cache, or set HF_HUB_CACHE to another place."),
     "ended": ("{spec} was not downloaded: the process that did it was ended.", f"Try again; {_KEPT}"),
+    "id": ("{spec} is not a hub id.", "A hub id has the form owner/name."),
     "login": ("The hub asks for a login to read {spec}.", "Run `hf auth login`, then try again."),
     "network": ("{spec} can't be downloaded now: {why}.", f"Check the network; {_KEPT}"),
     "none": ("The hub has no model {spec}, or not for you.", "Check the name; `hf auth login` for a private one."),
@@ -69,13 +69,8 @@ class DownloadProgress(Struct, frozen=True):
 
     @property
     def seconds_left(self) -> float | None:
-        """At that rate."""
+        """Time left at that rate."""
         return (self.total - self.done) / self.rate if self.rate else None
-
-
-def is_hub_id(name: str) -> bool:
-    """True if a name can be a hub's: owner/name, or one name."""
-    return bool(_ID.fullmatch(name)) and "--" not in name and ".." not in name
 
 
 def download(spec: str, tell: Callable[[DownloadProgress], None], stopped: Callable[[], bool]) -> Path:
@@ -93,8 +88,6 @@ def download(spec: str, tell: Callable[[DownloadProgress], None], stopped: Calla
         LoadError: It can't be downloaded; the message says why, the hint what to do.
         Cancelled: `stopped` returned True.
     """
-    if not is_hub_id(spec):
-        raise LoadError(f"{spec} is not a hub id.", "A hub id has the form owner/name.")
     if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
         raise LoadError(f"{spec} can't be downloaded: HF_HUB_OFFLINE is set.", "Unset it to download.")
     folder = hub_cache() / f"models--{spec.replace('/', '--')}"
@@ -174,7 +167,7 @@ def _discard_parts(folder: Path) -> bool:
 
 
 def fetch(spec: str) -> None:
-    """Download in this process, which ends with its standard input: whoever started it can't leave it behind.
+    """Download in this process, which ends with its standard input: its parent can't leave it behind.
 
     Args:
         spec: A hub id; the environment says which hub, which cache and whose token.
@@ -294,6 +287,8 @@ def _reason(error: BaseException) -> tuple[str, str]:
     """The key of the message for what was raised, and why in a line."""
     from huggingface_hub import errors
 
+    if isinstance(error, errors.HFValidationError):
+        return "id", str(error)
     while isinstance(error, errors.LocalEntryNotFoundError) and error.__cause__ is not None:
         error = error.__cause__  # why the cache was looked at
     if isinstance(error, errors.HfHubHTTPError):

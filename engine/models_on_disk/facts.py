@@ -26,7 +26,7 @@ class StoredWeights(Struct, frozen=True):
     size: int
     """Bytes of all tensors."""
     bits: tuple[int, ...]
-    """Of quantized weights, those of most parameters first; empty where none are quantized."""
+    """Bits of quantized weights, those of most parameters first; empty if none are quantized."""
     group_size: int | None
     """Numbers that share a scale, where they do."""
     dtype: str
@@ -70,25 +70,25 @@ class DiskModel(Struct, frozen=True):
     path: Path
     source: Source
     hub_id: str = ""
-    """Of what came from the hub; not yet printable."""
+    """Id of a model that came from the hub; not yet printable."""
     family: str = ""
-    """`model_type` of its config.json, empty where it can't be read; not yet printable."""
+    """`model_type` of its config.json, empty if it can't be read; not yet printable."""
     layers: int | None = None
     context: int | None = None
-    """Tokens, None where the config states none."""
+    """Tokens, None if the config states none."""
     size: int = 0
     """Bytes of its weights' files."""
     weights: StoredWeights | None = None
     kv: KVSize | None = None
-    """None where the headers don't tell."""
+    """Bytes of its cache; None if that isn't known for the family."""
     known: bool | None = None
-    """True if mlx_lm has this family; None where mlx_lm isn't installed."""
+    """True if mlx_lm has this family; None if mlx_lm isn't installed."""
     problem: str = ""
     """Why it can't be loaded, and what to do about it: a sentence or two; not yet printable. Empty where it can be."""
     incomplete: bool = False
     """True if files of it are missing."""
     notes: tuple[str, ...] = ()
-    """What else there is to know, a sentence each; not yet printable."""
+    """Sentences about it; not yet printable."""
 
     @property
     def downloads(self) -> bool:
@@ -97,7 +97,7 @@ class DiskModel(Struct, frozen=True):
 
     @property
     def spec(self) -> str:
-        """What opens it: its path, `pocket`, or its hub id where files of it are missing; empty where nothing does."""
+        """The name that opens it: its path, `pocket`, or its hub id if files of it are missing; empty if none does."""
         if self.downloads:
             return self.hub_id
         if self.problem:
@@ -106,7 +106,7 @@ class DiskModel(Struct, frozen=True):
 
     @property
     def bits(self) -> str:
-        """How its weights are stored: `4-bit`, `4/6-bit`, `bf16`; empty where that isn't known."""
+        """The format of its weights: `4-bit`, `4/6-bit`, `bf16`; empty if that isn't known."""
         if self.weights is None:
             return ""
         if self.weights.bits:
@@ -114,13 +114,13 @@ class DiskModel(Struct, frozen=True):
         return self.weights.dtype.lower()
 
     def fits(self, available: int | None) -> int | None:
-        """Tokens of context that fit in memory beside the weights, 0 where the weights don't: an estimate.
+        """Tokens of context that fit in memory beside the weights, 0 if the weights don't: an estimate.
 
         Args:
             available: Bytes of memory that a program can take.
 
         Returns:
-            None where it isn't known.
+            None if it isn't known.
         """
         if available is None or self.weights is None:
             return None
@@ -244,7 +244,7 @@ LEFT_OUT: Mapping[str, Mapping[str, int]] = {
     "gemma3_text": {**_GEMMA3, "num_attention_heads": 4, "num_key_value_heads": 1},
     **{name: {"full_attention_interval": 4} for name in ("qwen3_5", "qwen3_5_moe", "qwen3_next")},
 }
-"""Numbers that mlx_lm uses where a config on the hub leaves them out."""
+"""Numbers that configs on the hub leave out, and mlx_lm then uses."""
 
 
 def kv_size(family: str, config: Mapping[str, Any], dtype: str) -> KVSize | None:

@@ -141,7 +141,7 @@ def _fill(facts: dict[str, Any], path: Path) -> None:
 
 
 def _missing(path: Path, names: frozenset[str], weights: set[str]) -> str:
-    """What is missing of a model, and what helps: weights that the index names, else that their own names count."""
+    """A sentence about missing files: weights that the index names, else that their own names count."""
     wanted: set[str] = set()
     for match in filter(None, map(_PART.fullmatch, sorted(weights))):
         if (count := int(match[2])) <= FILES:
