@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import re
+import resource
 import select
 import shutil
 import subprocess
@@ -19,7 +20,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Generator
-from contextlib import closing
+from contextlib import closing, suppress
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, NoReturn
@@ -41,6 +42,8 @@ RATE_SECONDS = 5.0
 REPORT_SECONDS = 0.2
 TIMEOUT = 20.0
 """Seconds until the hub's list must come."""
+MEMORY = 2 * 2**30
+"""Bytes of address space of the process: a list without an end is given up."""
 MOST_FILES = 10_000
 """Files of a repository."""
 _HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
@@ -116,7 +119,7 @@ def download(spec: str, tell: Callable[[DownloadProgress], None], stopped: Calla
 def _written(spec: str, stopped: Callable[[], bool]) -> Generator[dict[str, Any]]:
     """The JSON objects that the process writes, which is ended with the reading of them."""
     # Xet would keep files by hashes of another list, whose names are not checked
-    own = {"HF_HUB_CACHE": str(hub_cache()), "HF_HUB_DISABLE_XET": "1", "HF_HUB_OFFLINE": "0"}
+    own = {"HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_OFFLINE": "0"}
     try:
         process = subprocess.Popen(
             python_command(f"from engine.models_on_disk.download import fetch; fetch({spec!r})"),
@@ -124,7 +127,7 @@ def _written(spec: str, stopped: Callable[[], bool]) -> Generator[dict[str, Any]
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={**os.environ, **own},
+            env={**os.environ, **own, "HF_HUB_CACHE": str(hub_cache())},
             start_new_session=True,  # a Ctrl-C of the terminal is answered here
         )
     except OSError as error:
@@ -200,6 +203,8 @@ def _fetched(spec: str) -> Path:
     from huggingface_hub import constants, get_session, snapshot_download
     from huggingface_hub.utils import tqdm
 
+    with suppress(ValueError, OSError):  # macOS has no such limit
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     get_session().timeout = TIMEOUT
     constants.DOWNLOAD_CHUNK_SIZE = 2**16  # 10 MB take seconds, in which nothing would be reported
     commit, files = _listed(spec)

@@ -15,8 +15,7 @@ from msgspec.structs import replace
 
 from engine import pocket
 from engine.files import read_regular
-from engine.models_on_disk.facts import DiskModel, Source
-from engine.models_on_disk.reading import FILES, read_model
+from engine.models_on_disk.facts import FILES, DiskModel, Source, read_model
 
 VARIABLE = "INSPECTOR_MODELS"
 """Environment variable: directories of models, separated as in PATH."""

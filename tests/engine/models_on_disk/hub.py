@@ -53,7 +53,6 @@ class FakeHub:
             "HF_HUB_CACHE": str(cache),
             "HF_TOKEN_PATH": "/nowhere",
             "HF_HUB_OFFLINE": "",
-            "HF_HUB_DISABLE_TELEMETRY": "1",
             **more,
         }
 

@@ -17,7 +17,7 @@ import pytest
 
 from engine.errors import LoadError
 from engine.memory import Room
-from engine.models_on_disk import reading
+from engine.models_on_disk import facts as facts_on_disk
 from engine.models_on_disk.facts import (
     BY_KIND,
     KEEP_ALL,
@@ -139,7 +139,7 @@ def test_families_are_those_that_mlx_lm_finds() -> None:
             continue
         except (ValueError, AttributeError, TypeError):
             loads = False
-        assert reading.known_family(name) is loads, name
+        assert facts_on_disk.known_family(name) is loads, name
 
 
 def test_an_unknown_family_is_said_to_be_so(tmp_path: Path) -> None:
@@ -199,10 +199,10 @@ def test_families_that_unpack_fp8_are_those_whose_code_does() -> None:
     folder = Path(mlx_lm.models.__path__[0])
     own = {path.stem for path in folder.glob("*.py") if "scale_inv" in path.read_text()}
     heirs = {"glm_moe_dsa", "kimi_k25", "kimi_vl"}
-    assert own <= reading.DEQUANTIZE
+    assert own <= facts_on_disk.DEQUANTIZE
     assert all("from .deepseek_v3" in (folder / f"{name}.py").read_text() for name in heirs)
     mapped = {name for name, other in MODEL_REMAPPING.items() if other in own}
-    assert own | heirs | mapped == reading.DEQUANTIZE
+    assert own | heirs | mapped == facts_on_disk.DEQUANTIZE
 
 
 # ---- what is not whole --------------------------------------------------------------------------------
