@@ -201,12 +201,11 @@ def _refuse(kind: str, why: str) -> NoReturn:
 def _fetched(spec: str) -> Path:
     """Download what is missing, and compare it with the hub's list; returns the directory of the model."""
     from huggingface_hub import constants, get_session, snapshot_download
-    from huggingface_hub.utils import tqdm
 
     with suppress(ValueError, OSError):  # macOS has no such limit
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     get_session().timeout = TIMEOUT
-    constants.DOWNLOAD_CHUNK_SIZE = 2**16  # 10 MB take seconds, in which nothing would be reported
+    constants.DOWNLOAD_CHUNK_SIZE = 2**16  # of the usual 10 MB nothing is on the disk for seconds
     commit, files = _listed(spec)
     cache = Path(constants.HF_HUB_CACHE)
     folder = cache / f"models--{spec.replace('/', '--')}"
@@ -217,39 +216,38 @@ def _fetched(spec: str) -> Path:
     if left > (free := shutil.disk_usage(cache).free):
         _refuse("disk", f"{left:,} bytes are to come, and the disk has {free:,}")
 
-    def check_name(response: Any) -> None:
-        """Refuse a file whose ETag, under which it would be kept, is not its hash."""
-        name = unquote(response.request.url.path).partition(f"/resolve/{commit}/")[2]
-        tag = response.headers.get("X-Linked-Etag") or response.headers.get("ETag") or ""
-        if response.request.method == "HEAD" and tag and name in files and tag.strip('W/"') != files[name][1]:
-            _refuse("wrong", f"{name} has another hash than the hub states")
-
-    class Bar(tqdm):
-        """Counts the bytes of all files together instead of drawing."""
-
-        done, one = total - left, threading.Lock()
-
-        def __init__(self, *args: Any, name: str = "", **keywords: Any) -> None:
-            super().__init__(*args, **{**keywords, "disable": True})
-            self.counts = name == "huggingface_hub.snapshot_download"
-
-        def update(self, n: float | None = 1) -> None:
-            with Bar.one:
-                Bar.done += int(n or 0) * self.counts
-                if Bar.done > total:
-                    _refuse("wrong", "its files are larger than the hub states")
+    def check(response: Any) -> None:
+        """Refuse a file of another size than listed, or whose ETag, under which it would be kept, is not its hash."""
+        name, headers = (
+            unquote(response.request.url.path).partition(f"/resolve/{commit}/")[2],
+            response.headers,
+        )
+        tag, size = (headers.get(f"X-Linked-{each}") or "" for each in ("Etag", "Size"))
+        if response.status_code == 200:
+            tag, size = tag or headers.get("ETag", ""), size or headers.get("Content-Length", "")
+        if response.request.method == "HEAD" and name in files:
+            for stated, listed, what in (
+                (size, str(files[name][0]), "size"),
+                (tag.strip('W/"'), files[name][1], "hash"),
+            ):
+                if stated and stated != listed:
+                    _refuse("wrong", f"{name} has another {what} than the hub states")
 
     def report() -> None:
-        told = -1
+        largest, told = max(size for size, _ in files.values()), -1
         while True:
-            with Bar.one:
-                if Bar.done != told:
-                    _tell(done=(told := Bar.done), total=total)
+            with suppress(FileNotFoundError):  # a part that is whole meanwhile
+                whole = [(snapshot / name).stat().st_size for name in files if (snapshot / name).exists()]
+                parts = [part.stat().st_size for part in folder.glob("blobs/*.incomplete")]
+                if max(parts, default=0) > largest:
+                    _refuse("wrong", "a file is larger than the hub states")
+                if (done := sum(whole) + sum(parts)) > told:
+                    _tell(done=(told := done), total=total)
             time.sleep(REPORT_SECONDS)
 
     threading.Thread(target=report, daemon=True).start()
-    get_session().event_hooks["response"].append(check_name)
-    snapshot_download(spec, revision=commit, allow_patterns=list(PATTERNS), tqdm_class=Bar)
+    get_session().event_hooks["response"].append(check)
+    snapshot_download(spec, revision=commit, allow_patterns=list(PATTERNS))
     for name, (size, digest) in missing.items():
         git = hashlib.sha1(b"blob %d\0" % size)
         with open(snapshot / name, "rb") as file:
@@ -259,9 +257,7 @@ def _fetched(spec: str) -> Path:
             _refuse("wrong", f"{name} has another hash than the hub states")
     (folder / "refs").mkdir(exist_ok=True)
     (folder / "refs" / "main").write_text(commit)
-    with Bar.one:
-        Bar.done = total
-        _tell(done=total, total=total)
+    _tell(done=total, total=total)
     return snapshot
 
 

@@ -31,6 +31,8 @@ class FakeHub:
     """ETags that it sends instead of the true ones."""
     cuts: list[int] = field(default_factory=list)
     """After how many bytes the next connections for the large file are cut."""
+    endless: bool = False
+    """True for a large file that is sent without a stated length, and never ends."""
     ranges: bool = True
     missing: frozenset[str] = frozenset()
     """Files that its list has and it has not."""
@@ -134,7 +136,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Range", f"bytes {begin}-{len(content) - 1}/{len(content)}")
         else:
             self.send_response(200)
-        self.send_header("Content-Length", str(len(content) - begin))
+        if self.command == "HEAD" or name not in hub.large or not hub.endless:
+            self.send_header("Content-Length", str(len(content) - begin))
         self.send_header("ETag", f'"{hub.tags.get(name, hub.tag(name))}"')
         self.send_header("X-Repo-Commit", COMMIT)
         self.end_headers()
@@ -155,6 +158,8 @@ class _Handler(BaseHTTPRequestHandler):
             content = content[len(content) // 2 :]
         try:
             self.wfile.write(content)
+            while name in hub.large and hub.endless:
+                self.wfile.write(content)
         except ConnectionError:  # whoever asked was ended
             self.close_connection = True
 
