@@ -19,9 +19,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import closing, suppress
 from fnmatch import fnmatch
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import unquote
@@ -59,6 +60,10 @@ _MESSAGES = {
     "none": ("The hub has no model {spec}, or not for you.", "Check the name; `hf auth login` for a private one."),
     "wrong": ("{spec} was not downloaded: {why}.", "Try again, or choose another model."),
 }  # fmt: skip
+
+
+Files = Mapping[str, tuple[int, str]]
+"""Size and hash of each file, by its name: SHA-256 of a large one, else the SHA-1 by which git names it."""
 
 
 class DownloadProgress(Struct, frozen=True):
@@ -211,42 +216,12 @@ def _fetched(spec: str) -> Path:
     folder = cache / f"models--{spec.replace('/', '--')}"
     snapshot = folder / "snapshots" / commit
     missing = {name: file for name, file in files.items() if not (snapshot / name).exists()}
-    total, left = (sum(size for size, _ in each.values()) for each in (files, missing))
+    left = sum(size for size, _ in missing.values())
     cache.mkdir(parents=True, exist_ok=True)
     if left > (free := shutil.disk_usage(cache).free):
         _refuse("disk", f"{left:,} bytes are to come, and the disk has {free:,}")
-
-    def check(response: Any) -> None:
-        """Refuse a file of another size than listed, or whose ETag, under which it would be kept, is not its hash."""
-        name, headers = (
-            unquote(response.request.url.path).partition(f"/resolve/{commit}/")[2],
-            response.headers,
-        )
-        tag, size = (headers.get(f"X-Linked-{each}") or "" for each in ("Etag", "Size"))
-        if response.status_code == 200:
-            tag, size = tag or headers.get("ETag", ""), size or headers.get("Content-Length", "")
-        if response.request.method == "HEAD" and name in files:
-            for stated, listed, what in (
-                (size, str(files[name][0]), "size"),
-                (tag.strip('W/"'), files[name][1], "hash"),
-            ):
-                if stated and stated != listed:
-                    _refuse("wrong", f"{name} has another {what} than the hub states")
-
-    def report() -> None:
-        largest, told = max(size for size, _ in files.values()), -1
-        while True:
-            with suppress(FileNotFoundError):  # a part that is whole meanwhile
-                whole = [(snapshot / name).stat().st_size for name in files if (snapshot / name).exists()]
-                parts = [part.stat().st_size for part in folder.glob("blobs/*.incomplete")]
-                if max(parts, default=0) > largest:
-                    _refuse("wrong", "a file is larger than the hub states")
-                if (done := sum(whole) + sum(parts)) > told:
-                    _tell(done=(told := done), total=total)
-            time.sleep(REPORT_SECONDS)
-
-    threading.Thread(target=report, daemon=True).start()
-    get_session().event_hooks["response"].append(check)
+    threading.Thread(target=_report, args=(snapshot, files), daemon=True).start()
+    get_session().event_hooks["response"].append(partial(_check, commit, files))
     snapshot_download(spec, revision=commit, allow_patterns=list(PATTERNS))
     for name, (size, digest) in missing.items():
         git = hashlib.sha1(b"blob %d\0" % size)
@@ -257,12 +232,43 @@ def _fetched(spec: str) -> Path:
             _refuse("wrong", f"{name} has another hash than the hub states")
     (folder / "refs").mkdir(exist_ok=True)
     (folder / "refs" / "main").write_text(commit)
+    total = sum(size for size, _ in files.values())
     _tell(done=total, total=total)
     return snapshot
 
 
-def _listed(spec: str) -> tuple[str, dict[str, tuple[int, str]]]:
-    """The latest commit of a model, with size and hash of each file that is wanted."""
+def _check(commit: str, files: Files, response: Any) -> None:
+    """Refuse a file of another size than listed, or whose ETag, under which it would be kept, is not its hash."""
+    name = unquote(response.request.url.path).partition(f"/resolve/{commit}/")[2]
+    if response.request.method != "HEAD" or name not in files:
+        return
+    size, digest = files[name]
+    headers = response.headers
+    own = headers if response.status_code == 200 else {}  # a redirect has a length and a tag of its own
+    length = headers.get("X-Linked-Size") or own.get("Content-Length")
+    tag = headers.get("X-Linked-Etag") or own.get("ETag")
+    if length and length != str(size):
+        _refuse("wrong", f"{name} has another size than the hub states")
+    if tag and tag.strip('W/"') != digest:
+        _refuse("wrong", f"{name} has another hash than the hub states")
+
+
+def _report(snapshot: Path, files: Files) -> NoReturn:
+    """Tell the progress as it is on the disk, some times a second, and refuse a file without an end."""
+    sizes, told = [size for size, _ in files.values()], -1
+    while True:
+        with suppress(FileNotFoundError):  # a part that is whole meanwhile
+            whole = [(snapshot / name).stat().st_size for name in files if (snapshot / name).exists()]
+            parts = [part.stat().st_size for part in snapshot.parents[1].glob("blobs/*.incomplete")]
+            if max(parts, default=0) > max(sizes):
+                _refuse("wrong", "a file is larger than the hub states")
+            if (done := sum(whole) + sum(parts)) > told:
+                _tell(done=(told := done), total=sum(sizes))
+        time.sleep(REPORT_SECONDS)
+
+
+def _listed(spec: str) -> tuple[str, Files]:
+    """The latest commit of a model, and the files of it that are wanted."""
     from huggingface_hub import HfApi
 
     info = HfApi().model_info(spec, files_metadata=True, timeout=TIMEOUT)
