@@ -250,6 +250,7 @@ LATENT = frozenset(
 """Families that keep what the keys and values of all heads are made from."""
 RECURRENT = frozenset({"falcon_mamba", "mamba", "mamba2", "rwkv7"})
 """Families without keys and values."""
+MOST_LAYERS = 10_000
 _GEMMA3 = {"head_dim": 256, "sliding_window": 512, "sliding_window_pattern": 6}
 LEFT_OUT: Mapping[str, Mapping[str, int]] = {
     "cohere2": {"sliding_window": 4096, "sliding_window_pattern": 4},
@@ -285,9 +286,9 @@ def kv_size(family: str, config: Mapping[str, Any], dtype: str) -> KVSize | None
         return KVSize(0)
     if layers * each and family in KEEP_ALL | UNGROUPED | LATENT:
         return KVSize(layers * each)
-    if not layers * each or family not in BY_KIND:
+    if not layers * each or family not in BY_KIND or layers > MOST_LAYERS:
         return None
-    kinds = _kinds(config, layers)[: layers - number(config, "num_kv_shared_layers")]
+    kinds = _kinds(config, layers)[: max(0, layers - number(config, "num_kv_shared_layers"))]
     ringed, window = kinds.count("sliding_attention"), number(config, "sliding_window")
     whole = each
     if family.startswith("gemma4"):  # the layers that keep all have wider heads, and fewer
@@ -304,7 +305,7 @@ def _kinds(config: Mapping[str, Any], layers: int) -> list[Any]:
         return listed
     if not isinstance(pattern, str) or not pattern:  # exaone4 has one: LLLG
         every = number(config, "sliding_window_pattern", "full_attention_interval") or 1
-        pattern = "L" * (every - 1) + "G"
+        pattern = "L" * min(every - 1, layers) + "G"
     other = "sliding_attention" if number(config, "sliding_window") else "linear_attention"
     return [other if pattern[at % len(pattern)] == "L" else "full_attention" for at in range(layers)]
 

@@ -288,15 +288,16 @@ def test_why_a_file_is_of_no_use_is_said(tmp_path: Path, name: str, content: byt
 FIELDS = (
     "model_type", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "sliding_window",
     "max_position_embeddings", "quantization", "layer_types", "sliding_window_pattern", "num_kv_shared_layers",
-    "head_dim", "text_config", "model_file",
+    "head_dim", "text_config", "model_file", "full_attention_interval",
 )  # fmt: skip
 VALUES: tuple[Any, ...] = (
     None, True, -1, 0, 10**30, 1e308, float("nan"), "x", "\ud800", [], [[]], {}, {"bits": [], "group_size": {}}, 2**62,
+    2**40,
 )  # fmt: skip
 
 
 @pytest.mark.wide(1)
-@pytest.mark.parametrize("family", ["llama", "gemma3_text", "exaone4", "deepseek_v3"])
+@pytest.mark.parametrize("family", ["llama", "gemma3_text", "gemma4", "exaone4", "deepseek_v3"])
 def test_no_field_of_a_config_ends_the_list(tmp_path: Path, family: str) -> None:
     """Nor in the text model's part of it; what comes of it can be shown."""
     path = made_up.model(tmp_path / "m", made_up.llama(bits=4))
