@@ -184,7 +184,7 @@ class EngineThread:
             try:
                 import mlx.core  # noqa: F401  # fails by itself, where only MLX is the matter
 
-                from engine.libraries import import_mlx_lm
+                from engine.patches.imports import import_mlx_lm
 
                 import_mlx_lm()  # before any module of ours does
                 from engine.worker import Worker

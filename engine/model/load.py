@@ -23,8 +23,7 @@ from msgspec.structs import replace
 from engine.cache.live import KV
 from engine.errors import Cancelled, LoadError, RankError, first_line
 from engine.files import typed
-from engine.libraries import fill_in
-from engine.model import blas, directory, source
+from engine.model import directory, source
 from engine.model.facts import CacheProbe, Whole, facts_of, fingerprint, first_of, probe_cache, whole_of
 from engine.model.forward import FirstUses, MakeKV, Runner, tf32_note
 from engine.model.layers import Tail
@@ -39,6 +38,8 @@ from engine.model.weights import (
     warning_of,
     weights_in,
 )
+from engine.patches import blas
+from engine.patches.imports import complete
 from engine.protocol import Loading, ModelFacts, RanksLoaded
 from engine.setting import check
 from engine.settings import LoadSettings
@@ -286,7 +287,7 @@ def prepare(
         quantization is not None or not unpacked_by_itself(settings)
     )
     wanted = "file" if kept and settings.dtype == "auto" else settings.dtype
-    notes = (*served.notes, *set_dtype(model, wanted, served.fast), *_float32_scales(model, settings))
+    notes = (*served.notes, *set_dtype(model, wanted, bool(served.name)), *_float32_scales(model, settings))
     keep_in_memory()
     mx.eval(
         mx.random.state
@@ -407,7 +408,7 @@ def _tokenizer(path: Path, config: dict[str, Any], settings: LoadSettings) -> An
     if (plain := plain_tokenizer(path, config)) is not None:
         return plain
     extra = {"trust_remote_code": settings.trust_remote_code}
-    fill_in()
+    complete()
     try:
         tokenizer = utils.load_tokenizer(path, extra, eos_token_ids=config.get("eos_token_id"))
         _check_class(tokenizer, path)

@@ -11,7 +11,7 @@ from engine import protocol
 from engine.context import Capability, Handler
 from engine.errors import Cancelled, StepError
 from engine.files import typed
-from engine.model import blas
+from engine.patches import blas
 from engine.protocol import CheckpointSaved, Command, TrainingBegun
 from engine.setting import check
 from engine.task import Task

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from engine import pocket
-from engine.libraries import fill_in
 from engine.model.tokens import Tokens
+from engine.patches.imports import complete
 
 NAMES = tuple(sorted(path.stem for path in Path(__file__).parent.glob("*.jinja")))
 _MARK = re.compile(
@@ -44,7 +44,7 @@ def wrapper(name: str) -> Any:
     from mlx_lm.tokenizer_utils import TokenizerWrapper, _infer_tool_parser
     from transformers import PreTrainedTokenizerFast
 
-    fill_in()
+    complete()
     made = PreTrainedTokenizerFast(
         tokenizer_file=str(pocket.directory() / "tokenizer.json"),
         bos_token="<s>",

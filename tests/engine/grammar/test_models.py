@@ -248,7 +248,7 @@ def test_a_grammar_that_cannot_be_used_leaves_the_settings(
 @pytest.mark.slow
 def test_without_a_grammar_llguidance_is_not_imported() -> None:
     code = (
-        "from engine.libraries import import_mlx_lm; import_mlx_lm()\n"
+        "from engine.patches.imports import import_mlx_lm; import_mlx_lm()\n"
         "import sys, json; from engine.model.load import load; from engine.session.session import Session\n"
         "from engine.settings import LoadSettings, Settings\n"
         "session = Session(load(LoadSettings()), Settings())\n"

@@ -17,8 +17,8 @@ from tokenizers import Tokenizer, decoders
 from transformers import PreTrainedTokenizerFast
 
 from engine import pocket
-from engine.libraries import fill_in
 from engine.model.tokens import Tokens
+from engine.patches.imports import complete
 from engine.token_texts import alphabet
 from tests import templates
 from tests.engine.inspection.test_handlers import spaced  # noqa: F401  a fixture
@@ -73,7 +73,7 @@ LAST = {"suffixed"}
 
 def tokens_of(fast: Any) -> Tokens:
     """A tokenizer of transformers as the engine has it, with a row for each of its ids."""
-    fill_in()
+    complete()
     return Tokens(TokenizerWrapper(fast), max(fast.get_vocab().values()) + 1)
 
 

@@ -13,9 +13,9 @@ from mlx_lm.models.cache import make_prompt_cache
 from engine.cache import padded
 from engine.decoding.batched.rows import PaddedRows
 from engine.errors import LoadError
-from engine.model import rotary
 from engine.model.forward import Runner
-from engine.model.rotary import (
+from engine.patches import rotary
+from engine.patches.rotary import (
     BLOCK,
     MOST_BLOCKS,
     MOST_FREQUENCIES,
