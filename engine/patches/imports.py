@@ -19,7 +19,7 @@ from engine.patches import allowed
 
 _STUBS = ("transformers", "transformers.tokenization_utils_base", "huggingface_hub")
 _MODULES = ("mlx_lm.tokenizer_utils", "mlx_lm.utils", "mlx_lm.generate", "mlx_lm")
-"""Those that import from the stubs, and those that import from them, in an order in which they can be reloaded."""
+"""Modules of mlx_lm that get something from the stubs, in an order in which they can be reloaded."""
 
 
 class _Stub:

@@ -22,13 +22,16 @@ from engine.model import load as loading
 from engine.model import weights
 from engine.model.load import Quantization, load
 from engine.model.weights import dtype_of, free_bytes, quantization_of, set_dtype, warning_of
+from engine.patches import allowed
 from engine.protocol import Loading
 from engine.setting import check
 from engine.settings import LoadSettings
 from tests import synthetic
 from tests.zoo import CONFIGS, Zoo
 
-fast = pytest.mark.skipif(sys.platform != "linux", reason="MLX's BLAS is replaced on Linux alone")
+fast = pytest.mark.skipif(
+    sys.platform != "linux" or not allowed("blas"), reason="MLX's BLAS is replaced on Linux alone"
+)
 GIB = 2**30
 METAL: dict[str, str | int] = {
     "device_name": "Apple M2 Pro", "architecture": "applegpu_g14s", "max_buffer_length": 16 * GIB,
