@@ -41,10 +41,10 @@ def wrapper(name: str) -> Any:
     """mlx_lm's wrapper of the tokenizer, with the parser that it infers from the template."""
     from importlib import import_module
 
+    complete()
     from mlx_lm.tokenizer_utils import TokenizerWrapper, _infer_tool_parser
     from transformers import PreTrainedTokenizerFast
 
-    complete()
     made = PreTrainedTokenizerFast(
         tokenizer_file=str(pocket.directory() / "tokenizer.json"),
         bos_token="<s>",

@@ -15,6 +15,7 @@ from engine.decoding.run import run
 from engine.errors import Cancelled, PromptError, StepError
 from engine.model.forward import ChunkSizer, FirstUses
 from engine.model.load import Loaded, load
+from engine.patches import allowed
 from engine.protocol import PrefillChunk, Prefilled, PromptOpened, PromptReadings, PromptToken, Step
 from engine.session.session import Session
 from engine.session.uncached import open_session
