@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
@@ -18,7 +17,7 @@ from msgspec.structs import replace
 
 from engine.errors import PromptError, first_line
 from engine.files import TEXT_LIMIT
-from engine.processes import answer_of
+from engine.processes import limited
 from engine.protocol import ChatOptions, Message
 
 TAG = "CONTINUE_FINAL_MESSAGE_TAG "
@@ -150,7 +149,6 @@ SECONDS = 2
 """Of processor time. Templates that models come with take milliseconds."""
 CHARACTERS = 2 * TEXT_LIMIT
 """Of the result at most."""
-_SCRIPT = Path(__file__).with_name("chat_template_process.py")
 _RAW = "Use it as raw text."
 
 
@@ -170,16 +168,10 @@ def render(
     Raises:
         PromptError: The template is wrong, refuses the messages, or takes too much time or memory.
     """
-    given = {
-        "template": template,
-        "values": dict(values),
-        "others": list(others),
-        "bytes": MEMORY,
-        "seconds": SECONDS,
-        "characters": CHARACTERS,
-    }
+    given: dict[str, Any] = {"template": template, "values": dict(values), "others": list(others)}
+    given |= {"seconds": SECONDS, "characters": CHARACTERS}
     try:
-        answer = answer_of(_SCRIPT, given)
+        answer = limited("engine.model.chat_template_process:fill", given, MEMORY, SECONDS)
     except OSError as error:
         raise PromptError(f"The chat template can't be filled: {error.strerror}.", _RAW) from error
     if "text" not in answer:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.errors import SettingsError
-from engine.grammar.matcher import ByteVocabulary, GrammarVocabulary, Matcher
+from engine.grammar.states import ByteVocabulary, GrammarVocabulary, Matcher
 from engine.grammar_settings import Grammar
 
 BYTES = GrammarVocabulary(ByteVocabulary())

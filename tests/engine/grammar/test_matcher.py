@@ -15,7 +15,7 @@ import regex
 
 from engine import processes
 from engine.errors import SettingsError
-from engine.grammar.matcher import GrammarTokens, GrammarVocabulary, Matcher, try_out
+from engine.grammar.states import GrammarTokens, GrammarVocabulary, Matcher, try_out
 from engine.grammar_settings import LONGEST, Grammar, GrammarKind, choices
 from engine.model.load import load
 from engine.setting import check
@@ -336,11 +336,11 @@ def test_nothing_is_written_where_the_screen_is() -> None:
     """In the process that generates, too, where a grammar passed its trial and a step of it becomes too complex."""
     code = (
         "from engine.errors import EngineError\n"
-        "from engine.grammar.matcher import ByteVocabulary, Matcher\n"
+        "from engine.grammar.states import ByteVocabulary, GrammarVocabulary, Matcher\n"
         "from engine.grammar_settings import Grammar\n"
         f"for kind, text in {[given[:2] for given in REFUSED.values() if len(given[1]) < 200_000]!r}:\n"
         "    try:\n"
-        "        matcher = Matcher.of(Grammar(kind, text), ByteVocabulary())\n"
+        "        matcher = Matcher.begin(Grammar(kind, text), GrammarVocabulary(ByteVocabulary()))\n"
         "        while ids := matcher.allowed_ids(): matcher.take(ids[0]); raise_at = matcher.forced()\n"
         "    except EngineError: pass\n"
     )

@@ -14,7 +14,7 @@ from engine.decoding.beam import search
 from engine.decoding.run import BreakpointEvaluator, run
 from engine.errors import SettingsError, StepError
 from engine.grammar import states
-from engine.grammar.matcher import GrammarVocabulary, Matcher
+from engine.grammar.states import GrammarVocabulary, Matcher
 from engine.grammar_settings import Grammar
 from engine.model.load import Loaded, load
 from engine.model.tokens import PlainTokenizer, Tokens
@@ -127,10 +127,8 @@ def test_what_no_token_spells_is_said_and_leaves_everything_as_it_was(loaded: Lo
         Matcher.begin(Grammar("regex", "c"), GrammarVocabulary(words)).mask()
     session = begun(loaded, grammar=None)
     before = session.settings, session.next
-    grammars = session.node_reader.grammars
-    grammars._compiled[YES] = states.CompiledGrammar(
-        Matcher.begin(Grammar("regex", "c"), GrammarVocabulary(words)), session.tree, (2,), None
-    )
+    first = states.GrammarState(Matcher.begin(Grammar("regex", "c"), GrammarVocabulary(words)))
+    session.node_reader.grammars.compiled = lambda grammar: first  # type: ignore[assignment,method-assign]
     with pytest.raises(StepError, match="no token of the model"):
         session.configure(Settings(grammar=YES))
     assert (session.settings, session.next) == before

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 import inspector
 from engine.errors import EngineError, SettingsError, StepError
-from engine.grammar.matcher import ByteVocabulary, GrammarVocabulary, Matcher
 from engine.grammar.source import FORMATS
+from engine.grammar.states import ByteVocabulary, GrammarVocabulary, Matcher
 from engine.grammar_settings import Grammar
 
 BYTES = GrammarVocabulary(ByteVocabulary())

@@ -17,7 +17,7 @@ from engine.decoding.lookahead import look_ahead
 from engine.decoding.run import run
 from engine.errors import StepError
 from engine.grammar import states
-from engine.grammar.matcher import Matcher
+from engine.grammar.states import Matcher
 from engine.grammar_settings import Grammar
 from engine.model.load import Loaded
 from engine.protocol import Grown, Restore

@@ -13,7 +13,7 @@ from mlx_lm import utils
 
 from engine import pocket
 from engine.errors import StepError
-from engine.grammar.matcher import GrammarVocabulary, Matcher
+from engine.grammar.states import GrammarVocabulary, Matcher
 from engine.grammar_settings import Grammar
 from engine.model.tokens import Tokens
 from tests.engine.tokenizers import kinds
