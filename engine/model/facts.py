@@ -5,13 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import mlx.core as mx
 import mlx.nn as nn
-from msgspec import Struct
 from msgspec.structs import replace
 
 from engine.cache.kinds import group_size_problem, kind_of
@@ -26,48 +25,56 @@ from engine.model.weights import (
     bytes_of,
     dtype_of,
     experts_of,
-    free_bytes,
     memory_of_device,
     parameters_of,
     quantization_of,
 )
-from engine.protocol import CacheKind, ModelFacts, SpecialToken
+from engine.protocol import ModelFacts, SpecialToken
 from engine.settings import BY_NAME, LoadSettings
 
 LEARNED_POSITIONS = ("wpe", "embed_positions", "position_embeddings", "position_embedding")
 
 
-class Whole(Struct, frozen=True):
-    """The facts of a model before its weights are read, and before several processes divide it."""
+def facts_of(model: Any, config: dict[str, Any], path: Path) -> ModelFacts:
+    """The facts of a model whose weights may be lazy, before several processes divide it.
 
-    layers: int
-    rows: int
-    """Number of ids that may reach it."""
-    parameters: int
-    nbytes: int
-    dtype: str
-    quantization: str | None
-    learned_positions: bool
-    """True if positions beyond its window have no embedding."""
-    experts: int
-    """Of its largest mixture; 0 for none."""
-
-    @property
-    def weights(self) -> str:
-        """The form of most of the weights."""
-        return self.quantization or self.dtype
-
-
-def whole_of(model: Any, config: dict[str, Any]) -> Whole:
-    """The facts of a model whose weights may be lazy."""
-    return Whole(
-        layers=_layers(model, config),
-        rows=_embedding_rows(model, config),
+    Args:
+        model: As mlx_lm loads it.
+        config: Its `config.json`.
+        path: Its directory.
+    """
+    hidden = first_of(config, "hidden_size", "n_embd", "d_model")
+    heads = first_of(config, "num_attention_heads", "n_head")
+    window = first_of(config, "max_position_embeddings", "n_positions", "max_sequence_length", "seq_length")
+    names = [name.split(".")[-1] for name, _ in model.named_modules()]
+    snapshot = path.parent.name == "snapshots" and path.parent.parent.name.startswith("models--")
+    try:
+        layers = len(model.layers)
+    except (AttributeError, TypeError):
+        layers = int(first_of(config, "num_hidden_layers", "n_layer", "n_layers") or 0)
+    return ModelFacts(
+        name=path.parent.parent.name.removeprefix("models--").replace("--", "/") if snapshot else path.name,
+        path=str(path),
+        family=str(config.get("model_type")),
+        layers=layers,
+        heads=heads,
+        kv_heads=first_of(config, "num_key_value_heads") or heads,
+        head_size=first_of(config, "head_dim") or (hidden // heads if hidden and heads else None),
+        hidden_size=hidden,
+        vocabulary=_embedding_rows(model, config),
         parameters=parameters_of(model),
-        nbytes=bytes_of(model),
+        weight_bytes=bytes_of(model),
         dtype=dtype_of(model),
         quantization=quantization_of(model),
-        learned_positions=any(name.split(".")[-1] in LEARNED_POSITIONS for name, _ in model.named_modules()),
+        context_window=None if window is None else int(window),
+        hard_window=any(name in LEARNED_POSITIONS for name in names),
+        cache_kinds=(),
+        kv_bytes_per_token=None,
+        eos_ids=(),
+        has_chat_template=False,
+        backend="cpu" if mx.default_device() == mx.Device(mx.cpu) else "gpu",
+        load_ms=0.0,
+        memory_of=memory_of_device(),
         experts=experts_of(model),
     )
 
@@ -96,66 +103,6 @@ def first_of(config: dict[str, Any], *names: str) -> Any:
     return None
 
 
-def facts_of(
-    whole: Whole, config: dict[str, Any], path: Path, tokens: Tokens, probe: CacheProbe, load_ms: float
-) -> ModelFacts:
-    hidden, heads = (
-        first_of(config, "hidden_size", "n_embd", "d_model"),
-        first_of(config, "num_attention_heads", "n_head"),
-    )
-    head_size = (
-        probe.head_size or first_of(config, "head_dim") or (hidden // heads if hidden and heads else None)
-    )
-    special, special_count = special_tokens(tokens)
-    defaults = generation_defaults(path)
-    window = first_of(config, "max_position_embeddings", "n_positions", "max_sequence_length", "seq_length")
-    return ModelFacts(
-        name=path.name
-        if not _is_snapshot(path)
-        else path.parent.parent.name.removeprefix("models--").replace("--", "/"),
-        path=str(path),
-        family=str(config.get("model_type")),
-        layers=whole.layers,
-        heads=heads,
-        kv_heads=first_of(config, "num_key_value_heads") or heads,
-        head_size=head_size,
-        hidden_size=hidden,
-        vocabulary=tokens.vocabulary,
-        parameters=whole.parameters,
-        weight_bytes=whole.nbytes,
-        dtype=whole.dtype,
-        quantization=whole.quantization,
-        context_window=None if window is None else int(window),
-        hard_window=whole.learned_positions,
-        cache_kinds=probe.kinds,
-        kv_bytes_per_token=probe.bytes_per_token,
-        eos_ids=tokens.eos_ids,
-        has_chat_template=tokens.has_chat_template,
-        special=special,
-        special_count=special_count,
-        chat_template=tokens.template[:TEMPLATE_CHARACTERS],
-        backend="cpu" if mx.default_device() == mx.Device(mx.cpu) else "gpu",
-        load_ms=load_ms,
-        free_bytes=free_bytes(),
-        memory_of=memory_of_device(),
-        experts=whole.experts,
-        notes=defaults.notes,
-        sampling=defaults.sampling,
-        raw_prompts=defaults.raw_prompts,
-    )
-
-
-def _is_snapshot(path: Path) -> bool:
-    return path.parent.name == "snapshots" and path.parent.parent.name.startswith("models--")
-
-
-def _layers(model: Any, config: dict[str, Any]) -> int:
-    try:
-        return len(model.layers)
-    except (AttributeError, TypeError):
-        return int(first_of(config, "num_hidden_layers", "n_layer", "n_layers") or 0)
-
-
 # ---- defaults of the generation ---------------------------------------------------------------
 
 _SAMPLING = {"temperature": "temp", "repetition_penalty": "repetition_penalty"} | {
@@ -166,18 +113,7 @@ _OFF = {"top_k": (-1, 0), "repetition_penalty": (1, 0)}
 """Values with which other programs turn a setting off, and what it then is here."""
 
 
-class GenerationDefaults(Struct, frozen=True):
-    """What a model's generation_config.json says of how its text is generated."""
-
-    sampling: tuple[tuple[str, float], ...] = ()
-    """Settings by their names in `engine.settings.Settings`."""
-    raw_prompts: bool = False
-    """True if prompts are raw text, though there may be a chat template: `use_chat_template` is false."""
-    notes: tuple[str, ...] = ()
-    """A sentence for each setting that is not used."""
-
-
-def generation_defaults(path: Path) -> GenerationDefaults:
+def generation_defaults(path: Path) -> tuple[tuple[tuple[str, float], ...], bool, tuple[str, ...]]:
     """Read a model's generation_config.json, if it has one.
 
     As in transformers `do_sample: false` is greedy decoding; as in vLLM a temperature needs no `do_sample`. A filter
@@ -185,11 +121,15 @@ def generation_defaults(path: Path) -> GenerationDefaults:
 
     Args:
         path: Directory of the model, whose files were checked.
+
+    Returns:
+        Settings by their names in `engine.settings.Settings`; True if prompts are raw text, though there may be a chat
+        template (`use_chat_template` is false); and a sentence for each setting that is not used.
     """
     try:
         table = read_object(path / "generation_config.json")
-    except LoadError:  # there is none, or no JSON, with which mlx_lm goes on, too
-        return GenerationDefaults()
+    except LoadError:  # there is none, or no JSON: mlx_lm continues, too
+        return (), False, ()
     found: dict[str, float] = {}
     notes = []
     for theirs, name in _SAMPLING.items():
@@ -214,7 +154,7 @@ def generation_defaults(path: Path) -> GenerationDefaults:
         found = {name: value for name, value in found.items() if name == "repetition_penalty"} | {"temp": 0.0}
     elif sampled is True or found.keys() - {"repetition_penalty"}:
         found.setdefault("temp", 1.0)
-    return GenerationDefaults(tuple(found.items()), table.get("use_chat_template") is False, tuple(notes))
+    return tuple(found.items()), table.get("use_chat_template") is False, tuple(notes)
 
 
 # ---- special tokens ----------------------------------------------------------------------------
@@ -232,11 +172,12 @@ def special_tokens(tokens: Tokens) -> tuple[tuple[SpecialToken, ...], int]:
         tokens: The model's tokenizer.
 
     Returns:
-        `MOST_SPECIAL` of them, those with a role and those in the chat template before others; and how many there are.
+        `MOST_SPECIAL` of them, those with a role and those in the chat template before others; and their number. Roles
+        are `BOS`, `EOS`, `PAD` and the like, as the tokenizer names them; every token that ends a text is an `EOS`.
     """
-    roles: dict[int, set[str]] = {}
-    for role, token in _roles(tokens):
-        roles.setdefault(token, set()).add(role)
+    roles: dict[int, set[str]] = {token: {"EOS"} for token in tokens.eos_ids}
+    for name, token in tokens.named_ids.items():
+        roles.setdefault(token, set()).add(name.removesuffix("_token").upper())
     made = [
         SpecialToken(token, tokens.text(token)[0], tuple(sorted(roles.get(token, ()))))
         for token in sorted({*tokens.special_ids, *roles})
@@ -245,37 +186,20 @@ def special_tokens(tokens: Tokens) -> tuple[tuple[SpecialToken, ...], int]:
     return tuple(sorted(first, key=lambda each: each.id)), len(made)
 
 
-def _roles(tokens: Tokens) -> Iterator[tuple[str, int]]:
-    """`BOS`, `EOS`, `PAD` and the like, as the tokenizer names them; every token that ends a text is an `EOS`."""
-    for name, token in tokens.named_ids.items():
-        yield name.removesuffix("_token").upper(), token
-    for token in tokens.eos_ids:
-        yield "EOS", token
-
-
 # ---- what the cache supports -------------------------------------------------------------------
 
 
-class CacheProbe(Struct, frozen=True):
-    """The kinds of a model's caches, and the operations that they allow."""
-
-    settings: LoadSettings
-    """Those requested, without what this model can't do."""
-    notes: tuple[str, ...]
-    """What it can't do, one sentence each."""
-    kinds: tuple[CacheKind, ...]
-    bytes_per_token: int | None
-    head_size: int | None
-    """Of all keys and values, where these have one size."""
-    tail: Tail | None
-    """The model's end, where it can be run alone."""
-
-
-def probe_cache(model: Any, settings: LoadSettings, make_kv: MakeKV = KV) -> CacheProbe:
+def probe_cache(
+    model: Any, settings: LoadSettings, make_kv: MakeKV, facts: ModelFacts
+) -> tuple[LoadSettings, Tail | None, ModelFacts]:
     """Run two tokens through throwaway caches to find which cache settings a model supports.
 
+    Returns:
+        The settings without those that this model can't have; its end, if that can be run alone; and its facts with
+        those of its caches, and a note on each setting that is not used.
+
     Raises:
-        Exception: Whatever a model raises that can't run.
+        Exception: Anything that a model raises that can't run.
     """
     notes: list[str] = []
     if settings.no_kv_cache:
@@ -286,40 +210,42 @@ def probe_cache(model: Any, settings: LoadSettings, make_kv: MakeKV = KV) -> Cac
     if settings.max_kv_size is not None and hasattr(model, "make_cache"):
         settings = replace(settings, max_kv_size=None)
         notes.append("--max-kv-size is not used: this model builds its own caches.")
-    if settings.kv_bits is not None:
-        settings, more = _probe_kv_bits(model, settings, cache, make_kv)
-        notes += more
+    unquantized = replace(settings, kv_bits=None)
+    if settings.kv_bits is not None and (why := _kv_bits_problem(model, settings, cache, make_kv)):
+        settings = unquantized
+        notes.append(f"--kv-bits is not used{why}")
+    others = _unquantizable(cache)
+    if settings.kv_bits is not None and others:
+        notes.append(f"--kv-bits is used only for the plain caches; {', '.join(others)} stay as they are.")
     tail = Tail(model)
     # over ranks all of them run the model itself, and the logits of a chunk are there
     trial = _trial_cache(model, settings, make_kv, tail.trial if make_kv is KV else model)
-    packed = settings.kv_bits is not None
-    sizes = _head_sizes(_trial_cache(model, replace(settings, kv_bits=None), make_kv) if packed else trial)
-    head_size = next(iter(sizes)) if len(sizes) == 1 else None
-    return CacheProbe(
-        settings, tuple(notes), kinds, trial.bytes_per_token(), head_size, tail if tail.fits else None
+    sizes = _head_sizes(_trial_cache(model, unquantized, make_kv) if settings.kv_bits is not None else trial)
+    facts = replace(
+        facts,
+        notes=(*facts.notes, *notes),
+        cache_kinds=kinds,
+        kv_bytes_per_token=trial.bytes_per_token(),
+        head_size=next(iter(sizes)) if len(sizes) == 1 else facts.head_size,
     )
+    return settings, tail if tail.fits else None, facts
 
 
-def _probe_kv_bits(
-    model: Any, settings: LoadSettings, cache: KV, make_kv: MakeKV
-) -> tuple[LoadSettings, list[str]]:
-    off = replace(settings, kv_bits=None)
-    kinds = [kind_of(layer) for layer in cache.caches]
-    others = sorted({kind.name for kind in kinds if not kind.quantizable})
-    if not any(kind.quantizable for kind in kinds):
-        return off, [f"--kv-bits is not used: caches of kind {', '.join(others)} can't be quantized."]
+def _kv_bits_problem(model: Any, settings: LoadSettings, cache: KV, make_kv: MakeKV) -> str:
+    """The end of a sentence that says why a model's caches can't be quantized; empty if they can."""
+    if not any(kind_of(layer).quantizable for layer in cache.caches):
+        return f": caches of kind {', '.join(_unquantizable(cache))} can't be quantized."
     try:
         _trial_cache(model, settings, make_kv, tokens=2)
     except Exception as error:
-        sizes = _head_sizes(_trial_cache(model, off, make_kv), quantizable=True)
+        sizes = _head_sizes(_trial_cache(model, replace(settings, kv_bits=None), make_kv), quantizable=True)
         why = group_size_problem(sizes, settings.kv_group_size)
-        why = why or f"This model can't run with a quantized cache ({error})."
-        return off, [f"--kv-bits is not used. {why}"]
-    if others:
-        return settings, [
-            f"--kv-bits is used only for the plain caches; {', '.join(others)} stay as they are."
-        ]
-    return settings, []
+        return f". {why}" if why else f". This model can't run with a quantized cache ({error})."
+    return ""
+
+
+def _unquantizable(cache: KV) -> list[str]:
+    return sorted({kind.name for kind in map(kind_of, cache.caches) if not kind.quantizable})
 
 
 def _head_sizes(cache: KV, quantizable: bool = False) -> set[int]:

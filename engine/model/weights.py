@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
 from typing import Any, cast
 
 import mlx.core as mx
 import mlx.nn as nn
 from mlx.utils import tree_flatten
 from mlx_lm.models.switch_layers import QuantizedSwitchLinear, SwitchLinear
-from mlx_lm.utils import dequantize_model, maybe_set_recommended_wired_limit
+from mlx_lm.utils import dequantize_model
 
 from engine.errors import LoadError
 from engine.memory import MemoryOf, memory_available, memory_installed
+from engine.settings import LoadSettings
 
 SCALING = ("scales", "biases", "global_scale")
 """Arrays that belong to a packed weight and are no parameters of their own."""
@@ -26,23 +27,9 @@ def own_arrays(module: Any) -> dict[str, mx.array]:
     Returns:
         By attribute; mlx.nn counts no attribute that begins with `_`.
     """
-    return {
-        name: array
-        for key, value in module.items()
-        if not key.startswith("_")
-        for name, array in _arrays(key, value)
-    }
-
-
-def _arrays(name: str, value: Any) -> Iterator[tuple[str, mx.array]]:
-    if isinstance(value, mx.array):
-        yield name, value
-    elif isinstance(value, list | tuple):
-        for index, item in enumerate(value):
-            yield from _arrays(f"{name}.{index}", item)
-    elif isinstance(value, dict) and not isinstance(value, nn.Module):
-        for key, item in value.items():
-            yield from _arrays(f"{name}.{key}", item)
+    own = {key: value for key, value in module.items() if not key.startswith("_")}
+    leaves = cast(list[tuple[str, Any]], tree_flatten(own, is_leaf=lambda each: isinstance(each, nn.Module)))
+    return {name: leaf for name, leaf in leaves if isinstance(leaf, mx.array)}
 
 
 def arrays_of(model: Any) -> list[tuple[str, mx.array]]:
@@ -101,21 +88,20 @@ _UNPACKED = (nn.QuantizedLinear, nn.QuantizedEmbedding, QuantizedSwitchLinear)
 
 def dtype_of(model: Any) -> str:
     """The type of most of the weights' floating-point numbers; the packed ones of quantized weights don't count."""
-    sizes: dict[str, int] = {}
+    sizes = Counter[str]()
     for array in _floating(model):
-        name = str(array.dtype).removeprefix("mlx.core.")
-        sizes[name] = sizes.get(name, 0) + array.size
-    return max(sizes, key=lambda name: sizes[name], default="float32")
+        sizes[str(array.dtype).removeprefix("mlx.core.")] += array.size
+    return max(sizes, key=sizes.__getitem__, default="float32")
 
 
 def quantization_of(model: Any) -> str | None:
-    """How most of the packed weights are quantized, as their arrays say; None where none are."""
-    sizes: dict[str, int] = {}
+    """The quantization of most of the packed weights, as their arrays say; None if none are packed."""
+    sizes = Counter[str]()
     for _, module in model.named_modules():
         if "scales" in module and hasattr(module, "bits"):
-            name = f"{module.bits}-bit, group {module.group_size}, {getattr(module, 'mode', 'affine')}"
-            sizes[name] = sizes.get(name, 0) + module.weight.size
-    return max(sizes, key=lambda name: sizes[name], default=None)
+            mode = getattr(module, "mode", "affine")
+            sizes[f"{module.bits}-bit, group {module.group_size}, {mode}"] += module.weight.size
+    return max(sizes, key=sizes.__getitem__, default=None)
 
 
 def weights_in(model: Any) -> str:
@@ -146,15 +132,14 @@ def set_dtype(model: Any, wanted: str, fast_blas: bool) -> tuple[str, ...]:
     if wanted == "auto" and (packed := quantization_of(model)) is not None:
         return _unpack_where_it_fits(model, packed)
     computed = "float32" if wanted == "auto" else wanted
-    if computed == own:
-        return ()
     needed = sum(array.nbytes for array in _floating(model)) * _BYTES[computed] // _BYTES[own]
-    if wanted == "auto" and (free := _short_of(needed)):
+    if wanted == "auto" and computed != own and (free := _short_of(needed)):
         return (
             f"Computed in {own}: {computed} would be faster, but its weights would take more than half of the "
             f"{free / 2**30:.1f} GiB that are free. --dtype {computed} asks for it all the same.",
         )
-    model.set_dtype(getattr(mx, computed))
+    if computed != own:
+        model.set_dtype(getattr(mx, computed))
     return ()
 
 
@@ -194,9 +179,8 @@ def _dequantize(model: Any) -> tuple[str, ...]:
     model.set_dtype(mx.float32)  # the scales: else the products with them are rounded to the file's type
     try:
         dequantize_model(model)
-        model.set_dtype(
-            mx.float32
-        )  # MLX unpacks mxfp4, mxfp8 and nvfp4 to bfloat16, which holds their numbers exactly
+        # MLX unpacks mxfp4, mxfp8 and nvfp4 to bfloat16, which holds their numbers exactly
+        model.set_dtype(mx.float32)
     except (AttributeError, TypeError, ValueError) as error:
         raise LoadError(
             f"mlx_lm can't dequantize these weights ({error}).", "Leave --dtype out: they run as they are."
@@ -244,19 +228,45 @@ def _floating(model: Any) -> list[mx.array]:
     return [array for _, array in arrays_of(model) if mx.issubdtype(array.dtype, mx.floating)]
 
 
+# ---- quantized weights with float32 scales -----------------------------------------------------
+
+
+def float32_scales(settings: LoadSettings) -> bool:
+    """True if a quantized model is computed with float32 scales under these settings."""
+    wanted = settings.float32_scales
+    if wanted is None:
+        wanted = mx.default_device() == mx.Device(mx.cpu)
+    return wanted and settings.dtype in ("auto", "file")
+
+
+def unpacked_by_itself(settings: LoadSettings) -> bool:
+    """True if quantized weights may be unpacked without a request: not if the settings name float32 scales."""
+    return settings.dtype == "auto" and settings.float32_scales is None
+
+
+def set_float32_scales(model: Any, settings: LoadSettings) -> tuple[str, ...]:
+    """Compute a quantized model in float32 if the settings say so or, on the CPU backend, don't forbid it.
+
+    Returns:
+        Sentences that say so.
+    """
+    if quantization_of(model) is None or not float32_scales(settings):
+        return ()
+    scales = [array for name, array in arrays_of(model) if name.endswith(".scales")]
+    what = (
+        "Quantized weights are computed with float32 scales (7 to 40 times faster on the CPU backend);"
+        if any(mx.issubdtype(array.dtype, mx.floating) for array in scales)
+        else "All but the quantized weights, whose scales are bytes, is computed in float32 (3 to 5 times faster on "
+        "the CPU backend);"
+    )
+    model.set_dtype(mx.float32)
+    return (f"{what} the KV cache is float32 then, too.",)
+
+
 # ---- memory ------------------------------------------------------------------------------------
 
 NEAR = 0.9
 """Of the memory that is free, what weights may take without a word: mlx_lm's bound on Metal."""
-
-
-def keep_in_memory() -> None:
-    """Allow Metal to wire as much memory as it recommends, as mlx_lm does while it generates; nothing elsewhere.
-
-    Weights that are not wired may be paged out between two steps, and here a person thinks between two steps. So the
-    limit holds as long as the process, as that of mlx_lm's server.
-    """
-    maybe_set_recommended_wired_limit()
 
 
 def memory_of_device() -> MemoryOf:
