@@ -99,19 +99,19 @@ def given_tools(options: ChatOptions) -> list[Any] | None:
     return given.tools
 
 
-def left_open(text: str, content: str) -> str:
+def left_open(text: str | None, content: str) -> str | None:
     """A filled template up to the end of its last message, cut as transformers cuts it.
 
     Args:
-        text: With `TAG` behind that message's content.
-        content: Without it.
+        text: The text, with `TAG` after that message's content.
+        content: The content.
 
-    Raises:
-        PromptError: The template doesn't write the message.
+    Returns:
+        None if there is no text, or the template doesn't write the message.
     """
     mark = TAG.strip()
-    if content.strip() not in text or mark not in text:
-        raise refusal("it does not write out the message that is to be continued")
+    if text is None or content.strip() not in text or mark not in text:
+        return None
     end = text.rindex(mark)
     return text[:end] if text.startswith(TAG, end) else text[:end].rstrip()
 

@@ -75,7 +75,7 @@ def known_marks(wrapper: Any) -> KnownMarks:
     """What mlx_lm's wrapper of a tokenizer knows.
 
     Args:
-        wrapper: Its `TokenizerWrapper`, or a `PlainWrapper`, which has less.
+        wrapper: Its `TokenizerWrapper`, or a `PlainTokenizer`, which has less.
     """
     return KnownMarks(
         (getattr(wrapper, "think_start", None), getattr(wrapper, "think_end", None)),
