@@ -26,7 +26,7 @@ from engine.errors import LoadError, PromptError, cutting
 from engine.model import chat_template
 from engine.model.chat_template import Filling, filling, left_open
 from engine.model.prompt_fields import ChatText, chat_text
-from engine.model.reply_marks import known_marks, reply_format
+from engine.model.reply_marks import reply_format
 from engine.protocol import ChatOptions, Message, ReplyFormat
 from engine.token_texts import alphabet, decode
 
@@ -345,7 +345,7 @@ class Tokens:
         """
         source = self.template if template is None else template
         if (known := self._formats.get(source)) is None:
-            known = reply_format(source, known_marks(self._wrapper), self._fast.get_vocab)
+            known = reply_format(source, self._wrapper, self._fast.get_vocab)
             self._formats = {source: known}
         return known
 
