@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import subprocess
 import sys
 from collections.abc import Callable
-from functools import cache
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -117,48 +118,33 @@ STATM = "/proc/self/statm"
 
 
 def reader() -> Callable[[], int]:
-    """The function that reads the resident bytes on this system; it returns 0 where there is no way to read them."""
+    """Return the function that reads the resident bytes on this system."""
     try:
         file = os.open(STATM, os.O_RDONLY | os.O_CLOEXEC)
-    except (OSError, AttributeError):
-        return _most
+    except OSError:
+        return _peak
     page = os.sysconf("SC_PAGE_SIZE")
     return lambda: int(os.pread(file, 128, 0).split()[1]) * page
 
 
-def _most() -> int:
-    """The peak so far."""
-    try:
-        import resource
-    except ImportError:
-        return 0
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return most if sys.platform == "darwin" else most * 1024
+def _peak() -> int:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
 
 
 resident = reader()
-"""Bytes of this process that are in memory."""
+"""Returns the bytes of this process that are in memory."""
 
 
 # ---- memory that is free again ------------------------------------------------------------------
 
 
-@cache
-def _trimmer() -> Callable[[], object]:
-    """The function that gives freed memory back to the system: that of glibc; elsewhere one that does nothing."""
+def trim() -> None:
+    """Give freed memory back to the system, if its C library is glibc; all threads may continue."""
     import ctypes  # 1.4 ms, which the first screen doesn't need
 
-    try:
-        malloc_trim = ctypes.CDLL(None).malloc_trim
-    except (AttributeError, OSError, TypeError):
-        return lambda: None
-    malloc_trim.argtypes = (ctypes.c_size_t,)
-    return lambda: malloc_trim(0)
-
-
-def trim() -> None:
-    """Give freed memory back to the system; all threads may go on."""
-    _trimmer()()
+    with suppress(AttributeError, OSError, TypeError):
+        ctypes.CDLL(None).malloc_trim(ctypes.c_size_t(0))
 
 
 def size_words(count: int) -> str:

@@ -461,29 +461,25 @@ class Beginnings:
         return text[0] if whole else _PART if raw else _NOTHING
 
     def of(self, allowed: Mask, logprobs: Row | None, most: int = 12) -> tuple[ExpectedBeginning, ...]:
-        """What the allowed tokens begin with.
+        """The first characters of the allowed tokens, by kinds if they are many.
 
         Args:
-            allowed: Which are allowed, shape (vocabulary,).
-            logprobs: The model's log-softmax, same shape; None where it isn't known.
-            most: How many are named; the rest are left out.
+            allowed: True for those that are allowed, shape (vocabulary,).
+            logprobs: The model's log-softmax, same shape; None if it isn't known.
+            most: Number of beginnings; the rest are left out.
         """
         ids = np.flatnonzero(allowed)
         size, places = len(self._firsts), self._place[ids]
         counts = np.bincount(places, minlength=size)
-        masses: npt.NDArray[np.float64] | None = None
-        if logprobs is not None:
-            masses = np.bincount(places, np.exp(logprobs[ids]), size).astype(np.float64)
+        masses = None if logprobs is None else np.bincount(places, np.exp(logprobs[ids]), size)
         kinds: dict[str, list[int]] = {}
         for place in np.flatnonzero(counts).tolist():
             kinds.setdefault(_kind(self._firsts[place]), []).append(place)
-        found = [
-            ExpectedBeginning(
-                words, int(counts[group].sum()), None if masses is None else float(masses[group].sum())
-            )
-            for kind, group in kinds.items()
-            for words, group in self._named(kind, group)
-        ]
+        found: list[ExpectedBeginning] = []
+        for kind, every in kinds.items():
+            for words, group in self._named(kind, every):
+                mass = None if masses is None else float(masses[group].sum())
+                found.append(ExpectedBeginning(words, int(counts[group].sum()), mass))
         found.sort(key=lambda each: (-(each.mass or 0.0), -each.tokens))
         return tuple(found[:most])
 
@@ -497,14 +493,7 @@ class Beginnings:
 def _kind(first: str) -> str:
     if len(first) > 1:
         return first
-    if first.isdigit():
-        return "a digit"
     if first.isalpha():
-        return (
-            "a lowercase letter"
-            if first.islower()
-            else "an uppercase letter"
-            if first.isupper()
-            else "a letter"
-        )
-    return "white space" if first.isspace() else "a sign"
+        cased = {(True, False): "a lowercase letter", (False, True): "an uppercase letter"}
+        return cased.get((first.islower(), first.isupper()), "a letter")
+    return "a digit" if first.isdigit() else "white space" if first.isspace() else "a sign"
