@@ -203,15 +203,13 @@ def name_new(aside: Path, path: Path) -> None:
 
 
 def _sync(directory: Path) -> None:
-    """Bring the new name to the disk, too, where the directory may be read."""
-    try:
+    """Bring the new name to the disk, too, if the directory may be read."""
+    with suppress(PermissionError):
         descriptor = os.open(directory, os.O_RDONLY)
-    except PermissionError:
-        return
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 # ---- files that are read -----------------------------------------------------------------------
@@ -300,14 +298,5 @@ def _refuse_special(found: os.stat_result, path: Path | str) -> None:
 
 def _refuse_large(size: int, limit: int | None, path: Path | str) -> None:
     if limit is not None and size > limit:
-        raise OSError(errno.EFBIG, f"it has more than {_amount(limit)}", str(path))
-
-
-def _amount(limit: int) -> str:
-    return (
-        f"{limit // MIB} MiB"
-        if limit >= MIB
-        else f"{limit // 1024} KiB"
-        if limit >= 1024
-        else f"{limit} bytes"
-    )
+        unit, name = (MIB, "MiB") if limit >= MIB else (1024, "KiB") if limit >= 1024 else (1, "bytes")
+        raise OSError(errno.EFBIG, f"it has more than {limit // unit} {name}", str(path))

@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -289,43 +288,40 @@ def fingerprint(directory: Path | str, adapter: Path | str | None = None) -> str
 
     Args:
         directory: Holds config.json and the weights.
-        adapter: Directory of an adapter, where one is used.
+        adapter: Directory of an adapter, if one is used.
 
     Returns:
-        32 hexadecimal digits; empty where a file can't be read, so that nothing is known.
+        32 hexadecimal digits; empty if a file can't be read, so that nothing is known.
     """
     digest = hashlib.blake2b(digest_size=16)
     try:
-        _add(digest, Path(directory), ("model*.safetensors",), "config.json")
+        _add(digest, Path(directory), "config.json", "model*.safetensors")
         if adapter is not None:
-            _add(digest, typed(str(adapter)), ("adapters.safetensors",), "adapter_config.json")
+            _add(digest, typed(str(adapter)), "adapter_config.json", "adapters.safetensors")
     except (EngineError, OSError, ValueError, RecursionError):
         return ""
     return digest.hexdigest()
 
 
-def _add(digest: Any, directory: Path, patterns: Iterable[str], config: str) -> None:
+def _add(digest: Any, directory: Path, config: str, weights: str) -> None:
     parsed = json.loads(read_regular(directory / config, CONFIG_LIMIT).decode())
     if isinstance(parsed, dict):
         parsed = {name: value for name, value in parsed.items() if name not in _NOTES}
     digest.update(json.dumps(parsed, sort_keys=True).encode())
-    files = sorted({path for pattern in patterns for path in directory.glob(pattern)})
-    if not files:
+    if not (files := sorted(directory.glob(weights))):
         raise ValueError("no weights")
     for path in files:
         with open_regular(path) as file:
-            _weights(digest, path.name, file)
-
-
-def _weights(digest: Any, name: str, file: BinaryIO) -> None:
-    size = os.fstat(file.fileno()).st_size
-    digest.update(f"{name} {size}\n".encode())
-    if size <= WHOLE_LIMIT:
-        digest.update(file.read())
-        return
-    length = int.from_bytes(file.read(8), "little")
-    begin = 8 + length if length <= min(HEADER_LIMIT, size - 8) else 8  # else it is no safetensors file
-    digest.update(file.read(begin - 8))
-    for block in range(BLOCKS):
-        file.seek(begin + block * max(0, size - begin - BLOCK) // (BLOCKS - 1))
-        digest.update(file.read(BLOCK))
+            size = os.fstat(file.fileno()).st_size
+            digest.update(f"{path.name} {size}\n".encode())
+            if size <= WHOLE_LIMIT:
+                digest.update(file.read())
+                continue
+            length = int.from_bytes(file.read(8), "little")
+            begin = (
+                8 + length if length <= min(HEADER_LIMIT, size - 8) else 8
+            )  # else it is no safetensors file
+            digest.update(file.read(begin - 8))
+            for block in range(BLOCKS):
+                file.seek(begin + block * max(0, size - begin - BLOCK) // (BLOCKS - 1))
+                digest.update(file.read(BLOCK))

@@ -7,7 +7,7 @@ attribute indicate what a part does; where they don't, only its path is known.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import mlx.core as mx
@@ -48,11 +48,7 @@ def parts_of(layer: Any) -> Iterator[tuple[str, Any]]:
 
 def is_stack(value: Any) -> bool:
     """True if it is a list with modules in it."""
-    if isinstance(value, list):
-        for item in value:
-            if isinstance(item, nn.Module):
-                return True
-    return False
+    return isinstance(value, list) and any(isinstance(item, nn.Module) for item in value)
 
 
 def role_of(module: Any, attribute: str) -> Role:
@@ -80,25 +76,19 @@ Patch = tuple[Any, str, Any]
 Wrapper = Callable[[Callable[..., Any], Any, tuple[Any, ...], dict[str, Any]], Any]
 """Called in the place of a module's `__call__` with the original, the module, and its arguments."""
 
-_OWN = object()
-"""For an attribute that a class inherits: to restore it, the class's own is deleted."""
-
 
 @contextmanager
 def patched(*patches: Patch) -> Iterator[None]:
-    """Set attributes; on leaving, even by an exception, they are restored in reverse order."""
-    saved: list[Patch] = []
-    try:
+    """Set attributes in this block; afterwards, even after an exception, they are restored in reverse order."""
+    with ExitStack() as restored:
         for owner, name, value in patches:
-            saved.append((owner, name, vars(owner).get(name, _OWN)))
+            own = vars(owner)
+            if name in own:
+                restored.callback(setattr, owner, name, own[name])
+            else:  # a class inherits it
+                restored.callback(delattr, owner, name)
             setattr(owner, name, value)
         yield
-    finally:
-        for owner, name, value in reversed(saved):
-            if value is _OWN:
-                delattr(owner, name)
-            else:
-                setattr(owner, name, value)
 
 
 def calls(modules: Collection[Any], wrapper: Wrapper, method: str = "__call__") -> list[Patch]:
@@ -178,7 +168,7 @@ def after_layers(model: Any, streams: mx.array, returned: Mapping[int, Any]) -> 
 
 
 class Tail:
-    """A model's end, for the streams of its own forwards.
+    """A model's end, for the streams of its own forward passes.
 
     Args:
         model: As mlx_lm loads it.
@@ -187,7 +177,7 @@ class Tail:
     def __init__(self, model: Any) -> None:
         self._model = model
         self._returned: dict[int, Any] = {}
-        """By index what its layers returned in the trial, where that is more than the stream."""
+        """Values that its layers returned in the trial, by index, if they are more than the stream."""
         self.fits = False
         """True if the trial's logits were those of the model."""
 
@@ -196,23 +186,23 @@ class Tail:
 
         Args:
             tokens: One token, shape (1, 1).
-            cache: For the model.
+            cache: The model's caches.
         """
         with self.watched(self._returned) as streams:
             logits: mx.array = self._model(tokens, cache=cache)
-        try:
+        with suppress(
+            Exception
+        ):  # whatever this family's code does after its layers doesn't fit these streams
             near = mx.allclose(logits, self.logits(streams[0]), rtol=1e-2, atol=1e-2, equal_nan=True)
             self.fits = bool(near.item())
-        except Exception:  # whatever this family's code does after its layers doesn't fit these streams
-            self.fits = False
         return logits
 
     @contextmanager
     def watched(self, returned: dict[int, Any] | None = None) -> Iterator[list[mx.array]]:
-        """Keep the stream after the last layer of the forward in this block; it stays lazy.
+        """Keep the stream after the last layer of the forward pass in this block; it stays lazy.
 
         Args:
-            returned: Takes what layers return that is more than the stream.
+            returned: Receives what layers return that is more than the stream.
         """
         layers = decoder_layers(self._model)
         index = {id(layer): number for number, layer in enumerate(layers)}

@@ -12,7 +12,8 @@ cosines and sines from those of `BLOCK` positions. The numbers stay MLX's, bit f
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager
 from threading import get_ident
 from typing import Any, NamedTuple
 
@@ -34,7 +35,8 @@ MOST_FREQUENCIES = 512
 forward would have each of them compared."""
 
 
-def shared_rotary_factors(blocks: RotaryBlocks | None = None) -> AbstractContextManager[None]:
+@contextmanager
+def shared_rotary_factors(blocks: RotaryBlocks | None = None) -> Iterator[None]:
     """Share cosines and sines among the layers of the forward pass in this block.
 
     It changes nothing on a GPU, which has a kernel, nor while `mx.fast.rope` is replaced by something else.
@@ -43,8 +45,13 @@ def shared_rotary_factors(blocks: RotaryBlocks | None = None) -> AbstractContext
         blocks: Factors of the model's steps; None if forward passes don't follow each other token by token.
     """
     if mx.fast.rope is not rope or mx.default_device() != mx.Device(mx.cpu) or not allowed("rotary"):
-        return nullcontext()
-    return _SharedFactors(blocks)
+        yield
+        return
+    mx.fast.rope = _SharedFactors(blocks).rope
+    try:
+        yield
+    finally:
+        mx.fast.rope = rope
 
 
 class _Rotation(NamedTuple):
@@ -146,12 +153,6 @@ class _SharedFactors:
         """Factors by rotation, number of tokens, dtype and offset; arrays are compared by identity."""
         self._wide: dict[tuple[Any, ...], Factors] = {}
         """The same, broadcast to a shape once instead of in every product."""
-
-    def __enter__(self) -> None:
-        mx.fast.rope = self.rope
-
-    def __exit__(self, *raised: object) -> None:
-        mx.fast.rope = rope
 
     def rope(self, a: mx.array, dims: int, *, offset: Any, traditional: bool, **how: Any) -> mx.array:
         """Rotate as MLX's function, which is called in other threads, and for forms that models seldom have.
