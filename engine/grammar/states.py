@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import signal
 from collections import OrderedDict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,7 @@ from engine.grammar_settings import Grammar
 from engine.processes import limited
 from engine.protocol import ExpectedBeginning, GrammarReading
 from engine.sampling.ranking import Row
+from engine.token_texts import TokenTexts
 from engine.tree import TokenPaths
 
 MOST_ITEMS = 10_000
@@ -42,58 +43,27 @@ Outside = Literal["left", "ended"]
 """Why a grammar holds no more: a token was taken that it forbids, or its text ended with an end of sequence."""
 
 
-class GrammarTokens(Protocol):
-    """The part of a model's tokens that a grammar needs."""
-
-    @property
-    def vocabulary(self) -> int:
-        """Number of ids."""
-
-    @property
-    def eos_ids(self) -> tuple[int, ...]:
-        """Ids that end the sequence."""
-
-    def raw(self, token: int) -> bytes:
-        """A token's own bytes; empty for an id without a token."""
-
-    def is_special(self, token: int) -> bool:
-        """True if it is a mark of the format rather than text: a grammar never allows it as text."""
-
-
-class ByteVocabulary:
-    """The 256 bytes and an end of sequence: the vocabulary over which a grammar is tried."""
-
-    vocabulary = 257
-    eos_ids = (256,)
-
-    def raw(self, token: int) -> bytes:
-        return bytes([token]) if token < 256 else b"<end>"
-
-    def is_special(self, token: int) -> bool:
-        return token == 256
-
-
 class GrammarVocabulary:
-    """A model's vocabulary, in the form in which `llguidance.LLTokenizer` takes it.
+    """A vocabulary, in the form in which `llguidance.LLTokenizer` takes it.
 
-    It takes 30 ms for 4,096 tokens and 0.5 s for 150,000: made once, when the first grammar is set. If the model has no
+    It takes 30 ms for 4,096 tokens and 0.5 s for 150,000: made once, when the first grammar is set. If there is no
     end-of-sequence token, one more id stands for it, which no mask shows.
+
+    Args:
+        tokens: The bytes of each token; empty for an id without a token.
+        special: Ids of marks of the format: a grammar never allows them as text.
+        eos_ids: Ids that end the sequence.
     """
 
     bos_token_id = None
 
-    def __init__(self, tokens: GrammarTokens) -> None:
+    def __init__(self, tokens: Sequence[bytes], special: Iterable[int], eos_ids: tuple[int, ...]) -> None:
         from llguidance import LLTokenizer
         from llguidance._tokenizer import TokenizerWrapper
 
-        self.size, self.eos_ids = tokens.vocabulary, tokens.eos_ids
-        self.tokens = [tokens.raw(token) for token in range(self.size)]
-        # some tokenizers list sentencepiece's single bytes as special: they are text
-        special = [
-            token for token, raw in enumerate(self.tokens) if tokens.is_special(token) and len(raw) != 1
-        ]
-        self.eos_token_ids = list(tokens.eos_ids) or [self.size]
-        self.tokens += [] if tokens.eos_ids else [b"<end>"]
+        self.size, self.eos_ids = len(tokens), eos_ids
+        self.tokens = [*tokens, *([] if eos_ids else [b"<end>"])]
+        self.eos_token_ids = list(eos_ids) or [self.size]
         self.special_token_ids = sorted({*special, *self.eos_token_ids})
         self.eos_token_id = self.eos_token_ids[0]
         self.own: Any = LLTokenizer(TokenizerWrapper(self), eos_token=self.eos_token_ids)
@@ -101,6 +71,19 @@ class GrammarVocabulary:
     def __call__(self, text: bytes | str) -> list[int]:
         """No encoder: llguidance never asks for the tokens of a forced text (see `source.NO_FORCING`)."""
         return []
+
+
+def byte_vocabulary() -> GrammarVocabulary:
+    """The 256 bytes and an end of sequence: the vocabulary over which a grammar is tried."""
+    return GrammarVocabulary([*(bytes([byte]) for byte in range(256)), b"<end>"], (), (256,))
+
+
+def vocabulary_of(tokens: TokenTexts) -> GrammarVocabulary:
+    """A model's vocabulary."""
+    raws = [tokens.raw(token) for token in range(tokens.vocabulary)]
+    # some tokenizers list sentencepiece's single bytes as special: they are text
+    special = (token for token, raw in enumerate(raws) if tokens.is_special(token) and len(raw) != 1)
+    return GrammarVocabulary(raws, special, tokens.eos_ids)
 
 
 class Matcher:
@@ -218,7 +201,7 @@ def trial(given: dict[str, str]) -> dict[str, str]:
         `refusal`, a message; empty if the grammar can be used.
     """
     try:
-        step, matcher = 0, Matcher.begin(Grammar(**given), GrammarVocabulary(ByteVocabulary()))  # type: ignore[arg-type]
+        step, matcher = 0, Matcher.begin(Grammar(**given), byte_vocabulary())  # type: ignore[arg-type]
         while step < STEPS and (allowed := [byte for byte in matcher.allowed_ids() if byte < 256]):
             matcher.take(allowed[step * 7919 % len(allowed)])
             step += 1
@@ -231,35 +214,30 @@ def trial(given: dict[str, str]) -> dict[str, str]:
 
 
 @lru_cache(maxsize=256)
-def _refusal(kind: str, text: str) -> str:
-    """The message that a grammar can't be used, empty if it can; no exception is kept, since a busy machine may have
-    been the reason."""
+def try_out(grammar: Grammar) -> None:
+    """Try a grammar; one that can be used is not tried again.
+
+    Raises:
+        SettingsError: It can't be used, or takes too much time or memory.
+    """
+    given = {"kind": grammar.kind, "text": grammar.text}
     try:
-        answer = limited("engine.grammar.states:trial", {"kind": kind, "text": text}, MEMORY, SECONDS)
+        answer = limited("engine.grammar.states:trial", given, MEMORY, SECONDS)
     except OSError as error:
         message = f"The grammar can't be checked: {error.strerror}."
         raise SettingsError("grammar", message, "Close other programs, and try again.") from error
-    if "refusal" in answer:
-        return str(answer["refusal"])
+    if message := answer.get("refusal", ""):
+        raise SettingsError("grammar", message, "Change it, or remove it.")
     if "error" in answer:
         raise refusal(answer["error"])
-    if (ended := answer["ended"]) is None:
+    if (ended := answer.get("ended", 0)) is None:
         raise SettingsError(
             "grammar",
             f"The grammar can't be checked: the process that tries it gave no answer in {processes.PATIENCE:g} s.",
             "Try again when the machine is less busy, or take a simpler one.",
         )
-    raise refusal(_ENDED.get(ended, f"the process that tries it {processes.ending_of(ended)}"))
-
-
-def try_out(grammar: Grammar) -> None:
-    """Try a grammar.
-
-    Raises:
-        SettingsError: It can't be used, or takes too much time or memory.
-    """
-    if message := _refusal(grammar.kind, grammar.text):
-        raise SettingsError("grammar", message, "Change it, or remove it.")
+    if "ended" in answer:
+        raise refusal(_ENDED.get(ended, f"the process that tries it {processes.ending_of(ended)}"))
 
 
 # ---- states ------------------------------------------------------------------------------------
@@ -366,7 +344,7 @@ class GrammarStates:
         tree: The tree.
     """
 
-    def __init__(self, tokens: GrammarTokens, tree: TokenPaths) -> None:
+    def __init__(self, tokens: TokenTexts, tree: TokenPaths) -> None:
         self._tokens, self._tree = tokens, tree
         self.compiled = lru_cache(MOST_GRAMMARS)(self._compile)
         self._state = lru_cache(MOST_STATES)(self._make)
@@ -417,14 +395,14 @@ class GrammarStates:
         return GrammarState(state.matcher, state.outside)
 
 
-_prepared: list[tuple[GrammarTokens, GrammarVocabulary]] = []
+_prepared: list[tuple[TokenTexts, GrammarVocabulary]] = []
 """The vocabulary of the model in use, which the next tree has too."""
 
 
-def _vocabulary(tokens: GrammarTokens) -> GrammarVocabulary:
+def _vocabulary(tokens: TokenTexts) -> GrammarVocabulary:
     """The tokens' vocabulary, prepared for grammars; the last one is kept."""
     if not _prepared or _prepared[0][0] is not tokens:
-        _prepared[:] = [(tokens, GrammarVocabulary(tokens))]
+        _prepared[:] = [(tokens, vocabulary_of(tokens))]
     return _prepared[0][1]
 
 
@@ -443,7 +421,7 @@ class Beginnings:
         tokens: The vocabulary.
     """
 
-    def __init__(self, tokens: GrammarTokens) -> None:
+    def __init__(self, tokens: TokenTexts) -> None:
         self.tokens = tokens
         places: dict[str, int] = {}
         firsts = (self._first(token) for token in range(tokens.vocabulary))

@@ -95,11 +95,8 @@ def _embedding_rows(model: Any, config: dict[str, Any]) -> int:
 
 def first_of(config: dict[str, Any], *names: str) -> Any:
     """The first of some fields that the config, or the text part of a multimodal one, has."""
-    for table in (config, config.get("text_config") or {}):
-        for name in names:
-            if table.get(name) is not None:
-                return table[name]
-    return None
+    tables = (config, config.get("text_config") or {})
+    return next((table[name] for table in tables for name in names if table.get(name) is not None), None)
 
 
 # ---- defaults of the generation ---------------------------------------------------------------

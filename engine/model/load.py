@@ -57,98 +57,85 @@ from engine.settings import LoadSettings
 
 READ_AT_ONCE = 16 << 20
 """Bytes of weights that are read together at least: after each group the engine waits for MLX and tells the screen."""
-_ON_A_MAC = "It needs an Apple GPU: run it on a Mac, or use another model."
 _LIMITS = {
     "only supports float32": "Load it with --dtype float32.",
     "only support float32": "Load it with --dtype float32.",
-    "Metal": _ON_A_MAC,
-    "metal": _ON_A_MAC,
+    "metal": "It needs an Apple GPU: run it on a Mac, or use another model.",
 }
-"""What a backend says that has no way to compute something, and what to do. It says so in a RuntimeError, which no
-wrong config.json leads to: shapes that don't fit are a ValueError."""
+"""Hints by what a backend says that has no way to compute something. It says so in a RuntimeError, which no wrong
+config.json leads to: shapes that don't fit are a ValueError."""
 
 
 def explain(error: Exception, path: Path) -> LoadError:
-    """Put what mlx_lm raised into words; the cases are those observed with broken files."""
+    """Put an error of mlx_lm into words; the cases are those observed with broken files."""
     text = first_line(error)
+    unknown = "Model type" in text or "has no attribute 'Model" in text
     if "custom module" in str(error):  # after the path, which may be long
-        return LoadError(
-            f"The model in {path} needs code of its own to run.",
-            "Read that code, and if you trust it, add --trust-remote-code.",
-        )
-    if "Model type" in text or "has no attribute 'Model" in text:
+        message = f"The model in {path} needs code of its own to run."
+        hint = "Read that code, and if you trust it, add --trust-remote-code."
+    elif unknown:
         family = directory.read_object(path / "config.json").get("model_type")
-        return LoadError(
-            f"mlx_lm does not know the model type {family}.", "Use another model, or a newer mlx-lm."
-        )
-    if (foreign := directory.format_error(path)) is not None:
+        message = f"mlx_lm does not know the model type {family}."
+        hint = "Use another model, or a newer mlx-lm."
+    elif (foreign := directory.format_error(path)) is not None:
         return foreign
-    if isinstance(error, RuntimeError) and ("safetensors" in text or "read" in text.lower()):
-        return LoadError(f"The weights in {path} are damaged or cut short ({text}).", "Download them again.")
-    if isinstance(error, TypeError | KeyError | AttributeError):
-        return LoadError(
-            f"{path}/config.json lacks something that mlx_lm needs for its model type, or has it in another form "
-            f"({text}).",
-            "Download it again; if it is whole, mlx_lm can't load this model.",
-        )
-    if isinstance(error, ValueError):
-        return LoadError(
-            f"The weights in {path} don't fit its config.json, as mlx_lm reads it ({text}).",
-            "Download both again; if they are whole, mlx_lm can't load this model.",
-        )
-    return LoadError(
-        f"mlx_lm can't load the model in {path} ({text}).", "Download it again, or use another model."
-    )
+    elif isinstance(error, RuntimeError) and ("safetensors" in text or "read" in text.lower()):
+        message, hint = f"The weights in {path} are damaged or cut short ({text}).", "Download them again."
+    elif isinstance(error, TypeError | KeyError | AttributeError):
+        lacks = f"{path}/config.json lacks something that mlx_lm needs for its model type"
+        message = f"{lacks}, or has it in another form ({text})."
+        hint = "Download it again; if it is whole, mlx_lm can't load this model."
+    elif isinstance(error, ValueError):
+        message = f"The weights in {path} don't fit its config.json, as mlx_lm reads it ({text})."
+        hint = "Download both again; if they are whole, mlx_lm can't load this model."
+    else:
+        message = f"mlx_lm can't load the model in {path} ({text})."
+        hint = "Download it again, or use another model."
+    return LoadError(message, hint)
 
 
 def cannot_run(error: Exception, path: Path, dtype: str) -> LoadError:
-    """Why a model that was built can't run: this machine, the type that it was to compute in, or its files.
+    """Say why a model that was built can't run: this machine, the type that it was to compute in, or its files.
 
     Args:
-        error: What the first forward raised.
+        error: The exception of the first forward pass.
         path: The model's folder.
         dtype: The setting.
     """
     why = first_line(error)
+    message = f"The model in {path} can't run: its config.json, or the adapter's, may be wrong ({why})."
+    hint = "Download it again."
     if isinstance(error, RuntimeError):
-        hint = next((hint for part, hint in _LIMITS.items() if part in why), "Use another model or machine.")
         backend = "CPU" if mx.default_device() == mx.Device(mx.cpu) else "GPU"
-        return LoadError(f"The model in {path} can't run on the {backend} here ({why}).", hint)
-    if dtype not in ("auto", "file"):
-        return LoadError(f"The model in {path} can't run in {dtype} here ({why}).", "Leave --dtype out.")
-    return LoadError(
-        f"The model in {path} can't run: its config.json, or the adapter's, may be wrong ({why}).",
-        "Download it again.",
-    )
+        message = f"The model in {path} can't run on the {backend} here ({why})."
+        hints = (hint for part, hint in _LIMITS.items() if part in why.lower())
+        hint = next(hints, "Use another model or machine.")
+    elif dtype not in ("auto", "file"):
+        message, hint = f"The model in {path} can't run in {dtype} here ({why}).", "Leave --dtype out."
+    return LoadError(message, hint)
 
 
 def bad_tokenizer(path: Path, error: Exception) -> LoadError:
     """The error for a tokenizer whose files can't be read, or config.json, which transformers reads with them."""
     text, names = first_line(error), (frame.filename for frame in traceback.extract_tb(error.__traceback__))
-    if any(Path(name).name.startswith("configuration_") for name in names):
-        return LoadError(
-            f"transformers can't read {path}/config.json, which it needs for the tokenizer ({text}).",
-            "Correct the field, or use another version of transformers.",
-        )
-    if isinstance(error, ImportError) and not (path / "tokenizer.json").exists():
-        return LoadError(
-            f"The tokenizer in {path} is of a class that can't be loaded here ({text}).",
-            "Use a version of the model that has a tokenizer.json.",
-        )
-    if isinstance(error, ImportError):
-        named = directory.read_object(path / "tokenizer_config.json").get("tokenizer_class")
-        return LoadError(
-            f"The tokenizer in {path} is of the class {named}, which mlx_lm can't load here.",
-            'Set tokenizer_class to "TokenizersBackend" in its tokenizer_config.json: tokenizer.json has all of it.',
-        )
+    message, hint = f"The tokenizer in {path} can't be read ({text}).", "Download its files again."
     if "trust_remote_code" in str(error):
-        return LoadError(
-            f"The tokenizer in {path} needs code of its own.",
-            "If you trust that code, add --trust-remote-code.",
-        )
-    return LoadError(f"The tokenizer in {path} can't be read ({text}).", "Download its files again.")
+        message = f"The tokenizer in {path} needs code of its own."
+        hint = "If you trust that code, add --trust-remote-code."
+    elif any(Path(name).name.startswith("configuration_") for name in names):
+        message = f"transformers can't read {path}/config.json, which it needs for the tokenizer ({text})."
+        hint = "Correct the field, or use another version of transformers."
+    elif isinstance(error, ImportError) and not (path / "tokenizer.json").exists():
+        message = f"The tokenizer in {path} is of a class that can't be loaded here ({text})."
+        hint = "Use a version of the model that has a tokenizer.json."
+    elif isinstance(error, ImportError):
+        named = directory.read_object(path / "tokenizer_config.json").get("tokenizer_class")
+        message = f"The tokenizer in {path} is of the class {named}, which mlx_lm can't load here."
+        hint = f"{_SET_CLASS}: tokenizer.json has all of it."
+    return LoadError(message, hint)
 
 
+_SET_CLASS = 'Set tokenizer_class to "TokenizersBackend" in its tokenizer_config.json'
 PLAIN_LAYERS = (nn.Linear, nn.Embedding, nn.RMSNorm, nn.LayerNorm)
 
 
@@ -387,16 +374,14 @@ def _adapt(model: Any, path: Path) -> None:
     directory.check_adapter(path)
     try:
         utils.load_adapters(model, str(path))
-    except (AttributeError, KeyError, TypeError) as error:
-        raise LoadError(
-            f"{path}/adapter_config.json lacks something that mlx_lm needs, or has it in another form "
-            f"({first_line(error)}).",
-            "Give the directory that mlx_lm.lora wrote.",
-        ) from error
     except Exception as error:
-        raise LoadError(
-            f"The adapter in {path} doesn't fit this model ({first_line(error)}).", "Check its base model."
-        ) from error
+        message = f"The adapter in {path} doesn't fit this model ({first_line(error)})."
+        hint = "Check its base model."
+        if isinstance(error, AttributeError | KeyError | TypeError):
+            lacks = f"{path}/adapter_config.json lacks something that mlx_lm needs"
+            message = f"{lacks}, or has it in another form ({first_line(error)})."
+            hint = "Give the directory that mlx_lm.lora wrote."
+        raise LoadError(message, hint) from error
     model.eval()
 
 
@@ -441,7 +426,7 @@ def _tokenizer(path: Path, config: dict[str, Any], settings: LoadSettings) -> An
             raise LoadError(
                 f"The tokenizer in {path} is {own['type']}, and its tokenizer_class, {named}, makes a {made} of it "
                 f"that can't encode every text ({first_line(error)}).",
-                'Set tokenizer_class to "TokenizersBackend" in its tokenizer_config.json.',
+                f"{_SET_CLASS}.",
             ) from error
     return tokenizer
 

@@ -172,9 +172,8 @@ class Tokens:
         self.has_chat_template = bool(wrapper.has_chat_template)
         added = getattr(self._fast, "added_tokens_decoder", {})
         self._added = {int(i): str(token.content) for i, token in added.items()}
-        self._special = {int(i) for i, token in added.items() if token.special} | set(
-            self._fast.all_special_ids
-        )
+        special = {int(i) for i, token in added.items() if token.special} | {*self._fast.all_special_ids}
+        self._special = special - {None}
         self._decoded = self._decoder()
         self._raw: dict[int, bytes] = {}
         self._texts: dict[int, tuple[str, bytes]] = {}
@@ -249,7 +248,7 @@ class Tokens:
     @property
     def special_ids(self) -> tuple[int, ...]:
         """Ids of the tokens that are marks of the format."""
-        return tuple(sorted(token for token in self._special if token is not None))
+        return tuple(sorted(self._special))
 
     @property
     def named_ids(self) -> dict[str, int]:
