@@ -89,7 +89,7 @@ class _Grammar:
     # ---- rules ------------------------------------------------------------------------------
 
     def _rule(self) -> None:
-        name = self._name()
+        name = self._read(_NAME, "the name of a rule")
         self._own = self.named[name] = {}
         self._skip(_BLANKS)
         self._expect("::=")
@@ -141,7 +141,7 @@ class _Grammar:
             raise self._wrong(NAMES_A_TOKEN.format(token[0][:40]))
         if not _NAME.match(self._text, self._at):
             return ""
-        place, name = self._at, self._name()
+        place, name = self._at, self._read(_NAME, "")
         self._own.setdefault(name, place)
         return self._lark_name(name)
 
@@ -188,23 +188,19 @@ class _Grammar:
         place = self._at
         if place == len(self._text):
             raise self._wrong("a text or class doesn't end")
-        self._at += 1
-        if (char := self._text[place]) != "\\":
-            return char
-        kind = self._text[self._at : self._at + 1]
-        self._at += 1
+        if self._text[place] != "\\":
+            self._at += 1
+            return self._text[place]
+        kind = self._text[place + 1 : place + 2]
+        self._at += 2 + _DIGITS.get(kind, 0)
         if kind in _ESCAPES:
             return _ESCAPES[kind]
-        digits = self._text[self._at : self._at + _DIGITS.get(kind, 0)]
-        self._at += len(digits)
-        if kind not in _DIGITS or not re.fullmatch(f"[0-9a-fA-F]{{{_DIGITS[kind]}}}", digits):
-            raise self._wrong(f"\\{kind}{digits} is no escape", place)
-        if (number := int(digits, 16)) > 0x10FFFF or 0xD800 <= number < 0xE000:
-            raise self._wrong(f"\\{kind}{digits} is no character", place)
+        written = self._text[place : self._at]
+        if kind not in _DIGITS or not re.fullmatch(f"[0-9a-fA-F]{{{_DIGITS[kind]}}}", written[2:]):
+            raise self._wrong(f"{written} is no escape", place)
+        if (number := int(written[2:], 16)) > 0x10FFFF or 0xD800 <= number < 0xE000:
+            raise self._wrong(f"{written} is no character", place)
         return chr(number)
-
-    def _name(self) -> str:
-        return self._read(_NAME, "the name of a rule")
 
     def _count(self) -> str:
         number = self._read(_COUNT, "a number")

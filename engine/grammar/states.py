@@ -78,8 +78,9 @@ def byte_vocabulary() -> GrammarVocabulary:
     return GrammarVocabulary([*(bytes([byte]) for byte in range(256)), b"<end>"], (), (256,))
 
 
+@lru_cache(maxsize=1)
 def vocabulary_of(tokens: TokenTexts) -> GrammarVocabulary:
-    """A model's vocabulary."""
+    """A model's vocabulary; that of the model in use is kept, since the next tree has it, too."""
     raws = [tokens.raw(token) for token in range(tokens.vocabulary)]
     # some tokenizers list sentencepiece's single bytes as special: they are text
     special = (token for token, raw in enumerate(raws) if tokens.is_special(token) and len(raw) != 1)
@@ -373,7 +374,8 @@ class GrammarStates:
             SettingsError: The grammar can't be used.
         """
         try_out(grammar)
-        return GrammarState(Matcher.begin(grammar, _vocabulary(self._tokens)))
+        vocabulary = vocabulary_of(self._tokens)  # type: ignore[arg-type]  # no protocol is hashable to mypy
+        return GrammarState(Matcher.begin(grammar, vocabulary))
 
     def _make(self, grammar: Grammar, first: GrammarState, node: int, begin: int) -> GrammarState:
         """Continue from the nearest ancestor whose matcher is kept, or from the first state."""
@@ -393,17 +395,6 @@ class GrammarStates:
                 self._matchers.popitem(last=False)
         # the masks of `_matchers` are never computed: they stay small
         return GrammarState(state.matcher, state.outside)
-
-
-_prepared: list[tuple[TokenTexts, GrammarVocabulary]] = []
-"""The vocabulary of the model in use, which the next tree has too."""
-
-
-def _vocabulary(tokens: TokenTexts) -> GrammarVocabulary:
-    """The tokens' vocabulary, prepared for grammars; the last one is kept."""
-    if not _prepared or _prepared[0][0] is not tokens:
-        _prepared[:] = [(tokens, vocabulary_of(tokens))]
-    return _prepared[0][1]
 
 
 # ---- what a grammar expects, in a few words ----------------------------------------------------

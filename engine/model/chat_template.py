@@ -73,13 +73,10 @@ def filling(messages: Sequence[Message], options: ChatOptions) -> Filling:
         messages = (*messages, Message("assistant", options.response))
     config = _parsed("The template's configuration", options.config, dict) or {}
     tools = _parsed("The list of tools", options.tools, list)
-    taken = next(
-        (name for name in config if name in ARGUMENTS or (name == "tools" and tools is not None)), None
-    )
-    if taken is not None:
-        raise PromptError(
-            f"The template's configuration can't set {taken}, which the program sets itself.", "Leave it out."
-        )
+    for name in config:
+        if name in ARGUMENTS or (name == "tools" and tools is not None):
+            message = f"The template's configuration can't set {name}, which the program sets itself."
+            raise PromptError(message, "Leave it out.")
     return Filling(
         conversation=[_values(message) for message in messages],
         tools=config.pop("tools", tools),

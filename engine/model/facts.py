@@ -16,18 +16,11 @@ from engine.cache.kinds import group_size_problem, kind_of
 from engine.cache.live import KV
 from engine.errors import EngineError, LoadError, SettingsError
 from engine.files import CONFIG_LIMIT, open_regular, read_regular, typed
+from engine.model import weights
 from engine.model.directory import read_object
 from engine.model.forward import Compute, MakeKV
 from engine.model.layers import Tail
 from engine.model.tokens import Tokens
-from engine.model.weights import (
-    bytes_of,
-    dtype_of,
-    experts_of,
-    memory_of_device,
-    parameters_of,
-    quantization_of,
-)
 from engine.protocol import ModelFacts, SpecialToken
 from engine.settings import BY_NAME, LoadSettings
 
@@ -61,10 +54,10 @@ def facts_of(model: Any, config: dict[str, Any], path: Path) -> ModelFacts:
         head_size=first_of(config, "head_dim") or (hidden // heads if hidden and heads else None),
         hidden_size=hidden,
         vocabulary=_embedding_rows(model, config),
-        parameters=parameters_of(model),
-        weight_bytes=bytes_of(model),
-        dtype=dtype_of(model),
-        quantization=quantization_of(model),
+        parameters=weights.parameters_of(model),
+        weight_bytes=weights.bytes_of(model),
+        dtype=weights.dtype_of(model),
+        quantization=weights.quantization_of(model),
         context_window=None if window is None else int(window),
         hard_window=any(name in LEARNED_POSITIONS for name in names),
         cache_kinds=(),
@@ -73,8 +66,8 @@ def facts_of(model: Any, config: dict[str, Any], path: Path) -> ModelFacts:
         has_chat_template=False,
         backend="cpu" if mx.default_device() == mx.Device(mx.cpu) else "gpu",
         load_ms=0.0,
-        memory_of=memory_of_device(),
-        experts=experts_of(model),
+        memory_of=weights.memory_of_device(),
+        experts=weights.experts_of(model),
     )
 
 
@@ -84,12 +77,11 @@ def _embedding_rows(model: Any, config: dict[str, Any]) -> int:
     Of several tables, as of n-grams beside the tokens, the one that is as large as the vocabulary.
     """
     vocabulary = int(first_of(config, "vocab_size") or 0)
-    rows = [
-        int(module.weight.shape[0])
-        for name, module in model.named_modules()
-        if isinstance(module, nn.Embedding | nn.QuantizedEmbedding)
-        and name.split(".")[-1] not in LEARNED_POSITIONS
-    ]
+    tables = (nn.Embedding, nn.QuantizedEmbedding)
+    named = (
+        (name.split(".")[-1], module) for name, module in model.named_modules() if isinstance(module, tables)
+    )
+    rows = [int(module.weight.shape[0]) for name, module in named if name not in LEARNED_POSITIONS]
     return vocabulary if vocabulary in rows or not rows else max(rows)
 
 
@@ -159,6 +151,29 @@ MOST_SPECIAL = 1000
 """Special tokens in the facts: models with tens of thousands, kept free for later use, are known."""
 TEMPLATE_CHARACTERS = 64 * 1024
 """Of a chat template's source in the facts. The longest in use have 20,000."""
+
+
+def facts_with_tokens(facts: ModelFacts, path: Path, tokens: Tokens) -> ModelFacts:
+    """The facts with those of the tokenizer and of generation_config.json, and a note on each setting that is not used.
+
+    Args:
+        facts: Facts of the model.
+        path: Directory of the model, whose files were checked.
+        tokens: The model's tokenizer.
+    """
+    sampling, raw_prompts, notes = generation_defaults(path)
+    special, count = special_tokens(tokens)
+    return replace(
+        facts,
+        eos_ids=tokens.eos_ids,
+        has_chat_template=tokens.has_chat_template,
+        special=special,
+        special_count=count,
+        chat_template=tokens.template[:TEMPLATE_CHARACTERS],
+        sampling=sampling,
+        raw_prompts=raw_prompts,
+        notes=(*facts.notes, *notes),
+    )
 
 
 def special_tokens(tokens: Tokens) -> tuple[tuple[SpecialToken, ...], int]:
@@ -300,12 +315,12 @@ def fingerprint(directory: Path | str, adapter: Path | str | None = None) -> str
     return digest.hexdigest()
 
 
-def _add(digest: Any, directory: Path, config: str, weights: str) -> None:
+def _add(digest: Any, directory: Path, config: str, pattern: str) -> None:
     parsed = json.loads(read_regular(directory / config, CONFIG_LIMIT).decode())
     if isinstance(parsed, dict):
         parsed = {name: value for name, value in parsed.items() if name not in _NOTES}
     digest.update(json.dumps(parsed, sort_keys=True).encode())
-    if not (files := sorted(directory.glob(weights))):
+    if not (files := sorted(directory.glob(pattern))):
         raise ValueError("no weights")
     for path in files:
         with open_regular(path) as file:

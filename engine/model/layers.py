@@ -32,18 +32,15 @@ ROLES: tuple[tuple[Role, tuple[str, ...]], ...] = (
 def decoder_layers(model: Any) -> list[Any]:
     """The decoder layers: the model's `layers`, else its longest list of modules."""
     found: Any = getattr(model, "layers", None)
-    layers = [layer for layer in found if isinstance(layer, nn.Module)] if isinstance(found, list) else []
-    if layers:
-        return layers
-    stacks = (value for _, module in model.named_modules() for value in module.values() if is_stack(value))
-    return [layer for layer in max(stacks, key=len, default=[]) if isinstance(layer, nn.Module)]
+    if not is_stack(found):
+        values = (value for _, module in model.named_modules() for value in module.values())
+        found = max(filter(is_stack, values), key=len, default=[])
+    return [layer for layer in found if isinstance(layer, nn.Module)]
 
 
-def parts_of(layer: Any) -> Iterator[tuple[str, Any]]:
+def parts_of(layer: Any) -> list[tuple[str, Any]]:
     """The direct children of a layer: attribute and module."""
-    for attribute, child in layer.children().items():
-        if isinstance(child, nn.Module):
-            yield attribute, child
+    return [each for each in layer.children().items() if isinstance(each[1], nn.Module)]
 
 
 def is_stack(value: Any) -> bool:
@@ -134,10 +131,8 @@ def hidden(result: Any) -> mx.array:
 
 
 def with_hidden(result: Any, state: mx.array) -> Any:
-    """What a layer returned, with another residual stream."""
-    if isinstance(result, tuple | list):
-        return type(result)([state, *result[1:]])
-    return state
+    """The result of a layer, with another residual stream."""
+    return type(result)([state, *result[1:]]) if isinstance(result, tuple | list) else state
 
 
 def kept(array: mx.array) -> mx.array:

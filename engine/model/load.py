@@ -24,31 +24,12 @@ from msgspec.structs import replace
 from engine.cache.live import KV
 from engine.errors import Cancelled, LoadError, RankError, first_line
 from engine.files import typed
-from engine.model import directory, source
-from engine.model.facts import (
-    TEMPLATE_CHARACTERS,
-    facts_of,
-    fingerprint,
-    first_of,
-    generation_defaults,
-    probe_cache,
-    special_tokens,
-)
+from engine.model import directory, source, weights
+from engine.model.facts import facts_of, facts_with_tokens, fingerprint, first_of, probe_cache
 from engine.model.forward import FirstUses, MakeKV, Runner, tf32_note
 from engine.model.layers import Tail
 from engine.model.source import Emit
 from engine.model.tokens import Tokens, plain_tokenizer
-from engine.model.weights import (
-    arrays_of,
-    free_bytes,
-    quantization_of,
-    quantize,
-    set_dtype,
-    set_float32_scales,
-    unpacked_by_itself,
-    warning_of,
-    weights_in,
-)
 from engine.patches import blas
 from engine.patches.imports import complete
 from engine.protocol import Loading, ModelFacts, RanksLoaded
@@ -239,27 +220,15 @@ def load(
     except Exception as error:  # the first forward pass: a config that could be built may not run
         raise cannot_run(error, path, settings.dtype) from error
     ms = (time.perf_counter() - started) * 1000
-    sampling, raw_prompts, unused = generation_defaults(path)
-    special, special_count = special_tokens(tokens)
-    facts = replace(
-        probed,
-        eos_ids=tokens.eos_ids,
-        has_chat_template=tokens.has_chat_template,
-        special=special,
-        special_count=special_count,
-        chat_template=tokens.template[:TEMPLATE_CHARACTERS],
-        sampling=sampling,
-        raw_prompts=raw_prompts,
-        notes=(
-            *facts.notes,
-            *filter(None, (warning, tf32_note(facts.dtype))),
-            *probed.notes[len(facts.notes) :],
-            *unused,
-        ),
-        free_bytes=free_bytes(),
-        fingerprint=digest.result(),
-        load_ms=ms,
+    notes = (
+        *facts.notes,
+        *filter(None, (warning, tf32_note(facts.dtype))),
+        *probed.notes[len(facts.notes) :],
     )
+    facts = replace(
+        probed, notes=notes, load_ms=ms, fingerprint=digest.result(), free_bytes=weights.free_bytes()
+    )
+    facts = facts_with_tokens(facts, path, tokens)
     return Loaded(model, tokens, facts, settings, make_kv=make_kv, tail=tail, divided=spread is not None)
 
 
@@ -292,13 +261,13 @@ def prepare(
     _check_weights(model, path)
     if settings.adapter_path is not None:
         _adapt(model, typed(settings.adapter_path))
-    stored, packed = weights_in(model), quantization_of(model)
+    stored, packed = weights.weights_in(model), weights.quantization_of(model)
     if quantization is not None:
-        quantize(model, *quantization)
-    asked = quantization is not None or not unpacked_by_itself(settings)
-    stays = settings.dtype == "auto" and asked and quantization_of(model) is not None
-    notes = set_dtype(model, "file" if stays else settings.dtype, bool(served.name))
-    notes = (*served.notes, *notes, *set_float32_scales(model, settings))
+        weights.quantize(model, *quantization)
+    asked = quantization is not None or not weights.unpacked_by_itself(settings)
+    stays = settings.dtype == "auto" and asked and weights.quantization_of(model) is not None
+    notes = weights.set_dtype(model, "file" if stays else settings.dtype, bool(served.name))
+    notes = (*served.notes, *notes, *weights.set_float32_scales(model, settings))
     # Weights that are not wired may be paged out while the user thinks: Metal may wire as much memory as it recommends,
     # as long as the process lives, as in mlx_lm's server.
     maybe_set_recommended_wired_limit()
@@ -306,7 +275,7 @@ def prepare(
         mx.random.state
     )  # mlx_lm's layers drew first weights, and each draw is kept in the graph of the next key
     facts = facts_of(model, config, path)
-    computed = weights_in(model)
+    computed = weights.weights_in(model)
     facts = replace(facts, notes=notes, blas=served.name, stored="" if stored == computed else stored)
     dtype = settings.dtype
     if dtype == "auto":
@@ -441,8 +410,8 @@ def read_weights(model: Any, emit: Emit, cancel: Event) -> str:
         LoadError: They are damaged.
         Cancelled: `cancel` was set.
     """
-    parameters = arrays_of(model)
-    warning = warning_of(sum(array.nbytes for _, array in parameters))
+    parameters = weights.arrays_of(model)
+    warning = weights.warning_of(sum(array.nbytes for _, array in parameters))
     emit(Loading("weights", 0, len(parameters), "", warning))
     group, size = list[mx.array](), 0
     for done, (name, array) in enumerate(parameters, start=1):

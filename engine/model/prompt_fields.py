@@ -12,7 +12,7 @@ import json
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, groupby
 from typing import Any
 
 from msgspec import Struct
@@ -87,25 +87,23 @@ class ChatText(Struct, frozen=True):
 
 
 def _runs(of: ChatText, texts: Sequence[str]) -> Iterator[SegmentRun]:
-    """A token is whose its first character is that is no space."""
+    """The runs of tokens of one message; a token belongs to the message of its first character that is no space."""
     joined = "".join(texts)
     if joined != of.text and joined != f" {of.text}":  # some tokenizers begin with a space
         return
     shift = len(joined) - len(of.text)
     begins = [span.begin for span in of.spans]
-    run: SegmentRun | None = None
-    for place, (text, end) in enumerate(zip(texts, accumulate(map(len, texts)), strict=True)):
+    spans: list[FieldSpan | None] = []
+    for text, end in zip(texts, accumulate(map(len, texts)), strict=True):
         at = end - len(text.lstrip() or text) - shift
         index = bisect_right(begins, at) - 1
-        span = of.spans[index] if index >= 0 and at < of.spans[index].end else None
-        if run is not None and (span is None or (span.kind, span.message) != (run.kind, run.message)):
-            yield run
-            run = None
-        if span is not None:
-            begin = run.begin if run is not None else place
-            run = SegmentRun(span.kind, begin, place + 1, span.message)
-    if run is not None:
-        yield run
+        spans.append(of.spans[index] if index >= 0 and at < of.spans[index].end else None)
+    begin = 0
+    for owner, group in groupby(spans, key=lambda span: None if span is None else (span.kind, span.message)):
+        end = begin + len(list(group))
+        if owner is not None:
+            yield SegmentRun(owner[0], begin, end, owner[1])
+        begin = end
 
 
 # ---- marks around the strings of a conversation --------------------------------------------------

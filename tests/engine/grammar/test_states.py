@@ -79,7 +79,7 @@ def machine(loaded: Loaded, nodes: int) -> type[RuleBasedStateMachine]:
 
         def set_grammar(self, grammar: Grammar) -> None:
             self.grammar = grammar
-            prepared = states._vocabulary(loaded.tokens)
+            prepared = states.vocabulary_of(loaded.tokens)
             self.first = Matcher.begin(grammar, prepared)
 
         @rule(count=st.integers(1, 4))

@@ -289,7 +289,7 @@ def test_on_metal_what_is_free_is_what_it_recommends_and_that_may_be_wired(
     for available, free in ((None, 17), (30, 17), (5, 5)):
         monkeypatch.setattr(weights, "memory_available", lambda of=available: of and of * GIB)
         assert free_bytes() == free * GIB
-    monkeypatch.setattr(loading, "warning_of", lambda needed: "")
+    monkeypatch.setattr(weights, "warning_of", lambda needed: "")
     load(LoadSettings())
     assert wired == [20 * GIB]
 
