@@ -1,8 +1,7 @@
-"""Files: paths that a person typed, files that somebody else made, files written whole. Standard library alone.
+"""Files: paths that the user typed, files of other programs, files that are written whole. Standard library alone.
 
-Both sides use this: what the command line is given, what is typed into a dialog, and what is saved. Of what somebody
-else made regular files alone are read, and no more of them than their reader can take: a named pipe would never answer,
-`/dev/zero` never end. What is refused is an `OSError` like any other, whose `strerror` says why, so that each reader
+Both sides use this, for the command line, for dialogs, and for what is saved. Of other programs' files regular ones
+alone are read, and no more of them than their reader can take: a named pipe would never answer, `/dev/zero` never end. What is refused is an `OSError` like any other, whose `strerror` says why, so that each reader
 puts it into its own words. A pipe is read from standard input, never by name.
 """
 
@@ -22,7 +21,7 @@ from engine.errors import PathError
 LONGEST = 160
 """Characters of a path in a message."""
 PRIVATE, SHARED = 0o600, 0o666
-"""Permissions of a new file: for its owner alone, or as the person's umask has them."""
+"""Permissions of a new file: for its owner alone, or as the user's umask has them."""
 OTHER = "Choose another name, or replace it with --force."
 _HINTS = {
     errno.EACCES: "Check the permissions, or choose another place.",
@@ -41,7 +40,7 @@ _SPECIAL = {
 
 
 def typed(text: str) -> Path:
-    """The path that a person typed; there need be no such file.
+    """The path that the user typed; there need be no such file.
 
     Args:
         text: As it was typed; `~` is a home directory.
@@ -110,12 +109,12 @@ def free(path: Path, force: bool, other: str = OTHER) -> Path:
     """Check that a file may be written, before the work of making its content.
 
     Pipes, sockets and devices are refused also with `force`: a file appears whole or not at all, which none of them
-    can promise, and a pipe that nobody reads would hold up the program for ever.
+    can promise, and a pipe without a reader would hold up the program for ever.
 
     Args:
         path: As `typed` gave it.
-        force: Whether a file that is there may be replaced.
-        other: The hint where one is there and may not.
+        force: True if a file that is there may be replaced.
+        other: The hint if one is there and may not.
 
     Returns:
         The path.
@@ -158,7 +157,7 @@ def replacing(path: Path, force: bool = True, mode: int = SHARED) -> Iterator[Bi
 
     Args:
         path: Where; a link stays a link, and what is replaced keeps its permissions.
-        force: Whether a file that is there may be replaced, also one that comes meanwhile.
+        force: True if a file that is there may be replaced, also one that comes meanwhile.
         mode: Permissions of a new file, `PRIVATE` or `SHARED`.
 
     Raises:

@@ -78,7 +78,7 @@ def answer() -> None:
 
 
 def python_command(call: str) -> list[str]:
-    """What starts the Python of this process with the places of modules that this one has.
+    """The command that starts the Python of this process with the places of modules that this one has.
 
     Args:
         call: The statements to execute, on one line.
@@ -87,10 +87,10 @@ def python_command(call: str) -> list[str]:
 
 
 def ending_of(status: int) -> str:
-    """How a process ended: `ended with status 1`, `was ended by SIGKILL`.
+    """The end of a process in words: `ended with status 1`, `was ended by SIGKILL`.
 
     Args:
-        status: As `subprocess` has it: a signal's number is negative.
+        status: The status that `subprocess` returns: a signal's number is negative.
     """
     if status >= 0:
         return f"ended with status {status}"

@@ -28,11 +28,11 @@ def decode(pending: bytes, raw: bytes) -> tuple[str, bytes]:
 
 
 class TokenTexts(Protocol):
-    """What readings need of a vocabulary: `engine.model.tokens.Tokens`, or `engine.logits.recorded.RecordedTexts`."""
+    """The vocabulary that readings need: `engine.model.tokens.Tokens`, or `engine.logits.recorded.RecordedTexts`."""
 
     @property
     def vocabulary(self) -> int:
-        """How many ids there are."""
+        """Number of ids."""
 
     @property
     def eos_ids(self) -> tuple[int, ...]:
@@ -76,7 +76,7 @@ class TokenQuery(Struct, frozen=True):
 
 
 def read_query(query: str) -> TokenQuery:
-    """Read a query as a person typed it.
+    """Read a query as the user typed it.
 
     Args:
         query: `#123` is an id; `0x e2 9c` (or `‹E2 9C›`, as unfinished characters are shown) is bytes, of which a digit

@@ -27,9 +27,9 @@ Between the parts of JSON at most one space, as people and `json.dumps` write it
 a model that likes newlines writes newlines for ever. No `\\u` in strings: to llguidance `"\\u0061"` is another name
 than `"a"`, and the schema of `a` would not hold for it."""
 DECIMALS = 9
-"""Of a number that has a bound: with as many as the standard allows a model writes 2.1111… for ever."""
+"""Decimals of a number that has a bound: with as many as the standard allows a model writes 2.1111… for ever."""
 _EXACT = 2**53
-"""From here on neighbouring integers are one float64."""
+"""The least integer whose successor has the same float64."""
 _BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 _MAPS = ("properties", "patternProperties", "$defs", "definitions")
 """Keywords whose value has a schema for each name."""
@@ -41,13 +41,13 @@ _WITH_CONTROLS = re.compile(r"\\P|\\p\{?\^?C|\\x0|\\x\{|\\u00[01]|\[:|\[[^]]*(?:
 """A class of which it can't be seen whether it has all control characters and neither `"` nor a backslash."""
 _CLASS = re.compile(r"(\\.)|(\[\^?]?)((?:\\.|[^]\\])*)", re.DOTALL)
 _BRACKET = re.compile(r"(\\.)|\[", re.DOTALL)
-"""In a class of a JSON schema's pattern a character, in one of llguidance the beginning of another class."""
+"""A sign that is a character in a class of a JSON schema's pattern, and begins another class in llguidance's."""
 _CONTROL = re.compile(r"[\x00-\x07\x0b\x0e-\x1f\x7f]")
 """What a string of JSON has as `\\u` and four digits alone; llguidance writes U+007F so too."""
 
 
 def refusal(why: str) -> SettingsError:
-    """That a grammar can't be used, and why."""
+    """The error that a grammar can't be used."""
     return SettingsError(
         "grammar", f"The grammar can't be used: {why.rstrip('.')}.", "Change it, or remove it."
     )
@@ -238,7 +238,7 @@ def _check_count(schema: Mapping[str, Any]) -> None:
 
 
 def _fewer_digits(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """What bounds the digits of a number that has a bound: decimals, and the largest float64 that is exact."""
+    """Keywords that bound the digits of a number that has a bound: decimals, and the largest float64 that is exact."""
     types = schema.get("type")
     bounds = {key: schema[key] for key in _BOUNDS if _number(schema.get(key))}
     if "number" not in (types if isinstance(types, list) else [types]) or not bounds:
@@ -294,7 +294,7 @@ _LARK_TOKEN = re.compile(r'"(?:\\.|[^"\\\n])*"|(?://|#)[^\n]*|/(?:\\.|[^/\\\n])+
 _POSITION = re.compile(r"^(?:at )?(\d+)\((\d+)\): (.*)", re.DOTALL)
 _KEYWORDS = re.compile(r"Unimplemented keys: (\[.*\])")
 _ERROR, _CARET = re.compile(r"^error: (.*)", re.MULTILINE), re.compile(r"^    ( *)\^+ *$", re.MULTILINE)
-"""What the regex parser says, and where: it indents the line of an expression of one line by four."""
+"""The regex parser's message, and its place: it indents the line of an expression of one line by four."""
 _REMOTE = re.compile(r"Resource '(.*)' is not present in a registry")
 _DRAFT = re.compile(r'"\$schema"\s*:\s*"([^"]*)"')
 _FORMAT = re.compile(r"Unknown format: (.*)")
@@ -320,7 +320,7 @@ _WORDS = {
     "decimal literal invalid": "a number in it is beyond what llguidance can count",
     "number out of range": "a number in it is beyond what llguidance can count",
 }
-"""What llguidance says of a whole grammar, and what it means."""
+"""Meanings of what llguidance says of a whole grammar."""
 
 
 def llguidance_source(grammar: Grammar) -> str:

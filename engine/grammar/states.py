@@ -249,12 +249,12 @@ class GrammarState:
     """A grammar after a node. Its parts are computed when they are asked for."""
 
     matcher: Matcher | None
-    """None where the grammar holds no more."""
+    """None if the grammar holds no more."""
     outside: Outside | None = None
 
     @cached_property
     def allowed(self) -> Mask | None:
-        """Which tokens may follow, shape (vocabulary,); None for all, as where the text must end and no token ends it.
+        """Mask of the tokens that may follow, shape (vocabulary,); None for all, as if the text must end and no token ends it.
 
         Raises:
             StepError: The grammar became too complex.
@@ -266,7 +266,7 @@ class GrammarState:
 
     @cached_property
     def count(self) -> int:
-        """How many tokens it allows: 0 where the text must end and no token ends it."""
+        """Number of tokens that it allows: 0 if the text must end and no token ends it."""
         assert self.matcher is not None
         return 0 if self.allowed is None else int(np.count_nonzero(self.allowed))
 
@@ -301,7 +301,7 @@ class GrammarState:
         return GrammarState(matcher)
 
     def first_forbidden(self, tokens: Sequence[int], eos_ids: Collection[int]) -> int | None:
-        """The place of the first of some following tokens that the grammar forbids, None where it allows all."""
+        """The index of the first of some following tokens that the grammar forbids, None if it allows all."""
         if self.matcher is None:
             return None
         matcher = self.matcher.copy()

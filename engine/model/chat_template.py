@@ -32,7 +32,7 @@ ARGUMENTS = (
     "continue_final_message",
     "return_dict",
 )
-"""What mlx_lm itself gives to the function that fills the template: no variables of the template."""
+"""Arguments of the function that fills the template, which mlx_lm sets itself: no variables of the template."""
 
 
 class Filling(Struct, frozen=True):
@@ -46,7 +46,7 @@ class Filling(Struct, frozen=True):
     config: dict[str, Any]
     """The template's variables besides those."""
     opened: bool
-    """True if the last message is left open, in place of beginning an answer."""
+    """True if the last message is left open, instead of beginning an answer."""
 
     @property
     def last(self) -> str:
@@ -54,7 +54,7 @@ class Filling(Struct, frozen=True):
         return str(self.conversation[-1]["content"])
 
     def marked(self) -> list[dict[str, Any]]:
-        """The conversation, with `TAG` behind a message that is left open."""
+        """The conversation, with `TAG` after a message that is left open."""
         *before, last = self.conversation
         return [*before, {**last, "content": self.last + TAG}] if self.opened else self.conversation
 
@@ -64,7 +64,7 @@ def filling(messages: Sequence[Message], options: ChatOptions) -> Filling:
 
     Args:
         messages: The conversation.
-        options: What else the template gets.
+        options: The other values that the template gets.
 
     Raises:
         PromptError: The options are no JSON of the right kind, or set what can't be set.
@@ -125,7 +125,7 @@ def _values(message: Message) -> dict[str, Any]:
 
 
 def _parsed(what: str, content: str, kind: type) -> Any:
-    """Some JSON of a request, None where it is empty."""
+    """A JSON value of a request, None if it is empty."""
     if not content:
         return None
     try:
@@ -143,9 +143,9 @@ def _parsed(what: str, content: str, kind: type) -> Any:
 MEMORY = 512 * 2**20
 """Bytes of address space of the process; 40 MB are its own. Not bounded on macOS, whose kernel has no such limit."""
 SECONDS = 2
-"""Of processor time. Templates that models come with take milliseconds."""
+"""Seconds of processor time. Templates that models come with take milliseconds."""
 CHARACTERS = 2 * TEXT_LIMIT
-"""Of the result at most."""
+"""Maximum number of characters of the result."""
 _RAW = "Use it as raw text."
 
 
@@ -156,11 +156,11 @@ def render(
 
     Args:
         template: jinja2 source.
-        values: What it may use: `messages` and the like, of values that JSON has.
-        others: Values with which it is filled, too, in the place of some of these, while that takes no time.
+        values: Its variables, `messages` and the like, of values that JSON has.
+        others: Values that replace some of these: it is filled with them, too, while that takes no time.
 
     Returns:
-        The text, and those with the other values; None where there is none.
+        The text, and those with the other values, None if there is none.
 
     Raises:
         PromptError: The template is wrong, refuses the messages, or takes too much time or memory.
@@ -177,6 +177,6 @@ def render(
 
 
 def refusal(why: object) -> PromptError:
-    """That a template, or its model's own code, refuses a prompt."""
+    """The error that a template, or its model's own code, refuses a prompt."""
     first = first_line(why, nothing="no reason given")
     return PromptError(f"The chat template refuses this prompt: {first}.", _RAW)

@@ -150,7 +150,7 @@ def generation_defaults(path: Path) -> tuple[tuple[tuple[str, float], ...], bool
 MOST_SPECIAL = 1000
 """Special tokens in the facts: models with tens of thousands, kept free for later use, are known."""
 TEMPLATE_CHARACTERS = 64 * 1024
-"""Of a chat template's source in the facts. The longest in use have 20,000."""
+"""Characters of a chat template's source in the facts. The longest in use have 20,000."""
 
 
 def facts_with_tokens(facts: ModelFacts, path: Path, tokens: Tokens) -> ModelFacts:
@@ -260,7 +260,7 @@ def _unquantizable(cache: KV) -> list[str]:
 
 
 def _head_sizes(cache: KV, quantizable: bool = False) -> set[int]:
-    """Of the keys and values in caches that hold a column for each token; with `quantizable`, in those alone."""
+    """Head sizes of the caches that hold a column for each token; with `quantizable`, of those that can be quantized."""
     layers = [(kind_of(layer), layer) for layer in cache.caches]
     of_columns = [
         (kind, layer) for kind, layer in layers if kind.columns and (kind.quantizable or not quantizable)

@@ -49,13 +49,13 @@ def is_stack(value: Any) -> bool:
 
 
 def role_of(module: Any, attribute: str) -> Role:
-    """What a part does, by the names of its class and of the attribute that holds it."""
+    """The role of a part, by the names of its class and of the attribute that holds it."""
     words = f"{type(module).__name__} {attribute}".lower()
     return next((role for role, parts in ROLES if any(part in words for part in parts)), "other")
 
 
 def layers_in_words(numbers: Sequence[int]) -> str:
-    """Layers as a person counts them, from 1: `Layer 3`, `Layers 1-4, 7`."""
+    """Layers as the screen counts them, from 1: `Layer 3`, `Layers 1-4, 7`."""
     runs: list[list[int]] = []
     for number in sorted(set(numbers)):
         if runs and number == runs[-1][1]:
@@ -71,7 +71,7 @@ def layers_in_words(numbers: Sequence[int]) -> str:
 Patch = tuple[Any, str, Any]
 """An owner, the name of its attribute, and the value to set."""
 Wrapper = Callable[[Callable[..., Any], Any, tuple[Any, ...], dict[str, Any]], Any]
-"""Called in the place of a module's `__call__` with the original, the module, and its arguments."""
+"""Called instead of a module's `__call__` with the original, the module, and its arguments."""
 
 
 @contextmanager
@@ -96,8 +96,8 @@ def calls(modules: Collection[Any], wrapper: Wrapper, method: str = "__call__") 
 
     Args:
         modules: The instances.
-        wrapper: Runs in the place of their calls.
-        method: Another method than the call.
+        wrapper: Runs instead of their calls.
+        method: The method to wrap, if it isn't the call.
     """
     wrapped = set(map(id, modules))
     running: set[int] = set()
@@ -146,7 +146,7 @@ def after_layers(model: Any, streams: mx.array, returned: Mapping[int, Any]) -> 
     Args:
         model: As mlx_lm loads it.
         streams: Shape (..., rows, tokens, size); gemma3n has several, an axis before the rows.
-        returned: By index what layers returned for any tokens: what it has besides a stream is handed on.
+        returned: Results of layers for any tokens, by index: their values besides the stream are passed on.
 
     Returns:
         In the model's dtype, shape (rows, tokens, vocabulary), lazy.

@@ -127,13 +127,13 @@ class Loaded(Struct, frozen=True):
     tokens: Tokens
     facts: ModelFacts
     settings: LoadSettings
-    """Those requested, without what this model can't do (listed in the facts' notes)."""
+    """The requested settings, without those that this model can't have (listed in the facts' notes)."""
     first_uses: FirstUses = field(default_factory=FirstUses)
-    """Work that it did since it was loaded, in whatever session."""
+    """Kinds of work that it has done since it was loaded, in any session."""
     make_kv: MakeKV = KV
     """Makes its caches."""
     tail: Tail | None = None
-    """Its end, where that can be run alone."""
+    """The model's end, if that can be run alone."""
     divided: bool = False
     """True if several processes compute it."""
 
@@ -151,7 +151,7 @@ class Prepared(Struct, frozen=True):
     dtype: str
     """The type that it computes in, of `engine.settings.DTYPES` without `auto`."""
     facts: ModelFacts
-    """Those that don't need the tokenizer and caches."""
+    """Facts that don't need the tokenizer and caches."""
 
 
 class Divider(Protocol):
@@ -161,7 +161,7 @@ class Divider(Protocol):
         """Leave of a model what this process computes, and read the weights of that.
 
         Returns:
-            What makes the caches that all of the processes together have.
+            A function that makes the caches that all of the processes together have.
 
         Raises:
             LoadError: It can't be divided.
@@ -170,7 +170,7 @@ class Divider(Protocol):
         """
 
     def loaded(self) -> RanksLoaded:
-        """What each process has, once the model is loaded."""
+        """Return the part of each process, once the model is loaded."""
 
 
 def load(
@@ -295,7 +295,7 @@ def load_tokenizer(
         cancel: Stops a download.
 
     Returns:
-        The tokenizer, as `load` makes it. Its vocabulary is that of config.json, or without bound where that has none.
+        The tokenizer, as `load` makes it. Its vocabulary is that of config.json, or without bound if that has none.
 
     Raises:
         LoadError: It can't be loaded; the message says why, the hint what to do.
@@ -404,7 +404,7 @@ def read_weights(model: Any, emit: Emit, cancel: Event) -> str:
     """Evaluate the lazy weights in groups of tensors: as fast as at once, with progress, and it can be cancelled.
 
     Returns:
-        Why computing with them will be slow, empty where there is memory for them; it is emitted before the first.
+        A sentence on why computing with them will be slow, which is emitted before the first; empty if there is memory.
 
     Raises:
         LoadError: They are damaged.

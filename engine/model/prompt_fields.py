@@ -50,9 +50,9 @@ class FieldSpan(Struct, frozen=True):
 
     kind: SegmentKind
     message: int
-    """From 0; -1 for definitions of tools."""
+    """Index of the message, from 0; -1 for definitions of tools."""
     begin: int
-    """Its first character that is no space, as a place in the text."""
+    """Place in the text of its first character that is no space."""
     end: int
 
 
@@ -61,7 +61,7 @@ class ChatText(Struct, frozen=True):
 
     text: str
     spans: tuple[FieldSpan, ...] = ()
-    """In the order of the text; they don't overlap."""
+    """Spans in the order of the text; they don't overlap."""
     left_out: tuple[LeftOut, ...] = ()
     reply: ReplyFormat = ReplyFormat()
 
@@ -199,7 +199,7 @@ class _Marks:
         return text.replace(inner, f"{begin}{inner}{end}", 1)
 
     def found(self, text: str, marked: str | None) -> list[tuple[int, bool, int]] | None:
-        """The marks in a text: number, True for that of an end, and place; None if the text is another one."""
+        """The marks in a text: number, True for the mark of an end, and place; None if the rest is a different text."""
         if marked is None or self._any.sub("", marked) != text:
             return None
         signs = [(ord(match[0]) - self._plane, match.start()) for match in self._any.finditer(marked)]

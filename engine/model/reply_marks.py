@@ -1,4 +1,4 @@
-"""How a model marks thinking and tool calls in its replies: as mlx_lm knows it, and for families that it doesn't know.
+"""The marks of thinking and tool calls in a model's replies: those that mlx_lm knows, and those of other families.
 
 A chat template of the request's own says it for that request, so that the marks are found in the template's source
 before they are found in the vocabulary. What begins a reply is read off the text behind the last message: a template
@@ -36,16 +36,16 @@ _OWN_CALLS = (
     ("<|python_tag|>", "", ""),
     ("<tool_call>", "</tool_call>", "json_tools"),
 )
-"""Begin and end of tool calls of families for which mlx_lm names no parser, and what parses them."""
+"""Begin and end of tool calls of families for which mlx_lm names no parser, and the name of their parser."""
 _HARMONY = "<|channel|>"
 PARSERS = tuple(
     sorted(path.stem for path in Path(mlx_lm.__file__).with_name("tool_parsers").glob("[a-z]*.py"))
 )
 """Names of mlx_lm's parsers."""
 JSON = "json"
-"""What parses calls that are JSON alone."""
+"""Name of the parser of calls that are JSON alone."""
 _STATES = {"normal": "answer", "reasoning": "thinking", "tool": "tool call"}
-"""By mlx_lm's names."""
+"""States by mlx_lm's names."""
 
 
 def reply_format(template: str, wrapper: Any, vocabulary: Callable[[], Mapping[str, int]]) -> ReplyFormat:
@@ -81,7 +81,7 @@ def reply_format(template: str, wrapper: Any, vocabulary: Callable[[], Mapping[s
 def _calls(
     template: str, parser: Callable[..., Any] | None, vocabulary: Callable[[], Mapping[str, int]]
 ) -> tuple[str, str, str]:
-    """Begin and end of tool calls, and the name of what parses them; empty if there is none."""
+    """Begin and end of tool calls, and the name of their parser; empty if there is none."""
     from mlx_lm.tokenizer_utils import _infer_tool_parser
 
     stand = SimpleNamespace(chat_template=template, get_vocab=vocabulary)
@@ -139,7 +139,7 @@ def parse_call(parser: str, text: str, tools: list[Any] | None) -> tuple[str, ..
         tools: Definitions of the tools, whose types some parsers heed.
 
     Returns:
-        Names of the functions that it calls; none where the text has arguments alone.
+        Names of the functions that it calls; none if the text has arguments alone.
 
     Raises:
         CallError: It can't be parsed.

@@ -44,7 +44,7 @@ _FIELDS: dict[str, tuple[type, ...]] = {
     ),
     "model_max_length": (int, float),
 }
-"""Of tokenizer_config.json, that are known to change nothing else, and what they are where they are not null."""
+"""Fields of tokenizer_config.json that are known to change nothing else, and their types if they are not null."""
 _OTHERS = (
     "added_tokens.json", "special_tokens_map.json", "chat_template.jinja", "chat_template.json",
     "additional_chat_templates", "tokenizer.model", "vocab.json", "merges.txt", "tiktoken.model",
@@ -153,7 +153,7 @@ def _listed(config: Mapping[str, Any]) -> list[Any]:
 # ---- the tokens of a model ---------------------------------------------------------------------
 
 BYTE_PIECE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
-"""How sentencepiece spells a byte that no piece covers; some tokenizers list these as added tokens."""
+"""Sentencepiece's name of a byte that no piece covers; some tokenizers list these as added tokens."""
 
 
 class Tokens:
@@ -178,9 +178,9 @@ class Tokens:
         self._raw: dict[int, bytes] = {}
         self._texts: dict[int, tuple[str, bytes]] = {}
         self.known: dict[int, tuple[str, bytes, bool]] = {}
-        """Of tokens that were candidates: see `TokenTexts`."""
+        """Texts of tokens that were candidates: see `TokenTexts`."""
         self._formats: dict[str, ReplyFormat] = {}
-        """Of the last chat template, by its source."""
+        """The format of the last chat template, by its source."""
 
     @property
     def backend(self) -> Tokenizer:
@@ -204,7 +204,7 @@ class Tokens:
         return tuple(sorted({*self.eos_ids, *(i for i in newline if 0 <= i < self.vocabulary)}))
 
     def add_eos(self, text: str) -> None:
-        """Have one more token end the sequence, as mlx_lm's `add_eos_token` does; before anything is asked of `spared`.
+        """Let one more token end the sequence, as mlx_lm's `add_eos_token` does; before anything is asked of `spared`.
 
         Args:
             text: The token's text, its piece as the tokenizer's file spells it, or its id.
@@ -228,7 +228,7 @@ class Tokens:
         self.eos_ids = tuple(sorted({*self.eos_ids, token}))
 
     def _token_of(self, text: str) -> int | None:
-        """The token of a text or a piece; where several have the text, the one that the tokenizer cuts it into."""
+        """The token of a text or a piece; if several have the text, the one that the tokenizer cuts it into."""
         cut = [int(i) for i in self._fast.encode(text, add_special_tokens=False)]
         raw, whole = text.encode(), range(self.vocabulary)
         if len(cut) == 1 and self.raw(cut[0]) == raw:
@@ -238,7 +238,7 @@ class Tokens:
 
     @cached_property
     def template(self) -> str:
-        """The chat template's source; empty where the model has none, or code in its place."""
+        """The chat template's source; empty if the model has none, or code instead."""
         try:
             source = "" if self._has_own_renderer else self._fast.get_chat_template()
         except Exception:  # there is none, or no default among several
@@ -307,7 +307,7 @@ class Tokens:
         return ids
 
     def takes_chat(self, options: ChatOptions) -> bool:
-        """True if there is a template to fill: the model's, or its tokenizer's default where the options allow it."""
+        """True if there is a template to fill: the model's, or its tokenizer's default if the options allow it."""
         return self.has_chat_template or (options.default_template and self._default_template is not None)
 
     def chat(self, messages: Sequence[Message], options: ChatOptions) -> str:
@@ -333,14 +333,14 @@ class Tokens:
         return chat_text(self._filled, given, self.reply_format(self._source(given) or ""))
 
     def raw_text(self, text: str) -> ChatText:
-        """A text of which nobody knows whose it is: what the model writes after it is an answer, until a mark."""
+        """A raw prompt, without messages: the text that the model writes after it is an answer, until a mark."""
         return ChatText(text, reply=replace(self.reply_format(), begin="answer"))
 
     def reply_format(self, template: str | None = None) -> ReplyFormat:
-        """How replies are marked.
+        """The marks of replies.
 
         Args:
-            template: The source of the one that filled the prompt; None for the model's.
+            template: The source of the template that filled the prompt; None for the model's.
         """
         source = self.template if template is None else template
         if (known := self._formats.get(source)) is None:

@@ -65,7 +65,7 @@ def bytes_of(model: Any) -> int:
 
 
 def experts_of(model: Any) -> int:
-    """Number of experts of a model's largest mixture, in one array or as modules of their own; 0 where it has none."""
+    """Number of experts of a model's largest mixture, in one array or as modules of their own; 0 without a mixture."""
     counts = [
         int(each.num_experts) if isinstance(each, SWITCHED) else len(each.get("experts") or ())
         for each in _modules(model)
@@ -80,7 +80,7 @@ def _modules(model: Any) -> list[Any]:
 # ---- types -------------------------------------------------------------------------------------
 
 MEMORY_SHARE = 0.5
-"""Of the memory that is free, what the weights may take in a larger type without being asked for."""
+"""Share of the free memory that weights may take in a larger type without a request."""
 _BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8}
 _UNPACKED = (nn.QuantizedLinear, nn.QuantizedEmbedding, QuantizedSwitchLinear)
 """The layers that mlx_lm dequantizes."""
@@ -110,16 +110,16 @@ def weights_in(model: Any) -> str:
 
 
 def set_dtype(model: Any, wanted: str, fast_blas: bool) -> tuple[str, ...]:
-    """Have a model compute in another type than its file's; before its weights are evaluated.
+    """Let a model compute in another type than its file's, before its weights are evaluated.
 
     Args:
         model: Its weights are lazy.
-        wanted: One of `engine.settings.DTYPES`; `auto` is float32 where `fast_blas`, with quantized weights unpacked,
+        wanted: One of `engine.settings.DTYPES`; `auto` is float32 if `fast_blas`, with quantized weights unpacked,
             as far as memory allows it.
-        fast_blas: Whether a fast BLAS multiplies float32 matrices.
+        fast_blas: True if a fast BLAS multiplies float32 matrices.
 
     Returns:
-        What to know of it, as sentences.
+        Sentences on what was done, or could not be.
 
     Raises:
         LoadError: Its quantized weights can't be unpacked.
@@ -148,7 +148,7 @@ def quantize(model: Any, bits: int, group_size: int) -> None:
 
     Args:
         model: Its weights are lazy.
-        bits: Of a weight.
+        bits: Bits of a weight.
         group_size: Weights that share a scale.
 
     Raises:
@@ -191,7 +191,7 @@ def _dequantize(model: Any) -> tuple[str, ...]:
 
 
 def _unpack_where_it_fits(model: Any, packed: str) -> tuple[str, ...]:
-    """Unpack quantized weights that are all of kinds which can be, where memory allows it; else they stay packed."""
+    """Unpack quantized weights if all are of kinds that can be, and memory allows it; else they stay packed."""
     packed_modules = [module for module in _modules(model) if is_packed(module)]
     if not all(isinstance(each, _UNPACKED) and each.get("global_scale") is None for each in packed_modules):
         return ()
@@ -215,7 +215,7 @@ def unpacks(parameters: int) -> bool:
 
 
 def _short_of(needed: int) -> int:
-    """The bytes that are free, where so many may not be taken without being asked for; 0 where they may."""
+    """The free bytes if so many may not be taken without a request; 0 if they may."""
     free = memory_available()
     return free if free is not None and needed > MEMORY_SHARE * free else 0
 
@@ -266,11 +266,11 @@ def set_float32_scales(model: Any, settings: LoadSettings) -> tuple[str, ...]:
 # ---- memory ------------------------------------------------------------------------------------
 
 NEAR = 0.9
-"""Of the memory that is free, what weights may take without a word: mlx_lm's bound on Metal."""
+"""Share of the free memory that weights may take without a warning: mlx_lm's bound on Metal."""
 
 
 def memory_of_device() -> MemoryOf:
-    """Whose memory arrays take where MLX computes."""
+    """The memory that arrays take on MLX's device."""
     device = mx.device_info()
     if isinstance(device.get("free_memory"), int):
         return "gpu"
@@ -278,7 +278,7 @@ def memory_of_device() -> MemoryOf:
 
 
 def free_bytes() -> int | None:
-    """Bytes that new arrays may take where MLX computes; None where neither the framework nor the system says.
+    """Bytes that new arrays may take on MLX's device; None if neither the framework nor the system says.
 
     On CUDA what is free on the GPU. On Metal, which shares the machine's memory, what is left of what it recommends to
     wire, and no more than what the system has free. On a CPU what the system has free.
@@ -296,7 +296,7 @@ def free_bytes() -> int | None:
 
 
 def warning_of(needed: int) -> str:
-    """Why weights that are about to be read would be slow to compute with; empty where they fit.
+    """A sentence on why weights that are about to be read would be slow to compute with; empty if they fit.
 
     Args:
         needed: Their bytes in memory.
@@ -316,4 +316,4 @@ _SCARCE: dict[MemoryOf, tuple[str, str]] = {
     "metal": ("of what Metal recommends to take", "macOS will swap, and a step may take minutes"),
     "gpu": ("of the GPU's memory", "loading, or a later step, will end for want of it"),
 }
-"""What of it is free, and what happens where it is too little."""
+"""Names of the memory, and the consequences of too little."""

@@ -22,7 +22,7 @@ import mlx.core as mx
 from engine.patches import allowed
 
 rope = mx.fast.rope
-"""MLX's function; during a forward pass `mx.fast.rope` is another one."""
+"""MLX's function, which the patch replaces during a forward pass."""
 Factors = tuple[mx.array, mx.array]
 """The cosines, by which each number is multiplied, and the sines for its partner, with a minus for the first of a pair:
 shape (..., tokens, *pair)."""
