@@ -1,8 +1,9 @@
 """Files: paths that the user typed, files of other programs, files that are written whole. Standard library alone.
 
 Both sides use this, for the command line, for dialogs, and for what is saved. Of other programs' files regular ones
-alone are read, and no more of them than their reader can take: a named pipe would never answer, `/dev/zero` never end. What is refused is an `OSError` like any other, whose `strerror` says why, so that each reader
-puts it into its own words. A pipe is read from standard input, never by name.
+alone are read, and no more of them than their reader can take: a named pipe would never answer, `/dev/zero` never end.
+A refusal is an `OSError` like any other, whose `strerror` says why, so that each reader puts it into its own words. A
+pipe is read from standard input, never by name.
 """
 
 from __future__ import annotations

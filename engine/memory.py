@@ -17,10 +17,10 @@ from msgspec import Struct
 CUDA = ("mlx-cuda-12", "mlx-cuda-13")
 """The distributions that bring MLX's CUDA backend."""
 WIRED_SHARE = 2 / 3
-"""Share of a Mac's memory that Metal recommends at least: 10.7 of 16 GiB, 21.3 of 32, more on larger ones, as reported by
-users; not measured here, and MLX gives the figure itself once it runs."""
+"""Share of a Mac's memory that Metal recommends at least: 10.7 of 16 GiB, 21.3 of 32, more on larger ones, as users
+report it; not measured here, and MLX gives the figure itself once it runs."""
 MemoryOf = Literal["machine", "gpu", "metal"]
-"""The memory that arrays take: the machine's, a GPU's own, or the part of the machine's that Metal recommends to take."""
+"""The memory that arrays take: the machine's, a GPU's own, or the part of the machine's that Metal recommends."""
 
 
 class Room(Struct, frozen=True):

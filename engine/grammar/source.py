@@ -43,7 +43,7 @@ _CLASS = re.compile(r"(\\.)|(\[\^?]?)((?:\\.|[^]\\])*)", re.DOTALL)
 _BRACKET = re.compile(r"(\\.)|\[", re.DOTALL)
 """A sign that is a character in a class of a JSON schema's pattern, and begins another class in llguidance's."""
 _CONTROL = re.compile(r"[\x00-\x07\x0b\x0e-\x1f\x7f]")
-"""What a string of JSON has as `\\u` and four digits alone; llguidance writes U+007F so too."""
+"""Characters that a string of JSON has as `\\u` and four digits alone; llguidance writes U+007F so, too."""
 
 
 def refusal(why: str) -> SettingsError:

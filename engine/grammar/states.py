@@ -249,12 +249,12 @@ class GrammarState:
     """A grammar after a node. Its parts are computed when they are asked for."""
 
     matcher: Matcher | None
-    """None if the grammar holds no more."""
+    """The grammar after the node; None if it holds no more."""
     outside: Outside | None = None
 
     @cached_property
     def allowed(self) -> Mask | None:
-        """Mask of the tokens that may follow, shape (vocabulary,); None for all, as if the text must end and no token ends it.
+        """Mask of the tokens that may follow, shape (vocabulary,); None for all, as at an end that no token ends.
 
         Raises:
             StepError: The grammar became too complex.

@@ -260,7 +260,7 @@ def _unquantizable(cache: KV) -> list[str]:
 
 
 def _head_sizes(cache: KV, quantizable: bool = False) -> set[int]:
-    """Head sizes of the caches that hold a column for each token; with `quantizable`, of those that can be quantized."""
+    """Head sizes of the caches that hold a column for each token; with `quantizable`, of the quantizable ones."""
     layers = [(kind_of(layer), layer) for layer in cache.caches]
     of_columns = [
         (kind, layer) for kind, layer in layers if kind.columns and (kind.quantizable or not quantizable)
