@@ -1,98 +1,83 @@
-"""Dispatches commands from a table that each capability of the engine fills; runs in the engine's thread."""
+"""Executes commands: finds the function of a command's class, and turns what it yields or raises into records."""
 
 from __future__ import annotations
 
+import re
+import sys
 import traceback
-from collections.abc import Callable, Collection, Sequence
-from pkgutil import resolve_name
+from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
 from typing import Any
 
 from engine import protocol
-from engine.context import NO_MODEL, Capability, EngineContext, Handler, collect_all
 from engine.errors import FAULT, Cancelled, EngineError, RankError, StepError, first_line
-from engine.model.forward import Compute
-from engine.model.load import Divider, Loaded
-from engine.protocol import Command, Intervention, Prefill, Received
-from engine.ranks.ring import RING
+from engine.model.load import Loaded
+from engine.protocol import Command, Inside, Measure, Prefill, Received, Record
+from engine.session.context import NO_MODEL, Context, free_garbage
 from engine.settings import LoadSettings
-from engine.task import Stopped, Task
+from engine.task import Stopped, Task, never
 
-CAPABILITIES = (
-    "engine.session.handlers:SessionCommands",
-    "engine.decoding.handlers:DecodingCommands",
-    "engine.inspection.handlers:InspectionCommands",
-    "engine.inside.handlers:InsideCommands",
-    "engine.inside.patching:PatchingCommands",
-    "engine.lockstep.handlers:LockstepCommands",
-    "engine.decoding.batched.handlers:BatchCommands",
-    "engine.decoding.speculative.handlers:SpeculationCommands",
-    "engine.measuring.handlers:MeasuringCommands",
-    "engine.ranks.handlers:RanksCommands",
-    "engine.training.handlers:TrainingCommands",
-)
-"""The classes that provide handlers, of which each worker makes one instance: the first with the worker, each other
-when a command comes that those before it don't handle. The first distribution would wait 40 ms for all their imports.
-"""
-
+HANDLERS: Mapping[str, str] = {
+    "engine.session.handlers":
+        "Load Configure Prefill AddTurn GoOnPrefill TakeStep Choose Take MoveTo Reroll Recall Verify",
+    "engine.session.restore": "Restore",
+    "engine.session.answers": "Explain WhatIf FindTokens ReadGrammar ReadLogits",
+    "engine.session.texts": "Tokenize PreviewPrompt CutText Insert CheckToolCall TakeApart",
+    "engine.decoding.handlers": "Run SearchBeams GoOnBeams LookAhead RepeatReply",
+    "engine.decoding.batched.handlers": "StartBatch AdvanceBatch AddLanes RemoveLane CompareBatch DrawMany",
+    "engine.decoding.speculative.handlers": "LoadDraft TakeRound RunRounds VerifySpeculation",
+    "engine.inside.handlers":
+        "ReadAttention ReadTriangle ScoreHeads ReadLens Attribute ReadGradients ReadScore ReadModules ReadExperts "
+        "TryPosition Intervene SweepHeads PatchActivations PatchPairs HoldInterventions MakeDirection SweepStrengths",
+    "engine.lockstep.handlers":
+        "OpenLockstep CloseLockstep DiffText ReadLockstep ExplainSecond FollowSecond PartWays",
+    "engine.measuring.handlers": "Race Profile CaptureMetal MeasureRoofline CompareKV ReadMachine",
+    "engine.ranks.handlers": "MeasureRanks",
+    "engine.training.handlers": "BeginTraining ResumeTraining Train SaveCheckpoint",
+}  # fmt: skip
+"""The commands that a module has functions for; it is imported when the first of them comes. The function of `TakeStep`
+is `take_step(context, command, task)`; that of a view of the inside, such as `ReadLens`, is
+`read_lens(session, command, stopped)`. Each yields the records that answer the command."""
+MODULES = {name: module for module, names in HANDLERS.items() for name in names.split()}
 OVER_RANKS = "This needs a model that one process computes; here several do."
+
+Handler = Callable[[Any, Any, Any], Iterable[Record]]
+
+
+def handler_of(kind: type[Command]) -> Handler:
+    """The function of a command's class.
+
+    Raises:
+        TypeError: It has none.
+    """
+    if kind.__name__ not in MODULES or getattr(protocol, kind.__name__, None) is not kind:
+        raise TypeError(f"no handler for {kind.__name__}")
+    name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind.__name__).lower()
+    handler: Handler = getattr(import_module(MODULES[kind.__name__]), name)
+    return handler
 
 
 class Worker:
-    """Calls the handler of each command's class; every failure becomes a record.
+    """Executes the commands of one session; every failure becomes a record.
 
     Args:
         emit: Receives every record, with the id of its command.
-        aside: Takes the next task out of the queue if its command is an aside, else returns None.
-        waiting: Whether the queue has a task.
-        shared: A model that another session of the thread has loaded with these settings, if one has.
-        ending: Is told the id of each command before its `Ended` is emitted.
+        interleaved: Takes the next task out of the queue if its command is interleavable, else returns None.
+        waiting: True if the queue has a task.
+        shared: Finds a model that another session of the thread has loaded with these settings.
+        ending: Receives the id of each command before its `Ended` is emitted.
     """
 
     def __init__(
         self,
         emit: Callable[[Received], None],
-        aside: Callable[[], Task | None] = lambda: None,
-        waiting: Stopped = lambda: False,
+        interleaved: Callable[[], Task | None] = lambda: None,
+        waiting: Stopped = never,
         shared: Callable[[LoadSettings], Loaded | None] = lambda settings: None,
         ending: Callable[[int], object] = lambda id: None,
     ) -> None:
-        self._aside, self._ending = aside, ending
-        self._context = EngineContext(emit, self._answer_asides, waiting)
-        self._context.shared = shared
-        self._context.change = _changed
-        self._context.spread = self._spread
-        self._handlers: dict[type[Command], Handler] = {}
-        self._unmade = list(CAPABILITIES)
-        self._make_next()
-
-    @property
-    def handled(self) -> Collection[type[Command]]:
-        """The classes of the commands that have a handler."""
-        while self._unmade:
-            self._make_next()
-        return self._handlers.keys()
-
-    def _make_next(self) -> None:
-        """Make the next capability. While its import fails, none after it is made; commands for them try again."""
-        capability: Capability = resolve_name(self._unmade[0])(self._context)
-        handlers = capability.handlers()
-        for kind in handlers:
-            assert kind not in self._handlers, f"two handlers for {kind.__name__}"
-        self._handlers |= handlers
-        self._context.capabilities.append(capability)
-        del self._unmade[0]
-
-    def _handler(self, kind: type[Command]) -> Handler | None:
-        while kind not in self._handlers and self._unmade:
-            self._make_next()
-        return self._handlers.get(kind)
-
-    def _spread(self, settings: LoadSettings) -> Divider | None:
-        """As `EngineContext.spread`, until the capability that has ranks is made and takes its place."""
-        if not settings.divided:
-            return None
-        self._handler(protocol.MeasureRanks)
-        return self._context.spread(settings)
+        self._interleaved, self._ending = interleaved, ending
+        self._context = Context(emit, waiting, shared)
 
     def carry_out(self, task: Task) -> None:
         """Execute a command; all its records, its `Failure`, if it fails, and its `Ended` carry its id."""
@@ -101,16 +86,10 @@ class Worker:
         try:
             if task.cancel.is_set():
                 raise Cancelled
-            if (handler := self._handler(type(command))) is None:
-                raise TypeError(f"no handler for {command!r}")
-            if command.needs_model:
-                if context.loaded is None:
-                    raise StepError(*NO_MODEL)
-                if context.loaded.divided and not command.over_ranks:
-                    raise StepError(
-                        OVER_RANKS, "Load the model in one process, without --ranks and --hostfile."
-                    )
-            handler(command, task)
+            for record in self._records(command, task):
+                context.emit(record)
+                if not (command.interleavable or isinstance(command, Measure)):
+                    self._poll_between_steps()
         except Cancelled:
             cancelled = True
         except EngineError as error:
@@ -125,15 +104,36 @@ class Worker:
         context.emit(protocol.Ended(command.kind, cancelled))
         context.request = before
 
+    def _records(self, command: Command, task: Task) -> Iterable[Record]:
+        context, handler = self._context, handler_of(type(command))
+        if command.needs_model:
+            if context.loaded is None:
+                raise StepError(*NO_MODEL)
+            if context.loaded.divided and not command.over_ranks:
+                raise StepError(OVER_RANKS, "Load the model in one process, without --ranks and --hostfile.")
+        if not isinstance(command, Inside):
+            return handler(context, command, task)
+        session = context.session
+        if getattr(command, "second", False):  # imported for who has a second model
+            from_second = import_module("engine.lockstep.handlers").second_session
+            session = from_second(context, command, task.cancel.is_set)
+        return handler(session, command, task.cancel.is_set)
+
+    def _poll_between_steps(self) -> None:
+        while (task := self._interleaved()) is not None:
+            self.carry_out(task)
+
     def use_idle_time(self) -> bool:
-        """Do a piece of what no command waits for, some 60 ms; returns whether there was any."""
-        if self._context.opened is None or not self._context.opened.unread.rows:
+        """Compute some prompt logprobs, for about 60 ms; returns True if there were any."""
+        session = self._context.opened
+        if session is None or not session.unread.rows:
             return False
         try:
-            return self._context.read_prompt()
+            if (read := session.unread.read()) is not None:
+                self._context.emit(read)
+            return read is not None
         except BaseException as error:  # what fails once would fail again, and here nothing ends
-            if self._context.opened is not None:
-                self._context.opened.unread.clear()
+            session.unread.clear()
             self._context.emit(unexpected(Prefill("", False), error))
             return False
 
@@ -150,35 +150,19 @@ class Worker:
         return loaded if over_ranks or self._context.asked == settings else None
 
     def leave(self, last: bool) -> None:
-        """Let everything of the session go. What refers to each other is taken apart: the collector looks at nothing
-        that was frozen.
+        """Drop the session and its model.
 
         Args:
-            last: Whether no other session has a model: then what is left of this one's is collected.
+            last: True if no other session has a model: then the garbage of this one is collected.
         """
-        context = self._context
-        context.forget(model=True)
-        context.loaded = context.opened = None
-        context.capabilities.clear()
-        self._unmade.clear()
-        self._handlers.clear()
+        self._context.forget(model=True)
         if last:
-            collect_all()
+            free_garbage()
 
     def close(self) -> None:
-        """End what the capabilities have outside this process; called once, at the end."""
-        RING.close()
-
-    def _answer_asides(self) -> None:
-        while (task := self._aside()) is not None:
-            self.carry_out(task)
-
-
-def _changed(model: Any, interventions: Sequence[Intervention]) -> Compute:
-    """As `engine.inside.interventions.changed`, which is imported for a session that has interventions."""
-    from engine.inside.interventions import changed
-
-    return changed(model, interventions)
+        """End what runs outside this process; called once, at the end."""
+        if (ring := sys.modules.get("engine.ranks.ring")) is not None:
+            ring.RING.close()
 
 
 def unexpected(command: Command, error: BaseException) -> protocol.Failure:

@@ -57,7 +57,7 @@ def pytest_collection_finish() -> None:
     loaded_once.begin()
     gc.collect()
     gc.freeze()
-    session.collect_all = lockstep.collect_all = session.set_aside = lambda: None
+    session.free_garbage = lockstep.free_garbage = lambda: None
 
 
 @pytest.hookimpl(tryfirst=True)  # before those that are slow are left out

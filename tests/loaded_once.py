@@ -22,7 +22,7 @@ _KEPT: dict[object, tuple[Loaded, list[Record]]] = {}
 
 def begin() -> None:
     """Have the engine's commands load the bundled model by `once`."""
-    session.load = second.load = once
+    session.load_model = second.load = once
 
 
 def once(

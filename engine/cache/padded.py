@@ -1,7 +1,7 @@
-"""mlx_lm's caches of several rows of their own lengths: padding on the left of each, which masks hide.
+"""mlx_lm's caches for several rows of different lengths, padded on the left; masks hide the padding.
 
-All that this program knows of them: they begin empty with the padding of each prompt; `extend` joins the rows of
-others, `filter` keeps some. What they hold of a row is known from its length, since their own counts are arrays.
+They begin empty with the padding of each prompt; `extend` appends the rows of other caches, `filter` selects rows. A
+row's cached tokens follow from its length, since mlx_lm's own counts are arrays.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from engine.protocol import LaneKV
 
 
 def refusal(cache: Any) -> str:
-    """Why rows of their own lengths can't share a cache of the kind of this one; empty where they can."""
+    """Reason why rows of different lengths can't share a cache of this kind; empty if they can."""
     if type(cache) is caches.CacheList:
         return next(filter(None, map(refusal, cache.caches)), "")
     if type(cache) is caches.RotatingKVCache and cache.keep:
@@ -33,8 +33,8 @@ def empty(single: Sequence[Any], padding: Sequence[int]) -> list[Any]:
     """Empty caches of several rows.
 
     Args:
-        single: Empty caches of one row, none of which is refused.
-        padding: Columns on the left of each row that hold no token.
+        single: Empty caches of one row, none of them refused by `refusal`.
+        padding: Number of padding columns on the left of each row.
     """
     made = [type(cache).merge([cache] * len(padding)) for cache in single]
     for cache in made:
@@ -53,20 +53,20 @@ def _pad(cache: Any, padding: Sequence[int]) -> None:
 
 
 def settle(rows: Sequence[Any]) -> None:
-    """The prompts are read: from here on every column is a token of its row."""
+    """End the prefill of the prompts: from now on every column is a token of its row."""
     for cache in rows:
         cache.finalize()
 
 
 def join(rows: Sequence[Any], others: Sequence[Any]) -> None:
-    """Add the rows of other caches behind those that are there."""
+    """Append the rows of other caches."""
     for cache, other in zip(rows, others, strict=True):
         cache.extend(other)
     mx.eval(state(rows))
 
 
 def keep(rows: Sequence[Any], places: Sequence[int]) -> None:
-    """Keep some of the rows, in this order."""
+    """Select some of the rows, in this order."""
     for cache in rows:
         cache.filter(mx.array(list(places)))
     mx.eval(state(rows))
@@ -78,9 +78,9 @@ def state(rows: Sequence[Any]) -> list[mx.array]:
 
 
 def share_offsets(rows: Sequence[Any]) -> None:
-    """Give all layers one array of offsets, which are equal, so that `shared_rotary_factors` makes their factors once.
+    """Give all layers one shared array of (equal) offsets, so that `shared_rotary_factors` computes their factors once.
 
-    mlx_lm's caches replace that array and never change it.
+    mlx_lm's caches replace that array and never modify it.
     """
     parts = counted(rows)
     for part in parts:
@@ -88,12 +88,12 @@ def share_offsets(rows: Sequence[Any]) -> None:
 
 
 def counted(rows: Sequence[Any]) -> list[Any]:
-    """The caches that count the tokens of their rows, in the array `offset`."""
+    """The caches with the token counts of their rows in the array `offset`."""
     return [part for cache in rows for part in _parts(cache) if type(part) is not caches.ArraysCache]
 
 
 def pending(rows: Sequence[Any]) -> list[mx.array]:
-    """The arrays that the logits after a forward don't depend on: all but keys and values."""
+    """The arrays that the logits after a forward pass don't depend on: all but keys and values."""
     parts = (part for cache in rows for part in _parts(cache))
     counts = (
         part.state if type(part) is caches.ArraysCache else (part.offset, part.left_padding) for part in parts
@@ -102,14 +102,14 @@ def pending(rows: Sequence[Any]) -> list[mx.array]:
 
 
 def read(rows: Sequence[Any], lengths: Sequence[int]) -> list[LaneKV]:
-    """What each row holds.
+    """Read the KV sizes of each row.
 
     Args:
-        rows: The caches, with as many rows as there are lengths.
-        lengths: Tokens of each row that went through the model.
+        rows: The caches, with one row for each length.
+        lengths: Number of tokens of each row that went through the model.
     """
     fixed, count = 0, len(lengths)
-    bytes_by_width: Counter[int] = Counter()  # of a column of one row, of the caches with so many columns
+    bytes_by_width: Counter[int] = Counter()  # width -> bytes of a row's column
     for part in (part for cache in rows for part in _parts(cache)):
         if type(part) is caches.ArraysCache:
             fixed += part.nbytes // count
@@ -130,7 +130,7 @@ def _parts(cache: Any) -> list[Any]:
 
 
 def _columns(part: Any) -> int:
-    """Columns that are written, padding among them."""
+    """Number of columns written, including padding."""
     if type(part) is caches.BatchKVCache:
         return int(part._idx)
     if type(part) is caches.BatchRotatingKVCache and part.keys is not None:

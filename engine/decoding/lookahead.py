@@ -23,8 +23,7 @@ from engine.model.forward import Rows, rows_of
 from engine.model.tokens import Tokens
 from engine.protocol import AheadLine, LookedAhead
 from engine.sampling.ranking import Row, checked_logprobs
-from engine.session.session import Session
-from engine.session.state import DetachedPath, run_at
+from engine.session.session import DetachedPath, Session, run_at
 from engine.task import Stopped, never
 
 

@@ -29,7 +29,6 @@ from engine.inside.capture import (
     runner_before,
 )
 from engine.inside.split import uncompiled
-from engine.inspection.handlers import cut
 from engine.memory import memory_available
 from engine.model.forward import Runner, precision
 from engine.model.layers import Patch, calls, kept, patched
@@ -44,6 +43,7 @@ from engine.protocol import (
 )
 from engine.sampling.ranking import Row, checked_logprobs
 from engine.session.session import Session
+from engine.session.texts import cut
 from engine.task import Stopped, never
 
 Numbers = npt.NDArray[np.float64]

@@ -8,7 +8,7 @@ activations are equal bit for bit and their effect is exactly 0.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import mlx.core as mx
@@ -17,7 +17,6 @@ import numpy.typing as npt
 from msgspec import Struct, field
 
 from engine.cache.kinds import kind_of
-from engine.context import Capability, Handler
 from engine.errors import Cancelled, StepError
 from engine.inside.capture import bounds, runner_before
 from engine.inside.interventions import (
@@ -37,22 +36,19 @@ from engine.model.layers import decoder_layers, hidden, kept, with_hidden
 from engine.protocol import (
     ActivationsPatched,
     Check,
-    Command,
     Facing,
     Floats,
     HeadsSwept,
     Intervention,
     Measuring,
-    PatchActivations,
     PatchColumn,
     PatchKind,
     Scope,
-    SweepHeads,
     SweptUnit,
 )
 from engine.sampling.ranking import Row, absolute_difference, checked_logprobs
 from engine.session.session import Session
-from engine.task import Stopped, Task, never
+from engine.task import Stopped, never
 from engine.tree import aligned, facing, prompt_chunks
 
 BYTES = 256 * 2**20
@@ -664,30 +660,3 @@ def _text(session: Session, token: int) -> str:
 
 
 # ---- commands ----------------------------------------------------------------------------------
-
-
-class PatchingCommands(Capability):
-    """Handlers of sweeps, and of what is put in from another path."""
-
-    def handlers(self) -> Mapping[type[Command], Handler]:
-        """See `Capability`."""
-        return {SweepHeads: self._sweep, PatchActivations: self._patch}
-
-    def _sweep(self, command: SweepHeads, task: Task) -> None:
-        session, which = self._context.session, (command.heads, command.parts, command.scope)
-        found = sweep_heads(session, command.node, command.token, command.other, task.cancel.is_set, *which)
-        self._context.emit_all(found)
-
-    def _patch(self, command: PatchActivations, task: Task) -> None:
-        self._context.emit_all(
-            patch_activations(
-                self._context.session,
-                command.node,
-                command.source,
-                command.token,
-                command.other,
-                command.part,
-                task.cancel.is_set,
-                command.alignment,
-            )
-        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from difflib import SequenceMatcher
 from itertools import count
 
@@ -12,7 +12,6 @@ import mlx.core as mx
 from msgspec.structs import replace
 
 from engine import protocol
-from engine.context import NO_SECOND, Capability, EngineContext, Handler, collect_all
 from engine.errors import Cancelled, PromptError, StepError
 from engine.lockstep.looked import SecondSession, SecondSource
 from engine.lockstep.paths import PathReader
@@ -35,20 +34,21 @@ from engine.model.forward import Runner
 from engine.model.load import Loaded
 from engine.model.tokens import Tokens
 from engine.protocol import (
-    Command,
     DiffText,
+    Inside,
     LockstepClosed,
     LockstepEnded,
     LockstepRead,
     LockstepSpan,
     Measuring,
+    Record,
     WayPart,
     WaysParted,
 )
 from engine.sampling.ranking import Row
+from engine.session.context import Context, free_garbage, take_tokens
 from engine.session.node_records import NodeReader
-from engine.session.session import Session
-from engine.session.state import run_at
+from engine.session.session import Session, run_at
 from engine.settings import Settings
 from engine.task import Stopped, Task
 from engine.tree import ROOT, TokenTree
@@ -59,7 +59,7 @@ BATCH = 32
 """Spans of a record."""
 
 
-def diff_text(
+def compare_texts(
     first: Loaded, second: Second, command: DiffText, stopped: Stopped
 ) -> Iterator[LockstepRead | LockstepEnded]:
     """Read a text in both models.
@@ -81,7 +81,7 @@ def diff_text(
 
 
 class TextRun:
-    """One text; see `diff_text`."""
+    """One text; see `compare_texts`."""
 
     def __init__(self, first: Loaded, second: Second, command: DiffText, stopped: Stopped) -> None:
         self._first, self._second, self._command, self._stopped = first, second, command, stopped
@@ -121,7 +121,7 @@ class TextRun:
         """The spans of one window that were not in the one before.
 
         Raises:
-            Cancelled: As `diff_text`.
+            Cancelled: As `compare_texts`.
         """
         spans = self._spans[window.first : window.end]
         again = window.first > 0
@@ -218,7 +218,7 @@ class Way:
         return self.tokens.join(self.ids[:-1] if self.ended else self.ids)
 
 
-def part_ways(
+def continue_both(
     session: Session, paths: PathReader, node: int, tokens: int, stopped: Stopped
 ) -> Iterator[Measuring | WaysParted]:
     """Let both go on from a node whose path was read in both.
@@ -299,107 +299,125 @@ def compared(one: str, other: str) -> tuple[WayPart, ...]:
 # ---- the commands ------------------------------------------------------------------------------
 
 
-class LockstepCommands(Capability):
-    """Handlers of the commands on a second model, which they hold."""
+NO_SECOND = "There is no second model.", "Open one to compare with."
+"""The refusal of what needs a second model, and what to do."""
 
-    def __init__(self, context: EngineContext) -> None:
-        super().__init__(context)
-        self._paths: PathReader | None = None
-        self._looked: SecondSession | None = None
-        """The present tree on the second model, once its inside was looked at."""
-        context.second = self._second
 
-    def handlers(self) -> Mapping[type[Command], Handler]:
-        """See `Capability`."""
-        return {
-            protocol.OpenLockstep: self._open,
-            protocol.CloseLockstep: self._close,
-            protocol.DiffText: self._diff,
-            protocol.ReadLockstep: self._read,
-            protocol.ExplainSecond: self._explain,
-            protocol.FollowSecond: self._follow,
-            protocol.PartWays: self._part,
-        }
+class _OfModel:
+    """The second model, which is kept until the first one goes."""
 
-    def forget(self, model: bool) -> None:
-        """Drop the second model with the first, which it is compared with; with the tree what was read of that."""
-        self._looked = None
-        if model:
-            self._paths = None
-        elif self._paths is not None:
-            self._paths.forget()
+    paths: PathReader | None = None
 
     @property
-    def _both(self) -> PathReader:
-        """What reads in both models.
+    def both(self) -> PathReader:
+        """Reads in both models.
 
         Raises:
             StepError: There is no second one.
         """
-        if self._paths is None:
+        if self.paths is None:
             raise StepError(*NO_SECOND)
-        return self._paths
+        return self.paths
 
-    def _session(self) -> SecondSession:
-        """The present tree on the second model.
 
-        Raises:
-            StepError: There is no second one.
-        """
-        session = self._context.session
-        if self._looked is None or self._looked.tree is not session.tree:
-            self._looked = SecondSession(session, self._both)
-        return self._looked
+class _OfTree:
+    """The current tree on the second model, once its inside was read."""
 
-    def _second(self, node: int | None, stopped: Stopped) -> Session:
-        """See `EngineContext.second`."""
-        second = self._session()
-        if node is not None:
-            second.go_to(self._context.session, node, stopped)
-        return second
+    session: SecondSession | None = None
+    begun: bool = False
+    """True if a path of the tree was read in both models."""
 
-    def _open(self, command: protocol.OpenLockstep, task: Task) -> None:
-        if self._paths is not None:
-            self._context.emit(LockstepClosed(self._paths.second.title))
-        self.forget(model=True)
-        collect_all()  # its memory is free before the next one takes more
-        first = self._context.model
-        self._paths = PathReader(first, open_second(first, command, self._context.emit, task.cancel))
 
-    def _close(self, command: protocol.CloseLockstep, task: Task) -> None:
-        title = self._paths.second.title if self._paths is not None else ""
-        self.forget(model=True)
-        collect_all()
-        self._context.emit(LockstepClosed(title))
+def _both(context: Context) -> PathReader:
+    """Reads in both models; in a tree that was begun since the last time, from its beginning."""
+    both, kept = context.of_model(_OfModel).both, context.of_tree(_OfTree)
+    if not kept.begun:
+        both.forget()
+    kept.begun = True
+    return both
 
-    def _diff(self, command: protocol.DiffText, task: Task) -> None:
-        self._context.emit_all(diff_text(self._context.model, self._both.second, command, task.cancel.is_set))
 
-    def _read(self, command: protocol.ReadLockstep, task: Task) -> None:
-        session = self._context.session
-        self._context.emit_all(self._both.read(session, command.node, command.candidates, task.cancel.is_set))
+def second_session(context: Context, command: Inside | None, stopped: Stopped) -> SecondSession:
+    """The current tree on the second model, at the end of the path that a view reads.
 
-    def _explain(self, command: protocol.ExplainSecond, task: Task) -> None:
-        session, second = self._context.session, self._session()
-        row = second.go_to(session, command.node, task.cancel.is_set)
-        source = SecondSource(
-            session.tree, second.facts, second.tokens, session.settings, session.settings_at,
-            session.pending, second.node_reader, row,
-        )  # fmt: skip
-        explained = explain(source, command.node, command.settings, command.reroll)
-        self._context.emit(replace(explained, model=second.title))
+    Args:
+        context: Has the session.
+        command: The view; None for no path.
+        stopped: Polled before each chunk.
 
-    def _follow(self, command: protocol.FollowSecond, task: Task) -> None:
-        both, session = self._both, self._context.session
-        if both.second.aligned == "bytes":
-            raise StepError(
-                "The second model has other tokens, so its pick is no token of the first one.",
-                "Step with the first model, or let each continue on its own.",
-            )
-        self._read(protocol.ReadLockstep(command.node), task)
-        self._context.take_tokens(command.node, [both.pick(session, command.node)], "chosen", task)
+    Raises:
+        StepError: There is no second model, or the view's token can't be read in it.
+    """
+    kept, session = context.of_tree(_OfTree), context.session
+    if kept.session is None:
+        kept.session = SecondSession(session, _both(context))
+    node = getattr(command, "until", None) or getattr(command, "node", None)
+    if node is not None:
+        kept.session.go_to(session, node, stopped)
+    return kept.session
 
-    def _part(self, command: protocol.PartWays, task: Task) -> None:
-        both, session = self._both, self._context.session
-        self._read(protocol.ReadLockstep(command.node), task)
-        self._context.emit_all(part_ways(session, both, command.node, command.tokens, task.cancel.is_set))
+
+def _drop(context: Context) -> None:
+    context.of_model(_OfModel).paths = context.of_tree(_OfTree).session = None
+
+
+def open_lockstep(context: Context, command: protocol.OpenLockstep, task: Task) -> Iterator[Record]:
+    """Load a second model."""
+    kept = context.of_model(_OfModel)
+    if kept.paths is not None:
+        yield LockstepClosed(kept.paths.second.title)
+    _drop(context)
+    free_garbage()  # its memory is free before the next one takes more
+    kept.paths = PathReader(context.model, open_second(context.model, command, context.emit, task.cancel))
+
+
+def close_lockstep(context: Context, command: protocol.CloseLockstep, task: Task) -> Iterator[Record]:
+    """Drop the second model."""
+    paths = context.of_model(_OfModel).paths
+    title = paths.second.title if paths is not None else ""
+    del paths
+    _drop(context)
+    free_garbage()
+    yield LockstepClosed(title)
+
+
+def diff_text(context: Context, command: protocol.DiffText, task: Task) -> Iterator[Record]:
+    second = context.of_model(_OfModel).both.second
+    yield from compare_texts(context.model, second, command, task.cancel.is_set)
+
+
+def read_lockstep(context: Context, command: protocol.ReadLockstep, task: Task) -> Iterator[Record]:
+    """Read the path to a node in both models."""
+    both = _both(context)
+    yield from both.read(context.session, command.node, command.candidates, task.cancel.is_set)
+
+
+def explain_second(context: Context, command: protocol.ExplainSecond, task: Task) -> Iterator[Record]:
+    """Explain the sampler's choice from the second model's distribution."""
+    session, second = context.session, second_session(context, None, task.cancel.is_set)
+    row = second.go_to(session, command.node, task.cancel.is_set)
+    source = SecondSource(
+        session.tree, second.facts, second.tokens, session.settings, session.settings_at,
+        session.pending, second.node_reader, row,
+    )  # fmt: skip
+    explained = explain(source, command.node, command.settings, command.reroll)
+    yield replace(explained, model=second.title)
+
+
+def follow_second(context: Context, command: protocol.FollowSecond, task: Task) -> Iterator[Record]:
+    """Take the token that the second model picks."""
+    both, session = _both(context), context.session
+    if both.second.aligned == "bytes":
+        raise StepError(
+            "The second model has other tokens, so its pick is no token of the first one.",
+            "Step with the first model, or let each continue on its own.",
+        )
+    yield from read_lockstep(context, protocol.ReadLockstep(command.node), task)
+    pick = both.pick(session, command.node)
+    yield from take_tokens(session, command.node, [pick], "chosen", task.cancel.is_set)
+
+
+def part_ways(context: Context, command: protocol.PartWays, task: Task) -> Iterator[Record]:
+    both = _both(context)
+    yield from read_lockstep(context, protocol.ReadLockstep(command.node), task)
+    yield from continue_both(context.session, both, command.node, command.tokens, task.cancel.is_set)

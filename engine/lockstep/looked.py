@@ -31,6 +31,7 @@ class SecondSession(Session):
     def __init__(self, session: Session, paths: PathReader) -> None:
         super().__init__(paths.second.loaded, session.settings)
         self._paths = paths
+        self.cached = True  # of the paths, whatever the session keeps
         self.title = paths.second.title
         self.tree, self.pending, self.settings_at = session.tree, session.pending, session.settings_at
         self.runner = paths.rows.runner

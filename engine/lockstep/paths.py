@@ -162,7 +162,7 @@ class PathReader:
         """The path that the rows follow, in the session's tree."""
 
     def forget(self) -> None:
-        """Tell the next path from its beginning: the tree is another one."""
+        """Read the next path from its beginning: it is in another tree."""
         self._sent, self._nodes = Paths([], [], [], []), []
 
     def follow(self, session: Session, node: int, stopped: Stopped) -> list[int]:

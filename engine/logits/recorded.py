@@ -1,7 +1,7 @@
-"""What was recorded of a session's logits, entry by entry, and the answers to what is asked of them: no model, no MLX.
+"""Recorded rows of logits, read entry by entry, and the answers to questions about them: no model, no MLX.
 
-The answers are computed by the code that a live session has: `explain`, `what_if` and `find`. Standard library alone
-until something is asked: a replay without rows does without numpy.
+The answers are computed by the code that a live session uses: `explain`, `what_if`, `expected` and `find`. It needs the
+standard library alone until the first question: a replay without rows does without numpy.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class RecordedTexts:
         eos_ids: Ids that end the sequence.
 
     Raises:
-        StepError: The record doesn't hold together.
+        StepError: The record is damaged.
     """
 
     def __init__(self, record: ModelVocabulary, eos_ids: tuple[int, ...]) -> None:
@@ -59,9 +59,9 @@ class RecordedSource:
     """One tree of a recorded session with its rows, and the model's facts: a `LogitsSource`.
 
     Args:
-        facts: About the model.
-        vocabulary: Its tokens.
-        settings: In force.
+        facts: Facts about the model.
+        vocabulary: The model's tokens; None as long as they were not recorded.
+        settings: Settings in force.
     """
 
     def __init__(self, facts: ModelFacts, vocabulary: ModelVocabulary | None, settings: Settings) -> None:
@@ -82,13 +82,13 @@ class RecordedSource:
 
     @cached_property
     def node_reader(self) -> NodeSampler:
-        """Samples after the nodes."""
+        """Sampler after the nodes of the tree."""
         from engine.logits.node_sampler import NodeSampler
 
         return NodeSampler(self.tokens, self.tree, self.pending)
 
     def row_at(self, node: int) -> Row | None:
-        """The logits after a node; None where they weren't recorded.
+        """The logits after a node, float32, shape (vocabulary,); None if they weren't recorded.
 
         Raises:
             StepError: They are damaged.
@@ -99,7 +99,7 @@ class RecordedSource:
 
     @cached_property
     def search(self) -> Vocabulary:
-        """Searches the model's tokens."""
+        """Search in the model's tokens."""
         from engine.logits.questions import Vocabulary
 
         return Vocabulary(self.tokens)
@@ -107,10 +107,10 @@ class RecordedSource:
     # ---- entries ----------------------------------------------------------------------------
 
     def take(self, value: Record | Settings | LoadSettings) -> None:
-        """Take in what an entry says of this tree.
+        """Add an entry to the tree.
 
         Raises:
-            LookupError: It names a node that no entry before it has.
+            LookupError: It names a node that no earlier entry has.
         """
         match value:
             case ModelVocabulary():
@@ -118,43 +118,41 @@ class RecordedSource:
             case LogitsRow(node=node):
                 self.rows[node] = value
             case Settings():
-                self._configure(value)
+                self.settings = value
+                if self.node in self.settings_at:  # its distribution was computed again with them
+                    self.settings_at[self.node] = value
             case protocol.PromptOpened():
-                self._open(value)
+                self._add_prompt(value)
             case protocol.Step():
-                self._step(value)
+                self._add_step(value)
                 self._arrive(value.next)
-            case protocol.Moved():
-                self._arrive(value.next)
-            case protocol.Prefilled() | protocol.Resampled() | protocol.Restored():
+            case protocol.Moved() | protocol.Prefilled() | protocol.Resampled() | protocol.Restored():
                 self._arrive(value.next)
 
-    def _open(self, prompt: protocol.PromptOpened) -> None:
+    def _add_prompt(self, prompt: protocol.PromptOpened) -> None:
         parent = prompt.parent
         for token in prompt.tokens:
-            self._add(token.node, parent, token.id, "prompt")
-            at = self.nodes[token.node]
+            at = self._add(token.node, parent, token.id, "prompt")
             at.origin, at.start = "prompt", at.depth
-            self._leave(token.node, decode(self.pending.get(parent, b""), token.raw)[1])
+            if pending := decode(self.pending.get(parent, b""), token.raw)[1]:
+                self.pending[token.node] = pending
             parent = token.node
 
-    def _step(self, step: protocol.Step) -> None:
-        self._add(step.node, step.parent, step.id, step.origin)
-        at = self.nodes[step.node]
+    def _add_step(self, step: protocol.Step) -> None:
+        at = self._add(step.node, step.parent, step.id, step.origin)
         at.start = self.nodes[step.parent].start
         if at.origin == "prompt":  # it belongs to the completion from here on
             at.origin = step.origin
         at.has_step, at.drawn_reroll = True, step.choice.reroll
-        self._leave(step.node, step.pending)
+        if step.pending:
+            self.pending[step.node] = step.pending
 
-    def _add(self, node: int, parent: int, token: int, origin: protocol.Origin) -> None:
+    def _add(self, node: int, parent: int, token: int, origin: protocol.Origin) -> Node:
+        """Add a node unless it exists, and return it."""
         above = self.nodes[parent]
         if node not in self.nodes:
             self.nodes[node] = Node(token, parent, above.depth + 1, origin, above.start)
-
-    def _leave(self, node: int, pending: bytes) -> None:
-        if pending:
-            self.pending[node] = pending
+        return self.nodes[node]
 
     def _arrive(self, following: Distribution) -> None:
         """Make the node of a distribution the current one."""
@@ -162,28 +160,22 @@ class RecordedSource:
         self.nodes[self.node].reroll = following.reroll
         self.settings_at[self.node] = self.settings
 
-    def _configure(self, settings: Settings) -> None:
-        """Other settings are in force; the current node's distribution was made anew with them."""
-        self.settings = settings
-        if self.node in self.settings_at:
-            self.settings_at[self.node] = settings
-
 
 class RecordedLogits:
-    """Takes in the entries of a recording, and answers from the rows among them."""
+    """Receives the entries of a recording, and answers from the rows among them."""
 
     def __init__(self) -> None:
         self._source: RecordedSource | None = None
         self._settings = Settings()
         self._rows: set[int] = set()
-        """Nodes of the present tree with a row."""
+        """Nodes of the current tree with a row."""
         self._complete = False
         """True if the vocabulary was recorded, too."""
         self._waiting: list[Record | Settings | LoadSettings] = []
-        """What was taken in since something was asked last: where no row comes, no tree is built of it."""
+        """Entries since the last question: as long as nothing is asked, no tree is built of them."""
 
     def take(self, value: Record | Settings | LoadSettings) -> None:
-        """Take in what an entry says, in the order of the recording."""
+        """Receive an entry, in the order of the recording."""
         match value:
             case ModelFacts():
                 self._rows, self._complete = set(), False
@@ -205,10 +197,11 @@ class RecordedLogits:
         return False
 
     def question(self, command: Command) -> Callable[[Callable[[], bool]], Record]:
-        """What answers a command for which `answers` is True, given a function that is True once nobody waits for it.
+        """Return a function that answers a command for which `answers` is True.
 
-        It may be called in another thread; those of several questions are called one after another, in their order. It
-        raises as a live session does, and any exception where what was recorded doesn't hold together.
+        Its argument is a function that returns True once the answer is no longer needed. It may be called in another
+        thread; those of several questions must be called one after another, in their order. It raises as a live session
+        does, and any exception if the recording contradicts itself.
         """
         waiting, self._waiting = self._waiting, []
 

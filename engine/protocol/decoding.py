@@ -61,7 +61,7 @@ class AddLanes(Command, frozen=True):
     """Add prompts to the batch, which begin as soon as rows are free; answered by `LanesAdded`."""
 
     over_ranks: ClassVar[bool] = False
-    aside: ClassVar[bool] = True
+    interleavable: ClassVar[bool] = True
     prompts: tuple[LanePrompt, ...]
 
 
@@ -69,7 +69,7 @@ class RemoveLane(Command, frozen=True):
     """Remove a running or waiting lane from the batch; answered by `LaneEnded`."""
 
     over_ranks: ClassVar[bool] = False
-    aside: ClassVar[bool] = True
+    interleavable: ClassVar[bool] = True
     lane: Count
 
 
@@ -282,8 +282,8 @@ class LaneDifference(Struct, frozen=True):
     batched_text: str
     alone_text: str
     gap: Finite
-    """Absolute difference of both tokens' logprobs in the run alone; 0 if either had ended. For greedy decoding it is
-    below `LaneCompared.rounding` if rounding alone explains the different token."""
+    """Absolute difference of both tokens' logprobs in the run alone; 0 if either had ended. In greedy decoding it is at
+    most `LaneCompared.rounding` if rounding alone explains the different token."""
 
 
 class LaneCompared(Record, frozen=True):
@@ -463,7 +463,7 @@ class BeamEnded(Record, frozen=True):
     steps: Count
     """Number of steps of the search; greedy decoding may have continued longer."""
     reason: Literal["finished", "length"]
-    """`length` if the maximum of tokens was reached; otherwise `finished`."""
+    """`finished` if there were enough hypotheses, or no live beam; `length` if the maximum of tokens was reached."""
     ms: Finite
 
 
@@ -549,11 +549,11 @@ class AcceptanceRates(Struct, frozen=True):
     """
 
     position_draw: Finite
-    """The rule in force: draft and target draw with the random number of the position."""
+    """The rule in force: both draw with the random number of the position; accept if both draw the same token."""
     rejection: Finite
-    """Rule that accepts with probability min(1, p/q), else draws from the residual (Leviathan et al. 2023)."""
+    """Accept with probability min(1, p/q), else draw from the residual (Leviathan et al. 2023)."""
     match: Finite
-    """Rule by which draft and target each sample a token, accepted if both are equal (mlx_lm)."""
+    """Draft and target each draw a token; accept if both are equal (mlx_lm)."""
 
 
 class DraftToken(Struct, frozen=True):
@@ -585,8 +585,7 @@ class TakenInstead(Struct, frozen=True):
 
 
 class DraftRound(Record, frozen=True):
-    """One round of speculative decoding: tokens were drafted, verified in one forward pass, and taken up to the first
-    refused one.
+    """One round of speculative decoding: tokens were drafted, verified in one forward pass, and taken if accepted.
 
     It follows the `Step` records of its tokens. A round in stages has a record for each stage.
     """
@@ -609,7 +608,7 @@ class DraftRound(Record, frozen=True):
     taken: Count
     """Number of tokens that the round added: the first and the accepted ones."""
     verified: Count
-    """Number of tokens of the verifying forward pass; 0 before it ran."""
+    """Number of tokens in the verifying forward pass, the first one included; 0 before it ran."""
     draft_ms: Finite
     verify_ms: Finite
     """Time of that forward pass, and of the sampler at each token up to the first refused one."""
@@ -629,7 +628,7 @@ class SpeculationVerified(Record, frozen=True):
     """A part of the text was decoded again by plain steps, in separate caches."""
 
     begin: Count
-    """Node before the first token of the part; moved to the end of a prompt that follows the requested node."""
+    """Node before the first token; the end of the last prompt if that comes after the requested node."""
     end: Count
     """Last node of the part."""
     tokens: Count

@@ -153,7 +153,7 @@ class LockstepSpan(Struct, frozen=True):
     kl_nats: float | None
     """KL(P||Q) of the distributions before the span; None if they are over different tokens, or there are none."""
     rank: Count | None
-    """Rank of the token in the first model's distribution; None without a token that both models have and score."""
+    """Rank of the token by the first model; None if the models have different tokens, or it has no score."""
     other_rank: Count | None
     same_top: bool | None
     """True if both have the same most probable token; None if they have different tokens, or no distribution."""

@@ -75,7 +75,7 @@ class ModelFacts(Record, frozen=True):
     free_bytes: Count | None = None
     """Bytes that are free for the caches on the model's device after loading; None if unknown."""
     memory_of: MemoryOf = "machine"
-    """Memory that `free_bytes` is of."""
+    """Kind of that memory: the machine's, a GPU's own, or the part of the machine's that Metal recommends."""
     experts: Count | None = None
     """Number of experts of the largest mixture; 0 for none, None if unknown."""
     sampling: tuple[tuple[str, Finite], ...] = ()
@@ -151,8 +151,7 @@ class KVReading(Struct, frozen=True, gc=False):
     kept_budget: Count = 0
     """Maximum of `kept_bytes`; the least recently used KV is dropped first."""
     passed_tokens: Count = 0
-    """Number of tokens that the last pass ran without a KV cache, the whole path; `offset` is then 0. 0 with a
-    cache."""
+    """Number of tokens of the last pass without a KV cache, the whole path; `offset` is then 0. 0 with a cache."""
     passed_bytes: Count = 0
     """Bytes of keys, values and states that this pass computed and dropped."""
 

@@ -73,8 +73,7 @@ class PromptSegments(Struct, frozen=True):
     """Segments of a prompt, and the format of the reply that follows it."""
 
     runs: tuple[SegmentRun, ...] = ()
-    """Segments in the order of the text, without markup; empty for raw text, and if they can't be located in the
-    text."""
+    """Segments in the order of the text, without markup; empty for raw text, and if they can't be located."""
     left_out: tuple[LeftOut, ...] = ()
     reply: ReplyFormat = ReplyFormat()
 
@@ -88,7 +87,7 @@ class CheckToolCall(Command, frozen=True):
     It is also answered between the steps of a run.
     """
 
-    aside: ClassVar[bool] = True
+    interleavable: ClassVar[bool] = True
     node: Count
     """Node of the token that ended the call, or of the last token of the reply."""
 
@@ -101,7 +100,7 @@ class ToolCallChecked(Record, frozen=True):
     names: tuple[str, ...]
     """Names of the called functions; empty if the call can't be parsed, or its text has arguments only."""
     error: str
-    """Reason that the call can't be parsed; empty if it can, or if there is no parser."""
+    """Reason that the call can't be parsed; empty if it can, or if no parser was tried."""
     wrong: Count
     """Node of the first wrong token; 0 if there is none."""
     parser: str
@@ -235,10 +234,10 @@ class Candidates(Sequence[Candidate]):
 
     @classmethod
     def checked(cls, packed: bytes) -> Candidates:
-        """Candidates from a file: what they must not be is refused now, not when they are drawn.
+        """Candidates from a file, validated now instead of when they are first read.
 
         Raises:
-            MsgspecError: These bytes are no candidates.
+            MsgspecError: The bytes are not valid candidates.
         """
         _DECODER.decode(packed)
         return cls(packed)
@@ -524,7 +523,7 @@ class Explain(Command, frozen=True):
     It is also answered between the steps of a run.
     """
 
-    aside: ClassVar[bool] = True
+    interleavable: ClassVar[bool] = True
     node: Count
     """Node before the token in question; the distribution after this node is explained."""
     settings: Settings | None = None
@@ -533,7 +532,7 @@ class Explain(Command, frozen=True):
     """Number of repeats of that draw, from the `Distribution` that the token was taken from: other tokens after the
     same node may come from other draws."""
     also: tuple[Count, ...] = ()
-    """Ids of tokens that are listed beside the most probable ones, such as the one that was taken."""
+    """Ids of tokens that are listed in addition to the most probable ones, such as the one that was taken."""
 
 
 class WhatIf(Command, frozen=True):
@@ -542,7 +541,7 @@ class WhatIf(Command, frozen=True):
     It is also answered between the steps of a run.
     """
 
-    aside: ClassVar[bool] = True
+    interleavable: ClassVar[bool] = True
     settings: Settings
     tip: Count
     """Last node of the path."""
@@ -556,8 +555,7 @@ class StageColumn(Struct, frozen=True):
     """Number of tokens of the whole vocabulary that are left after the stage."""
     removed_mass: Finite
     unit: Literal["logit", "prob"]
-    """Unit of the values: logits after a stage that changes them, probabilities among the tokens left after a
-    filter."""
+    """Unit of the values: logits after a stage that changes them, probabilities of the tokens left after a filter."""
     values: tuple[float | None, ...]
     """Value of each candidate, in their order; None once the candidate is removed."""
 
@@ -707,10 +705,10 @@ class Undeleted(Record, frozen=True):
 
 
 class Undone(Record, frozen=True):
-    """The user's last change was undone; the marks, deletion or settings that this changes come next."""
+    """The user's last change was undone; records of what that changes follow: marks, a deletion or settings."""
 
     redo: bool = False
-    """True if instead the change that was undone last was made again."""
+    """True if the change that was undone last was redone instead."""
 
 
 class BeatReached(Record, frozen=True):

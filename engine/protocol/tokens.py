@@ -26,7 +26,7 @@ from engine.settings import LoadSettings, Settings
 class Tokenize(Command, frozen=True):
     """Tokenize a text without taking its tokens; answered by `Tokenized`, also between the steps of a run."""
 
-    aside: ClassVar[bool] = True
+    interleavable: ClassVar[bool] = True
     text: str
 
 
@@ -36,7 +36,7 @@ class PreviewPrompt(Command, frozen=True):
     Answered by `PromptPreview`, also between the steps of a run.
     """
 
-    aside: ClassVar[bool] = True
+    interleavable: ClassVar[bool] = True
     text: str
     chat: bool | None
     system: str | None = None
@@ -67,7 +67,7 @@ class CutText(Command, frozen=True):
 class FindTokens(Command, frozen=True):
     """Search the vocabulary at a node, with kept logits; answered by `TokensFound`, also between the steps of a run."""
 
-    aside: ClassVar[bool] = True
+    interleavable: ClassVar[bool] = True
     node: Count
     query: str
     """Part of the text of the tokens; `#123` for an id; `0x e2 9c` for bytes."""
@@ -87,7 +87,7 @@ class ReadGrammar(Command, frozen=True):
     which takes 0.3 to 2 s.
     """
 
-    aside: ClassVar[bool] = True
+    interleavable: ClassVar[bool] = True
     node: Count
     """Node that the grammar continues; the root (0) if there is no prompt yet."""
     grammar: Grammar | None = None
@@ -95,7 +95,8 @@ class ReadGrammar(Command, frozen=True):
 
 
 class ReadLogits(Command, frozen=True):
-    """Emit kept rows of logits for a recording: a `LogitsRow` for each node, and a `ModelVocabulary` before the first.
+    """Emit kept rows of logits for a recording: a `LogitsRow` for each node, and a `ModelVocabulary` before the model's
+    first.
 
     A row that was dropped, or never kept, such as inside a prompt, must be computed again with `Recall` before.
     """
@@ -117,7 +118,7 @@ class TokensFound(Record, frozen=True):
     mass: Finite
     """Total probability of all matches in the model's own distribution."""
     note: str = ""
-    """Note that these numbers are of other prefill chunks than the path's, a sentence; empty if they are not."""
+    """Sentence that these numbers are of other prefill chunks than the path's; empty if they are not."""
 
 
 class Piece(Struct, frozen=True):
@@ -229,18 +230,18 @@ class WordApart(Struct, frozen=True):
     ends: tuple[Count, ...]
     """Index in the text after the last character of each of these tokens."""
     added: bool = False
-    """True if the word is an added token, split off before all others."""
+    """True if the word is an added token, outside the vocabulary, split off before all others."""
 
     def pieces(self, merges: int | None = None) -> tuple[bytes, ...]:
         """The pieces of the word.
 
         Args:
-            merges: How many were made; None for all.
+            merges: Number of merges to apply; None for all.
         """
         return self.joined(self._lengths(merges))
 
     def joined(self, lengths: tuple[int, ...]) -> tuple[bytes, ...]:
-        """The symbols joined to pieces of so many symbols each."""
+        """Join the symbols into pieces of the given numbers of symbols."""
         ends = accumulate(lengths, initial=0)
         return tuple(b"".join(self.symbols[begin:end]) for begin, end in pairwise(ends))
 
@@ -253,7 +254,7 @@ class WordApart(Struct, frozen=True):
 
 
 class TakenApart(Record, frozen=True):
-    """How a tokenizer splits a text; the tokens of each word are checked against those of the tokenizer itself."""
+    """Trace of how a tokenizer splits a text; the tokens of each word are checked against the tokenizer's own."""
 
     node: Count | None
     """Node of the token that the question is about; None if it is about none."""

@@ -27,7 +27,7 @@ class ResumeTraining(Command, frozen=True):
     checkpoint: str
     """Directory of the checkpoint."""
     steps: Count | None = None
-    """New number of steps of the whole training; None to keep the present one."""
+    """New number of steps of the whole training; None to keep the checkpoint's."""
 
 
 class Train(Command, frozen=True):
@@ -104,6 +104,7 @@ class TrainedStep(Record, frozen=True):
     loss: float
     """Mean loss over the batch, before the update, in nats."""
     rate: Finite
+    """Learning rate of the step."""
     norms: tuple[float, ...]
     """Gradient norm of each part, in the order of `TrainingBegun.parts`, before clipping."""
     tokens: Count

@@ -7,7 +7,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from threading import Event
 from typing import Any
@@ -16,7 +16,6 @@ from msgspec.structs import asdict, replace
 
 from engine import protocol
 from engine.cache.kind import Reading
-from engine.context import Capability, EngineContext, Handler
 from engine.errors import Cancelled, LoadError, StepError
 from engine.files import typed
 from engine.model.facts import fingerprint
@@ -24,19 +23,20 @@ from engine.model.forward import MakeKV
 from engine.model.load import Prepared, read_weights
 from engine.model.source import Emit
 from engine.protocol import (
-    Command,
     Loading,
     Measuring,
     RankFacts,
     RanksLoaded,
     RanksMeasured,
     RankTime,
+    Record,
     Sharding,
 )
 from engine.ranks.hosts import hosts_of
 from engine.ranks.kv import RankedKV
 from engine.ranks.mirror import Shard, divide, facts, join, kept_from_waiting, sharding_of
 from engine.ranks.ring import RING, Ranks
+from engine.session.context import Context
 from engine.settings import LoadSettings
 from engine.task import Task
 
@@ -94,6 +94,10 @@ class RanksSpread:
 
         self._shard, _ = ranks.together("divide", own, work=work, sharding=self.sharding)
         return partial(RankedKV, ranks, self.sharding, prepared.facts.vocabulary)
+
+    def close(self) -> None:
+        """Drop the parts of the model that other ranks have."""
+        RING.unload()
 
     def loaded(self) -> RanksLoaded:
         """See `Divider`."""
@@ -180,61 +184,38 @@ Times = list[tuple[float, float]]
 """Milliseconds in compute and in communication, by rank."""
 
 
-class RanksCommands(Capability):
-    """Handlers of what is there for ranks alone."""
-
-    def __init__(self, context: EngineContext) -> None:
-        super().__init__(context)
-        self._spread: RanksSpread | None = None
-        context.spread = self._begin
-
-    def handlers(self) -> Mapping[type[Command], Handler]:
-        """See `Capability`."""
-        return {protocol.MeasureRanks: self._measure}
-
-    def forget(self, model: bool) -> None:
-        """With the model, drop the parts of it that other ranks have."""
-        if model and self._spread is not None:  # else another session may have them
-            self._spread = None
-            RING.unload()
-
-    def _begin(self, settings: LoadSettings) -> RanksSpread | None:
-        self._spread = RanksSpread() if settings.divided else None
-        return self._spread
-
-    def _measure(self, command: protocol.MeasureRanks, task: Task) -> None:
-        session, spread = self._context.session, self._spread
-        kv = session.kv
-        if spread is None or not isinstance(kv, RankedKV):
-            raise StepError("One process computes this model: there are no ranks.", "Start with --ranks 2.")
-        token = session.next.picked
-        steps: list[float] = []
-        rounds: list[Times] = []
-        for place in range(command.rounds + 1):
-            if task.cancel.is_set():
-                raise Cancelled
-            self._context.emit(Measuring(command.kind, place, command.rounds + 1, "ranks"))
-            runner = session.runner.copy()
-            begun = time.perf_counter()
-            runner.forward(token)
-            steps.append((time.perf_counter() - begun) * 1000)
-            copied = session.runner.copy().kv
-            assert isinstance(copied, RankedKV)
-            rounds.append(copied.fenced_ms([token]))
-        counted, best = rounds[1:], min(rounds[1:], key=_compute)
-        slowest = max(range(len(best)), key=lambda rank: best[rank][0])
-        self._context.emit(
-            RanksMeasured(
-                sharding=spread.sharding,
-                ranks=spread.facts(kv),
-                tokens=kv.offset,
-                rounds=command.rounds,
-                step_ms=min(steps[1:]),
-                step_spread_ms=max(steps[1:]) - min(steps[1:]),
-                times=tuple(_time(rank, best, counted) for rank in range(len(best))),
-                slowest=slowest,
-            )
-        )
+def measure_ranks(context: Context, command: protocol.MeasureRanks, task: Task) -> Iterator[Record]:
+    """Measure where the time of a step goes, by rank."""
+    session, spread = context.session, context.divider
+    kv = session.kv
+    if spread is None or not isinstance(kv, RankedKV):
+        raise StepError("One process computes this model: there are no ranks.", "Start with --ranks 2.")
+    token = session.next.picked
+    steps: list[float] = []
+    rounds: list[Times] = []
+    for place in range(command.rounds + 1):
+        if task.cancel.is_set():
+            raise Cancelled
+        yield Measuring(command.kind, place, command.rounds + 1, "ranks")
+        runner = session.runner.copy()
+        begun = time.perf_counter()
+        runner.forward(token)
+        steps.append((time.perf_counter() - begun) * 1000)
+        copied = session.runner.copy().kv
+        assert isinstance(copied, RankedKV)
+        rounds.append(copied.fenced_ms([token]))
+    counted, best = rounds[1:], min(rounds[1:], key=_compute)
+    slowest = max(range(len(best)), key=lambda rank: best[rank][0])
+    yield RanksMeasured(
+        sharding=spread.sharding,
+        ranks=spread.facts(kv),
+        tokens=kv.offset,
+        rounds=command.rounds,
+        step_ms=min(steps[1:]),
+        step_spread_ms=max(steps[1:]) - min(steps[1:]),
+        times=tuple(_time(rank, best, counted) for rank in range(len(best))),
+        slowest=slowest,
+    )
 
 
 def _compute(times: Times) -> float:

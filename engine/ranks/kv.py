@@ -124,7 +124,11 @@ class RankedKV(KV):
         self._each("reorder", lambda: KV.reorder(self, rows, since), rows=list(rows), since=since)
 
     def run(
-        self, compute: Callable[..., Any], tokens: mx.array, *, chunk: bool = False, begin: bool = False
+        self,
+        compute: Callable[..., Any],
+        tokens: mx.array,
+        *,
+        chunk: bool = False,
     ) -> mx.array:
         """See `KV`; the logits and the caches are evaluated, so that there is nothing to begin."""
         if compute is not self._model:

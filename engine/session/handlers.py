@@ -1,125 +1,126 @@
-"""The commands of a session: model, settings and prompt, steps, choices, moves, and what is computed again."""
+"""Handlers of a session's commands: model, settings, prompt, steps, choices, moves, and recomputation."""
 
 from __future__ import annotations
 
+import gc
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator
+from importlib import import_module
 
 from engine import protocol
-from engine.context import Capability, Handler, collect_all, set_aside
 from engine.errors import LoadError
-from engine.model.load import load
-from engine.protocol import Command
+from engine.model.load import Divider
+from engine.model.load import load as load_model
+from engine.protocol import PromptOpened, Record, Resampled
 from engine.session import conversation
-from engine.session.restore import restore
-from engine.session.uncached import open_session
+from engine.session.context import Context, free_garbage, move, take_tokens, with_stop
+from engine.session.session import Session
 from engine.setting import check
 from engine.task import Task
 
+# ---- model, settings, prompt -------------------------------------------------------------------
 
-class SessionCommands(Capability):
-    """Handlers of the commands on the session."""
 
-    _loaded_any = False
-    """True if a model was asked for before: what is left of it is garbage."""
-
-    def handlers(self) -> Mapping[type[Command], Handler]:
-        """See `Capability`."""
-        return {
-            protocol.Load: self._load,
-            protocol.Configure: self._configure,
-            protocol.Prefill: self._prefill,
-            protocol.AddTurn: self._add_turn,
-            protocol.GoOnPrefill: self._go_on_prefill,
-            protocol.Restore: self._restore,
-            protocol.TakeStep: self._step,
-            protocol.Choose: self._choose,
-            protocol.Take: self._take,
-            protocol.MoveTo: self._move,
-            protocol.Reroll: self._reroll,
-            protocol.Recall: self._recall,
-            protocol.Verify: self._verify,
-        }
-
-    # ---- model, settings, prompt ------------------------------------------------------------
-
-    def _load(self, command: protocol.Load, task: Task) -> None:
-        context = self._context
-        context.forget(model=True)
-        context.loaded = context.opened = None  # their memory is free before the next one takes more
-        if self._loaded_any:
-            collect_all()
-        self._loaded_any = True
-        shared = context.shared(command.settings)
-        if shared is not None and shared.divided:
-            raise LoadError(
-                "Another session of this program has a model over ranks, and they compute for one session.",
-                "Close that session first, or open this one in a program of its own.",
-            )
-        spread = context.spread(command.settings)
-        loaded = shared or load(command.settings, context.emit, task.cancel, spread=spread)
-        opened = open_session(loaded, context.settings)  # before either is set: on a failure neither is
-        context.loaded, context.opened, context.asked = loaded, opened, command.settings
-        if shared is None:  # else what a session left that was closed would stay, too
-            set_aside()
-        context.emit(loaded.facts)
-        if spread is not None:
-            context.emit(spread.loaded())
-
-    def _configure(self, command: protocol.Configure, task: Task) -> None:
-        context, settings = self._context, check(command.settings)
-        following = context.opened.configure(settings) if context.opened else None
-        context.settings = settings
-        if following is not None:
-            context.emit(protocol.Resampled(following))
-
-    def _prefill(self, command: protocol.Prefill, task: Task) -> None:
-        self._context.forget()
-        self._context.emit_all(conversation.prompt(self._context.session, command, task.cancel.is_set))
-        self._context.read_prompts(task)
-
-    def _add_turn(self, command: protocol.AddTurn, task: Task) -> None:
-        for record in conversation.add_turn(self._context.session, command, task.cancel.is_set):
-            if isinstance(record, protocol.PromptOpened):
-                self._context.forget()
-            self._context.emit(record)
-        self._context.read_prompts(task)
-
-    def _go_on_prefill(self, command: protocol.GoOnPrefill, task: Task) -> None:
-        self._context.emit_all(self._context.session.go_on_prefill(command.step_size, task.cancel.is_set))
-        self._context.read_prompts(task)
-
-    def _restore(self, command: protocol.Restore, task: Task) -> None:
-        context = self._context
-        context.forget()
-        context.emit(restore(context.session, command, context.emit, task.cancel.is_set, context.change))
-
-    # ---- steps and moves --------------------------------------------------------------------
-
-    def _step(self, command: protocol.TakeStep, task: Task) -> None:
-        self._context.emit_step(self._context.session.step())
-
-    def _choose(self, command: protocol.Choose, task: Task) -> None:
-        self._context.ensure_at(command.node, task)
-        self._context.emit_step(
-            self._context.session.choose(command.token, leave_grammar=command.leave_grammar)
+def load(context: Context, command: protocol.Load, task: Task) -> Iterator[Record]:
+    """Load a model, and open a session on it."""
+    settings = command.settings
+    context.forget(model=True)  # frees its memory before the next model takes more
+    if context.loads:
+        free_garbage()
+    context.loads += 1
+    shared = context.shared(settings)
+    if shared is not None and shared.divided:
+        raise LoadError(
+            "Another session of this program has a model over ranks, and they compute for one session.",
+            "Close that session first, or open this one in a program of its own.",
         )
+    divider: Divider | None = None
+    if settings.divided:
+        divider = context.divider = import_module("engine.ranks.handlers").RanksSpread()
+    loaded = shared or load_model(settings, context.emit, task.cancel, spread=divider)
+    opened = Session(loaded, context.settings)  # before either is set: a failure sets neither
+    context.loaded, context.opened, context.asked = loaded, opened, settings
+    if shared is None:
+        gc.freeze()  # the model and its libraries are a hundred thousand long-lived objects
+    yield loaded.facts
+    if divider is not None:
+        yield divider.loaded()
 
-    def _take(self, command: protocol.Take, task: Task) -> None:
-        self._context.take_tokens(command.node, command.ids, command.origin, task, command.leave_grammar)
 
-    def _move(self, command: protocol.MoveTo, task: Task) -> None:
-        self._context.move(command.node, task)
+def configure(context: Context, command: protocol.Configure, task: Task) -> Iterator[Record]:
+    """Change the settings from now on."""
+    settings = check(command.settings)
+    following = context.opened.configure(settings) if context.opened else None
+    context.settings = settings
+    if following is not None:
+        yield Resampled(following)
 
-    def _reroll(self, command: protocol.Reroll, task: Task) -> None:
-        self._context.emit(protocol.Resampled(self._context.session.reroll(command.count)))
 
-    # ---- computed again ---------------------------------------------------------------------
+def prefill(context: Context, command: protocol.Prefill, task: Task) -> Iterator[Record]:
+    """Read a prompt."""
+    context.forget()
+    yield from conversation.prompt(context.session, command, task.cancel.is_set)
+    yield from context.prompt_readings(task)
 
-    def _recall(self, command: protocol.Recall, task: Task) -> None:
-        begun = time.perf_counter()
-        self._context.session.recall(command.nodes, task.cancel.is_set)
-        self._context.emit(protocol.Recalled(command.nodes, (time.perf_counter() - begun) * 1000))
 
-    def _verify(self, command: protocol.Verify, task: Task) -> None:
-        self._context.emit(self._context.session.verify(task.cancel.is_set))
+def add_turn(context: Context, command: protocol.AddTurn, task: Task) -> Iterator[Record]:
+    """Add a user turn to the conversation."""
+    for record in conversation.add_turn(context.session, command, task.cancel.is_set):
+        if isinstance(record, PromptOpened):
+            context.forget()
+        yield record
+    yield from context.prompt_readings(task)
+
+
+def go_on_prefill(context: Context, command: protocol.GoOnPrefill, task: Task) -> Iterator[Record]:
+    """Continue a prefill that was cancelled."""
+    yield from context.session.go_on_prefill(command.step_size, task.cancel.is_set)
+    yield from context.prompt_readings(task)
+
+
+# ---- steps and moves ---------------------------------------------------------------------------
+
+
+def take_step(context: Context, command: protocol.TakeStep, task: Task) -> Iterator[Record]:
+    """Take the token that the sampler picked."""
+    yield from with_stop(context.session, context.session.step())
+
+
+def choose(context: Context, command: protocol.Choose, task: Task) -> Iterator[Record]:
+    """Take a given token after a node."""
+    session = context.session
+    if session.node != command.node:
+        yield from move(session, command.node, task.cancel.is_set)
+    yield from with_stop(session, session.choose(command.token, leave_grammar=command.leave_grammar))
+
+
+def take(context: Context, command: protocol.Take, task: Task) -> Iterator[Record]:
+    """Take several tokens after a node."""
+    yield from take_tokens(
+        context.session, command.node, command.ids, command.origin, task.cancel.is_set, command.leave_grammar
+    )
+
+
+def move_to(context: Context, command: protocol.MoveTo, task: Task) -> Iterator[Record]:
+    """Move to another node."""
+    yield from move(context.session, command.node, task.cancel.is_set)
+
+
+def reroll(context: Context, command: protocol.Reroll, task: Task) -> Iterator[Record]:
+    """Draw the next token again."""
+    yield Resampled(context.session.reroll(command.count))
+
+
+# ---- recomputation -----------------------------------------------------------------------------
+
+
+def recall(context: Context, command: protocol.Recall, task: Task) -> Iterator[Record]:
+    """Recompute the logits after some nodes."""
+    begun = time.perf_counter()
+    context.session.recall(command.nodes, task.cancel.is_set)
+    yield protocol.Recalled(command.nodes, (time.perf_counter() - begun) * 1000)
+
+
+def verify(context: Context, command: protocol.Verify, task: Task) -> Iterator[Record]:
+    """Recompute the path with empty caches, and compare."""
+    yield context.session.verify(task.cancel.is_set)

@@ -1,76 +1,63 @@
 """Rebuild the tree of a recorded session, with its node numbers, and run the path to the node to continue from.
 
-Only token ids come from the record. The model's numbers are computed again here, so that they can be compared with
-the recorded ones.
+Only token ids come from the recording. The model's numbers are computed again, so that they can be compared with the
+recorded ones.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator
+from importlib import import_module
 
 from engine.errors import PromptError, StepError
-from engine.model.forward import Compute
-from engine.protocol import Grown, Intervention, Record, Restore, Restored, Restoring
+from engine.protocol import Grown, Record, Restore, Restored, Restoring
+from engine.session.context import Context
 from engine.session.node_records import memory
 from engine.session.session import Session
-from engine.task import Stopped
+from engine.task import Stopped, Task
 
-Change = Callable[[Any, Sequence[Intervention]], Compute]
-"""From a model and interventions to what computes in its place."""
 COMPARED = 16
-"""Steps at the path's end that run one by one, as they were recorded, so that their logprobs are known."""
+"""Number of steps at the path's end that run one by one, as when recorded, so that their logprobs can be compared."""
 REPORT_SECONDS = 0.1
 """Seconds between two progress records."""
 MOST_NODES = 2_000_000
-"""A tree takes about 300 bytes of memory a node."""
+"""Limit of the tree's size; a node takes about 300 bytes of memory."""
 
 
-def restore(
-    session: Session,
-    command: Restore,
-    emit: Callable[[Record], None],
-    stopped: Stopped,
-    change: Change | None = None,
-) -> Restored:
-    """Build a tree and move to one of its nodes.
+def restore(context: Context, command: Restore, task: Task) -> Iterator[Record]:
+    """Build a tree and move to one of its nodes, discarding the session's previous state.
 
-    Args:
-        session: Its state so far is dropped.
-        command: The tree.
-        emit: Receives `Restoring` records.
-        stopped: Polled before each chunk and step.
-        change: Makes what computes branches under interventions; None where there are none.
-
-    Returns:
-        The node's distribution, and the logprobs of the path's last tokens.
+    Yields:
+        `Restored`, with the node's distribution and the logprobs of the path's last tokens. `Restoring` records are
+        emitted before it.
 
     Raises:
         StepError: The tree is inconsistent, or too large.
-        PromptError: There is no prompt, or an id has no embedding.
+        PromptError: There is no prompt, or the model has no embedding for an id.
         SettingsError: A logit bias names a token that the model doesn't have.
-        Cancelled: `stopped` returned True; the session has no prompt then.
+        Cancelled: The command was cancelled; the session has no prompt then.
     """
-    begun = time.perf_counter()
+    begun, session = time.perf_counter(), context.session
+    context.forget()
     _check(session, command)
     session.forget()
     try:
-        _build(session, command, change)
+        _build(session, command)
         session.replies = dict(command.replies)
-        logprobs = _run(session, command.node, emit, stopped)
+        logprobs = _run(session, command.node, context.emit, task.cancel.is_set)
     except BaseException:
         session.forget()
         raise
     ms = (time.perf_counter() - begun) * 1000
     depth = session.tree[command.node].depth
-    return Restored(command.node, depth, logprobs, session.next, session.kv_reading(), memory(), ms)
+    yield Restored(command.node, depth, logprobs, session.next, session.kv_reading(), memory(), ms)
 
 
 def _check(session: Session, command: Restore) -> None:
     if not command.nodes:
         raise PromptError("The recorded session has no prompt.", "Begin with a prompt in a new session.")
-    session.check_settings()
+    session.check_settings(session.settings)
     session.tokens.check([grown.id for grown in command.nodes])
     last = max((grown.node for grown in command.nodes), default=0)
     if last > MOST_NODES:
@@ -79,12 +66,12 @@ def _check(session: Session, command: Restore) -> None:
         )
 
 
-def _build(session: Session, command: Restore, change: Change | None) -> None:
+def _build(session: Session, command: Restore) -> None:
     tree, add_token = session.tree, session.node_reader.add_token
     for grown in command.nodes:
         while len(tree) < grown.node:
             tree.add_gap()
-        held = _held(session, grown, change)
+        held = _held(session, grown)
         if (
             grown.parent not in tree
             or add_token(grown.parent, grown.id, grown.origin, grown.prompt_begin, held) != grown.node
@@ -100,15 +87,16 @@ def _build(session: Session, command: Restore, change: Change | None) -> None:
             tree[node].reroll = count
 
 
-def _held(session: Session, grown: Grown, change: Change | None) -> int | None:
-    """The number of the interventions that begin at a node; None where none do."""
-    if not grown.interventions or change is None:
+def _held(session: Session, grown: Grown) -> int | None:
+    """Number of the intervention set that begins at a node; None if none does."""
+    if not grown.interventions:
         return None
-    return session.held.add(grown.interventions, change(session.runner.model, grown.interventions))
+    changed = import_module("engine.inside.interventions").changed  # imported only if needed
+    return session.held.add(grown.interventions, changed(session.runner.model, grown.interventions))
 
 
 def _run(session: Session, node: int, emit: Callable[[Record], None], stopped: Stopped) -> tuple[float, ...]:
-    """Run the path: most of it in chunks, its last steps one by one; returns the logprobs of these."""
+    """Run the path, most of it in chunks and its last steps one by one; returns the logprobs of these steps."""
     session.check_node(node)
     facts, depth = session.facts, session.tree[node].depth
     if facts.hard_window and facts.context_window is not None and depth > facts.context_window:
@@ -127,7 +115,7 @@ def _run(session: Session, node: int, emit: Callable[[Record], None], stopped: S
 
 
 class _ProgressReporter:
-    """A `Stopped` that emits a progress record when it is polled."""
+    """A `Stopped` callback that emits a progress record when it is polled."""
 
     def __init__(self, session: Session, node: int, emit: Callable[[Record], None], stopped: Stopped) -> None:
         self._session, self._emit, self._stopped = session, emit, stopped

@@ -8,6 +8,7 @@ threads: on the CPU backend a forward runs beside Python, and the wall clock wou
 
 from __future__ import annotations
 
+import gc
 import statistics
 import time
 from collections.abc import Sequence
@@ -15,7 +16,6 @@ from types import SimpleNamespace
 
 from mlx_lm.generate import batch_generate
 
-from engine.context import set_aside
 from engine.decoding.batched.batch import Batched, BatchRun, Lane
 from engine.decoding.batched.rows import PaddedRows
 from engine.model.load import Loaded, load
@@ -77,7 +77,7 @@ def main(asked: Asked) -> Figures:
     figures: Figures = {}
     for name, model in asked.each(*MODELS):
         loaded = load(LoadSettings(model=model))
-        set_aside()  # as the program does once a model is loaded
+        gc.freeze()  # as the program does once a model is loaded
         for lanes in LANES:
             figures[f"{name} {lanes} lanes"] = measure(name, loaded, lanes, asked.times(7))
     return figures

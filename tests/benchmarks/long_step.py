@@ -8,6 +8,7 @@ the same. The last line is the ratio of the rates, which is to be 0.95 or more.
 
 from __future__ import annotations
 
+import gc
 import random
 import statistics
 import sys
@@ -17,7 +18,6 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from engine.context import collect_and_freeze
 from engine.patches.imports import import_mlx_lm
 from engine.protocol import Grown, Restore
 from engine.settings import LoadSettings, Settings
@@ -57,7 +57,7 @@ def main(tokens: str = "100000", rounds: str = "60") -> float:
     for run in runs.values():
         for _ in range(2 * EACH):
             next(run)
-    collect_and_freeze()
+    gc.freeze()
     for _ in range(int(rounds)):
         for length, run in runs.items():
             since = time.thread_time()

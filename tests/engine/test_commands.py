@@ -15,10 +15,10 @@ from engine import protocol
 from engine.breakpoints import Breakpoints
 from engine.errors import LoadError, StepError
 from engine.model.load import load
-from engine.protocol import COMMANDS, Cancel, Command, Intervention, Record
+from engine.protocol import COMMANDS, Command, Intervention, Record
 from engine.settings import BeamSettings, LoadSettings, Settings, SpeculationSettings, TrainingSettings
 from engine.task import Task
-from engine.worker import Worker
+from engine.worker import HANDLERS, handler_of
 from tests.engine.unthreaded import Unthreaded
 
 SAMPLES: tuple[Command, ...] = (
@@ -119,7 +119,7 @@ def test_facts() -> None:
         "Cancel", "Load", "Configure", "CutText", "TakeApart", "BeginTraining", "ResumeTraining", "Train",
         "SaveCheckpoint",
     }  # fmt: skip
-    assert by_kind(lambda cls: cls.aside) == {
+    assert by_kind(lambda cls: cls.interleavable) == {
         "Explain", "WhatIf", "FindTokens", "Tokenize", "PreviewPrompt", "ReadGrammar", "AddLanes", "RemoveLane",
         "CheckToolCall",
     }  # fmt: skip
@@ -152,10 +152,12 @@ def test_a_command_is_a_value(command: Command) -> None:
 
 
 def test_every_command_but_a_cancel_has_a_handler_that_takes_it() -> None:
-    worker = Worker(lambda _: None)
-    assert set(worker.handled) == set(COMMANDS.values()) - {Cancel}
-    for cls, handler in worker._handlers.items():
-        assert get_type_hints(handler)["command"] is cls
+    listed = [name for names in HANDLERS.values() for name in names.split()]
+    assert sorted(listed) == sorted(COMMANDS.keys() - {"Cancel"})
+    for name in listed:
+        hints = get_type_hints(handler_of(COMMANDS[name]))
+        first = "session" if issubclass(COMMANDS[name], protocol.Inside) else "context"
+        assert (hints["command"], first in hints) == (COMMANDS[name], True)
 
 
 @pytest.mark.parametrize("cls", [protocol.Measure, Command, "another"])
@@ -267,14 +269,6 @@ def test_settings_may_come_before_the_model() -> None:
     assert engine.session.settings.temp == 0.5
 
 
-def test_two_capabilities_can_not_handle_one_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    import engine.worker
-
-    monkeypatch.setattr(engine.worker, "CAPABILITIES", engine.worker.CAPABILITIES * 2)
-    with pytest.raises(AssertionError, match="two handlers for "):
-        assert Worker(lambda _: None).handled
-
-
 def test_a_model_over_ranks_serves_one_session() -> None:
     other, engine, settings = Unthreaded(), Unthreaded(), LoadSettings(ranks=2)
     other.context.loaded = replace(load(LoadSettings()), divided=True)
@@ -288,23 +282,21 @@ def test_a_model_over_ranks_serves_one_session() -> None:
     assert engine.context.loaded is None
 
 
-def test_a_model_for_ranks_is_divided_though_no_command_for_ranks_came_before(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_model_for_ranks_is_divided(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[object] = []
 
     def load(*args: object, spread: object) -> None:
         seen.append(spread)
         raise LoadError("Not loaded.", "Look at what divides it.")
 
-    monkeypatch.setattr("engine.session.handlers.load", load)
+    monkeypatch.setattr("engine.session.handlers.load_model", load)
     engine = Unthreaded()
     for settings in (LoadSettings(), LoadSettings(ranks=2), LoadSettings(ranks=2), LoadSettings()):
         assert isinstance(engine.do(protocol.Load(settings))[0], protocol.Failure)
     assert [each and type(each).__name__ for each in seen] == [None, "RanksSpread", "RanksSpread", None]
 
 
-def test_a_capability_whose_import_failed_is_imported_by_the_next_command_that_needs_it(
+def test_a_module_whose_import_failed_is_imported_by_the_next_command_that_needs_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     import engine.worker
@@ -314,11 +306,11 @@ def test_a_capability_whose_import_failed_is_imported_by_the_next_command_that_n
 
     opened = Unthreaded(LoadSettings(), prompt="Once", settings=Settings(max_tokens=4, min_tokens=4))
     with monkeypatch.context() as patch:
-        patch.setattr(engine.worker, "resolve_name", broken)
+        patch.setattr(engine.worker, "import_module", broken)
         failure = opened.do(protocol.Run())[0]
         assert isinstance(failure, protocol.Failure)
         assert "no engine.decoding.handlers" in failure.message
-        assert isinstance(opened.do(protocol.TakeStep())[0], protocol.Step)
+    assert isinstance(opened.do(protocol.TakeStep())[0], protocol.Step)
     assert [type(each).__name__ for each in opened.do(protocol.Run())][:2] == ["Step", "Step"]
 
 
@@ -363,7 +355,7 @@ def test_what_is_done_in_idle_time_is_done_for_no_command() -> None:
 
 
 def test_a_model_is_freed_before_the_next_one_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.session.handlers.load", load)  # not the one that the tests keep
+    monkeypatch.setattr("engine.session.handlers.load_model", load)  # not the one that the tests keep
     engine = Unthreaded(LoadSettings(), prompt="Once upon a time")
     engine.do(protocol.Run(until=Breakpoints(tokens=2)))
     engine.do(protocol.FindTokens(4, "dog"))
@@ -395,7 +387,7 @@ def test_a_load_that_fails_at_its_end_leaves_no_model(monkeypatch: pytest.Monkey
         raise StepError("No session.")
 
     engine = Unthreaded()
-    monkeypatch.setattr("engine.session.handlers.open_session", refuse)
+    monkeypatch.setattr("engine.session.handlers.Session", refuse)
     assert engine.do(protocol.Load(LoadSettings()))[-2:] == [
         protocol.Failure("Load", "No session.", "", error="StepError"),
         protocol.Ended("Load"),

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from engine import context, protocol
-from engine.context import collect_all, collect_and_freeze
+from engine import protocol
 from engine.memory import resident, trim
 from engine.model import forward
 from engine.session import handlers
+from engine.session.context import free_garbage
 from engine.settings import LoadSettings, Settings
 from tests.engine.unthreaded import Unthreaded
 
@@ -25,59 +25,26 @@ class Knot:
         self.me = self
 
 
-def test_looks_see_only_what_came_since() -> None:
-    try:
-        collect_and_freeze()
-        before = len(gc.get_objects())
-        kept = [(object(), [n]) for n in range(1000)]
-        assert len(gc.get_objects()) >= before + 1000
-        collect_and_freeze()
-        assert len(gc.get_objects()) < before + 1000
-        assert len(kept) == 1000
-    finally:
-        gc.unfreeze()
-
-
-def test_cycles_are_freed_before_they_are_set_aside() -> None:
-    try:
-        knot: Any = Knot()
-        gone = weakref.ref(knot)
-        del knot
-        collect_and_freeze()
-        assert gone() is None
-    finally:
-        gc.unfreeze()
-
-
-def test_what_was_set_aside_is_freed_when_it_is_let_go_of() -> None:
+def test_what_was_frozen_is_freed_when_it_is_let_go_of() -> None:
     knot: Any = Knot()
     gone = weakref.ref(knot)
-    collect_and_freeze()
+    gc.freeze()
     del knot
     gc.collect()
     assert gone() is not None
-    collect_all()
+    free_garbage()
     assert gone() is None
 
 
 def test_the_first_model_is_waited_for_no_longer_than_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     """There is nothing of an earlier one to be freed: to look for it took 40 ms beside the screen's modules."""
     done: list[str] = []
-    monkeypatch.setattr(handlers, "collect_all", lambda: done.append("collect"))
+    monkeypatch.setattr(handlers, "free_garbage", lambda: done.append("collect"))
     engine = Unthreaded()
     engine.do(protocol.Load(LoadSettings("/nowhere")))
     assert done == []
     engine.do(protocol.Load(LoadSettings()))  # what a failure may have left behind
     assert done == ["collect"]
-
-
-def test_a_session_collects_after_every_so_many_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    done: list[str] = []
-    monkeypatch.setattr(context, "EVERY", 3)
-    engine = Unthreaded(LoadSettings(), prompt="Once")
-    monkeypatch.setattr(context, "collect_and_freeze", lambda: done.append("collect"))
-    engine.do(*(protocol.TakeStep() for _ in range(7)))
-    assert done == ["collect"] * 2
 
 
 @pytest.mark.wide(1)

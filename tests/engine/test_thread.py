@@ -205,7 +205,7 @@ def test_a_session_beside_has_a_tree_of_its_own_and_the_same_weights(ready: Engi
 
     before = text(ready.do(protocol.TakeStep()))
     came: SimpleQueue[Received] = SimpleQueue()
-    beside = ready.thread.beside(came.put)
+    beside = ready.thread.side_session(came.put)
 
     def do(command: protocol.Command) -> list[Record]:
         ready.sent += 1
@@ -310,13 +310,13 @@ def panicking_model(tmp_path: Path) -> str:
 def test_what_is_no_exception_is_a_failure_too_in_a_command_and_between_commands(
     ready: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("engine.context.EngineContext.emit_step", fails)
+    monkeypatch.setattr("engine.session.handlers.with_stop", fails)
     failure, ended = ready.do(protocol.TakeStep())
     assert failure.message == "TakeStep failed: Panic: at the disco."
     assert (failure.expected, kinds([ended])) == (False, ["Ended"])
     monkeypatch.undo()
-    monkeypatch.setattr("engine.context.EngineContext.read_prompt", fails)
-    monkeypatch.setattr("engine.context.EngineContext.read_prompts", lambda *given: None)
+    monkeypatch.setattr("engine.session.prefill.Unread.read", fails)
+    monkeypatch.setattr("engine.session.context.Context.prompt_readings", lambda *given: ())
     ready.do(protocol.Prefill("The big dog", chat=False))
     assert ready.until(protocol.Failure)[-1].message == "Prefill failed: Panic: at the disco."
     monkeypatch.undo()
@@ -324,7 +324,7 @@ def test_what_is_no_exception_is_a_failure_too_in_a_command_and_between_commands
 
 
 def test_a_receiver_that_raises_ends_its_own_command_alone(ready: Engine) -> None:
-    beside = ready.thread.beside(fails)
+    beside = ready.thread.side_session(fails)
     beside.send(Sent(protocol.Load(LoadSettings()), 99))
     assert kinds(ready.do(protocol.TakeStep())) == ["Step", "Ended"]
     assert not ready.thread._tasks
@@ -436,8 +436,9 @@ def test_the_contracts_name_the_same_face() -> None:
 def test_the_engine_imports_no_screen() -> None:
     code = (
         "import sys\n"
-        "from engine.worker import Worker\n"
-        "assert Worker(lambda _: None).handled\n"
+        "from engine.protocol import COMMANDS, Cancel\n"
+        "from engine.worker import handler_of\n"
+        "assert [handler_of(each) for each in COMMANDS.values() if each is not Cancel]\n"
         "print([m for m in sys.modules if m.split('.')[0] in ('inspector', 'textual')])"
     )
     done = python(code)
@@ -451,13 +452,13 @@ from engine.patches.imports import import_mlx_lm
 import_mlx_lm()
 from engine import protocol
 from engine.settings import LoadSettings
-from engine.worker import CAPABILITIES
+from engine.worker import HANDLERS
 from tests.engine.unthreaded import Unthreaded
 engine = Unthreaded()
 engine.do(protocol.Load(LoadSettings()))
 assert any(isinstance(each, protocol.Prefilled) for each in engine.do(protocol.Prefill("Once upon", chat=False)))
 print(len(engine.do(protocol.TakeStep())) > 1)
-late = {name.partition(":")[0] for name in CAPABILITIES[1:]}
+late = HANDLERS.keys() - {"engine.session.handlers"}
 print(sorted({"regex", "llguidance", "transformers", *late} & set(sys.modules)))
 """
     done = python(code)

@@ -25,11 +25,11 @@ from textual.events import Resize
 from textual.geometry import Size
 from textual.pilot import Pilot
 
-from engine.context import collect_all
 from engine.grammar_settings import Grammar
 from engine.memory import resident
 from engine.protocol import Cancel, Ended, Failure, Loading, OpenLockstep, Received, Record, Sent
 from engine.recording import Entry, Journal, save_as
+from engine.session.context import free_garbage
 from engine.settings import LoadSettings, Settings
 from engine.thread import EngineThread
 from inspector.app import InspectorApp
@@ -467,7 +467,7 @@ class PilotHost:
             fault = Fault(f"exit status {app.return_code}", "")
         after = self._guarded(self._close())
         XTermParser._parse_extended_key.cache_clear()  # keys know the application that they were sent to
-        collect_all()  # the engine freezes what is there when it has loaded a model; here that are older sessions too
+        free_garbage()  # the engine freezes what is there when it has loaded a model; here that are older sessions too
         self._resources.close()
         self._inside.__exit__(None, None, None)
         threading.excepthook = threading.__excepthook__

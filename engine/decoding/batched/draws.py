@@ -21,8 +21,7 @@ from engine.errors import StepError
 from engine.logits.node_sampler import Wide
 from engine.model.tokens import Tokens
 from engine.protocol import BatchOpened, DrawnToken, DrawsCounted, LaneOpened
-from engine.session.session import Session
-from engine.session.state import run_at
+from engine.session.session import Session, run_at
 from engine.task import Stopped
 
 MOST = 100_000

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 
 import numpy as np
@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from engine import protocol
 from engine.cache import padded
-from engine.context import Capability, EngineContext, Handler
 from engine.decoding.batched.batch import LANE_CANDIDATES, Batched, BatchRun, Lane
 from engine.decoding.batched.draws import Draws
 from engine.decoding.batched.rows import Begin, LaneRows, PaddedRows, SingleRows
@@ -20,7 +19,6 @@ from engine.model.forward import Runner, rounding_of
 from engine.model.weights import free_bytes
 from engine.protocol import (
     BatchCompared,
-    Command,
     Distribution,
     LaneCompared,
     LaneDifference,
@@ -29,8 +27,10 @@ from engine.protocol import (
     LaneToken,
     Measuring,
     PreviewPrompt,
+    Record,
 )
 from engine.sampling.ranking import Row
+from engine.session.context import Context
 from engine.session.conversation import encoded
 from engine.session.session import Session
 from engine.setting import check
@@ -272,127 +272,119 @@ def _difference(
 # ---- the commands ------------------------------------------------------------------------------
 
 
-class BatchCommands(Capability):
-    """Handlers of batches."""
+class _Kept:
+    """What is kept of a model between two commands; a batch doesn't depend on the session's tree."""
 
-    def __init__(self, context: EngineContext) -> None:
-        super().__init__(context)
-        self._batch: BatchRun | None = None
-        """The batch that was begun last; its caches are kept until the next batch or model."""
-        self._single: str | None = None
-        """Why lanes of this model go through it one after another, empty if together; None where not yet tried."""
+    batch: BatchRun | None = None
+    """The batch that was begun last; its caches are kept until the next batch or model."""
+    records: Iterator[Record | None] = iter(())
+    """The records of the batch, as it continues."""
+    single: str | None = None
+    """Why lanes of this model go through it one after another, empty if together; None if not yet tried."""
 
-    def handlers(self) -> Mapping[type[Command], Handler]:
-        """See `Capability`."""
-        return {
-            protocol.StartBatch: self._start,
-            protocol.AdvanceBatch: self._advance,
-            protocol.AddLanes: self._add,
-            protocol.RemoveLane: self._remove,
-            protocol.CompareBatch: self._compare,
-            protocol.DrawMany: self._draw,
-        }
-
-    def forget(self, model: bool) -> None:
-        """Drop the batch of a model that goes; a batch doesn't depend on the session's tree."""
-        if model:
-            self._batch = self._single = None
-
-    # ---- beginning --------------------------------------------------------------------------
-
-    def _start(self, command: protocol.StartBatch, task: Task) -> None:
-        session = self._context.session
-        if not command.prompts:
-            raise StepError("A batch needs at least one prompt.", "Give one.")
-        self._batch = None  # its memory is free before the next one takes more
-        lanes = open_lanes(session, command.prompts, 0)
-        runner = session.runner.fresh()
-        check_room(runner, [(len(lane.prompt), lane.settings) for lane in lanes], command.size)
-        if self._single is None:
-            self._single = not_together(runner, session.facts.dtype, lanes[0].prompt)
-        rows: LaneRows = PaddedRows(runner)
-        if self._single:
-            rows = SingleRows(runner, f"The lanes run one after another: {self._single}.")
-        run = BatchRun(rows, command.size, command.static)
-        for lane in lanes:
-            run.add(lane)
-        self._open(run)
-        opened = tuple(lane.opened for lane in lanes)
-        self._context.emit(protocol.BatchOpened(opened, command.size, command.static, None, rows.note))
-        self._go(command.steps, task)
-
-    def _open(self, run: BatchRun) -> None:
-        self._batch, self._going = run, run.go()
-
-    def _draw(self, command: protocol.DrawMany, task: Task) -> None:
-        session = self._context.session
-        lane = session.tree[session.node if command.node is None else command.node].depth, session.settings
-        if command.tokens > 1:
-            self._batch = None
-            limited = replace(session.settings, max_tokens=command.tokens)
-            check_room(session.runner.fresh(), [(lane[0], limited)] * command.count, command.size)
-        draws = Draws(session, command.node, command.count, command.tokens, command.size, task.cancel.is_set)
-        self._context.emit(draws.counted)
-        if command.tokens > 1:
-            self._open(draws.run)
-            self._context.emit(draws.opened)
-            self._go(None, task)
-
-    # ---- going on ---------------------------------------------------------------------------
+    def open(self, batch: BatchRun) -> None:
+        """Continue with a batch, or with lanes that were added to it."""
+        self.batch, self.records = batch, batch.go()
 
     @property
-    def _run(self) -> BatchRun:
+    def run(self) -> BatchRun:
         """The batch.
 
         Raises:
             StepError: There is none.
         """
-        if self._batch is None:
+        if self.batch is None:
             raise StepError("There is no batch to continue.", "Start one.")
-        return self._batch
+        return self.batch
 
-    def _advance(self, command: protocol.AdvanceBatch, task: Task) -> None:
-        if self._run.over:
-            raise StepError("All lanes have ended.", "Add a prompt, or start another batch.")
-        self._go(command.steps, task)
 
-    def _go(self, steps: int | None, task: Task) -> None:
-        """Go on until steps are taken, all lanes have ended, or the command is cancelled; a failure ends the batch."""
-        run, self._batch = self._run, None
-        for record in self._going:
-            if record is not None:
-                self._context.emit(record)
-            if isinstance(record, protocol.BatchEnded):
-                self._open(run)  # lanes that are added later have it go on
-                return
-            self._batch = run
-            self._context.answer_asides()
-            if record is None and steps == 0:
-                return
-            if isinstance(record, protocol.BatchStep) and steps is not None:
-                steps -= 1
-            if task.cancel.is_set():
-                raise Cancelled
-            self._batch = None
+def start_batch(context: Context, command: protocol.StartBatch, task: Task) -> Iterator[Record]:
+    """Begin a batch of prompts."""
+    session, kept = context.session, context.of_model(_Kept)
+    if not command.prompts:
+        raise StepError("A batch needs at least one prompt.", "Give one.")
+    kept.batch = None  # its memory is free before the next one takes more
+    lanes = open_lanes(session, command.prompts, 0)
+    runner = session.runner.fresh()
+    check_room(runner, [(len(lane.prompt), lane.settings) for lane in lanes], command.size)
+    if kept.single is None:
+        kept.single = not_together(runner, session.facts.dtype, lanes[0].prompt)
+    rows: LaneRows = PaddedRows(runner)
+    if kept.single:
+        rows = SingleRows(runner, f"The lanes run one after another: {kept.single}.")
+    run = BatchRun(rows, command.size, command.static)
+    for lane in lanes:
+        run.add(lane)
+    kept.open(run)
+    opened = tuple(lane.opened for lane in lanes)
+    yield protocol.BatchOpened(opened, command.size, command.static, None, rows.note)
+    yield from _advance(kept, command.steps, task)
 
-    def _add(self, command: protocol.AddLanes, task: Task) -> None:
-        run = self._run
-        if not all(lane.opened.ids for lane in run.lanes):
-            raise StepError("These lanes are draws of one prompt.", "Start a batch of prompts.")
-        lanes = open_lanes(self._context.session, command.prompts, len(run.lanes))
-        for lane in lanes:
-            run.add(lane)
-        self._context.emit(protocol.LanesAdded(tuple(lane.opened for lane in lanes)))
 
-    def _remove(self, command: protocol.RemoveLane, task: Task) -> None:
-        self._context.emit(self._run.remove(command.lane))
+def draw_many(context: Context, command: protocol.DrawMany, task: Task) -> Iterator[Record]:
+    """Draw many times after a node."""
+    session, kept = context.session, context.of_model(_Kept)
+    depth = session.tree[session.node if command.node is None else command.node].depth
+    if command.tokens > 1:
+        kept.batch = None
+        limited = replace(session.settings, max_tokens=command.tokens)
+        check_room(session.runner.fresh(), [(depth, limited)] * command.count, command.size)
+    draws = Draws(session, command.node, command.count, command.tokens, command.size, task.cancel.is_set)
+    yield draws.counted
+    if command.tokens > 1:
+        kept.open(draws.run)
+        yield draws.opened
+        yield from _advance(kept, None, task)
 
-    def _compare(self, command: protocol.CompareBatch, task: Task) -> None:
-        run = self._run
-        if not run.over:
-            raise StepError("Some lanes have not ended.", "Run the batch to its end first.")
-        lanes = [lane for lane in run.lanes if lane.ended is not None and lane.ended.reason != "removed"]
-        self._context.emit_all(
-            compare(lanes, run.totals.ms, self._context.session.runner.fresh(), task.cancel.is_set),
-            asides=True,
-        )
+
+def advance_batch(context: Context, command: protocol.AdvanceBatch, task: Task) -> Iterator[Record]:
+    """Continue the batch."""
+    kept = context.of_model(_Kept)
+    if kept.run.over:
+        raise StepError("All lanes have ended.", "Add a prompt, or start another batch.")
+    yield from _advance(kept, command.steps, task)
+
+
+def _advance(kept: _Kept, steps: int | None, task: Task) -> Iterator[Record]:
+    """Continue until steps are taken, all lanes have ended, or the command is cancelled; a failure ends the batch."""
+    run, kept.batch = kept.run, None
+    for record in kept.records:
+        if isinstance(record, protocol.BatchEnded):
+            yield record
+            kept.open(run)  # lanes that are added later make it continue
+            return
+        kept.batch = run
+        if record is not None:
+            yield record
+        if record is None and steps == 0:
+            return
+        if isinstance(record, protocol.BatchStep) and steps is not None:
+            steps -= 1
+        if task.cancel.is_set():
+            raise Cancelled
+        kept.batch = None
+
+
+def add_lanes(context: Context, command: protocol.AddLanes, task: Task) -> Iterator[Record]:
+    """Add prompts to the batch."""
+    run = context.of_model(_Kept).run
+    if not all(lane.opened.ids for lane in run.lanes):
+        raise StepError("These lanes are draws of one prompt.", "Start a batch of prompts.")
+    lanes = open_lanes(context.session, command.prompts, len(run.lanes))
+    for lane in lanes:
+        run.add(lane)
+    yield protocol.LanesAdded(tuple(lane.opened for lane in lanes))
+
+
+def remove_lane(context: Context, command: protocol.RemoveLane, task: Task) -> Iterator[Record]:
+    """End a lane of the batch."""
+    yield context.of_model(_Kept).run.remove(command.lane)
+
+
+def compare_batch(context: Context, command: protocol.CompareBatch, task: Task) -> Iterator[Record]:
+    """Run each lane's prompt alone, and compare."""
+    run = context.of_model(_Kept).run
+    if not run.over:
+        raise StepError("Some lanes have not ended.", "Run the batch to its end first.")
+    lanes = [lane for lane in run.lanes if lane.ended is not None and lane.ended.reason != "removed"]
+    yield from compare(lanes, run.totals.ms, context.session.runner.fresh(), task.cancel.is_set)

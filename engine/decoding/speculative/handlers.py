@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Generator, Iterator
 from statistics import median
 
 import numpy as np
 
 from engine import protocol
 from engine.breakpoints import UNSURE, Breakpoints
-from engine.context import Capability, EngineContext, Handler
 from engine.decoding.run import BreakpointEvaluator
 from engine.decoding.speculative.drafts import Drafter, DraftPaths, make_draft
 from engine.decoding.speculative.round import Round
 from engine.errors import Cancelled, StepError
-from engine.protocol import Command, SpeculationVerified
+from engine.protocol import Record, SpeculationVerified, Step
 from engine.sampling.ranking import absolute_difference
+from engine.session.context import Context, with_stop
 from engine.session.node_records import window_full
 from engine.session.session import Session
 from engine.setting import check
@@ -91,98 +91,98 @@ def compare_with_plain(session: Session, begin: int, stopped: Stopped) -> Specul
 # ---- the commands ------------------------------------------------------------------------------
 
 
-class SpeculationCommands(Capability):
-    """Handlers of speculative decoding."""
+class _OfModel:
+    """What is kept of a model between two commands."""
 
-    def __init__(self, context: EngineContext) -> None:
-        super().__init__(context)
-        self._draft: tuple[tuple[str, str], Drafter] | None = None
-        """The draft that is ready, with its kind and the name of its model."""
-        self._paths: DraftPaths | None = None
-        self._round: Round | None = None
-        """A round that waits between two of its stages."""
+    draft: tuple[tuple[str, str], Drafter] | None = None
+    """The draft that is ready, with its kind and the name of its model."""
 
-    def handlers(self) -> Mapping[type[Command], Handler]:
-        """See `Capability`."""
-        return {
-            protocol.LoadDraft: self._load,
-            protocol.TakeRound: self._take,
-            protocol.RunRounds: self._run,
-            protocol.VerifySpeculation: self._verify,
-        }
 
-    def forget(self, model: bool) -> None:
-        """Drop the round that waits; with the model, the draft's too."""
-        self._paths = self._round = None
-        if model:
-            self._draft = None
+class _OfTree:
+    """What is kept of a tree between two commands."""
 
-    # ---- drafts -----------------------------------------------------------------------------
+    paths: DraftPaths | None = None
+    round: Round | None = None
+    """A round that waits between two of its stages."""
 
-    def _load(self, command: protocol.LoadDraft, task: Task) -> None:
-        self._ready(command.settings, task)
 
-    def _ready(self, settings: SpeculationSettings, task: Task) -> Drafter:
-        """The draft for some settings, loaded where it isn't there."""
-        check(settings)
-        kind = settings.draft, settings.draft_model
-        if self._draft is not None and self._draft[0] == kind:
-            return self._draft[1]
-        self._draft = None  # its memory is free before the next one takes more
-        begun = time.perf_counter()
-        draft = make_draft(settings, self._context.model, self._context.emit, task.cancel)
-        self._draft = kind, draft
-        ms = (time.perf_counter() - begun) * 1000
-        self._context.emit(protocol.DraftReady(settings, draft.weight_bytes, ms, draft.note))
-        return draft
+def load_draft(context: Context, command: protocol.LoadDraft, task: Task) -> Iterator[Record]:
+    """Load a draft."""
+    yield from _ready(context, command.settings, task)
 
-    def _new_round(self, settings: SpeculationSettings, task: Task, *, paused: bool = False) -> Round:
-        session, draft = self._context.session, self._ready(settings, task)
-        if self._paths is None or self._paths.tree is not session.tree:
-            self._paths = DraftPaths(session)
-        return Round(session, draft, self._paths, settings, paused=paused)
 
-    # ---- rounds -----------------------------------------------------------------------------
+def _ready(context: Context, settings: SpeculationSettings, task: Task) -> Generator[Record, None, Drafter]:
+    """Load the draft for some settings, unless it is there; returns it."""
+    check(settings)
+    kept, kind = context.of_model(_OfModel), (settings.draft, settings.draft_model)
+    if kept.draft is not None and kept.draft[0] == kind:
+        return kept.draft[1]
+    kept.draft = None  # its memory is free before the next one takes more
+    begun = time.perf_counter()
+    draft = make_draft(settings, context.model, context.emit, task.cancel)
+    kept.draft = kind, draft
+    ms = (time.perf_counter() - begun) * 1000
+    yield protocol.DraftReady(settings, draft.weight_bytes, ms, draft.note)
+    return draft
 
-    def _take(self, command: protocol.TakeRound, task: Task) -> None:
-        waiting, self._round = self._round, None
-        if waiting is None or waiting.over or waiting.settings != command.settings:
-            waiting = self._new_round(command.settings, task, paused=command.inside)
 
-        def taken(step: protocol.Step) -> bool:
-            return self._context.emit_step(step) or task.cancel.is_set()
+def _new_round(
+    context: Context, settings: SpeculationSettings, draft: Drafter, *, paused: bool = False
+) -> Round:
+    session, kept = context.session, context.of_tree(_OfTree)
+    if kept.paths is None or kept.paths.tree is not session.tree:
+        kept.paths = DraftPaths(session)
+    return Round(session, draft, kept.paths, settings, paused=paused)
 
-        go = waiting.advance if command.inside else waiting.rest
-        self._context.emit(go(task.cancel.is_set, taken))
-        self._round = None if waiting.over else waiting
 
-    def _run(self, command: protocol.RunRounds, task: Task) -> None:
-        session, context, ended = self._context.session, self._context, False
-        if session.tree[session.node].origin == "prompt" and (full := window_full(session, session.node)):
-            context.emit(full)
-            return
-        sets = (command.until or Breakpoints(), UNSURE if command.over_sure else Breakpoints())
-        breaking = BreakpointEvaluator(session, sets)
-        self._ready(command.settings, task)
+# ---- rounds ------------------------------------------------------------------------------------
 
-        def taken(step: protocol.Step) -> bool:
-            nonlocal ended
-            broken = breaking.evaluate(session.position.node_logits)
-            ended = context.emit_step(step, breaking.most)
-            context.answer_asides()
-            return ended or broken or task.cancel.is_set()
 
-        for _ in range(command.plain):
-            if taken(session.step()):
-                break
-        while not (ended or breaking.hits or task.cancel.is_set()):
-            context.emit(self._new_round(command.settings, task).rest(task.cancel.is_set, taken))
-        if breaking.hits:
-            context.emit(protocol.BreakpointHit(session.node, breaking.hits))
-        elif not ended:
-            raise Cancelled
+def take_round(context: Context, command: protocol.TakeRound, task: Task) -> Iterator[Record]:
+    """Take a round of speculative decoding, or its next stage."""
+    kept, session, stopped = context.of_tree(_OfTree), context.session, task.cancel.is_set
+    round, kept.round = kept.round, None
+    if round is None or round.over or round.settings != command.settings:
+        draft = yield from _ready(context, command.settings, task)
+        round = _new_round(context, command.settings, draft, paused=command.inside)
 
-    # ---- comparison -------------------------------------------------------------------------
+    def taken(step: Step) -> Generator[Record, None, bool]:
+        return (yield from with_stop(session, step)) or stopped()
 
-    def _verify(self, command: protocol.VerifySpeculation, task: Task) -> None:
-        self._context.emit(compare_with_plain(self._context.session, command.node, task.cancel.is_set))
+    yield from (round.advance if command.inside else round.rest)(stopped, taken)
+    kept.round = None if round.over else round
+
+
+def run_rounds(context: Context, command: protocol.RunRounds, task: Task) -> Iterator[Record]:
+    """Take rounds until a token reaches a stop or a breakpoint."""
+    session, ended = context.session, False
+    if session.tree[session.node].origin == "prompt" and (full := window_full(session, session.node)):
+        yield full
+        return
+    sets = (command.until or Breakpoints(), UNSURE if command.over_sure else Breakpoints())
+    breaking = BreakpointEvaluator(session, sets)
+    draft = yield from _ready(context, command.settings, task)
+
+    def taken(step: Step) -> Generator[Record, None, bool]:
+        nonlocal ended
+        broken = breaking.evaluate(session.position.node_logits)
+        ended = yield from with_stop(session, step, breaking.most)
+        return ended or broken or task.cancel.is_set()
+
+    for _ in range(command.plain):
+        if (yield from taken(session.step())):
+            break
+    while not (ended or breaking.hits or task.cancel.is_set()):
+        yield from _new_round(context, command.settings, draft).rest(task.cancel.is_set, taken)
+    if breaking.hits:
+        yield protocol.BreakpointHit(session.node, breaking.hits)
+    elif not ended:
+        raise Cancelled
+
+
+# ---- comparison --------------------------------------------------------------------------------
+
+
+def verify_speculation(context: Context, command: protocol.VerifySpeculation, task: Task) -> Iterator[Record]:
+    """Compare the rounds' tokens with those of plain steps."""
+    yield compare_with_plain(context.session, command.node, task.cancel.is_set)

@@ -9,7 +9,7 @@ what a step takes next. The tokens taken are those of plain steps.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
 
 from msgspec import Struct
 
@@ -23,6 +23,7 @@ from engine.protocol import (
     DraftRound,
     DraftToken,
     Origin,
+    Record,
     RoundStage,
     Step,
     StepTimes,
@@ -34,8 +35,8 @@ from engine.settings import SpeculationSettings
 from engine.task import Stopped
 from engine.timing import stall_times
 
-Taken = Callable[[Step], bool]
-"""Receives a step of the round, the session being there; returns whether the round ends with it."""
+Taken = Callable[[Step], Generator[Record, None, bool]]
+"""Yields the records of a step of the round, with the session at it; returns True if the round ends with it."""
 
 
 class _Spent(Struct):
@@ -104,7 +105,7 @@ class Round:
         """True if the session is not where the round left it, or the round was taken."""
         return self.stage == "taken" or self._session.position is not self._position
 
-    def advance(self, stopped: Stopped, taken: Taken) -> DraftRound:
+    def advance(self, stopped: Stopped, taken: Taken) -> Iterator[Record]:
         """Go through the next stage; arguments and errors as for `rest`."""
         match self.stage:
             case None:
@@ -112,15 +113,18 @@ class Round:
             case "proposed":
                 self._verify()
             case _:
-                self._take(taken)
-        return self.record()
+                yield from self._take(taken)
+        yield self.record()
 
-    def rest(self, stopped: Stopped, taken: Taken) -> DraftRound:
-        """Go through the stages that are left.
+    def rest(self, stopped: Stopped, taken: Taken) -> Iterator[Record]:
+        """Go through the remaining stages.
 
         Args:
             stopped: Polled while drafting.
-            taken: Receives each step; where it returns True the tokens behind it are not taken.
+            taken: Yields the records of each step; if it returns True, the tokens after it are not taken.
+
+        Yields:
+            The records of the steps, and one of the round.
 
         Raises:
             Cancelled: `stopped` returned True; nothing was taken.
@@ -129,8 +133,8 @@ class Round:
             self._propose(stopped)
         if self.stage == "proposed":
             self._verify()
-        self._take(taken)
-        return self.record()
+        yield from self._take(taken)
+        yield self.record()
 
     # ---- stages -----------------------------------------------------------------------------
 
@@ -164,7 +168,7 @@ class Round:
         self._judged = judged
         self.stage = "verified"
 
-    def _take(self, taken: Taken) -> None:
+    def _take(self, taken: Taken) -> Iterator[Record]:
         """The tokens that held, a step each; afterwards the live cache holds the path to the last one."""
         session, lap = self._session, _Lap()
         ids = [self._first, *(each.id for each in self._proposal.tokens)]
@@ -179,7 +183,7 @@ class Round:
                 step = self._verifier.take(logits, token, origin, share)
                 self._end, self._taken = step.node, self._taken + 1
                 self._spent.take += self._ended(lap)
-                halted = taken(step)
+                halted = yield from taken(step)
                 lap = _Lap()  # what is done with a step is no part of the round
                 if halted:
                     break

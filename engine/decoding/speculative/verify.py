@@ -223,7 +223,7 @@ class CopyVerifier:
 
     def take(self, logits: NodeLogits | None, token: int, origin: Origin, share: StepTimes) -> Step:
         """See `Verifier`; a plain step, with its own times."""
-        return self._session.take(token, origin)
+        return self._session.step(token, origin)
 
     def settle(self) -> None:
         """See `Verifier`; the live cache holds the path at any time."""

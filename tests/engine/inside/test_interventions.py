@@ -23,9 +23,7 @@ from engine.model.forward import rows_of
 from engine.model.layers import decoder_layers
 from engine.protocol import Direction, Grown, Intervened, Intervention, floats
 from engine.sampling.ranking import Row, checked_logprobs
-from engine.session.session import Session
-from engine.session.state import run_at
-from engine.session.uncached import UncachedSession
+from engine.session.session import Session, run_at
 from engine.settings import BeamSettings, LoadSettings, Settings
 from tests.engine.sessions import begun
 from tests.engine.unthreaded import Unthreaded, kinds
@@ -610,7 +608,7 @@ def test_what_can_not_be_held_is_refused(zoo: Zoo) -> None:
 
 
 def test_a_session_without_a_cache_says_why_it_can_not(zoo: Zoo) -> None:
-    session = UncachedSession(zoo.load("llama", no_kv_cache=True), Settings())
+    session = Session(zoo.load("llama", no_kv_cache=True), Settings())
     list(session.prefill("", IDS))
     with pytest.raises(StepError, match="Without a KV cache interventions can't be held"):
         list(hold(session, session.node, OFF))

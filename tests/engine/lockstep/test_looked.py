@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from engine import protocol
-from engine.lockstep.handlers import LockstepCommands
+from engine.lockstep.handlers import _OfModel, second_session
 from engine.model.forward import Runner
 from engine.protocol import (
     AttentionRead,
@@ -119,10 +119,9 @@ def test_attention_and_lens_are_those_of_the_model_by_itself(zoo: Zoo, family: s
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_cache_is_that_of_a_plain_forward_of_the_path(zoo: Zoo, family: str) -> None:
     two, _ = both(zoo, family)
-    (lockstep,) = (each for each in two.context.capabilities if isinstance(each, LockstepCommands))
     two.do(protocol.ReadLens(node(two), second=True))
-    second = lockstep._second(node(two), lambda: False)
-    fresh = lockstep._both.second.loaded.runner()
+    second = second_session(two.context, protocol.ReadLens(node(two)), lambda: False)
+    fresh = two.context.of_model(_OfModel).both.second.loaded.runner()
     row = fresh.forward_path(ids(two), two.session.tree.chunks(node(two)), lambda: False)
     kept = second.row_at(node(two))
     assert kept is not None

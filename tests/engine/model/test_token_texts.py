@@ -20,9 +20,9 @@ from engine.model.tokens import Tokens
 from engine.patches.imports import complete
 from engine.token_texts import alphabet
 from tests import templates
-from tests.engine.inspection.test_handlers import spaced  # noqa: F401  a fixture
 from tests.engine.lockstep.rig import coarse_tokenizer
 from tests.engine.model.test_tokens import sentencepiece  # noqa: F401  a fixture
+from tests.engine.session.test_texts import spaced  # noqa: F401  a fixture
 from tests.engine.tokenizers import kinds
 
 

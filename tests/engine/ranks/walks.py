@@ -23,7 +23,6 @@ from engine.model.load import load
 from engine.ranks.handlers import RanksSpread
 from engine.ranks.ring import RING
 from engine.session.session import Session
-from engine.session.uncached import open_session
 from engine.settings import BeamSettings, LoadSettings, Settings
 from tests import synthetic
 from tests.engine.sessions import go_back
@@ -56,7 +55,7 @@ def sessions(path: Path, ranks: int, shard: str, **settings: Any) -> tuple[Sessi
     over = load(LoadSettings(model=str(path), ranks=ranks, shard=shard, **settings), spread=spread)
     alone = load(LoadSettings(model=str(path), **settings))
     sampled = Settings(temp=1.0, seed=3, candidates=4, max_tokens=1000)
-    return open_session(over, sampled), open_session(alone, sampled), spread
+    return Session(over, sampled), Session(alone, sampled), spread
 
 
 class Compared:

@@ -125,7 +125,7 @@ def test_a_file_that_misleads_is_refused_in_one_line(live: Recording, lost: dict
 
 
 def test_the_engine_stops_recording_rows_at_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.context.ROWS_LIMIT", 30_000)
+    monkeypatch.setattr("engine.session.context.ROWS_LIMIT", 30_000)
     live = Recording(LoadSettings(record_logits=True, dtype="float32"))
     live.do(protocol.Prefill("Once upon a time", chat=False))
     for _ in range(6):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 
 from engine.decoding.speculative.drafts import Drafter, DraftPaths, Proposal, Proposed
 from engine.decoding.speculative.round import Round
 from engine.model.load import Loaded
-from engine.protocol import DraftRound, Step
+from engine.protocol import DraftRound, Record, Step
 from engine.session.session import Session
 from engine.settings import Settings, SpeculationSettings
 from engine.task import Stopped, never
@@ -61,12 +61,15 @@ def rounds(
     steps: list[Step] = []
     found: list[DraftRound] = []
 
-    def taken(step: Step) -> bool:
+    def taken(step: Step) -> Generator[Record, None, bool]:
         assert session.node == step.node
         steps.append(step)
+        yield step
         return len(steps) == tokens or step.id in session.tokens.eos_ids
 
     while not steps or (len(steps) < tokens and steps[-1].id not in session.tokens.eos_ids):
-        found.append(Round(session, draft, paths, settings).rest(never, taken))
+        *_, told = Round(session, draft, paths, settings).rest(never, taken)
+        assert isinstance(told, DraftRound)
+        found.append(told)
         assert session.kv.offset == session.tree[session.node].depth
     return steps, found

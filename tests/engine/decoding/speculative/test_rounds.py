@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Generator
 from itertools import islice
 from typing import Any
 
@@ -17,7 +18,7 @@ from engine.decoding.speculative.verify import CopyVerifier, TrimmingVerifier, v
 from engine.errors import Cancelled, StepError
 from engine.grammar_settings import Grammar
 from engine.model.forward import Runner
-from engine.protocol import DraftRound, Step
+from engine.protocol import DraftRound, Record, Step
 from engine.settings import Settings, SpeculationSettings
 from engine.task import never
 from tests.engine.decoding.speculative.prophet import PROMPT, Prophet, plain, rounds
@@ -169,6 +170,11 @@ def test_no_token_is_drafted_behind_the_end(zoo: Zoo) -> None:
         assert rounds(session, Prophet([]), 1)[1][0].drafts == ()
 
 
+def untold(step: Step) -> Generator[Record, None, bool]:
+    yield step
+    return False
+
+
 def test_a_round_in_stages_lets_the_person_go_elsewhere_in_between(zoo: Zoo) -> None:
     loaded = zoo.load("llama")
     ids = [step.id for step in plain(loaded, SETTINGS, 12)]
@@ -178,7 +184,9 @@ def test_a_round_in_stages_lets_the_person_go_elsewhere_in_between(zoo: Zoo) -> 
         settings = SpeculationSettings()
         one = Round(session, Prophet([*PROMPT, *ids], 0.0), DraftPaths(session), settings, paused=True)
         for stage in ("proposed", "verified", "taken"):
-            told = one.advance(never, lambda step, taken=taken: bool(taken.append(step)))  # type: ignore[misc]
+            *steps, told = one.advance(never, untold)
+            taken += [step for step in steps if isinstance(step, Step)]
+            assert isinstance(told, DraftRound)
             assert told.stage == stage
             assert session.kv.offset == len(PROMPT) + len(taken)
             assert {each.fate for each in told.drafts} == {"drafted" if stage == "proposed" else "accepted"}
@@ -197,7 +205,7 @@ def test_a_cancelled_draft_leaves_the_session_where_it_was(zoo: Zoo) -> None:
     draft = ModelDraft(loaded, session.tokens.vocabulary)
     one = Round(session, draft, DraftPaths(session), SpeculationSettings())
     with pytest.raises(Cancelled):
-        one.rest(lambda: True, lambda step: False)
+        list(one.rest(lambda: True, untold))
     assert session.kv.offset == len(PROMPT)
     assert rounds(session, draft, 4)[0][0].id == plain(loaded, SETTINGS, 1)[0].id
 
@@ -246,7 +254,8 @@ def test_the_cost_told_is_that_of_an_outside_stopwatch(
     for _ in range(attempts):
         told, begun_at = 0.0, time.perf_counter()
         for _ in range(count):
-            one = Round(session, LookupDraft(), paths, settings).rest(never, lambda step: False)
+            *_, one = Round(session, LookupDraft(), paths, settings).rest(never, untold)
+            assert isinstance(one, DraftRound)
             told += one.ms + one.rates_ms + one.stalled_ms
         shares.append(told / ((time.perf_counter() - begun_at) * 1000))
     assert least <= max(shares) <= 1  # between two parts of it another program may have the machine

@@ -2,7 +2,7 @@
 
 Tokenizer: byte-level BPE, 4096 entries, three of them special. Training text: every story, and a second copy
 with first names swapped; about 45 % of the stories follow a ChatML turn whose request names words of the
-story, the rest have no turn before them. Run it as `python -m engine.pocket.prepare CORPUS TARGET`.
+story, the rest have no turn before them. Run it as `python -m tests.make_pocket.prepare CORPUS TARGET`.
 """
 
 from __future__ import annotations

@@ -164,7 +164,7 @@ class Llama(nn.Module):
 
 WARM_UP_STEPS = 50
 CONSTANT_SHARE = 0.55
-"""Of the time, before the rate falls."""
+"""Share of the time before the rate falls."""
 LEAST_RATE = 0.02
 """As a share of the base rate."""
 REPORT_STEPS = 150
@@ -181,7 +181,7 @@ class Data(Struct, frozen=True):
 
 
 def read_data(directory: Path) -> Data:
-    """Read what `engine.pocket.prepare` wrote."""
+    """Read what `tests.make_pocket.prepare` wrote."""
 
     def read(name: str) -> torch.Tensor:
         return torch.from_numpy(np.fromfile(directory / f"{name}.bin", np.uint16).astype(np.int64))
@@ -314,7 +314,7 @@ def _report(log: TextIO, trainer: Trainer, **figures: Any) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Train a pocket model."""
     parser = argparse.ArgumentParser(description="Train the pocket model.")
-    parser.add_argument("data", type=Path, help="directory that engine.pocket.prepare wrote")
+    parser.add_argument("data", type=Path, help="directory that tests.make_pocket.prepare wrote")
     parser.add_argument("target", type=Path, help="directory for model.safetensors and log.jsonl")
     parser.add_argument("--minutes", type=float, default=88)
     parser.add_argument("--threads", type=int, default=1)

@@ -18,10 +18,10 @@ from tokenizers import Tokenizer, decoders, models, normalizers
 
 from engine import pocket, protocol
 from engine.errors import PromptError, StepError
-from engine.inspection.handlers import check_room, cut, tokenize
 from engine.model.tokens import Tokens
 from engine.protocol import ChatOptions, Message
 from engine.session.session import Session
+from engine.session.texts import check_room, cut, tokenized
 from engine.settings import LoadSettings, Settings
 from engine.tree import prompt_chunks
 from tests.engine.session.test_walks import KINDS, Reference
@@ -52,7 +52,7 @@ def ready() -> Any:
 
 @pytest.mark.parametrize("text", [" toys", "toys", "\n\nThe end.", "狐", "a<|im_end|>b", " \t x"])
 def test_the_pieces_are_the_tokens_that_an_insertion_takes(tokens: Tokens, text: str) -> None:
-    told = tokenize(tokens, text)
+    told = tokenized(tokens, text)
     assert [piece.id for piece in told.pieces] == tokens.encode(text, bare=True)
     assert b"".join(piece.raw for piece in told.pieces) == text.encode()
     assert "".join(piece.text for piece in told.pieces) == text
@@ -60,19 +60,19 @@ def test_the_pieces_are_the_tokens_that_an_insertion_takes(tokens: Tokens, text:
 
 
 def test_a_special_token_that_is_written_out_is_one(tokens: Tokens) -> None:
-    special = [piece for piece in tokenize(tokens, " end<|im_end|>").pieces if piece.special]
+    special = [piece for piece in tokenized(tokens, " end<|im_end|>").pieces if piece.special]
     assert [(piece.id, piece.text) for piece in special] == [(2, "<|im_end|>")]
 
 
 def test_nothing_typed_has_no_pieces_and_cannot_be_inserted(tokens: Tokens) -> None:
-    assert tokenize(tokens, "").pieces == ()
+    assert tokenized(tokens, "").pieces == ()
     with pytest.raises(PromptError, match="Nothing was typed"):
         cut(tokens, "")
 
 
 def test_what_is_no_unicode_is_refused(tokens: Tokens) -> None:
     with pytest.raises(PromptError, match="not valid Unicode at character 1"):
-        tokenize(tokens, "a\ud800")
+        tokenized(tokens, "a\ud800")
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +100,7 @@ def spaced(tmp_path_factory: pytest.TempPathFactory) -> Tokens:
 def test_no_space_is_inserted_that_was_not_typed(spaced: Tokens, text: str) -> None:
     assert spaced.join(spaced.encode(text, bare=True)) == " " + text
     assert spaced.join(cut(spaced, text)) == text
-    assert "".join(piece.text for piece in tokenize(spaced, text).pieces) == text
+    assert "".join(piece.text for piece in tokenized(spaced, text).pieces) == text
 
 
 # ---- room -------------------------------------------------------------------------------------

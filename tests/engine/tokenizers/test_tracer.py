@@ -1,4 +1,4 @@
-"""Words taken apart: the library's own tokens, ladders as a naive loop makes them, and what is refused."""
+"""Traces of tokenizers: the library's own tokens, merges as a naive loop makes them, and what is refused."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from engine.errors import Cancelled, EngineError, LoadError, PromptError
 from engine.protocol import TakenApart
-from engine.tokenizers.apart import MOST, Apart, on_disk, opened
+from engine.tokenizers.tracer import MOST_CHARACTERS, TokenizerTracer, on_disk, opened
 from tests.engine.tokenizers import kinds
 from tests.engine.tokenizers.kinds import KINDS, sentencepiece, texts, tokenizer
 
@@ -23,7 +23,7 @@ def ids(taken: TakenApart) -> list[int]:
 
 def holds(made: Tokenizer, text: str) -> None:
     """See that all of a text is told: its tokens, their ends, and pieces that spell what the model sees."""
-    taken = Apart(made).take(text)
+    taken = TokenizerTracer(made).trace(text)
     cut = made.encode(text, add_special_tokens=False)
     assert ids(taken) == cut.ids, text
     assert [end for word in taken.words for end in word.ends] == [end for _, end in cut.offsets], text
@@ -40,18 +40,18 @@ def holds(made: Tokenizer, text: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_tokens_are_the_tokenizers_own(kind: str) -> None:
     made = tokenizer(kind)
-    apart = Apart(made)
+    tracer = TokenizerTracer(made)
     for text in texts(150):
-        assert ids(apart.take(text)) == made.encode(text, add_special_tokens=False).ids, text
+        assert ids(tracer.trace(text)) == made.encode(text, add_special_tokens=False).ids, text
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_tokens_of_two_thousand_texts_are_the_tokenizers_own(kind: str) -> None:
     made = tokenizer(kind)
-    apart = Apart(made)
+    tracer = TokenizerTracer(made)
     for text in texts(2000, seed=1):
-        assert ids(apart.take(text)) == made.encode(text, add_special_tokens=False).ids, text
+        assert ids(tracer.trace(text)) == made.encode(text, add_special_tokens=False).ids, text
 
 
 @pytest.mark.wide(2)
@@ -83,11 +83,11 @@ def test_unknown_characters_of_a_unigram_are_as_in_the_library(falls_back: bool)
     vocab += [(f"<0x{byte:02X}>", -9.0) for byte in "é".encode()]
     made = Tokenizer(models.Unigram(vocab, 0, falls_back))
     for text in ("xa", "xya", "axyb", "abx", "xaxb", "éa", "éxa", "xy", "bé"):
-        assert [id for word in Apart(made).take(text).words for id in word.ids] == made.encode(text).ids, text
+        assert ids(TokenizerTracer(made).trace(text)) == made.encode(text).ids, text
     without = Tokenizer(models.Unigram(vocab, None, False))
-    assert Apart(without).take("ab").words[0].ids == (3,)
+    assert TokenizerTracer(without).trace("ab").words[0].ids == (3,)
     with pytest.raises(PromptError, match="can't cut this text"):
-        Apart(without).take("xa")
+        TokenizerTracer(without).trace("xa")
 
 
 def test_prefixes_and_suffixes_of_subwords_are_as_in_the_library() -> None:
@@ -104,7 +104,7 @@ def test_prefixes_and_suffixes_of_subwords_are_as_in_the_library() -> None:
         made.pre_tokenizer = pre_tokenizers.Whitespace()
         for text in ("ab", "aab", "bab aab a b", "abab", "xab"):
             holds(made, text)
-    (word,) = Apart(suffixed).take("aab").words
+    (word,) = TokenizerTracer(suffixed).trace("aab").words
     assert word.pieces(0) == (b"a", b"a", b"b")
     assert word.pieces() == (b"aab",)
 
@@ -116,7 +116,7 @@ def test_a_pair_that_is_listed_twice_has_its_last_rank() -> None:
         )
     )
     holds(made, "abc")
-    assert Apart(made).take("abc").words[0].pieces() == (b"a", b"bc")
+    assert TokenizerTracer(made).trace("abc").words[0].pieces() == (b"a", b"bc")
 
 
 def test_merges_in_both_spellings_are_the_same() -> None:
@@ -124,7 +124,10 @@ def test_merges_in_both_spellings_are_the_same() -> None:
     assert all(isinstance(merge, list) for merge in file["model"]["merges"])
     file["model"]["merges"] = [" ".join(merge) for merge in file["model"]["merges"]]
     spelt = Tokenizer.from_str(json.dumps(file))
-    assert Apart(spelt).take("unhappiness").words == Apart(tokenizer("byte-level")).take("unhappiness").words
+    words, same = (
+        TokenizerTracer(each).trace("unhappiness").words for each in (spelt, tokenizer("byte-level"))
+    )
+    assert words == same
 
 
 def test_truncation_and_padding_leave_nothing_out_and_stay() -> None:
@@ -133,10 +136,10 @@ def test_truncation_and_padding_leave_nothing_out_and_stay() -> None:
     made.enable_padding(length=8)
     made.post_processor = processors.ByteLevel(trim_offsets=True)
     assert (
-        Apart(made).take("the attention of a head").words
-        == Apart(tokenizer("byte-level")).take("the attention of a head").words
+        TokenizerTracer(made).trace("the attention of a head").words
+        == TokenizerTracer(tokenizer("byte-level")).trace("the attention of a head").words
     )
-    assert Apart(made).take("the attention").words[1].begin == 3, "its space is the word's"
+    assert TokenizerTracer(made).trace("the attention").words[1].begin == 3, "its space is the word's"
     assert (made.truncation["max_length"], made.padding["length"]) == (2, 8)
 
 
@@ -157,9 +160,9 @@ def naive(merges: dict[tuple[str, str], int], word: str) -> list[tuple[int, list
 def test_a_ladder_is_that_of_a_naive_loop(kind: str) -> None:
     file = json.loads(tokenizer(kind).to_str())
     merges = {(left, right): rank for rank, (left, right) in enumerate(file["model"]["merges"])}
-    apart = Apart(tokenizer(kind))
+    tracer = TokenizerTracer(tokenizer(kind))
     for word in ("unhappiness", "attention", "aaaaaaa", "keys", "headheadhead"):
-        (found,) = apart.take(word).words
+        (found,) = tracer.trace(word).words
         ladder = naive(merges, word)
         assert [*found.ranks] == [rank for rank, _ in ladder]
         for place, (_, parts) in enumerate(ladder, 1):
@@ -168,7 +171,7 @@ def test_a_ladder_is_that_of_a_naive_loop(kind: str) -> None:
 
 
 def test_a_file_without_a_pre_tokenizer_is_cut_into_words_where_nothing_is_merged_across() -> None:
-    words = Apart(tokenizer("sentencepiece")).take("the attention of  heads").words
+    words = TokenizerTracer(tokenizer("sentencepiece")).trace("the attention of  heads").words
     assert [b"".join(word.symbols) for word in words] == [b" the", b" attention", b" of", b"  heads"]
     assert [(word.begin, word.end) for word in words] == [(0, 3), (3, 13), (13, 16), (16, 23)]
 
@@ -180,22 +183,21 @@ def test_a_text_without_a_pre_tokenizer_is_cut_as_by_the_library(spelling: dict[
     spelled = [*chars, *(f"#{char}" for char in chars), *(f"{char}#" for char in chars), "ab", "ab#", "a#b"]
     made = Tokenizer(models.BPE({text: id for id, text in enumerate(spelled)}, [], **spelling))
     for text in ("ab ab", "a b", " a", "b "):
-        ids = [id for word in Apart(made).take(text).words for id in word.ids]
-        assert ids == made.encode(text).ids
+        assert ids(TokenizerTracer(made).trace(text)) == made.encode(text).ids
 
 
 def test_a_text_of_one_word_without_end_is_taken() -> None:
     vocab = {"a": 0, "b": 1, "aa": 2, "aab": 3, "aaaa": 4}
     made = Tokenizer(models.BPE(vocab=vocab, merges=[("a", "a"), ("aa", "b"), ("aa", "aa")]))
     for text in ("a" * 20_001, "aab" * 7_000, "ab" * 10_000):
-        (word,) = Apart(made).take(text).words
+        (word,) = TokenizerTracer(made).trace(text).words
         assert [*word.ids] == made.encode(text).ids
 
 
 def test_a_unigrams_ways_are_the_best_of_all() -> None:
     file = json.loads(tokenizer("unigram").to_str())
     scores = dict(map(tuple, file["model"]["vocab"]))
-    (word,) = Apart(tokenizer("unigram")).take("attention").words
+    (word,) = TokenizerTracer(tokenizer("unigram")).trace("attention").words
     text = "▁attention"
     every = []
     for size in range(len(text)):
@@ -215,13 +217,13 @@ def test_a_wordpiece_takes_the_longest_from_the_left() -> None:
     made = Tokenizer(
         models.WordPiece(vocab={"un": 0, "u": 1, "##happy": 2, "##h": 3, "[UNK]": 4}, unk_token="[UNK]")
     )
-    taken = Apart(made).take("unhappy")
+    taken = TokenizerTracer(made).trace("unhappy")
     assert (taken.algorithm, taken.words[0].pieces(), taken.words[0].ids) == (
         "wordpiece",
         (b"un", b"happy"),
         (0, 2),
     )
-    assert Apart(made).take("unhappyx").words[0].ids == (4,) == (taken.unknown,)
+    assert TokenizerTracer(made).trace("unhappyx").words[0].ids == (4,) == (taken.unknown,)
 
 
 def test_a_wordpiece_knows_no_word_of_more_characters_than_its_file_says() -> None:
@@ -229,21 +231,25 @@ def test_a_wordpiece_knows_no_word_of_more_characters_than_its_file_says() -> No
         models.WordPiece({"a": 0, "##a": 1, "[U]": 2}, unk_token="[U]", max_input_chars_per_word=5)
     )
     for length, ids in ((5, (0, 1, 1, 1, 1)), (6, (2,))):
-        assert Apart(made).take("a" * length).words[0].ids == ids == tuple(made.encode("a" * length).ids)
+        assert (
+            TokenizerTracer(made).trace("a" * length).words[0].ids
+            == ids
+            == tuple(made.encode("a" * length).ids)
+        )
 
 
 def test_a_word_that_takes_too_long_is_refused() -> None:
     """Four million pieces are tried at most: here each of 2,000 characters may begin one of as many lengths."""
     vocab = {"a" * 2000: 0, "##a": 1, "[U]": 2}
     made = Tokenizer(models.WordPiece(vocab, unk_token="[U]", max_input_chars_per_word=5000))
-    assert Apart(made).take("a" * 2000).words[0].ids == (0,)
+    assert TokenizerTracer(made).trace("a" * 2000).words[0].ids == (0,)
     with pytest.raises(PromptError, match="A word of 2,001 characters takes too long"):
-        Apart(made).take("a" * 2001)
+        TokenizerTracer(made).trace("a" * 2001)
 
 
 def test_words_are_left_out_beside_the_characters_that_are_asked_for() -> None:
-    apart = Apart(tokenizer("pocket"))
-    taken = apart.take("Once upon a time", 5, 9, node=7)
+    tracer = TokenizerTracer(tokenizer("pocket"))
+    taken = tracer.trace("Once upon a time", 5, 9, node=7)
     assert [b"".join(word.symbols) for word in taken.words] == [b" upon"]
     assert (taken.node, taken.tokens, taken.characters) == (7, 4, 16)
 
@@ -254,17 +260,17 @@ def test_words_are_left_out_beside_the_characters_that_are_asked_for() -> None:
 def test_what_can_not_be_taken_apart_is_refused_with_the_reason() -> None:
     looked_up = Tokenizer(models.WordLevel(vocab={"a": 0, "[UNK]": 1}, unk_token="[UNK]"))
     with pytest.raises(LoadError, match="looks whole words up"):
-        Apart(looked_up)
+        TokenizerTracer(looked_up)
     with pytest.raises(LoadError, match="at random"):
-        Apart(Tokenizer(models.BPE(vocab={"a": 0}, merges=[], dropout=0.1)))
-    apart = Apart(tokenizer("pocket"))
+        TokenizerTracer(Tokenizer(models.BPE(vocab={"a": 0}, merges=[], dropout=0.1)))
+    tracer = TokenizerTracer(tokenizer("pocket"))
     with pytest.raises(PromptError, match="characters"):
-        apart.take("a" * (MOST + 1))
+        tracer.trace("a" * (MOST_CHARACTERS + 1))
     with pytest.raises(PromptError, match="not valid Unicode at character 1"):
-        apart.take("a\ud800")
+        tracer.trace("a\ud800")
     with pytest.raises(Cancelled):
-        apart.take("a b", stopped=lambda: True)
-    assert apart.take("").words == ()
+        tracer.trace("a b", stopped=lambda: True)
+    assert tracer.trace("").words == ()
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"{}", b'{"model": {}}', b"\xff\xfe", b"[" * 100_000])
@@ -278,5 +284,5 @@ def test_a_file_that_is_no_tokenizer_is_refused_in_words(content: bytes, tmp_pat
 def test_a_model_that_is_not_on_the_disk_is_refused() -> None:
     with pytest.raises(LoadError, match="isn't on this disk"):
         on_disk("owner/name", "")
-    assert on_disk("pocket", "").take("a").algorithm == "bpe"
+    assert on_disk("pocket", "").trace("a").algorithm == "bpe"
     assert len(kinds.lines()) > 100

@@ -1,7 +1,7 @@
-"""Write the stories that a model learns from where a person brings no text: the pocket model tells them.
+"""Sample the stories that a small model is trained on if the user names no text: the pocket model writes them.
 
-Run it as `python -m engine.training.distill`: it takes some minutes on two cores and writes `stories.txt.gz` beside
-this file. The seed is fixed; another version of MLX may draw other stories.
+Run it as `python -m tests.make_pocket.distill`: it takes some minutes on two cores and writes
+`engine/training/stories.txt.gz`. The seed is fixed; a different version of MLX may draw other stories.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from engine.patches import blas
 from engine.training.text import END_OF_TEXT, STORIES
 
 ROWS = 64
-"""Stories that are told at once."""
+"""Stories in a batch."""
 BATCHES = 13
 TOKENS = 220
-"""At most in a story."""
+"""Longest story."""
 TEMPERATURE = 0.8
 LEAST = 150
-"""Characters of a story that is kept."""
+"""Characters of the shortest story that is kept."""
 OPENINGS = ("Once upon a time", "One day, a")
 ENDS = (0, 2)
 """`<|endoftext|>` and `<|im_end|>` of the pocket model."""
 
 
-def tell(model: Any, tokenizer: Any, opening: str) -> list[str]:
-    """A batch of stories with one opening.
+def sample(model: Any, tokenizer: Any, opening: str) -> list[str]:
+    """Sample a batch of stories with one opening.
 
     Args:
         model: The pocket model.
@@ -50,7 +50,7 @@ def tell(model: Any, tokenizer: Any, opening: str) -> list[str]:
         ids = mx.random.categorical(logits / TEMPERATURE)[:, None]
         mx.eval(ids)
         columns.append(np.array(ids[:, 0]))
-    return [whole(opening + tokenizer.decode(_until_end(row))) for row in np.stack(columns, 1)]
+    return [whole_sentences(opening + tokenizer.decode(_until_end(row))) for row in np.stack(columns, 1)]
 
 
 def _until_end(row: np.ndarray[Any, Any]) -> list[int]:
@@ -58,14 +58,14 @@ def _until_end(row: np.ndarray[Any, Any]) -> list[int]:
     return [int(one) for one in (row[: ends[0]] if len(ends) else row)]
 
 
-def whole(story: str) -> str:
-    """A story up to its last sentence's end, which has its closing quotation mark; nothing where there is none."""
+def whole_sentences(story: str) -> str:
+    """The story up to the end of its last sentence, with its closing quotation mark; empty if no sentence ends."""
     end = max(story.rfind(mark) for mark in ".!?") + 1
     return story[: end + 1 if story[end : end + 1] == '"' else end].strip()
 
 
 def main() -> int:
-    """Tell the stories and write them."""
+    """Sample the stories and write them."""
     blas.install("auto")
     mx.disable_compile()
     model, tokenizer = mlx_lm.load(str(pocket.directory()))[:2]
@@ -73,8 +73,8 @@ def main() -> int:
     mx.random.seed(0)
     stories: list[str] = []
     for batch in range(BATCHES):
-        told = tell(model, tokenizer, OPENINGS[batch % len(OPENINGS)])
-        stories += [story for story in told if len(story) > LEAST]
+        drawn = sample(model, tokenizer, OPENINGS[batch % len(OPENINGS)])
+        stories += [story for story in drawn if len(story) > LEAST]
         print(f"{len(stories)} stories", flush=True)
     STORIES.write_bytes(gzip.compress(END_OF_TEXT.join(stories).encode(), 9, mtime=0))
     return 0

@@ -1,1 +1,0 @@
-"""Ways of looking at a distribution that was computed already, and at typed text."""
