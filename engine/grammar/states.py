@@ -12,7 +12,7 @@ import signal
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import Any, Literal
 
 import numpy as np
@@ -346,11 +346,11 @@ class GrammarStates:
     """
 
     def __init__(self, tokens: TokenTexts, tree: TokenPaths) -> None:
-        self._tokens, self._tree = tokens, tree
-        self.compiled = lru_cache(MOST_GRAMMARS)(self._compile)
-        self._state = lru_cache(MOST_STATES)(self._make)
-        # by grammar, node and begin: a token of a completion may become one of a prompt later, and the other way round
-        self._matchers: OrderedDict[tuple[Grammar, int, int], GrammarState] = OrderedDict()
+        self._tree = tree
+        matchers: Matchers = OrderedDict()
+        # functions of their own, not methods: caches of methods would keep this object until the collector runs
+        self.compiled = lru_cache(MOST_GRAMMARS)(partial(_compile, tokens))
+        self._state = lru_cache(MOST_STATES)(partial(_follow, tree, matchers))
 
     def at(self, grammar: Grammar | None, node: int) -> GrammarState | None:
         """The state of a grammar after a node; None without a grammar, and before it begins.
@@ -367,34 +367,43 @@ class GrammarStates:
         )  # tokens of the path before the text that must match
         return None if self._tree[node].depth < begin else self._state(grammar, first, node, begin)
 
-    def _compile(self, grammar: Grammar) -> GrammarState:
-        """The state of a grammar before any token; one that is new is tried in a process of its own first.
 
-        Raises:
-            SettingsError: The grammar can't be used.
-        """
-        try_out(grammar)
-        vocabulary = vocabulary_of(self._tokens)  # type: ignore[arg-type]  # no protocol is hashable to mypy
-        return GrammarState(Matcher.begin(grammar, vocabulary))
+Matchers = OrderedDict[tuple[Grammar, int, int], GrammarState]
+"""States without masks, by grammar, node and begin: a token of a completion may become one of a prompt later, and the
+other way round."""
 
-    def _make(self, grammar: Grammar, first: GrammarState, node: int, begin: int) -> GrammarState:
-        """Continue from the nearest ancestor whose matcher is kept, or from the first state."""
-        path: list[int] = []
-        state = first
-        for ancestor in (node, *self._tree.ancestors(self._tree[node].parent)):
-            if self._tree[ancestor].depth <= begin:
-                break
-            if (kept := self._matchers.get((grammar, ancestor, begin))) is not None:
-                state = kept
-                break
-            path.append(ancestor)
-        for following in reversed(path):
-            state = state.after(self._tree[following].token)
-            self._matchers[grammar, following, begin] = state
-            if len(self._matchers) > MOST_MATCHERS:
-                self._matchers.popitem(last=False)
-        # the masks of `_matchers` are never computed: they stay small
-        return GrammarState(state.matcher, state.outside)
+
+def _compile(tokens: TokenTexts, grammar: Grammar) -> GrammarState:
+    """The state of a grammar before any token; one that is new is tried in a process of its own first.
+
+    Raises:
+        SettingsError: The grammar can't be used.
+    """
+    try_out(grammar)
+    vocabulary = vocabulary_of(tokens)  # type: ignore[arg-type]  # no protocol is hashable to mypy
+    return GrammarState(Matcher.begin(grammar, vocabulary))
+
+
+def _follow(
+    tree: TokenPaths, matchers: Matchers, grammar: Grammar, first: GrammarState, node: int, begin: int
+) -> GrammarState:
+    """Continue from the nearest ancestor whose matcher is kept, or from the first state."""
+    path: list[int] = []
+    state = first
+    for ancestor in (node, *tree.ancestors(tree[node].parent)):
+        if tree[ancestor].depth <= begin:
+            break
+        if (kept := matchers.get((grammar, ancestor, begin))) is not None:
+            state = kept
+            break
+        path.append(ancestor)
+    for following in reversed(path):
+        state = state.after(tree[following].token)
+        matchers[grammar, following, begin] = state
+        if len(matchers) > MOST_MATCHERS:
+            matchers.popitem(last=False)
+    # the masks of `matchers` are never computed: they stay small
+    return GrammarState(state.matcher, state.outside)
 
 
 # ---- what a grammar expects, in a few words ----------------------------------------------------

@@ -86,10 +86,10 @@ def install(choice: str = "auto") -> Blas:
     for path in candidates():
         try:
             return Blas(_serve(path))
-        except (BlasError, OSError) as error:
+        except (BlasError, OSError, AttributeError) as error:
             _undo.close()
             # what the linker says begins with the path
-            reasons.append(f"{path}: {error}" if isinstance(error, BlasError) else str(error))
+            reasons.append(str(error) if isinstance(error, OSError) else f"{path}: {error}")
     causes = "; ".join(reasons) or "no fast one is installed (pip install scipy-openblas32)"
     return Blas(notes=(f"Matrices are multiplied by the BLAS that MLX brings, which is slow: {causes}.",))
 
@@ -97,7 +97,7 @@ def install(choice: str = "auto") -> Blas:
 def candidates() -> Iterator[str]:
     """Yield the libraries to try, best first."""
     spec = util.find_spec("scipy_openblas32")
-    if spec and (library := Path(spec.origin or "").with_name("lib") / "libscipy_openblas.so").is_file():
+    if spec and (library := Path(spec.origin or "x").with_name("lib") / "libscipy_openblas.so").is_file():
         yield str(library)
     for name in SYSTEM:
         with suppress(OSError):
@@ -164,7 +164,8 @@ def mlx_slots() -> list[ctypes.c_uint64]:
     """
     path = Path(mx.__file__).parent / "lib" / "libmlx.so"
     mlx, link = ctypes.CDLL(str(path), mode=os.RTLD_NOLOAD | os.RTLD_NOW), ctypes.c_uint64()
-    ctypes.CDLL(None).dlinfo(ctypes.c_void_p(mlx._handle), 2, ctypes.byref(link))  # RTLD_DI_LINKMAP
+    if ctypes.CDLL(None).dlinfo(ctypes.c_void_p(mlx._handle), 2, ctypes.byref(link)):  # RTLD_DI_LINKMAP
+        raise BlasError("MLX's library was not found in memory")
     base, entry = _cell(link.value).value, _cell(link.value + 16).value  # `l_addr` and `l_ld`
     table: dict[int, int] = {}
     while tag := _cell(entry).value:
