@@ -183,7 +183,7 @@ class EngineThread:
             try:
                 import mlx.core  # noqa: F401  # fails on its own if only MLX is broken
 
-                from engine.libraries import import_mlx_lm
+                from engine.patches.imports import import_mlx_lm
 
                 import_mlx_lm()  # before any of our modules does
                 from engine.worker import Worker

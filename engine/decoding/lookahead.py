@@ -83,8 +83,7 @@ def _grammar_at(session: Session, node: int) -> Follow | None:
     state = session.node_reader.grammars.at(grammar, node)
     if grammar is None or state is None:
         return None
-    compiled = session.node_reader.grammars.compiled(grammar)
-    return lambda before, token: compiled.after(state if before is None else before, token)
+    return lambda before, token: (state if before is None else before).after(token)
 
 
 class LookAheadRun:

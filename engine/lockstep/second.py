@@ -14,8 +14,8 @@ from engine.errors import Cancelled, LoadError
 from engine.lockstep.spans import first_difference
 from engine.memory import size_words
 from engine.model import directory, source
-from engine.model.load import Loaded, Quantization, float32_scales, load, unpacked_by_itself
-from engine.model.weights import free_bytes, unpacks
+from engine.model.load import Loaded, load
+from engine.model.weights import float32_scales, free_bytes, unpacked_by_itself, unpacks
 from engine.models_on_disk.facts import stored_weights
 from engine.protocol import (
     Alignment,
@@ -89,7 +89,7 @@ def open_second(first: Loaded, command: OpenLockstep, emit: Emit, cancel: Event)
     _check(first, command)
     shared = command.bits is None and command.against == first.settings
     emit(_memory(first, command, shared, cancel))
-    quantization = None if command.bits is None else Quantization(command.bits, command.group_size)
+    quantization = None if command.bits is None else (command.bits, command.group_size)
 
     def progress(loading: Loading) -> None:
         emit(Measuring("OpenLockstep", loading.done, loading.total, f"{loading.stage} {loading.detail}"))

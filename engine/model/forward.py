@@ -18,7 +18,7 @@ from engine.cache.kind import Snapshot
 from engine.cache.live import KV
 from engine.errors import Cancelled
 from engine.memory import trim
-from engine.model.rotary import RotaryBlocks, shared_rotary_factors
+from engine.patches.rotary import RotaryBlocks, shared_rotary_factors
 from engine.sampling.ranking import Row
 from engine.settings import LoadSettings
 from engine.task import Stopped, never

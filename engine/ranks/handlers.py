@@ -81,7 +81,7 @@ class RanksSpread:
         others = len(hosts.ranks) - 1
         emit(Loading("ranks", 0, others, "starting"))
         self.ranks = ranks = RING.opened(hosts)
-        work = prepared.whole.nbytes // READ_BYTES
+        work = prepared.facts.weight_bytes // READ_BYTES
         _same_files(ranks, prepared, settings, family, work)
         if not ranks.joined:
             emit(Loading("ranks", others, others, "joining"))
@@ -93,7 +93,7 @@ class RanksSpread:
             return shard
 
         self._shard, _ = ranks.together("divide", own, work=work, sharding=self.sharding)
-        return partial(RankedKV, ranks, self.sharding, prepared.whole.rows)
+        return partial(RankedKV, ranks, self.sharding, prepared.facts.vocabulary)
 
     def close(self) -> None:
         """Drop the parts of the model that other ranks have."""
@@ -146,7 +146,7 @@ def _same_files(ranks: Ranks, prepared: Prepared, settings: LoadSettings, family
 
 def _for_others(prepared: Prepared, settings: LoadSettings) -> LoadSettings:
     """The settings for the other ranks, in which is decided what would otherwise depend on their machine."""
-    scales = prepared.whole.quantization is not None and prepared.whole.dtype == "float32"
+    scales = prepared.facts.quantization is not None and prepared.facts.dtype == "float32"
     return replace(
         settings,
         model=str(prepared.path) if prepared.path == typed(settings.model) else settings.model,

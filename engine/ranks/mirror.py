@@ -29,8 +29,8 @@ from engine.memory import resident
 from engine.model.facts import fingerprint
 from engine.model.layers import patched
 from engine.model.load import prepare
-from engine.model.rotary import shared_rotary_factors
 from engine.model.weights import arrays_of, bytes_of
+from engine.patches.rotary import shared_rotary_factors
 from engine.protocol import Sharding
 from engine.ranks import keeper
 from engine.settings import LoadSettings

@@ -69,7 +69,7 @@ def _read(operations: SimpleQueue[dict[str, Any]], answers: AnswerPipe) -> None:
 
 
 def _serve(rank: int, operations: SimpleQueue[dict[str, Any]], answers: AnswerPipe) -> None:
-    from engine.libraries import import_mlx_lm
+    from engine.patches.imports import import_mlx_lm
 
     import_mlx_lm()
     from engine.ranks.mirror import Mirror

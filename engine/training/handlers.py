@@ -9,7 +9,7 @@ import mlx.core as mx
 from engine import protocol
 from engine.errors import Cancelled, StepError
 from engine.files import typed
-from engine.model import blas
+from engine.patches import blas
 from engine.protocol import CheckpointSaved, Record, TrainingBegun
 from engine.session.context import Context
 from engine.setting import check

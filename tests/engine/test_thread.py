@@ -331,7 +331,7 @@ def test_a_receiver_that_raises_ends_its_own_command_alone(ready: Engine) -> Non
 
 
 def test_while_mlx_is_imported_a_panic_is_told_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.libraries.import_mlx_lm", fails)
+    monkeypatch.setattr("engine.patches.imports.import_mlx_lm", fails)
     engine = Engine()
     failure, ended = engine.do(protocol.TakeStep())[-2:]
     assert failure.message == "MLX can't be started: at the disco."
@@ -429,7 +429,7 @@ print(sorted(added - set(sys.stdlib_module_names) - {{"engine", "__mp_main__", "
 
 
 def test_the_contracts_name_the_same_face() -> None:
-    more = {"engine.tokenizers", "engine.libraries", "engine.logits.recorded", "engine.models_on_disk"}
+    more = {"engine.tokenizers", "engine.logits.recorded", "engine.models_on_disk"}
     assert contract("The screen imports the engine's face", "allowed_modules") == FACE | more
 
 
@@ -448,7 +448,7 @@ def test_the_engine_imports_no_screen() -> None:
 def test_the_first_distribution_waits_for_no_import_that_it_does_not_need() -> None:
     code = """
 import sys
-from engine.libraries import import_mlx_lm
+from engine.patches.imports import import_mlx_lm
 import_mlx_lm()
 from engine import protocol
 from engine.settings import LoadSettings

@@ -15,7 +15,7 @@ import numpy as np
 from mlx_lm.models.cache import make_prompt_cache
 
 from engine import pocket
-from engine.model import blas
+from engine.patches import blas
 from engine.training.text import END_OF_TEXT, STORIES
 
 ROWS = 64

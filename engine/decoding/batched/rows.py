@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from engine.cache import padded
 from engine.model.forward import CLEAR_EVERY, Rows, Runner, rows_of
-from engine.model.rotary import shared_rotary_factors
+from engine.patches.rotary import shared_rotary_factors
 from engine.protocol import LaneKV
 from engine.sampling.ranking import Row
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from engine.cache import live, moves
 from engine.cache.live import KV, PIECE
 from engine.model.forward import Runner
-from engine.model.rotary import RotaryBlocks
+from engine.patches.rotary import RotaryBlocks
 from engine.protocol import KVReading
 from engine.session.session import Session, run_at
 from engine.settings import Settings

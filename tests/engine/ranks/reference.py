@@ -14,8 +14,8 @@ from pathlib import Path
 import mlx.core as mx
 import numpy as np
 
-from engine.model import blas
 from engine.model.load import load
+from engine.patches import blas
 from engine.ranks.handlers import RanksSpread
 from engine.ranks.hosts import LOOPBACK, RankHost, RankHosts
 from engine.ranks.mirror import join

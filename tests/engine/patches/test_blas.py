@@ -15,7 +15,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from engine.model import blas
+from engine.patches import blas
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="MLX's BLAS is replaced on Linux alone")
 PLAIN, TRANSPOSED = 111, 112
@@ -76,6 +76,7 @@ class Library:
 @pytest.fixture(autouse=True)
 def _put_back(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.delenv(blas.VARIABLE, raising=False)
+    monkeypatch.delenv("INSPECTOR_PATCHES", raising=False)
     yield
     monkeypatch.undo()
     blas.install("auto")
@@ -85,8 +86,9 @@ def made_up(monkeypatch: pytest.MonkeyPatch, library: object) -> None:
     """Have one library alone be there, whatever the environment says."""
     monkeypatch.delenv(blas.VARIABLE, raising=False)
     monkeypatch.setattr(blas, "candidates", lambda: iter(["/made/up.so"]))
+    blas.mlx_slots()  # with the real CDLL
     monkeypatch.setattr(blas.ctypes, "CDLL", lambda path: library)
-    monkeypatch.setattr(blas, "_sound", set())
+    monkeypatch.setattr(blas, "_checked", set())
 
 
 def use(monkeypatch: pytest.MonkeyPatch, library: object) -> blas.Blas:
@@ -124,7 +126,7 @@ def test_a_library_is_checked_once_in_a_process(monkeypatch: pytest.MonkeyPatch)
     made_up(monkeypatch, library)
     calls = []
     for _ in range(2):
-        assert blas.install().fast
+        assert blas.install().name
         calls.append(library.calls)
     assert calls == [calls[0]] * 2
     assert product() < 1e-5
@@ -134,7 +136,7 @@ def test_a_library_is_checked_once_in_a_process(monkeypatch: pytest.MonkeyPatch)
 def test_a_library_that_is_wrong_by_one_percent_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     library = Library(factor=1.01)
     found = use(monkeypatch, library)
-    assert not found.fast
+    assert not found.name
     assert "its products of float32 are off by 0.01" in found.notes[0]
     calls = library.calls
     assert product() < 1e-5
@@ -171,7 +173,7 @@ def test_one_that_multiplies_what_was_there_by_0_is_refused(
     keep = type(right)(reads_all)
     library.cblas_sgemm = keep  # type: ignore[attr-defined]
     found = use(monkeypatch, library)
-    assert not found.fast
+    assert not found.name
     assert re.search("keep NaN that was in their memory|off by nan", found.notes[0])
     assert product() < 1e-5
 
@@ -204,9 +206,6 @@ def test_a_blis_tells_its_integers_and_gets_one_thread(monkeypatch: pytest.Monke
 def test_addresses_that_are_no_code_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     data = (ctypes.c_byte * 64)()
     lame = SimpleNamespace(**{name: ctypes.addressof(data) for name in blas.FUNCTIONS})
-    monkeypatch.setattr(
-        blas, "_functions", lambda library: ({n: ctypes.addressof(data) for n in blas.FUNCTIONS}, "")
-    )
     assert "its functions are no code" in use(monkeypatch, lame).notes[0]
     assert product() < 1e-5
 
@@ -225,7 +224,7 @@ def test_a_machine_without_any_keeps_its_own_and_says_what_would_be_faster(
 ) -> None:
     monkeypatch.setattr(blas, "candidates", lambda: iter(()))
     found = blas.install("auto")
-    assert not found.fast
+    assert not found.name
     assert "pip install scipy-openblas32" in found.notes[0]
     assert product() < 1e-5
 
@@ -242,32 +241,42 @@ def test_the_next_candidate_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     right = Library()
     libraries = {"wrong": Library(factor=1.01), "right": right}
     monkeypatch.setattr(blas, "candidates", lambda: iter(libraries))
+    blas.mlx_slots()
     monkeypatch.setattr(blas.ctypes, "CDLL", lambda path: libraries[path])
-    monkeypatch.setattr(blas, "_sound", set())
+    monkeypatch.setattr(blas, "_checked", set())
     assert blas.install("auto") == blas.Blas("OpenBLAS 9.9")
 
 
-# ---- the tables of a library ------------------------------------------------------------------
+def test_the_slots_get_their_own_functions_back() -> None:
+    blas.install("bundled")
+    slots = blas.mlx_slots()
+    assert len(slots) == len(blas.FUNCTIONS)
+    before = [slot.value for slot in slots]
+    if blas.install().name:
+        assert [slot.value for slot in slots] != before
+    blas.install("bundled")
+    assert [slot.value for slot in slots] == before
 
 
-def test_the_slots_of_mlx_are_found() -> None:
-    path = next(each.path for each in blas.mappings() if "libmlx.so" in each.path)
-    slots = blas.jump_slots(path, blas.FUNCTIONS)
-    assert set(slots) == set(blas.FUNCTIONS)
-    assert blas.jump_slots(path, ["no_such_function"]) == {}
+def test_an_mlx_without_slots_keeps_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blas, "FUNCTIONS", ("no_such_function",))
+    monkeypatch.setattr(blas, "mlx_slots", blas.mlx_slots.__wrapped__)
+    with pytest.raises(blas.BlasError, match="does not call a BLAS through slots"):
+        blas.mlx_slots()
 
 
-@pytest.mark.parametrize("kept", [0, 3, 40, 63, 64, 200, 5000, 2**20])
-def test_a_library_that_is_cut_short_is_no_library(tmp_path: Any, kept: int) -> None:
-    path = next(each.path for each in blas.mappings() if "libmlx.so" in each.path)
-    with open(path, "rb") as file:
-        (tmp_path / "cut.so").write_bytes(file.read(kept))
-    with pytest.raises(blas.ElfError):
-        blas.jump_slots(str(tmp_path / "cut.so"), blas.FUNCTIONS)
+def test_the_patches_are_switched_off_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = Library()
+    made_up(monkeypatch, library)
+    monkeypatch.setenv("INSPECTOR_PATCHES", "rotary, imports")
+    assert blas.install() == blas.Blas()
+    assert library.calls == 0
+    monkeypatch.setenv("INSPECTOR_PATCHES", "rotary, blas")
+    assert blas.install() == blas.Blas("OpenBLAS 9.9")
 
 
 def test_it_has_one_thread() -> None:
-    if not blas.install().fast:
+    if not blas.install().name:
         pytest.skip("no fast BLAS is installed")
     library = ctypes.CDLL(next(blas.candidates()))
     (count,) = (

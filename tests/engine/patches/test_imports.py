@@ -11,7 +11,7 @@ import pytest
 from engine import pocket
 from tests.system import python
 
-LIGHT = "from engine.libraries import import_mlx_lm; import_mlx_lm()\nimport sys\n"
+LIGHT = "from engine.patches.imports import import_mlx_lm; import_mlx_lm()\nimport sys\n"
 HEAVY = (
     "{'transformers', 'huggingface_hub', 'torch', 'numpy.random', 'importlib.metadata'} & sys.modules.keys()"
 )
@@ -46,7 +46,7 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path
 
 
-CALLS = {"ours": "from engine.libraries import fill_in; fill_in()\n", "mlx_lm's own": ""}
+CALLS = {"ours": "from engine.patches.imports import complete; complete()\n", "mlx_lm's own": ""}
 
 
 @pytest.mark.slow
@@ -89,11 +89,6 @@ def test_what_was_imported_before_is_used() -> None:
     assert ran(code) == "True"
 
 
-@pytest.mark.slow
-def test_another_mlx_lm_that_needs_more_is_imported_as_ever() -> None:
-    code = (
-        "from engine import libraries\n"
-        "del libraries._CLASSES['PreTrainedTokenizerFast']\n" + LIGHT + "import transformers\n"
-        "from mlx_lm import tokenizer_utils; print(tokenizer_utils.AutoTokenizer is transformers.AutoTokenizer)"
-    )
-    assert ran(code) == "True"
+def test_it_is_switched_off_with_the_patches() -> None:
+    code = "import os; os.environ['INSPECTOR_PATCHES'] = 'none'\n" + LIGHT + f"print(sorted({HEAVY}))"
+    assert "'transformers'" in ran(code)

@@ -13,9 +13,9 @@ from mlx_lm.models.cache import make_prompt_cache
 from engine.cache import padded
 from engine.decoding.batched.rows import PaddedRows
 from engine.errors import LoadError
-from engine.model import rotary
 from engine.model.forward import Runner
-from engine.model.rotary import (
+from engine.patches import rotary
+from engine.patches.rotary import (
     BLOCK,
     MOST_BLOCKS,
     MOST_FREQUENCIES,
@@ -273,3 +273,9 @@ def test_the_layers_of_a_forward_share_them(zoo: Zoo, monkeypatch: pytest.Monkey
     for token in (10, 11):
         rows.forward([token, token])
     assert [each.tolist() for each in calls[-2:]] == [[3, 2], [4, 3]]
+
+
+def test_it_is_switched_off_with_the_patches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INSPECTOR_PATCHES", "none")
+    with shared_rotary_factors():
+        assert mx.fast.rope is rope
