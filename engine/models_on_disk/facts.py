@@ -227,7 +227,7 @@ def _packed(entries: Entries, quantization: Mapping[str, Any]) -> dict[str, tupl
 # tests/engine/models_on_disk/test_reading.py holds the figures against caches of mlx_lm's families.
 
 KEEP_ALL = frozenset({
-    "afm7", "apertus", "bailing_moe", "cohere", "deepseek", "dots1", "ernie4_5", "ernie4_5_moe", "exaone",
+    "afm7", "apertus", "bailing_moe", "cohere", "deepseek", "deepseek_v2", "dots1", "ernie4_5", "ernie4_5_moe", "exaone",
     "falcon_h1", "gemma", "gemma2", "glm", "glm4", "glm4_moe", "granite", "granitemoe", "helium",
     "hunyuan_v1_dense", "internlm2", "internlm3", "Klear", "lille-130m", "llama4", "llama4_text", "mimo", "minicpm",
     "minimax", "minimax_m2", "mixtral", "nanochat", "nemotron", "olmo2", "olmoe", "phi", "phi3", "phi3small",
@@ -237,8 +237,8 @@ KEEP_ALL = frozenset({
 """Families all of whose layers keep the keys and values of all tokens."""
 BY_KIND = frozenset({
     "afmoe", "cohere2", "exaone4", "exaone_moe", "gear", "gemma3", "gemma3_text", "gemma3n", "gemma4",
-    "gemma4_text", "gemma4_unified", "gpt_oss", "granitemoehybrid", "iquestcoder", "laguna", "llama", "llava",
-    "mellum", "ministral3", "mistral", "mistral3", "muse_glimmer", "olmo3", "olmo_hybrid", "pixtral", "plamo3",
+    "gemma4_text", "gemma4_unified", "gpt_oss", "granitemoehybrid", "iquestcoder", "laguna", "lfm2", "lfm2_moe",
+    "llama", "llava", "mellum", "ministral3", "mistral", "mistral3", "muse_glimmer", "olmo3", "olmo_hybrid", "pixtral", "plamo3",
     "qwen3_5", "qwen3_5_moe", "qwen3_next", "spark2_5", "step3p5", "xverse",
 })  # fmt: skip
 """Families whose layers are of kinds, which the config lists: all tokens, a window, or no keys and values."""
@@ -280,6 +280,9 @@ def kv_size(family: str, config: Mapping[str, Any], dtype: str) -> KVSize | None
     pair = 2 * FLOATS.get(dtype, 2)
     if family in LATENT:
         each = (number(config, "kv_lora_rank") + number(config, "qk_rope_head_dim")) * pair // 2
+    elif family == "deepseek_v2":  # keys and values of all heads, and keys are wider
+        sizes = ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+        each = heads * sum(number(config, name) for name in sizes) * pair // 2
     else:
         each = kv_heads * width * pair
     if family in RECURRENT:
@@ -303,6 +306,8 @@ def _kinds(config: Mapping[str, Any], layers: int) -> list[Any]:
     listed, pattern = config.get("layer_types"), config.get("sliding_window_pattern")
     if isinstance(listed, list):
         return listed
+    if isinstance(attending := config.get("full_attn_idxs"), list):  # lfm2: all others are convolutions
+        return ["full_attention"] * len(attending)
     if not isinstance(pattern, str) or not pattern:  # exaone4 has one: LLLG
         every = number(config, "sliding_window_pattern", "full_attention_interval") or 1
         pattern = "L" * min(every - 1, layers) + "G"
