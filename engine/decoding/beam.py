@@ -30,8 +30,8 @@ from typing import Literal
 import numpy as np
 from msgspec import Struct
 
+from engine.decoding.rows import Rows, enough_memory, rows_of
 from engine.errors import StepError
-from engine.model.forward import Rows, rows_of
 from engine.protocol import Beam, BeamEnded, BeamOpened, BeamStep, Hypothesis
 from engine.sampling.ranking import Row, checked_logprobs, ranked
 from engine.session import node_records
@@ -41,7 +41,7 @@ from engine.settings import BeamSettings
 
 
 def search(
-    session: Session, settings: BeamSettings, forwards: Rows | None = None
+    session: Session, settings: BeamSettings, rows: Rows | None = None
 ) -> Iterator[BeamOpened | BeamStep | BeamEnded]:
     """Search, a step at a time; the session and its live cache don't change, but for new nodes in its tree.
 
@@ -50,7 +50,7 @@ def search(
     Args:
         session: Has read a prompt.
         settings: Of the search; `min_tokens` is the session's.
-        forwards: What runs the beams; None for the model.
+        rows: Run the beams; None for the model.
 
     Yields:
         A record of the begin, one for each step, and the ranking.
@@ -67,7 +67,7 @@ def search(
             "Name one with --extra-eos-token, or remove the grammar.",
         )
     session.prepare_step()
-    run = BeamRun(session, settings, forwards or rows_of(session.prepared_runner()))
+    run = BeamRun(session, settings, rows or rows_of(session.prepared_runner()))
     yield run.opened()
     while not run.over:
         yield run.step()
@@ -107,13 +107,13 @@ class BeamRun:
     Args:
         session: It begins at the session's current node.
         settings: Checked.
-        forwards: Runs the beams.
+        rows: Run the beams.
     """
 
-    def __init__(self, session: Session, settings: BeamSettings, forwards: Rows) -> None:
+    def __init__(self, session: Session, settings: BeamSettings, rows: Rows) -> None:
         self._session = session
         self._settings = settings
-        self._forwards = forwards
+        self._rows = rows
         self._tree, self._start = session.tree, session.node
         at = self._tree[self._start]
         self._barred_until = session.settings.min_tokens - (at.depth - at.start)
@@ -141,7 +141,7 @@ class BeamRun:
         settings = self._settings
         return BeamOpened(
             self._start, settings.width, settings.length_penalty, settings.early_stopping, self._limit,
-            self._forwards.note,
+            self._rows.note,
         )  # fmt: skip
 
     def step(self) -> BeamStep:
@@ -243,24 +243,17 @@ class BeamRun:
         if self._greedy_ended is None and self._greedy.node not in nodes:
             nodes.append(self._greedy.node)
         if nodes:
-            parents = [self._places[self._tree[node].parent] for node in nodes]
-            rows = self._run(parents, [self._tree[node].token for node in nodes])
+            self._rows.keep([self._places[self._tree[node].parent] for node in nodes])
+            with enough_memory(
+                f"There is not enough memory for {len(nodes)} beams at once.", "Take a smaller width."
+            ):
+                rows = self._rows.forward([self._tree[node].token for node in nodes])
             self._places = {node: place for place, node in enumerate(nodes)}
             self._logprobs = {node: self._read(node, row) for node, row in zip(nodes, rows, strict=True)}
             if self._greedy_ended is None:
                 node = self._greedy.node
                 self._greedy_next = self._best(node, rows[self._places[node]])
         return len(nodes)
-
-    def _run(self, parents: Sequence[int], tokens: Sequence[int]) -> Sequence[Row]:
-        try:
-            return self._forwards.forward(parents, tokens)
-        except (MemoryError, RuntimeError) as error:
-            if isinstance(error, MemoryError) or "alloc" in str(error).lower():  # as every backend words it
-                raise StepError(
-                    f"There is not enough memory for {len(tokens)} beams at once.", "Take a smaller width."
-                ) from error
-            raise
 
     def _read(self, node: int, row: Row) -> Row:
         """The logprobs of a row of logits after a node, without what is barred there."""

@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from engine.decoding.rows import enough_memory, rows_of
 from engine.errors import Cancelled, StepError
 from engine.grammar.states import GrammarState
-from engine.model.forward import Rows, rows_of
 from engine.model.tokens import Tokens
 from engine.protocol import AheadLine, LookedAhead
 from engine.sampling.ranking import Row, checked_logprobs
@@ -53,25 +53,38 @@ def look_ahead(
     if not ids or tokens < 1:
         raise StepError("Look-ahead needs at least one candidate and one token.", "Ask for more.")
     session.tokens.check(list(ids))
-    run = _start(session, node, ids, tokens, stopped)
-    while not run.over:
-        if stopped():
-            raise Cancelled
-        run.step()
-        yield run.record(begun)
-    if not run.steps:  # every candidate is an end-of-sequence token, or the window ends with it
-        yield run.record(begun)
-
-
-def _start(session: Session, node: int, ids: Sequence[int], tokens: int, stopped: Stopped) -> LookAheadRun:
     detached = run_at(session, node, stopped)
-    count, ends = _within_window(session, node, tokens)
-    forwards = rows_of(detached.runner)
-    notes = (_recomputed_note(detached), session.cut_note(node), forwards.note, ends)
+    limit, ends = _within_window(session, node, tokens)
+    rows = rows_of(detached.runner)
+    note = " ".join(filter(None, (_recomputed_note(detached), session.cut_note(node), rows.note, ends)))
     logprobs, pending = checked_logprobs(detached.row), session.pending.get(node, b"")
     follow = _grammar_at(session, node)
     lines = [GreedyLine(session.tokens, token, float(logprobs[token]), pending, follow) for token in ids]
-    return LookAheadRun(node, lines, forwards, count, " ".join(filter(None, notes)))
+
+    def record(last: bool) -> LookedAhead:
+        told = tuple(line.record() for line in lines)
+        return LookedAhead(node, told, limit, last, (time.perf_counter() - begun) * 1000, note)
+
+    live, done = [line for line in lines if not line.ended], 0
+    places = [0] * len(live)
+    while live and done < limit:
+        if stopped():
+            raise Cancelled
+        rows.keep(places)
+        with enough_memory(
+            f"There is not enough memory to look ahead from {len(live)} candidates at once.",
+            "Ask for fewer of them, or shorten the prompt.",
+        ):
+            found = rows.forward([line.latest for line in live])
+        for line, row in zip(live, found, strict=True):
+            line.grow(row)
+        places = [
+            place for place, line in enumerate(live) if not line.ended
+        ]  # those that end leave the batch
+        live, done = [live[place] for place in places], done + 1
+        yield record(done == limit or not live)
+    if not done:  # every candidate is an end-of-sequence token, or the window ends with it
+        yield record(True)
 
 
 Follow = Callable[[GrammarState | None, int], GrammarState]
@@ -79,61 +92,13 @@ Follow = Callable[[GrammarState | None, int], GrammarState]
 
 
 def _grammar_at(session: Session, node: int) -> Follow | None:
-    """How the grammar goes on after a node; None where none holds."""
+    """The grammar's states after a node; None if no grammar holds there."""
     grammar = session.settings.grammar
     state = session.node_reader.grammars.at(grammar, node)
     if grammar is None or state is None:
         return None
     compiled = session.node_reader.grammars.compiled(grammar)
     return lambda before, token: compiled.after(state if before is None else before, token)
-
-
-class LookAheadRun:
-    """One look-ahead.
-
-    Args:
-        node: The node before the candidates.
-        lines: The candidates.
-        forwards: Runs them.
-        tokens: Tokens to generate after each.
-        note: For the records.
-    """
-
-    def __init__(self, node: int, lines: list[GreedyLine], forwards: Rows, tokens: int, note: str) -> None:
-        self._node, self._lines, self._forwards = node, lines, forwards
-        self._tokens, self._note = tokens, note
-        self.steps = 0
-        """Tokens generated so far in every line that hasn't ended."""
-
-    @property
-    def over(self) -> bool:
-        """True if every line has all of its tokens."""
-        return self.steps == self._tokens or all(line.ended for line in self._lines)
-
-    def step(self) -> None:
-        """Extend every line that hasn't ended by a token; those that end leave the batch."""
-        live = [line for line in self._lines if not line.ended]
-        for place, (line, row) in enumerate(zip(live, self._forward(live), strict=True)):
-            line.place = place
-            line.grow(row)
-        self.steps += 1
-
-    def record(self, begun: float) -> LookedAhead:
-        """All lines so far."""
-        lines = tuple(line.record() for line in self._lines)
-        ms = (time.perf_counter() - begun) * 1000
-        return LookedAhead(self._node, lines, self._tokens, self.over, ms, self._note)
-
-    def _forward(self, live: list[GreedyLine]) -> Sequence[Row]:
-        try:
-            return self._forwards.forward([line.place for line in live], [line.latest for line in live])
-        except (MemoryError, RuntimeError) as error:
-            if isinstance(error, MemoryError) or "alloc" in str(error).lower():  # as every backend words it
-                raise StepError(
-                    f"There is not enough memory to look ahead from {len(live)} candidates at once.",
-                    "Ask for fewer of them, or shorten the prompt.",
-                ) from error
-            raise
 
 
 class GreedyLine:
@@ -156,8 +121,6 @@ class GreedyLine:
         self._pending = tokens.text(id, pending)[1]
         self._follow = follow
         self._grammar = follow(None, id) if follow else None
-        self.place = 0
-        """Index of its row in the last forward."""
 
     @property
     def latest(self) -> int:

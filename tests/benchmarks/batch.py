@@ -16,8 +16,8 @@ from types import SimpleNamespace
 
 from mlx_lm.generate import batch_generate
 
-from engine.decoding.batched.batch import Batched, BatchRun, Lane
-from engine.decoding.batched.rows import PaddedRows
+from engine.decoding.batch import Batched, BatchRun, Lane
+from engine.decoding.rows import PaddedRows
 from engine.model.load import Loaded, load
 from engine.protocol import LaneOpened
 from engine.session.session import Session

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from engine.decoding.speculative import verify
-from engine.decoding.speculative.verify import Probs
+from engine.decoding import acceptance as verify
+from engine.decoding.acceptance import Probs
 from engine.sampling.ranking import ranked
 
 Draws = npt.NDArray[np.float64]
