@@ -8,7 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from engine import protocol
-from engine.lockstep.handlers import _OfModel, compared
+from engine.lockstep.diverge import compared
+from engine.lockstep.handlers import _OfModel
 from engine.lockstep.paths import PathReader
 from engine.protocol import LockstepRead, LockstepSpan, WaysParted
 from engine.settings import LoadSettings, Settings
