@@ -23,27 +23,7 @@ from engine.errors import Cancelled, StepError
 from engine.logits.node_sampler import Position
 from engine.model.forward import Runner, rounding_of
 from engine.model.weights import free_bytes
-from engine.protocol import (
-    BatchCompared,
-    BatchEnded,
-    BatchStep,
-    BatchTotals,
-    Distribution,
-    LaneCompared,
-    LaneDifference,
-    LaneEnd,
-    LaneEnded,
-    LaneKV,
-    LaneOpened,
-    LanePrompt,
-    LanesJoined,
-    LanesPrefilled,
-    LaneStarted,
-    LaneToken,
-    Measuring,
-    PreviewPrompt,
-    Record,
-)
+from engine.protocol import Distribution, LaneEnded, LaneToken, Record
 from engine.sampling.ranking import Row, blocks, ranked_rows
 from engine.sampling.ranking import Rows as Logits
 from engine.session.context import Context
@@ -68,7 +48,7 @@ class Lane:
         limit: Maximum number of tokens; None for that of the settings.
     """
 
-    def __init__(self, opened: LaneOpened, path: Continuation, limit: int | None = None) -> None:
+    def __init__(self, opened: protocol.LaneOpened, path: Continuation, limit: int | None = None) -> None:
         self.opened, self.path, self.number, self.limit = opened, path, opened.lane, limit
         self.position: Position
         """The logits after the last token, and the token drawn from them; set once the prompt is read."""
@@ -82,7 +62,7 @@ class Lane:
         """Token ids before the first token of the lane."""
         return self.path.tree.tokens(self.path.begin)
 
-    def end(self, reason: LaneEnd, detail: str, ms: float) -> LaneEnded:
+    def end(self, reason: protocol.LaneEnd, detail: str, ms: float) -> LaneEnded:
         """End the lane."""
         self.ended = LaneEnded(self.number, reason, detail, self.path.count, ms)
         return self.ended
@@ -96,7 +76,7 @@ class Lane:
         elif path.count == self.limit:
             self.end("length", "", ms)
 
-    def record(self, before: Position, kv: LaneKV | None) -> LaneToken:
+    def record(self, before: Position, kv: protocol.LaneKV | None) -> LaneToken:
         """The record of the last token.
 
         Args:
@@ -188,9 +168,9 @@ class BatchRun:
         return not self._waiting and all(lane.ended for lane in (*self._joining, *self._live))
 
     @property
-    def totals(self) -> BatchTotals:
+    def totals(self) -> protocol.BatchTotals:
         """Sums so far."""
-        return BatchTotals(*self._prompt, *self._decoded, *self._ms)
+        return protocol.BatchTotals(*self._prompt, *self._decoded, *self._ms)
 
     def run(self) -> Iterator[Record | None]:
         """Run until all lanes have ended; a caller may pause at any record, and add and remove lanes meanwhile.
@@ -213,7 +193,7 @@ class BatchRun:
             self._leave()  # rows of lanes that were removed meanwhile
             if self._live:
                 yield from self._step()
-        yield BatchEnded(self.totals)
+        yield protocol.BatchEnded(self.totals)
 
     def _leave(self) -> None:
         """Drop the rows of lanes that ended: in a static batch only when all have, or if the user removed them."""
@@ -233,14 +213,16 @@ class BatchRun:
         group = self._joining = [self._waiting.popleft() for _ in range(room)]
         numbers, prompts = tuple(lane.number for lane in group), [lane.prompt for lane in group]
         longest, at_once = max(map(len, prompts)), self._rows.at_once
-        yield LanesJoined(numbers, tuple(longest - len(ids) if at_once else 0 for ids in prompts))
+        yield protocol.LanesJoined(numbers, tuple(longest - len(ids) if at_once else 0 for ids in prompts))
         columns = longest if at_once else sum(map(len, prompts))
         with _enough_memory(group):
             for chunk in self._rows.begin(prompts):
                 self._prompt[0] += chunk.tokens
                 self._prompt[1] += chunk.padding
                 self._ms[0] += chunk.ms
-                yield LanesPrefilled(numbers, chunk.done, columns, chunk.tokens, chunk.padding, chunk.ms)
+                yield protocol.LanesPrefilled(
+                    numbers, chunk.done, columns, chunk.tokens, chunk.padding, chunk.ms
+                )
         self._live, self._joining = [*self._live, *group], []
         held = self._rows.read()[-len(group) :]
         for lane, row, kv in zip(group, self._rows.logits, held, strict=True):
@@ -249,7 +231,7 @@ class BatchRun:
             begun = time.perf_counter()
             read([lane], [row])
             self._ms[1] += (time.perf_counter() - begun) * 1000
-            yield LaneStarted(lane.number, lane.position.next, kv, self.totals.ms)
+            yield protocol.LaneStarted(lane.number, lane.position.next, kv, self.totals.ms)
             if (full := window_full(lane.path, lane.path.node)) is not None:
                 yield lane.end(full.reason, full.detail, self.totals.ms)
 
@@ -260,7 +242,7 @@ class BatchRun:
         before = [lane.position for lane in live]
         for lane in live:
             lane.take(self.totals.ms)
-        forward_ms, kv = 0.0, dict[int, LaneKV]()
+        forward_ms, kv = 0.0, dict[int, protocol.LaneKV]()
         if not all(lane.ended for lane in self._live):
             self._leave()
             forward_begun = time.perf_counter()
@@ -282,7 +264,7 @@ class BatchRun:
         ms = (time.perf_counter() - begun) * 1000
         self._ms[1] += ms
         self._decoded[0] += len(live)
-        yield BatchStep(self._steps, tokens, len(kv), forward_ms, ms, self.totals)
+        yield protocol.BatchStep(self._steps, tokens, len(kv), forward_ms, ms, self.totals)
         for lane in live:
             if (end := lane.ended) is not None:
                 yield lane.end(end.reason, end.detail, self.totals.ms)
@@ -305,7 +287,7 @@ PROBE = 12
 """Tokens of the longer prompt with which padded rows are tried; the other one has a third."""
 
 
-def open_lanes(session: Session, prompts: Sequence[LanePrompt], first: int) -> list[Lane]:
+def open_lanes(session: Session, prompts: Sequence[protocol.LanePrompt], first: int) -> list[Lane]:
     """Encode prompts and make their lanes. Each has a tree of its own: where one prompt begins with another, what the
     shorter one continues with may be tokens of the longer one, a completion in one lane and a prompt in the other.
 
@@ -321,7 +303,7 @@ def open_lanes(session: Session, prompts: Sequence[LanePrompt], first: int) -> l
     made: list[Lane] = []
     for number, prompt in enumerate(prompts, first):
         known = encoded(
-            session, PreviewPrompt(prompt.text, prompt.chat, prompt.system, options=prompt.options)
+            session, protocol.PreviewPrompt(prompt.text, prompt.chat, prompt.system, options=prompt.options)
         )
         session.check_prompt(known.ids, 0)
         settings = check(prompt.settings or session.settings, session.facts.vocabulary)
@@ -329,7 +311,7 @@ def open_lanes(session: Session, prompts: Sequence[LanePrompt], first: int) -> l
         if settings.grammar is not None:
             path.node_reader.grammars.compiled(settings.grammar)
         own = tuple(_own(session.settings, settings))
-        opened = LaneOpened(number, known.text, tuple(known.ids), settings.seed, 0, known.notes, own)
+        opened = protocol.LaneOpened(number, known.text, tuple(known.ids), settings.seed, 0, known.notes, own)
         made.append(Lane(opened, path))
     return made
 
@@ -411,7 +393,7 @@ def check_room(runner: Runner, lanes: Sequence[tuple[int, int]], size: int) -> N
 
 def compare(
     lanes: Sequence[Lane], together_ms: float, runner: Runner, stopped: Stopped
-) -> Iterator[Measuring | LaneCompared | BatchCompared]:
+) -> Iterator[protocol.Measuring | protocol.LaneCompared | protocol.BatchCompared]:
     """Run the prompts of a batch alone, one after another, with the same settings and draws.
 
     Args:
@@ -428,7 +410,7 @@ def compare(
     """
     tokens, ms = 0, 0.0
     for done, lane in enumerate(lanes):
-        yield Measuring("CompareBatch", done, len(lanes), f"lane {lane.number} alone")
+        yield protocol.Measuring("CompareBatch", done, len(lanes), f"lane {lane.number} alone")
         path = Continuation.after(lane.path, lane.path.begin, lane.path.settings)
         path.reroll = lane.path.reroll
         alone, run = Lane(lane.opened, path, lane.limit), BatchRun(SequentialRows(runner), 1)
@@ -442,10 +424,10 @@ def compare(
         tokens, ms = tokens + len(alone.taken), ms + run.totals.ms
         yield compared(lane, alone, roundings, run.totals.ms)
     batched = sum(len(lane.taken) for lane in lanes)
-    yield BatchCompared(len(lanes), batched, together_ms, tokens, ms)
+    yield protocol.BatchCompared(len(lanes), batched, together_ms, tokens, ms)
 
 
-def compared(lane: Lane, alone: Lane, roundings: Sequence[float], ms: float) -> LaneCompared:
+def compared(lane: Lane, alone: Lane, roundings: Sequence[float], ms: float) -> protocol.LaneCompared:
     """Compare a lane with its prompt alone.
 
     Args:
@@ -465,7 +447,7 @@ def compared(lane: Lane, alone: Lane, roundings: Sequence[float], ms: float) -> 
             choice = alone.choices[min(index, len(alone.choices) - 1)]
             difference = _difference(index, one, other, choice)
             break
-    return LaneCompared(lane.number, len(alone.taken), difference, largest, rounding, ms)
+    return protocol.LaneCompared(lane.number, len(alone.taken), difference, largest, rounding, ms)
 
 
 def _above(one: Distribution, other: Distribution) -> float:
@@ -484,8 +466,11 @@ def _above(one: Distribution, other: Distribution) -> float:
 
 
 def _difference(
-    index: int, one: LaneToken | None, other: LaneToken | None, choice: Distribution
-) -> LaneDifference:
+    index: int,
+    one: LaneToken | None,
+    other: LaneToken | None,
+    choice: Distribution,
+) -> protocol.LaneDifference:
     """The first token that differs.
 
     Args:
@@ -498,7 +483,9 @@ def _difference(
     least = choice.candidates[:LANE_CANDIDATES][-1].logprob  # a token that is no candidate is below it
     batched, alone = one.id if one else -1, other.id if other else -1
     gap = abs(values.get(alone, least) - values.get(batched, least)) if one and other else 0.0
-    return LaneDifference(index, batched, alone, one.text if one else "", other.text if other else "", gap)
+    return protocol.LaneDifference(
+        index, batched, alone, one.text if one else "", other.text if other else "", gap
+    )
 
 
 # ---- the commands ------------------------------------------------------------------------------
@@ -567,7 +554,7 @@ def advance(kept: KeptBatch, steps: int | None, task: Task) -> Iterator[Record]:
     """Continue until steps are taken, all lanes have ended, or the command is cancelled; a failure ends the batch."""
     run, kept.batch = kept.run, None
     for record in kept.records:
-        if isinstance(record, BatchEnded):
+        if isinstance(record, protocol.BatchEnded):
             yield record
             kept.open(run)  # lanes that are added later make it continue
             return
@@ -576,7 +563,7 @@ def advance(kept: KeptBatch, steps: int | None, task: Task) -> Iterator[Record]:
             yield record
         if record is None and steps == 0:
             return
-        if isinstance(record, BatchStep) and steps is not None:
+        if isinstance(record, protocol.BatchStep) and steps is not None:
             steps -= 1
         if task.cancel.is_set():
             raise Cancelled

@@ -1,4 +1,4 @@
-"""What proposes tokens after a path: a lookup in the path, a model, or the model quantized as a draft of itself.
+"""Drafts propose tokens after a path: a lookup in the path, a model, or the model quantized as a draft of itself.
 
 Drafted tokens have paths of their own, which the session's tree doesn't have. Penalties, barred end of sequence, XTC,
 draw and grammar of a token depend on its path: over these paths the session's own sampler runs, on the draft's logits
@@ -51,7 +51,7 @@ class DraftPaths(TokenPaths):
         return self.tree[node] if node >= 0 else self._drafted[node]
 
     def add(self, parent: int, token: int) -> int:
-        """The node of a token after another node: the tree's where it has it, for the re-roll count of its draw."""
+        """The node of a token after another node: the tree's if it has it, for the re-roll count of its draw."""
         above = self[parent]
         if parent >= 0 and (known := self.tree.child(parent, token)) is not None:
             return known
@@ -75,9 +75,9 @@ class Proposed(Struct, frozen=True):
 
     id: int
     node: int
-    """Its node in the `DraftPaths`."""
+    """The token's node in the `DraftPaths`."""
     probs: Probs | None
-    """The distribution that it was drawn from; None where the draft has none."""
+    """The distribution that it was drawn from; None if the draft has none."""
 
 
 class Proposal(Struct, frozen=True):
@@ -88,10 +88,10 @@ class Proposal(Struct, frozen=True):
     """Tokens at the end of the path that a lookup knew from before."""
 
 
-# ---- the draft that needs no model: what followed the path's last tokens where they stood before ----
+# ---- the draft that needs no model: what followed the path's last tokens when they occurred before ----
 
 LONGEST_SUFFIX = 3
-"""Tokens that are looked for at first; fewer where they stood nowhere before. As transformers' prompt lookup."""
+"""Tokens that are looked for at first, as by transformers' prompt lookup; fewer if they occur nowhere before."""
 
 
 class LookupDraft:
@@ -130,10 +130,10 @@ def look_up(ids: Sequence[int], count: int) -> tuple[list[int], int]:
 
     Args:
         ids: A path.
-        count: Tokens at most.
+        count: Maximum number of tokens.
 
     Returns:
-        The tokens, and the length of the suffix; none and 0 where no suffix stood anywhere before.
+        The tokens, and the length of the suffix; none and 0 if no suffix occurs anywhere before.
     """
     path = np.asarray(ids)
     for length in range(min(LONGEST_SUFFIX, path.size - 1), 0, -1):
@@ -200,7 +200,7 @@ Drafter = LookupDraft | ModelDraft
 # ---- making the draft that is asked for --------------------------------------------------------
 
 BITS, GROUP_SIZE = 4, 64
-"""Of the model quantized as a draft of itself: mlx_lm.convert's defaults."""
+"""Quantization of the model as a draft of itself: mlx_lm.convert's defaults."""
 
 
 def make_draft(

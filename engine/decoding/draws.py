@@ -27,13 +27,13 @@ from engine.session.state import run_at
 from engine.task import Task
 
 MOST = 100_000
-"""Draws at most."""
+"""Maximum number of draws."""
 LISTED = 40
-"""Tokens of the table at most."""
+"""Maximum number of tokens in the table."""
 CELL = 5.0
-"""Expected draws of a cell of the chi-square at least, as is usual (W. G. Cochran, 1954)."""
+"""Least number of expected draws in a cell of the chi-square, as is usual (W. G. Cochran, 1954)."""
 Z = 1.959963984540054
-"""Of the normal distribution, for 95 %."""
+"""Standard deviations of the normal distribution that contain 95 %."""
 UNLIMITED = 2**31 - 1
 """Max tokens of a continuation's settings: it begins within a completion, and has a limit of its own."""
 
@@ -42,8 +42,8 @@ def wilson(count: int, draws: int, z: float = Z) -> tuple[float, float]:
     """Wilson's interval for a probability.
 
     Args:
-        count: How often the event came.
-        draws: Of how many, at least 1.
+        count: Number of draws in which the event came.
+        draws: Number of all draws, at least 1.
         z: Standard deviations on both sides.
     """
     share, square = count / draws, z * z / draws
@@ -58,8 +58,8 @@ def chi_square_tail(value: float, degrees: int) -> float:
     By its series below the mean and its continued fraction above (Press et al., Numerical Recipes, section 6.2).
 
     Args:
-        value: At least 0.
-        degrees: Of freedom, at least 1.
+        value: The value, at least 0.
+        degrees: Degrees of freedom, at least 1.
     """
     a, x = degrees / 2, value / 2
     if x <= 0:
@@ -93,10 +93,10 @@ def count_draws(node: int, probs: Wide, picked: Sequence[int], tokens: Tokens) -
     """The table of the first tokens of some draws.
 
     Args:
-        node: That they follow, for the record.
+        node: Node that they follow, for the record.
         probs: The probability of each token to be drawn there, shape (vocabulary,).
         picked: The tokens that were drawn, one a draw.
-        tokens: The model's.
+        tokens: The model's tokenizer.
     """
     draws, counts = len(picked), Counter(picked)
     likely = np.argsort(-probs, kind="stable")[:LISTED].tolist()

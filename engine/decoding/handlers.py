@@ -18,7 +18,7 @@ from engine.task import Task
 
 
 class _Kept:
-    """What is kept of a tree between two commands."""
+    """Search and breakpoints that are kept of a tree between two commands."""
 
     beams: Iterator[Record] | None = None
     """A paused beam search: its caches are kept until the next prompt, model or search."""

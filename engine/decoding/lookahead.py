@@ -2,8 +2,8 @@
 
 After each candidate follow the tokens that have the largest of the model's own logits, of equals the lowest id: no
 sampler, no penalty, and end-of-sequence is never barred. A grammar holds, and a line ends where its text must. The path
-that they share is not run again: its cache is copied for each candidate. Nothing is added to the
-tree, and the session doesn't change.
+that they share is not run again: its cache is copied for each candidate. Nothing is added to the tree, and the session
+doesn't change.
 
 A row of a batch may be rounded differently from a row alone. Where the two largest logits are nearer to each other than
 that, the token can differ from the one that stepping there takes: within the precision of the model's dtype, both are
@@ -13,13 +13,13 @@ the most probable one. On the CPU backend no row was seen to differ.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from engine.decoding.rows import enough_memory, rows_of
 from engine.errors import Cancelled, StepError
-from engine.grammar.states import GrammarState
+from engine.grammar.states import CompiledGrammar, GrammarState
 from engine.model.tokens import Tokens
 from engine.protocol import AheadLine, LookedAhead
 from engine.sampling.ranking import Row, checked_logprobs
@@ -37,8 +37,8 @@ def look_ahead(
         session: Has read a prompt.
         node: The node before the candidates.
         ids: The candidates.
-        tokens: How many to generate after each, at least 1; fewer where the context window ends before.
-        stopped: Polled before each forward.
+        tokens: Number of tokens to generate after each, at least 1; fewer if the context window ends before.
+        stopped: Polled before each forward pass.
 
     Yields:
         All lines so far, after each token.
@@ -58,8 +58,12 @@ def look_ahead(
     rows = rows_of(detached.runner)
     note = " ".join(filter(None, (_recomputed_note(detached), session.cut_note(node), rows.note, ends)))
     logprobs, pending = checked_logprobs(detached.row), session.pending.get(node, b"")
-    follow = _grammar_at(session, node)
-    lines = [GreedyLine(session.tokens, token, float(logprobs[token]), pending, follow) for token in ids]
+    grammar, grammars = session.settings.grammar, session.node_reader.grammars
+    compiled = None if grammar is None else grammars.compiled(grammar)
+    state = grammars.at(grammar, node)
+    lines = [
+        GreedyLine(session.tokens, token, float(logprobs[token]), pending, compiled, state) for token in ids
+    ]
 
     def record(last: bool) -> LookedAhead:
         told = tuple(line.record() for line in lines)
@@ -78,27 +82,11 @@ def look_ahead(
             found = rows.forward([line.latest for line in live])
         for line, row in zip(live, found, strict=True):
             line.grow(row)
-        places = [
-            place for place, line in enumerate(live) if not line.ended
-        ]  # those that end leave the batch
+        places = [place for place, line in enumerate(live) if not line.ended]
         live, done = [live[place] for place in places], done + 1
         yield record(done == limit or not live)
     if not done:  # every candidate is an end-of-sequence token, or the window ends with it
         yield record(True)
-
-
-Follow = Callable[[GrammarState | None, int], GrammarState]
-"""From a grammar's state, None for that of the node, to the one after another token."""
-
-
-def _grammar_at(session: Session, node: int) -> Follow | None:
-    """The grammar's states after a node; None if no grammar holds there."""
-    grammar = session.settings.grammar
-    state = session.node_reader.grammars.at(grammar, node)
-    if grammar is None or state is None:
-        return None
-    compiled = session.node_reader.grammars.compiled(grammar)
-    return lambda before, token: compiled.after(state if before is None else before, token)
 
 
 class GreedyLine:
@@ -107,20 +95,32 @@ class GreedyLine:
     Args:
         tokens: The model's tokenizer.
         id: The candidate.
-        logprob: Its own.
+        logprob: Logprob of the candidate.
         pending: Bytes of an unfinished character before it.
-        follow: How the grammar goes on; None without one.
+        grammar: The grammar in force; None for none.
+        state: The grammar's state before the candidate; None if it doesn't hold there.
     """
 
     def __init__(
-        self, tokens: Tokens, id: int, logprob: float, pending: bytes, follow: Follow | None = None
+        self,
+        tokens: Tokens,
+        id: int,
+        logprob: float,
+        pending: bytes,
+        grammar: CompiledGrammar | None = None,
+        state: GrammarState | None = None,
     ) -> None:
         self._tokens, self._id, self._logprob = tokens, id, logprob
         self._ids: list[int] = []
         self._text = ""
         self._pending = tokens.text(id, pending)[1]
-        self._follow = follow
-        self._grammar = follow(None, id) if follow else None
+        self._grammar, self._state = grammar, state
+        self._follow(id)
+
+    def _follow(self, token: int) -> None:
+        """Advance the grammar's state by a token."""
+        if self._grammar is not None and self._state is not None:
+            self._state = self._grammar.after(self._state, token)
 
     @property
     def latest(self) -> int:
@@ -130,15 +130,14 @@ class GreedyLine:
     @property
     def ended(self) -> bool:
         """True if it reached an end-of-sequence token, or a place where the grammar's text must end."""
-        complete = self._grammar is not None and self._grammar.complete
+        complete = self._state is not None and self._state.complete
         return complete or self.latest in self._tokens.eos_ids
 
     def grow(self, row: Row) -> None:
         """Take the most probable token after a row of logits."""
-        allowed = self._grammar.allowed if self._grammar is not None else None
+        allowed = self._state.allowed if self._state is not None else None
         token = int((row if allowed is None else np.where(allowed, row, -np.inf)).argmax())
-        if self._follow is not None:
-            self._grammar = self._follow(self._grammar, token)
+        self._follow(token)
         self._logprob += float(checked_logprobs(row)[token])
         self._ids.append(token)
         if token not in self._tokens.eos_ids:
@@ -146,12 +145,12 @@ class GreedyLine:
             self._text += text
 
     def record(self) -> AheadLine:
-        """As a record."""
+        """The record of the line."""
         return AheadLine(self._id, tuple(self._ids), self._text, self._logprob, self.ended)
 
 
 def _recomputed_note(detached: DetachedPath) -> str:
-    """The note that a part of the path was recomputed, empty where none was."""
+    """The note that a part of the path was recomputed; empty if none was."""
     if not detached.recomputed:
         return ""
     tokens = "1 token" if detached.recomputed == 1 else f"{detached.recomputed:,} tokens"

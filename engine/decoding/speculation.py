@@ -26,19 +26,7 @@ from engine.decoding.run import BreakpointEvaluator
 from engine.errors import Cancelled, StepError
 from engine.logits.node_sampler import NodeLogits
 from engine.model.forward import CLEAR_EVERY, Runner
-from engine.protocol import (
-    DraftFate,
-    DraftRound,
-    DraftToken,
-    KVReading,
-    Origin,
-    Record,
-    RoundStage,
-    SpeculationVerified,
-    Step,
-    StepTimes,
-    TakenInstead,
-)
+from engine.protocol import Origin, Record, Step, StepTimes
 from engine.sampling.ranking import Row, absolute_difference, rank_of
 from engine.session.context import Context, with_stop
 from engine.session.node_records import memory, window_full
@@ -163,7 +151,7 @@ class Verifier:
             kv.clear()
 
 
-def _without_end(reading: KVReading, tokens: int) -> KVReading:
+def _without_end(reading: protocol.KVReading, tokens: int) -> protocol.KVReading:
     """A reading of caches that hold more tokens than the path to a node, without these.
 
     Args:
@@ -236,7 +224,7 @@ class Round:
     ) -> None:
         self._session, self._draft, self._paths = session, draft, paths
         self.settings = settings
-        self.stage: RoundStage | None = None
+        self.stage: protocol.RoundStage | None = None
         self._position = session.position
         session.prepare_step()
         self._count = _room(session, settings.num_draft_tokens)
@@ -246,7 +234,7 @@ class Round:
         self._first_node = 0
         self._proposal = Proposal(())
         self._judged: list[NodeLogits] = []
-        """After t0 and each draft that held, the logits that the forward pass gave there."""
+        """Logits that the forward pass gave after t0 and each draft that held."""
         self._watch = Stopwatch()
 
     @property
@@ -314,7 +302,8 @@ class Round:
         session, spent, count = self._session, self._watch.ms, max(1, len(self._judged))
         ids = [self._first, *(each.id for each in self._proposal.tokens)]
         held: list[NodeLogits | None] = [*self._judged] or [None]
-        share = StepTimes(  # of the drafting and of the forward pass, for each of the tokens that held
+        # of the drafting and of the forward pass, for each of the tokens that held
+        share = StepTimes(
             (spent["draft"] + spent["forward"]) / count,
             spent["forward"] / count,
             0.0,
@@ -340,16 +329,16 @@ class Round:
         self._watch.end("take")
         self.stage = "taken"
 
-    def record(self) -> DraftRound:
+    def record(self) -> protocol.DraftRound:
         """The round as far as it went."""
         begun, tokens, ms = time.perf_counter(), self._session.tokens, self._watch.ms
         pending = self._session.pending.get(self._node, b"")
         first_text, pending = tokens.text(self._first, pending)
-        drafts: list[DraftToken] = []
+        drafts: list[protocol.DraftToken] = []
         for place, proposed in enumerate(self._proposal.tokens):
             text, pending = tokens.text(proposed.id, pending)
             drafts.append(self._drafted(place, proposed, text))
-        return DraftRound(
+        return protocol.DraftRound(
             node=self._node,
             end=self._end,
             stage=self.stage or "proposed",
@@ -370,7 +359,7 @@ class Round:
             note=self._verifier.note,
         )
 
-    def _fate(self, place: int) -> DraftFate:
+    def _fate(self, place: int) -> protocol.DraftFate:
         if not self._judged:
             return "drafted"
         held = len(self._judged) - 1
@@ -379,11 +368,13 @@ class Round:
         halted = self.stage == "taken" and self._taken <= held
         return "refused" if place == held and not halted else "unseen"
 
-    def _drafted(self, place: int, proposed: Proposed, text: str) -> DraftToken:
+    def _drafted(self, place: int, proposed: Proposed, text: str) -> protocol.DraftToken:
         """The record of a draft, with the model's readings if it was accepted or refused."""
         fate, probs = self._fate(place), proposed.probs
         draft_prob = None if probs is None else float(probs[proposed.id])
-        token = DraftToken(proposed.id, text, self._session.tokens.raw(proposed.id), fate, draft_prob)
+        token = protocol.DraftToken(
+            proposed.id, text, self._session.tokens.raw(proposed.id), fate, draft_prob
+        )
         if fate not in ("accepted", "refused"):
             return token
         logits = self._judged[place]
@@ -395,7 +386,7 @@ class Round:
             rates=fixed_rates(target_prob) if probs is None else rates(logits.sampled.probs, probs),
         )
 
-    def _instead(self) -> TakenInstead | None:
+    def _instead(self) -> protocol.TakenInstead | None:
         """The token that was picked instead of the refused draft, if one was refused."""
         place = len(self._judged) - 1
         if not 0 <= place < len(self._proposal.tokens) or self._fate(place) != "refused":
@@ -409,7 +400,7 @@ class Round:
         draft_prob = None if probs is None else float(probs[picked])
         pending = self._session.pending.get(self._end, b"") if self.stage == "taken" else b""
         text = tokens.text(picked, pending)[0]
-        return TakenInstead(picked, text, tokens.raw(picked), draft_prob, sampled.prob(picked))
+        return protocol.TakenInstead(picked, text, tokens.raw(picked), draft_prob, sampled.prob(picked))
 
 
 def _room(session: Session, count: int) -> int:
@@ -430,7 +421,7 @@ NOT_SAMPLED = ("prompt", "chosen", "inserted", "beam")
 """Origins of tokens that no sampler took."""
 
 
-def compare_with_plain(session: Session, begin: int, stopped: Stopped) -> SpeculationVerified:
+def compare_with_plain(session: Session, begin: int, stopped: Stopped) -> protocol.SpeculationVerified:
     """Take plain steps over the path from a node to the current one, and compare each token with the one taken.
 
     Args:
@@ -472,7 +463,7 @@ def compare_with_plain(session: Session, begin: int, stopped: Stopped) -> Specul
         runner.compute = session.held.computes[taken.held]
         row = runner.forward(taken.token)
         ms.append((sampled + time.perf_counter() - begun) * 1000)
-    return SpeculationVerified(
+    return protocol.SpeculationVerified(
         begin=begin,
         end=session.node,
         tokens=compared,

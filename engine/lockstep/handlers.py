@@ -18,40 +18,22 @@ from engine.session.context import Context, free_garbage, take_tokens
 from engine.session.session import Session
 from engine.task import Stopped, Task
 
-NO_SECOND = "There is no second model.", "Open one to compare with."
-"""The refusal of what needs a second model, and what to do."""
-
 
 class _OfModel:
     """The second model, which is kept until the first one is dropped."""
 
     paths: PathReader | None = None
 
-    @property
-    def both(self) -> PathReader:
-        """Reads in both models.
 
-        Raises:
-            StepError: There is no second one.
-        """
-        if self.paths is None:
-            raise StepError(*NO_SECOND)
-        return self.paths
+def both_models(context: Context) -> PathReader:
+    """Reads in both models.
 
-
-class _OfTree:
-    """True if a path of the current tree was read in both models."""
-
-    begun: bool = False
-
-
-def _both(context: Context) -> PathReader:
-    """The reader of both models; in a tree that was begun since the last time it reads from the beginning."""
-    both, kept = context.of_model(_OfModel).both, context.of_tree(_OfTree)
-    if not kept.begun:
-        both.forget()
-    kept.begun = True
-    return both
+    Raises:
+        StepError: There is no second one.
+    """
+    if (paths := context.of_model(_OfModel).paths) is None:
+        raise StepError("There is no second model.", "Open one to compare with.")
+    return paths
 
 
 def second_session(context: Context, command: Inside, stopped: Stopped) -> Session:
@@ -67,7 +49,7 @@ def second_session(context: Context, command: Inside, stopped: Stopped) -> Sessi
         Cancelled: `stopped` returned True.
     """
     node = getattr(command, "until", None) or getattr(command, "node", None)
-    return _both(context).session(context.session, node, stopped)
+    return both_models(context).session(context.session, node, stopped)
 
 
 def _drop(context: Context) -> str:
@@ -95,26 +77,25 @@ def close_lockstep(context: Context, command: protocol.CloseLockstep, task: Task
 
 def diff_text(context: Context, command: protocol.DiffText, task: Task) -> Iterator[Record]:
     """Read a text in both models."""
-    second = context.of_model(_OfModel).both.second
-    yield from compare_texts(context.model, second, command, task.cancel.is_set)
+    yield from compare_texts(context.model, both_models(context).second, command, task.cancel.is_set)
 
 
 def read_lockstep(context: Context, command: protocol.ReadLockstep, task: Task) -> Iterator[Record]:
     """Read the path to a node in both models."""
-    both = _both(context)
+    both = both_models(context)
     yield from both.read(context.session, command.node, command.candidates, task.cancel.is_set)
 
 
 def explain_second(context: Context, command: protocol.ExplainSecond, task: Task) -> Iterator[Record]:
     """Explain the sampler's choice from the second model's distribution."""
-    second = _both(context).session(context.session, command.node, task.cancel.is_set)
+    second = both_models(context).session(context.session, command.node, task.cancel.is_set)
     explained = explain(second, command.node, command.settings, command.reroll)
     yield replace(explained, model=second.title)
 
 
 def follow_second(context: Context, command: protocol.FollowSecond, task: Task) -> Iterator[Record]:
     """Take the token that the second model picks."""
-    both, session = _both(context), context.session
+    both, session = both_models(context), context.session
     if both.second.aligned == "bytes":
         raise StepError(
             "The second model has other tokens, so its pick is no token of the first one.",
@@ -127,6 +108,6 @@ def follow_second(context: Context, command: protocol.FollowSecond, task: Task) 
 
 def part_ways(context: Context, command: protocol.PartWays, task: Task) -> Iterator[Record]:
     """Let both models continue until they diverge."""
-    both = _both(context)
+    both = both_models(context)
     yield from read_lockstep(context, protocol.ReadLockstep(command.node), task)
     yield from continue_both(context.session, both, command.node, command.tokens, task.cancel.is_set)

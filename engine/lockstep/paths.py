@@ -22,7 +22,7 @@ from engine.session.node_records import NodeReader
 from engine.session.session import Session
 from engine.session.state import HeldSets, KeptLogits
 from engine.task import Stopped, never
-from engine.tree import Chunks, chunk_end, chunks_go_on, common_prefix
+from engine.tree import Chunks, TokenTree, chunk_end, chunks_go_on, common_prefix
 
 BATCH = 32
 """Spans of a record."""
@@ -54,7 +54,7 @@ class PathRows:
         self.ids: list[int] = []
         """The path; the cache holds a beginning of it."""
         self.chunks: Chunks | None = None
-        """Its tokens that run in chunks, if the cache's numbers depend on that; None for all."""
+        """Tokens of the path that run in chunks, if the cache's numbers depend on that; None for all."""
         self._stopped: Stopped = never
         self.ends: list[int] = []
         """Ends of the chunks."""
@@ -166,10 +166,13 @@ class PathReader:
         self._first, self.second = first, second
         self.rows = PathRows(second.loaded.runner(), second.loaded.tokens.vocabulary, KEPT_BYTES)
         """Rows of the second model."""
-        self.forget()
+        self._tree: TokenTree | None = None
 
-    def forget(self) -> None:
-        """Read the next path from its beginning: it is in another tree."""
+    def _begin(self, session: Session) -> None:
+        """Read a path from its beginning, if it is in another tree than the last one."""
+        if session.tree is self._tree:
+            return
+        self._tree = session.tree
         self._read = Paths([], [], [], [])
         """The part of the last path that was read."""
         self._nodes: list[int] = []
@@ -190,6 +193,7 @@ class PathReader:
                 for the path.
             Cancelled: `stopped` returned True; what was emitted stays read.
         """
+        self._begin(session)
         session.check_node(node)
         session.held.refuse(node, "two models are compared")
         paths, other, by_ids = self.paths(session, node), self.second.loaded, self.second.aligned == "ids"
@@ -260,6 +264,7 @@ class PathReader:
                 there, or no positions for the path.
             Cancelled: `stopped` returned True.
         """
+        self._begin(session)
         if (made := self._session) is None:
             made = self._session = Session(self.second.loaded, session.settings)
             made.title, made.tree, made.pending = self.second.title, session.tree, session.pending
