@@ -19,7 +19,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
 from typing import Any
 
 import mlx.core as mx
@@ -159,7 +158,8 @@ class BatchedRows:
     def begin(self, prompts: Sequence[Sequence[int]]) -> Iterable[PromptChunk]:
         """Begin as many continuations; see the module."""
         self._start(len(prompts))
-        self.logits = self.logits[:1] * len(prompts)
+        self.logits, path = self.logits[:1] * len(prompts), self._path.kv
+        self._bytes = path.reading().used_bytes, path.bytes_per_token() or 0
         return ()
 
     def keep(self, places: Sequence[int]) -> None:
@@ -177,17 +177,11 @@ class BatchedRows:
         self._places, self._count = list(range(count)), count
         return self._runner.forward_rows(tokens)
 
-    @cached_property
-    def _path_bytes(self) -> tuple[int, int, int]:
-        """Tokens of the path, their bytes, and bytes of another token."""
-        kv = self._path.kv
-        return kv.offset, kv.reading().used_bytes, kv.bytes_per_token() or 0
-
     def read(self) -> list[LaneKV]:
         """The KV of each row, estimated from the path's own cache, which the rows repeat."""
-        tokens, used, each = self._path_bytes
-        grown = self._runner.kv.offset - tokens if self._count else 0
-        return [LaneKV(tokens + grown, tokens + grown, used + grown * each, 0)] * len(self._places)
+        (used, each), path = self._bytes, self._path.kv.offset
+        tokens = self._runner.kv.offset if self._count else path
+        return [LaneKV(tokens, tokens, used + (tokens - path) * each, 0)] * len(self._places)
 
 
 # ---- prompts of their own lengths --------------------------------------------------------------

@@ -21,7 +21,7 @@ from engine import protocol
 from engine.breakpoints import UNSURE, Breakpoints
 from engine.cache.kinds import kind_of
 from engine.decoding.acceptance import fixed_rates, rates
-from engine.decoding.drafts import Drafter, DraftPaths, Proposal, Proposed, make_draft
+from engine.decoding.drafts import Drafter, DraftPaths, Proposal, make_draft
 from engine.decoding.run import BreakpointEvaluator
 from engine.errors import Cancelled, StepError
 from engine.logits.node_sampler import NodeLogits
@@ -332,12 +332,30 @@ class Round:
     def record(self) -> protocol.DraftRound:
         """The round as far as it went."""
         begun, tokens, ms = time.perf_counter(), self._session.tokens, self._watch.ms
-        pending = self._session.pending.get(self._node, b"")
-        first_text, pending = tokens.text(self._first, pending)
+        first_text, pending = tokens.text(self._first, self._session.pending.get(self._node, b""))
         drafts: list[protocol.DraftToken] = []
-        for place, proposed in enumerate(self._proposal.tokens):
-            text, pending = tokens.text(proposed.id, pending)
-            drafts.append(self._drafted(place, proposed, text))
+        instead: protocol.TakenInstead | None = None
+        for place, (proposed, fate) in enumerate(zip(self._proposal.tokens, self._fates(), strict=True)):
+            id, probs = proposed.id, proposed.probs
+            text, pending = tokens.text(id, pending)
+            draft_prob = None if probs is None else float(probs[id])
+            draft = protocol.DraftToken(id, text, tokens.raw(id), fate, draft_prob)
+            if fate in ("accepted", "refused"):
+                sampled, prob = self._judged[place].sampled, self._judged[place].sampled.prob(id)
+                draft = replace(
+                    draft,
+                    target_prob=prob,
+                    rank=rank_of(self._judged[place].row, id),
+                    rates=fixed_rates(prob) if probs is None else rates(sampled.probs, probs),
+                )
+            if fate == "refused":
+                picked, taken = sampled.picked, self.stage == "taken"
+                text = tokens.text(picked, self._session.pending.get(self._end, b"") if taken else b"")[0]
+                draft_prob = None if probs is None else float(probs[picked])
+                instead = protocol.TakenInstead(
+                    picked, text, tokens.raw(picked), draft_prob, sampled.prob(picked)
+                )
+            drafts.append(draft)
         return protocol.DraftRound(
             node=self._node,
             end=self._end,
@@ -346,7 +364,7 @@ class Round:
             first=self._first,
             first_text=first_text,
             drafts=tuple(drafts),
-            instead=self._instead(),
+            instead=instead,
             matched=self._proposal.matched,
             taken=self._taken,
             verified=0 if self.stage == "proposed" else 1 + len(drafts),
@@ -359,48 +377,19 @@ class Round:
             note=self._verifier.note,
         )
 
-    def _fate(self, place: int) -> protocol.DraftFate:
-        if not self._judged:
-            return "drafted"
-        held = len(self._judged) - 1
-        if place < (self._taken - 1 if self.stage == "taken" else held):
-            return "accepted"
-        halted = self.stage == "taken" and self._taken <= held
-        return "refused" if place == held and not halted else "unseen"
-
-    def _drafted(self, place: int, proposed: Proposed, text: str) -> protocol.DraftToken:
-        """The record of a draft, with the model's readings if it was accepted or refused."""
-        fate, probs = self._fate(place), proposed.probs
-        draft_prob = None if probs is None else float(probs[proposed.id])
-        token = protocol.DraftToken(
-            proposed.id, text, self._session.tokens.raw(proposed.id), fate, draft_prob
-        )
-        if fate not in ("accepted", "refused"):
-            return token
-        logits = self._judged[place]
-        target_prob = logits.sampled.prob(proposed.id)
-        return replace(
-            token,
-            target_prob=target_prob,
-            rank=rank_of(logits.row, proposed.id),
-            rates=fixed_rates(target_prob) if probs is None else rates(logits.sampled.probs, probs),
-        )
-
-    def _instead(self) -> protocol.TakenInstead | None:
-        """The token that was picked instead of the refused draft, if one was refused."""
-        place = len(self._judged) - 1
-        if not 0 <= place < len(self._proposal.tokens) or self._fate(place) != "refused":
-            return None
-        sampled, probs, tokens = (
-            self._judged[place].sampled,
-            self._proposal.tokens[place].probs,
-            self._session.tokens,
-        )
-        picked = sampled.picked
-        draft_prob = None if probs is None else float(probs[picked])
-        pending = self._session.pending.get(self._end, b"") if self.stage == "taken" else b""
-        text = tokens.text(picked, pending)[0]
-        return protocol.TakenInstead(picked, text, tokens.raw(picked), draft_prob, sampled.prob(picked))
+    def _fates(self) -> list[protocol.DraftFate]:
+        """The fate of each draft so far."""
+        places, held = range(len(self._proposal.tokens)), len(self._judged) - 1
+        if held < 0:
+            return ["drafted" for _ in places]
+        accepted, refused = held, held
+        if self.stage == "taken":
+            accepted = self._taken - 1
+            refused = -1 if self._taken <= held else held  # the round was halted before it
+        return [
+            "accepted" if place < accepted else "refused" if place == refused else "unseen"
+            for place in places
+        ]
 
 
 def _room(session: Session, count: int) -> int:
@@ -479,14 +468,14 @@ def compare_with_plain(session: Session, begin: int, stopped: Stopped) -> protoc
 # ---- the commands ------------------------------------------------------------------------------
 
 
-class _OfModel:
+class KeptDraft:
     """Draft that is kept of a model between two commands."""
 
     draft: tuple[tuple[str, str], Drafter] | None = None
     """The draft that is ready, with its kind and the name of its model."""
 
 
-class _OfTree:
+class KeptRound:
     """Paths and round that are kept of a tree between two commands."""
 
     paths: DraftPaths | None = None
@@ -502,7 +491,7 @@ def load_draft(context: Context, command: protocol.LoadDraft, task: Task) -> Ite
 def _ready(context: Context, settings: SpeculationSettings, task: Task) -> Generator[Record, None, Drafter]:
     """Load the draft for some settings, unless it is there; returns it."""
     check(settings)
-    kept, kind = context.of_model(_OfModel), (settings.draft, settings.draft_model)
+    kept, kind = context.of_model(KeptDraft), (settings.draft, settings.draft_model)
     if kept.draft is not None and kept.draft[0] == kind:
         return kept.draft[1]
     kept.draft = None  # its memory is free before the next one takes more
@@ -514,22 +503,21 @@ def _ready(context: Context, settings: SpeculationSettings, task: Task) -> Gener
     return draft
 
 
-def _new_round(
-    context: Context, settings: SpeculationSettings, draft: Drafter, *, paused: bool = False
-) -> Round:
-    session, kept = context.session, context.of_tree(_OfTree)
+def _paths(context: Context) -> DraftPaths:
+    """The paths of drafts over the current tree."""
+    session, kept = context.session, context.of_tree(KeptRound)
     if kept.paths is None or kept.paths.tree is not session.tree:
         kept.paths = DraftPaths(session)
-    return Round(session, draft, kept.paths, settings, paused=paused)
+    return kept.paths
 
 
 def take_round(context: Context, command: protocol.TakeRound, task: Task) -> Iterator[Record]:
     """Take a round of speculative decoding, or its next stage."""
-    kept, session, stopped = context.of_tree(_OfTree), context.session, task.cancel.is_set
+    kept, session, stopped = context.of_tree(KeptRound), context.session, task.cancel.is_set
     round, kept.round = kept.round, None
     if round is None or round.over or round.settings != command.settings:
         draft = yield from _ready(context, command.settings, task)
-        round = _new_round(context, command.settings, draft, paused=command.inside)
+        round = Round(session, draft, _paths(context), command.settings, paused=command.inside)
 
     def taken(step: Step) -> Generator[Record, None, bool]:
         return (yield from with_stop(session, step)) or stopped()
@@ -558,7 +546,8 @@ def run_rounds(context: Context, command: protocol.RunRounds, task: Task) -> Ite
         if (yield from taken(session.step())):
             break
     while not (ended or breaking.hits or task.cancel.is_set()):
-        yield from _new_round(context, command.settings, draft).run(task.cancel.is_set, taken)
+        round = Round(session, draft, _paths(context), command.settings)
+        yield from round.run(task.cancel.is_set, taken)
     if breaking.hits:
         yield protocol.BreakpointHit(session.node, breaking.hits)
     elif not ended:

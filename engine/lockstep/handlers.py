@@ -19,7 +19,7 @@ from engine.session.session import Session
 from engine.task import Stopped, Task
 
 
-class _OfModel:
+class KeptSecond:
     """The second model, which is kept until the first one is dropped."""
 
     paths: PathReader | None = None
@@ -31,7 +31,7 @@ def both_models(context: Context) -> PathReader:
     Raises:
         StepError: There is no second one.
     """
-    if (paths := context.of_model(_OfModel).paths) is None:
+    if (paths := context.of_model(KeptSecond).paths) is None:
         raise StepError("There is no second model.", "Open one to compare with.")
     return paths
 
@@ -54,7 +54,7 @@ def second_session(context: Context, command: Inside, stopped: Stopped) -> Sessi
 
 def _drop(context: Context) -> str:
     """Drop the second model, and free its memory; returns its title."""
-    kept = context.of_model(_OfModel)
+    kept = context.of_model(KeptSecond)
     title = kept.paths.second.title if kept.paths is not None else ""
     kept.paths = None
     free_garbage()
@@ -63,7 +63,7 @@ def _drop(context: Context) -> str:
 
 def open_lockstep(context: Context, command: protocol.OpenLockstep, task: Task) -> Iterator[Record]:
     """Load a second model."""
-    kept = context.of_model(_OfModel)
+    kept = context.of_model(KeptSecond)
     if kept.paths is not None:
         yield LockstepClosed(kept.paths.second.title)
     _drop(context)  # its memory is free before the next one takes more

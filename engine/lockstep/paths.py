@@ -237,12 +237,8 @@ class PathReader:
         """Number of a path's spans that were read as they are."""
         nodes = common_prefix(self._read.nodes, paths.nodes)
         other = common_prefix(self._read.other_ids, paths.other_ids)
-
-        def known(pair: tuple[Span, Span]) -> bool:
-            one, two = pair
-            return one == two and one.end <= nodes and one.other_end <= other
-
-        return sum(1 for _ in takewhile(known, zip(self._read.spans, paths.spans, strict=False)))
+        same = common_prefix(self._read.spans, paths.spans)
+        return sum(1 for span in paths.spans[:same] if span.end <= nodes and span.other_end <= other)
 
     def pick(self, session: Session, node: int) -> int:
         """The token that the sampler takes from the second model's row after a node whose path was read."""
