@@ -77,10 +77,8 @@ class SequentialRows:
     def begin(self, prompts: Sequence[Sequence[int]]) -> Iterator[PromptChunk]:
         """Read prompts, one after another; see the module."""
         if not self.joins:
-            self._runners, self.logits = (
-                [self._runner.copy() for _ in prompts],
-                self.logits[:1] * len(prompts),
-            )
+            self._runners = [self._runner.copy() for _ in prompts]
+            self.logits = self.logits[:1] * len(prompts)
             return
         self.logits, before = [], 0
         for ids in prompts:
