@@ -155,8 +155,7 @@ def draw_many(context: Context, command: DrawMany, task: Task) -> Iterator[Recor
     settings = replace(session.settings, max_tokens=UNLIMITED)
     path = Continuation.after(session, node, settings)
     probs = path.node_reader.expected(path.node, detached.row, settings)
-    paths = list(map(path.rerolled, range(count)))
-    picked = [each.sample(detached.row).sampled.picked for each in paths]
+    picked = [path.rerolled(number).sample(detached.row).sampled.picked for number in range(count)]
     tossed = 0 < settings.xtc_probability < 1 and settings.temp > 0
     yield replace(count_draws(node, probs, picked, session.tokens), tossed=tossed)
     if command.tokens == 1:
@@ -164,8 +163,8 @@ def draw_many(context: Context, command: DrawMany, task: Task) -> Iterator[Recor
     rows = rows_of(detached.runner.copy(), detached.row)
     run = BatchRun(rows, command.size)
     opened = [LaneOpened(number, "", (), settings.seed, number) for number in range(count)]
-    for lane, each in zip(opened, paths, strict=True):
-        run.add(Lane(lane, each, command.tokens))
+    for lane in opened:
+        run.add(Lane(lane, path.rerolled(lane.lane), command.tokens))
     kept.open(run)
     note = " ".join(filter(None, (session.cut_note(node), rows.note)))
     yield BatchOpened(tuple(opened), command.size, False, node, note)

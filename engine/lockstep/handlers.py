@@ -25,14 +25,25 @@ class KeptSecond:
     paths: PathReader | None = None
 
 
+class KeptReading:
+    """Kept as long as the current tree."""
+
+    begun: bool = False
+    """True if a path of the tree was read in both models."""
+
+
 def both_models(context: Context) -> PathReader:
-    """Reads in both models.
+    """Reads in both models; in a tree that was begun since the last time, from its beginning.
 
     Raises:
         StepError: There is no second one.
     """
     if (paths := context.of_model(KeptSecond).paths) is None:
         raise StepError("There is no second model.", "Open one to compare with.")
+    kept = context.of_tree(KeptReading)
+    if not kept.begun:
+        paths.forget()
+    kept.begun = True
     return paths
 
 

@@ -22,7 +22,7 @@ from engine.session.node_records import NodeReader
 from engine.session.session import Session
 from engine.session.state import HeldSets, KeptLogits
 from engine.task import Stopped, never
-from engine.tree import Chunks, TokenTree, chunk_end, chunks_go_on, common_prefix
+from engine.tree import Chunks, chunk_end, chunks_go_on, common_prefix
 
 BATCH = 32
 """Spans of a record."""
@@ -166,13 +166,10 @@ class PathReader:
         self._first, self.second = first, second
         self.rows = PathRows(second.loaded.runner(), second.loaded.tokens.vocabulary, KEPT_BYTES)
         """Rows of the second model."""
-        self._tree: TokenTree | None = None
+        self.forget()
 
-    def _begin(self, session: Session) -> None:
-        """Read a path from its beginning, if it is in another tree than the last one."""
-        if session.tree is self._tree:
-            return
-        self._tree = session.tree
+    def forget(self) -> None:
+        """Read the next path from its beginning: it belongs to another prompt."""
         self._read = Paths([], [], [], [])
         """The part of the last path that was read."""
         self._nodes: list[int] = []
@@ -193,7 +190,6 @@ class PathReader:
                 for the path.
             Cancelled: `stopped` returned True; what was emitted stays read.
         """
-        self._begin(session)
         session.check_node(node)
         session.held.refuse(node, "two models are compared")
         paths, other, by_ids = self.paths(session, node), self.second.loaded, self.second.aligned == "ids"
@@ -260,7 +256,6 @@ class PathReader:
                 there, or no positions for the path.
             Cancelled: `stopped` returned True.
         """
-        self._begin(session)
         if (made := self._session) is None:
             made = self._session = Session(self.second.loaded, session.settings)
             made.title, made.tree, made.pending = self.second.title, session.tree, session.pending
