@@ -40,51 +40,57 @@ def compare_texts(
         PromptError: The text has no token to score, or a tokenizer doesn't give it back.
         Cancelled: `stopped` returned True; the records so far stand.
     """
-    both, by_ids, compared = (first, second.loaded), second.aligned == "ids", second.compared(first)
+    other, by_ids, compared = second.loaded, second.aligned == "ids", second.compared(first)
     ids = first.tokens.encode(command.text)
-    texts = ids, ids if by_ids else second.loaded.tokens.encode(command.text)
-    second.loaded.tokens.check(texts[1])
-    spans = one_by_one(len(ids)) if by_ids else _by_bytes(both, texts, command.text.encode())
+    other_ids = ids if by_ids else other.tokens.encode(command.text)
+    other.tokens.check(other_ids)
+    spans = one_by_one(len(ids)) if by_ids else _by_bytes((first, other), (ids, other_ids), command.text)
     if not spans:
         raise PromptError("The two tokenizers have no common border in this text.", "Give a longer text.")
     # the mark that begins a text begins every window; spans by ids count it as a token, those by bytes don't
-    marks = [leading_marks(each.tokens, text) for each, text in zip(both, texts, strict=True)]
-    sizes = [window_size(each.facts.context_window, command.window) for each in both]
-    cut = list(windows(spans, *(size - len(mark) for size, mark in zip(sizes, marks, strict=True))))
-    kv_bytes = [0, 0]
+    marks, other_marks = leading_marks(first.tokens, ids), leading_marks(other.tokens, other_ids)
+    size, other_size = (window_size(each.facts.context_window, command.window) for each in (first, other))
+    cut = list(windows(spans, size - len(marks), other_size - len(other_marks)))
+
+    def opened(
+        model: Loaded, shift: int, own: list[int], like: list[int] | None = None
+    ) -> tuple[PathRows, Side]:
+        """One model's rows over the tokens of a window, the first of which has the place `shift` in the text."""
+        rows = PathRows(model.runner(), model.tokens.vocabulary, like=like)
+        rows.follow(own, None, stopped)
+        return rows, Side(model.tokens, own, rows.after, compared, command.candidates, shift)
+
+    kv = other_kv = 0
     for window in cut:
         begin, end = spans[window.first], spans[window.end - 1]
-        rows: list[PathRows] = []
-        sides: list[Side] = []
-        for model, text, mark, at, to in zip(
-            both, texts, marks, (begin.first, begin.other_first), (end.end, end.other_end), strict=True
-        ):
-            # the first window has the marks among its own tokens, whether a span has them or not
-            shift, own = (at - len(mark), [*mark, *text[at:to]]) if window.first else (0, text[:to])
-            like = rows[0].ends if rows and by_ids else None
-            rows.append(PathRows(model.runner(), model.tokens.vocabulary, like=like))
-            rows[-1].follow(own, None, stopped)
-            sides.append(Side(model.tokens, own, rows[-1].after, compared, command.candidates, shift))
-        spent = [0.0, 0.0]
+        # the first window has the marks among its own tokens, whether a span has them or not
+        shift = other_shift = 0
+        own, other_own = ids[: end.end], other_ids[: end.other_end]
+        if window.first:
+            shift, other_shift = begin.first - len(marks), begin.other_first - len(other_marks)
+            own = [*marks, *own[begin.first :]]
+            other_own = [*other_marks, *other_own[begin.other_first :]]
+        rows, mine = opened(first, shift, own)
+        other_rows, theirs = opened(other, other_shift, other_own, rows.ends if by_ids else None)
+        spent = other_spent = 0.0
         for place in range(window.scored, window.end, BATCH):
             batch = spans[place : min(place + BATCH, window.end)]
-            read = tuple(read_span(sides[0], sides[1], span, by_ids) for span in batch)
-            ms, other_ms = (each.ms - before for each, before in zip(rows, spent, strict=True))
+            read = tuple(read_span(mine, theirs, span, by_ids) for span in batch)
+            ms, other_ms = rows.ms - spent, other_rows.ms - other_spent
             yield LockstepRead(-1, batch[0].first, read, batch[-1].end, len(ids), ms, other_ms)
-            spent = [each.ms for each in rows]
-        used = [each.runner.kv.reading().used_bytes for each in rows]
-        kv_bytes = list(map(max, kv_bytes, used))
-    several = len(cut) > 1
-    size = max(spans[each.end - 1].end - spans[each.first].first for each in cut)
+            spent, other_spent = rows.ms, other_rows.ms
+        kv = max(kv, rows.runner.kv.reading().used_bytes)
+        other_kv = max(other_kv, other_rows.runner.kv.reading().used_bytes)
+    widest = max(spans[each.end - 1].end - spans[each.first].first for each in cut) if len(cut) > 1 else 0
     context = min((spans[each.scored].first - spans[each.first].first for each in cut[1:]), default=0)
-    yield LockstepEnded(size if several else 0, context, kv_bytes[0], kv_bytes[1], mx.get_peak_memory())
+    yield LockstepEnded(widest, context, kv, other_kv, mx.get_peak_memory())
 
 
-def _by_bytes(both: tuple[Loaded, Loaded], texts: tuple[list[int], list[int]], raw: bytes) -> list[Span]:
+def _by_bytes(both: tuple[Loaded, Loaded], texts: tuple[list[int], list[int]], text: str) -> list[Span]:
     """The spans of a text that both models cut into tokens of their own."""
     ends = []
     for model, ids in zip(both, texts, strict=True):
-        found = byte_ends([model.tokens.raw(token) for token in ids], raw)
+        found = byte_ends([model.tokens.raw(token) for token in ids], text.encode())
         if found is None:
             raise PromptError(
                 f"The tokenizer of {model.facts.name} changes this text, so its tokens can't be placed in it.",
