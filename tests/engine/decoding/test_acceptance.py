@@ -105,7 +105,11 @@ def test_no_rule_accepts_more_than_rejection_and_equal_distributions_are_always_
         assert max(found.position_draw, found.match) <= found.rejection + 1e-12
         assert acceptance.rates(p, p).position_draw == pytest.approx(1)
         assert acceptance.rates(p, p).rejection == pytest.approx(1)
-    assert acceptance.fixed_rates(0.3).rejection == acceptance.rates(*_point(0.3)).rejection == pytest.approx(0.3)
+    assert (
+        acceptance.fixed_rates(0.3).rejection
+        == acceptance.rates(*_point(0.3)).rejection
+        == pytest.approx(0.3)
+    )
 
 
 def _point(share: float) -> tuple[Probs, Probs]:
