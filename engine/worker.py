@@ -24,8 +24,9 @@ HANDLERS: Mapping[str, str] = {
     "engine.session.answers": "Explain WhatIf FindTokens ReadGrammar ReadLogits",
     "engine.session.texts": "Tokenize PreviewPrompt CutText Insert CheckToolCall TakeApart",
     "engine.decoding.handlers": "Run SearchBeams GoOnBeams LookAhead RepeatReply",
-    "engine.decoding.batched.handlers": "StartBatch AdvanceBatch AddLanes RemoveLane CompareBatch DrawMany",
-    "engine.decoding.speculative.handlers": "LoadDraft TakeRound RunRounds VerifySpeculation",
+    "engine.decoding.batch": "StartBatch AdvanceBatch AddLanes RemoveLane CompareBatch",
+    "engine.decoding.draws": "DrawMany",
+    "engine.decoding.speculation": "LoadDraft TakeRound RunRounds VerifySpeculation",
     "engine.inside.handlers":
         "ReadAttention ReadTriangle ScoreHeads ReadLens Attribute ReadGradients ReadScore ReadModules ReadExperts "
         "TryPosition Intervene SweepHeads PatchActivations PatchPairs HoldInterventions MakeDirection SweepStrengths",

@@ -1,4 +1,4 @@
-"""The second model: what it needs of the machine's memory, loading it beside the first, and how both are compared."""
+"""The second model: the memory that it needs, loading it beside the first, and how both are compared."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class Second(Struct, frozen=True):
     loaded: Loaded
     aligned: Alignment
     system: str | None
-    """The system prompt that it gets in the place of the conversation's."""
+    """System prompt that it gets instead of the conversation's; None for the same one."""
     title: str
-    """In what it differs from the first."""
+    """Difference from the first model."""
 
     @property
     def prompted(self) -> bool:
@@ -64,13 +64,9 @@ class Second(Struct, frozen=True):
         return self.loaded.tokens.chat(messages, options)
 
     def compared(self, first: Loaded) -> int | None:
-        """How many values of both models' rows belong to tokens of both; None for all of each."""
-        same = first.tokens.vocabulary == self.loaded.tokens.vocabulary
-        return (
-            None
-            if self.aligned == "bytes" or same
-            else min(first.tokens.vocabulary, self.loaded.tokens.vocabulary)
-        )
+        """Number of values of both models' rows that belong to tokens of both; None for all of each."""
+        one, other = first.tokens.vocabulary, self.loaded.tokens.vocabulary
+        return None if self.aligned == "bytes" or one == other else min(one, other)
 
 
 def open_second(first: Loaded, command: OpenLockstep, emit: Emit, cancel: Event) -> Second:
@@ -78,8 +74,8 @@ def open_second(first: Loaded, command: OpenLockstep, emit: Emit, cancel: Event)
 
     Args:
         first: The session's model; its weights are not touched.
-        command: What the second one is.
-        emit: Receives what it needs, the progress, and what it is.
+        command: Settings of the second model.
+        emit: Receives the memory that it needs, the progress, and facts about it.
         cancel: Stops the loading.
 
     Raises:
@@ -88,7 +84,14 @@ def open_second(first: Loaded, command: OpenLockstep, emit: Emit, cancel: Event)
     """
     _check(first, command)
     shared = command.bits is None and command.against == first.settings
-    emit(_memory(first, command, shared, cancel))
+    needed, free = 0 if shared else _weights(first, command, cancel), free_bytes()
+    if free is not None and needed * OVERHEAD > free:
+        raise LoadError(
+            f"A second model of about {size_words(needed)} doesn't fit beside the first, which has "
+            f"{size_words(first.facts.weight_bytes)}: {size_words(free)} are free.",
+            "Compare with fewer bits, or close other programs.",
+        )
+    emit(LockstepMemory(first.facts.weight_bytes, needed, free))
     quantization = None if command.bits is None else (command.bits, command.group_size)
 
     def progress(loading: Loading) -> None:
@@ -123,7 +126,7 @@ def _check(first: Loaded, command: OpenLockstep) -> None:
 
 
 def _title(first: Loaded, command: OpenLockstep, loaded: Loaded) -> str:
-    """In what the second model differs from the first."""
+    """The difference of the second model from the first."""
     parts = [loaded.facts.name]
     if loaded.facts.quantized and loaded.facts.quantized != first.facts.quantized:
         parts.append(loaded.facts.quantized.removesuffix(", affine"))
@@ -150,26 +153,6 @@ def _notes(first: Loaded, second: Second, differs: int | None) -> Iterator[str]:
         yield f"The models have {rows} rows of logits: the {compared:,} that both have are compared."
     if second.loaded is not first:
         yield from (f"Of the second model: {note}" for note in second.loaded.facts.notes)
-
-
-# ---- memory -----------------------------------------------------------------------------------
-
-
-def _memory(first: Loaded, command: OpenLockstep, shared: bool, cancel: Event) -> LockstepMemory:
-    """What both need, once it is known that the second fits.
-
-    Raises:
-        LoadError: It doesn't.
-    """
-    needed = 0 if shared else _weights(first, command, cancel)
-    free = free_bytes()
-    if free is not None and needed * OVERHEAD > free:
-        raise LoadError(
-            f"A second model of about {size_words(needed)} doesn't fit beside the first, which has "
-            f"{size_words(first.facts.weight_bytes)}: {size_words(free)} are free.",
-            "Compare with fewer bits, or close other programs.",
-        )
-    return LockstepMemory(first.facts.weight_bytes, needed, free)
 
 
 def _weights(first: Loaded, command: OpenLockstep, cancel: Event) -> int:

@@ -1,7 +1,7 @@
-"""Recorded rows of logits, read entry by entry, and the answers to questions about them: no model, no MLX.
+"""Rows of logits that were recorded of a session, and the answers computed from them: no model, no MLX.
 
-The answers are computed by the code that a live session uses: `explain`, `what_if`, `expected` and `find`. It needs the
-standard library alone until the first question: a replay without rows does without numpy.
+The answers are computed by the code that a live session has: `explain`, `what_if`, `expected` and `find`. Nothing but
+the standard library and msgspec is imported until something is asked: a replay without rows does without numpy.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from engine import protocol
 from engine.errors import Cancelled, StepError
-from engine.protocol import Command, Distribution, LogitsRow, ModelFacts, ModelVocabulary, Record
+from engine.protocol import Command, LogitsRow, ModelFacts, ModelVocabulary, Record
 from engine.settings import LoadSettings, Settings
 from engine.token_texts import decode
 from engine.tree import ROOT, Node, TokenPaths, root
@@ -56,11 +56,11 @@ class RecordedTexts:
 
 
 class RecordedSource:
-    """One tree of a recorded session with its rows, and the model's facts: a `LogitsSource`.
+    """One tree of a recorded session with its rows, and facts about the model: a `LogitsSource`.
 
     Args:
         facts: Facts about the model.
-        vocabulary: The model's tokens; None as long as they were not recorded.
+        vocabulary: Its tokens.
         settings: Settings in force.
     """
 
@@ -87,8 +87,15 @@ class RecordedSource:
 
         return NodeSampler(self.tokens, self.tree, self.pending)
 
+    @cached_property
+    def search(self) -> Vocabulary:
+        """Searches the model's tokens."""
+        from engine.logits.questions import Vocabulary
+
+        return Vocabulary(self.tokens)
+
     def row_at(self, node: int) -> Row | None:
-        """The logits after a node, float32, shape (vocabulary,); None if they weren't recorded.
+        """The logits after a node; None if they weren't recorded.
 
         Raises:
             StepError: They are damaged.
@@ -97,17 +104,8 @@ class RecordedSource:
 
         return unpack_row(self.rows[node]) if node in self.rows else None
 
-    @cached_property
-    def search(self) -> Vocabulary:
-        """Search in the model's tokens."""
-        from engine.logits.questions import Vocabulary
-
-        return Vocabulary(self.tokens)
-
-    # ---- entries ----------------------------------------------------------------------------
-
     def take(self, value: Record | Settings | LoadSettings) -> None:
-        """Add an entry to the tree.
+        """Receive an entry of this tree.
 
         Raises:
             LookupError: It names a node that no earlier entry has.
@@ -119,46 +117,38 @@ class RecordedSource:
                 self.rows[node] = value
             case Settings():
                 self.settings = value
-                if self.node in self.settings_at:  # its distribution was computed again with them
+                if self.node in self.settings_at:  # the current node was sampled after again with them
                     self.settings_at[self.node] = value
-            case protocol.PromptOpened():
-                self._add_prompt(value)
+            case protocol.PromptOpened(parent=parent):
+                for token in value.tokens:
+                    pending = decode(self.pending.get(parent, b""), token.raw)[1]
+                    at = self._add(token.node, parent, token.id, "prompt", pending)
+                    at.origin, at.start = "prompt", at.depth
+                    parent = token.node
             case protocol.Step():
-                self._add_step(value)
-                self._arrive(value.next)
-            case protocol.Moved() | protocol.Prefilled() | protocol.Resampled() | protocol.Restored():
-                self._arrive(value.next)
+                at = self._add(value.node, value.parent, value.id, value.origin, value.pending)
+                at.start = self.nodes[value.parent].start
+                if at.origin == "prompt":  # it belongs to the completion from here on
+                    at.origin = value.origin
+                at.has_step, at.drawn_reroll = True, value.choice.reroll
+        match value:
+            case (
+                protocol.Step(next=following)
+                | protocol.Moved(next=following)
+                | protocol.Prefilled(next=following)
+                | protocol.Resampled(next=following)
+                | protocol.Restored(next=following)
+            ):
+                self.node = following.node
+                self.nodes[self.node].reroll = following.reroll
+                self.settings_at[self.node] = self.settings
 
-    def _add_prompt(self, prompt: protocol.PromptOpened) -> None:
-        parent = prompt.parent
-        for token in prompt.tokens:
-            at = self._add(token.node, parent, token.id, "prompt")
-            at.origin, at.start = "prompt", at.depth
-            if pending := decode(self.pending.get(parent, b""), token.raw)[1]:
-                self.pending[token.node] = pending
-            parent = token.node
-
-    def _add_step(self, step: protocol.Step) -> None:
-        at = self._add(step.node, step.parent, step.id, step.origin)
-        at.start = self.nodes[step.parent].start
-        if at.origin == "prompt":  # it belongs to the completion from here on
-            at.origin = step.origin
-        at.has_step, at.drawn_reroll = True, step.choice.reroll
-        if step.pending:
-            self.pending[step.node] = step.pending
-
-    def _add(self, node: int, parent: int, token: int, origin: protocol.Origin) -> Node:
-        """Add a node unless it exists, and return it."""
+    def _add(self, node: int, parent: int, token: int, origin: protocol.Origin, pending: bytes) -> Node:
+        """A node, which is added if it isn't there, and the bytes that it leaves unfinished."""
         above = self.nodes[parent]
-        if node not in self.nodes:
-            self.nodes[node] = Node(token, parent, above.depth + 1, origin, above.start)
-        return self.nodes[node]
-
-    def _arrive(self, following: Distribution) -> None:
-        """Make the node of a distribution the current one."""
-        self.node = following.node
-        self.nodes[self.node].reroll = following.reroll
-        self.settings_at[self.node] = self.settings
+        if pending:
+            self.pending[node] = pending
+        return self.nodes.setdefault(node, Node(token, parent, above.depth + 1, origin, above.start))
 
 
 class RecordedLogits:
@@ -172,7 +162,7 @@ class RecordedLogits:
         self._complete = False
         """True if the vocabulary was recorded, too."""
         self._waiting: list[Record | Settings | LoadSettings] = []
-        """Entries since the last question: as long as nothing is asked, no tree is built of them."""
+        """Entries since the last question: if no row comes, no tree is built of them."""
 
     def take(self, value: Record | Settings | LoadSettings) -> None:
         """Receive an entry, in the order of the recording."""
@@ -197,21 +187,32 @@ class RecordedLogits:
         return False
 
     def question(self, command: Command) -> Callable[[Callable[[], bool]], Record]:
-        """Return a function that answers a command for which `answers` is True.
+        """The function that answers a command for which `answers` is True, given one that is True once it is cancelled.
 
-        Its argument is a function that returns True once the answer is no longer needed. It may be called in another
-        thread; those of several questions must be called one after another, in their order. It raises as a live session
-        does, and any exception if the recording contradicts itself.
+        It may be called in another thread; those of several questions are called one after another, in their order. It
+        raises as a live session does, and any exception if the record doesn't hold together.
         """
         waiting, self._waiting = self._waiting, []
 
         def answer(stopped: Callable[[], bool]) -> Record:
+            from engine.logits.questions import expected, explain, find, what_if
+
             for value in waiting:
                 self._build(value)
             if stopped():
                 raise Cancelled
-            assert self._source is not None
-            return _answer(self._source, command, stopped)
+            source = self._source
+            assert source is not None
+            match command:
+                case protocol.Explain():
+                    return explain(source, command.node, command.settings, command.reroll, command.also)
+                case protocol.WhatIf():
+                    return what_if(source, command.settings, command.tip, stopped)
+                case protocol.ReadGrammar():
+                    return expected(source, command.node, command.grammar)
+                case protocol.FindTokens():
+                    return find(source, source.search, command, stopped)
+            raise TypeError(f"{command.kind} is not answered from rows")
 
         return answer
 
@@ -226,18 +227,3 @@ class RecordedLogits:
                 self._source = RecordedSource(source.facts, source.vocabulary, self._settings)
         if self._source is not None:
             self._source.take(value)
-
-
-def _answer(source: RecordedSource, command: Command, stopped: Callable[[], bool]) -> Record:
-    from engine.logits.questions import expected, explain, find, what_if
-
-    match command:
-        case protocol.Explain():
-            return explain(source, command.node, command.settings, command.reroll, command.also)
-        case protocol.WhatIf():
-            return what_if(source, command.settings, command.tip, stopped)
-        case protocol.ReadGrammar():
-            return expected(source, command.node, command.grammar)
-        case protocol.FindTokens():
-            return find(source, source.search, command, stopped)
-    raise TypeError(f"{command.kind} is not answered from rows")

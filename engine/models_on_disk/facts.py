@@ -227,8 +227,8 @@ def _packed(entries: Entries, quantization: Mapping[str, Any]) -> dict[str, tupl
 # tests/engine/models_on_disk/test_reading.py holds the figures against caches of mlx_lm's families.
 
 KEEP_ALL = frozenset({
-    "afm7", "apertus", "bailing_moe", "cohere", "deepseek", "deepseek_v2", "dots1", "ernie4_5", "ernie4_5_moe", "exaone",
-    "falcon_h1", "gemma", "gemma2", "glm", "glm4", "glm4_moe", "granite", "granitemoe", "helium",
+    "afm7", "apertus", "bailing_moe", "cohere", "deepseek", "deepseek_v2", "dots1", "ernie4_5", "ernie4_5_moe",
+    "exaone", "falcon_h1", "gemma", "gemma2", "glm", "glm4", "glm4_moe", "granite", "granitemoe", "helium",
     "hunyuan_v1_dense", "internlm2", "internlm3", "Klear", "lille-130m", "llama4", "llama4_text", "mimo", "minicpm",
     "minimax", "minimax_m2", "mixtral", "nanochat", "nemotron", "olmo2", "olmoe", "phi", "phi3", "phi3small",
     "phimoe", "qwen2", "qwen2_5_vl", "qwen2_moe", "qwen2_vl", "qwen3", "qwen3_moe", "qwen3_vl", "qwen3_vl_moe",
@@ -238,8 +238,8 @@ KEEP_ALL = frozenset({
 BY_KIND = frozenset({
     "afmoe", "cohere2", "exaone4", "exaone_moe", "gear", "gemma3", "gemma3_text", "gemma3n", "gemma4",
     "gemma4_text", "gemma4_unified", "gpt_oss", "granitemoehybrid", "iquestcoder", "laguna", "lfm2", "lfm2_moe",
-    "llama", "llava", "mellum", "ministral3", "mistral", "mistral3", "muse_glimmer", "olmo3", "olmo_hybrid", "pixtral", "plamo3",
-    "qwen3_5", "qwen3_5_moe", "qwen3_next", "spark2_5", "step3p5", "xverse",
+    "llama", "llava", "mellum", "ministral3", "mistral", "mistral3", "muse_glimmer", "olmo3", "olmo_hybrid",
+    "pixtral", "plamo3", "qwen3_5", "qwen3_5_moe", "qwen3_next", "spark2_5", "step3p5", "xverse",
 })  # fmt: skip
 """Families whose layers are of kinds, which the config lists: all tokens, a window, or no keys and values."""
 UNGROUPED = frozenset({"gpt2", "gpt_neox", "gptj", "phi-msft", "phixtral", "qwen", "talkie"})

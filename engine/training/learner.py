@@ -27,7 +27,7 @@ from tokenizers import Tokenizer
 
 from engine.errors import LoadError, PathError, first_line
 from engine.files import CONFIG_LIMIT, MIB, check_regular, message_and_hint, read_regular, shorter, typed
-from engine.protocol import Continuation, TrainedStep, TrainingLook
+from engine.protocol import NextToken, TrainedStep, TrainingLook
 from engine.setting import check
 from engine.settings import MOST_STEPS, TrainingSettings
 from engine.task import Stopped, never
@@ -192,7 +192,7 @@ class Learner:
         loss = float(sum(_loss(self.model, batch).item() * len(batch) for batch in batches) / count)
         probs = np.array(mx.softmax(self.model(mx.array([self._prompt]))[0, -1]))
         candidates = tuple(
-            Continuation(id, str(self.tokenizer.decode([id], skip_special_tokens=False)), float(probs[id]))
+            NextToken(id, str(self.tokenizer.decode([id], skip_special_tokens=False)), float(probs[id]))
             for id in np.argsort(-probs, kind="stable")[:CANDIDATES].tolist()
         )
         sample = self._sample()

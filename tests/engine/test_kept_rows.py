@@ -18,7 +18,7 @@ import pytest
 
 from engine import protocol
 from engine.breakpoints import Breakpoints
-from engine.decoding.speculative.handlers import compare_with_plain
+from engine.decoding.speculation import compare_with_plain
 from engine.errors import Cancelled
 from engine.model.load import Loaded
 from engine.protocol import (

@@ -14,8 +14,9 @@ from msgspec.structs import replace
 
 from engine import protocol
 from engine.decoding.lookahead import GreedyLine, look_ahead
+from engine.decoding.rows import SequentialRows, rows_of
 from engine.errors import Cancelled, PromptError, StepError
-from engine.model.forward import Runner, SequentialRows, rows_of
+from engine.model.forward import Runner
 from engine.protocol import AheadLine, LookedAhead
 from engine.session.session import Session, run_at
 from engine.settings import Settings

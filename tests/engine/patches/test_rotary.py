@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mlx_lm.models.cache import make_prompt_cache
 
 from engine.cache import padded
-from engine.decoding.batched.rows import PaddedRows
+from engine.decoding.rows import PaddedRows
 from engine.errors import LoadError
 from engine.model.forward import Runner
 from engine.patches import rotary
@@ -228,7 +228,7 @@ def test_the_layers_of_a_batch_have_equal_offsets(
     list(rows.begin([PROMPT[:7]]))
     rows.keep([2, 0])
     rows.forward([9, 10])
-    offsets = [part.offset.tolist() for part in padded.counted(rows._caches)]
+    offsets = [part.offset.tolist() for part in padded.counted(rows.caches)]
     assert offsets == [[8, 14]] * len(offsets)
 
 

@@ -12,16 +12,15 @@ import pytest
 from mlx_lm.generate import generate_step, speculative_generate_step
 from msgspec.structs import replace
 
-from engine.decoding.speculative.drafts import DraftPaths, LookupDraft, ModelDraft
-from engine.decoding.speculative.round import Round
-from engine.decoding.speculative.verify import CopyVerifier, TrimmingVerifier, verifier
+from engine.decoding.drafts import DraftPaths, LookupDraft, ModelDraft
+from engine.decoding.speculation import Round, Verifier
 from engine.errors import Cancelled, StepError
 from engine.grammar_settings import Grammar
 from engine.model.forward import Runner
 from engine.protocol import DraftRound, Record, Step
 from engine.settings import Settings, SpeculationSettings
 from engine.task import never
-from tests.engine.decoding.speculative.prophet import PROMPT, Prophet, plain, rounds
+from tests.engine.decoding.prophet import PROMPT, Prophet, plain, rounds
 from tests.engine.session.test_walks import KINDS
 from tests.engine.sessions import begun
 from tests.zoo import Zoo
@@ -94,11 +93,11 @@ def test_the_text_is_that_of_plain_steps(zoo: Zoo, kind: str, temp: float) -> No
 def test_which_caches_are_trimmed(zoo: Zoo, kind: str, trims: bool) -> None:
     name, options, _ = KINDS[kind]
     session = begun(zoo.load(name, **options), PROMPT, SETTINGS)
-    assert isinstance(verifier(session, 4), TrimmingVerifier if trims else CopyVerifier)
+    assert Verifier(session, 4).trims == trims
     if kind == "sliding beside global":  # no more once its window of 32 would be full
         for _ in range(21):
             session.step()
-        assert isinstance(verifier(session, 4), CopyVerifier)
+        assert not Verifier(session, 4).trims
 
 
 def test_what_can_not_be_taken_back_is_refused_with_what_to_do(
@@ -184,7 +183,7 @@ def test_a_round_in_stages_lets_the_person_go_elsewhere_in_between(zoo: Zoo) -> 
         settings = SpeculationSettings()
         one = Round(session, Prophet([*PROMPT, *ids], 0.0), DraftPaths(session), settings, paused=True)
         for stage in ("proposed", "verified", "taken"):
-            *steps, told = one.advance(never, untold)
+            *steps, told = one.run(never, untold, stage=True)
             taken += [step for step in steps if isinstance(step, Step)]
             assert isinstance(told, DraftRound)
             assert told.stage == stage
@@ -205,7 +204,7 @@ def test_a_cancelled_draft_leaves_the_session_where_it_was(zoo: Zoo) -> None:
     draft = ModelDraft(loaded, session.tokens.vocabulary)
     one = Round(session, draft, DraftPaths(session), SpeculationSettings())
     with pytest.raises(Cancelled):
-        list(one.rest(lambda: True, untold))
+        list(one.run(lambda: True, untold))
     assert session.kv.offset == len(PROMPT)
     assert rounds(session, draft, 4)[0][0].id == plain(loaded, SETTINGS, 1)[0].id
 
@@ -254,7 +253,7 @@ def test_the_cost_told_is_that_of_an_outside_stopwatch(
     for _ in range(attempts):
         told, begun_at = 0.0, time.perf_counter()
         for _ in range(count):
-            *_, one = Round(session, LookupDraft(), paths, settings).rest(never, untold)
+            *_, one = Round(session, LookupDraft(), paths, settings).run(never, untold)
             assert isinstance(one, DraftRound)
             told += one.ms + one.rates_ms + one.stalled_ms
         shares.append(told / ((time.perf_counter() - begun_at) * 1000))

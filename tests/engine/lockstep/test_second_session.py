@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from engine import protocol
-from engine.lockstep.handlers import _OfModel, second_session
+from engine.lockstep.handlers import both_models, second_session
 from engine.model.forward import Runner
 from engine.protocol import (
     AttentionRead,
@@ -121,7 +121,7 @@ def test_the_cache_is_that_of_a_plain_forward_of_the_path(zoo: Zoo, family: str)
     two, _ = both(zoo, family)
     two.do(protocol.ReadLens(node(two), second=True))
     second = second_session(two.context, protocol.ReadLens(node(two)), lambda: False)
-    fresh = two.context.of_model(_OfModel).both.second.loaded.runner()
+    fresh = both_models(two.context).second.loaded.runner()
     row = fresh.forward_path(ids(two), two.session.tree.chunks(node(two)), lambda: False)
     kept = second.row_at(node(two))
     assert kept is not None

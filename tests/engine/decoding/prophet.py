@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Generator, Sequence
 
-from engine.decoding.speculative.drafts import Drafter, DraftPaths, Proposal, Proposed
-from engine.decoding.speculative.round import Round
+from engine.decoding.drafts import Drafter, DraftPaths, LookupDraft, Proposal, Proposed
+from engine.decoding.speculation import Round
 from engine.model.load import Loaded
 from engine.protocol import DraftRound, Record, Step
 from engine.session.session import Session
@@ -17,7 +17,7 @@ from tests.engine.sessions import begun
 PROMPT = [5, 77, 300, 12, 9, 1000, 44, 8]
 
 
-class Prophet:
+class Prophet(LookupDraft):
     """Proposes what plain steps took, but for a share of the tokens.
 
     Args:
@@ -26,16 +26,13 @@ class Prophet:
         seed: Of the places.
     """
 
-    weight_bytes = 0
-    note = ""
-
     def __init__(self, ids: Sequence[int], wrong: float = 0.25, seed: int = 1) -> None:
         self._ids, self._wrong, self._random = list(ids), wrong, random.Random(seed)
 
     def propose(
         self, paths: DraftPaths, node: int, count: int, settings: Settings, stopped: Stopped
     ) -> Proposal:
-        """See `Drafter`."""
+        """Propose tokens after a node, as every draft."""
         at, tokens = len(paths.tokens(node)), list[Proposed]()
         for token in self._ids[at : at + count]:
             drafted = (token + 1) % 500 if self._random.random() < self._wrong else token
@@ -68,7 +65,7 @@ def rounds(
         return len(steps) == tokens or step.id in session.tokens.eos_ids
 
     while not steps or (len(steps) < tokens and steps[-1].id not in session.tokens.eos_ids):
-        *_, told = Round(session, draft, paths, settings).rest(never, taken)
+        *_, told = Round(session, draft, paths, settings).run(never, taken)
         assert isinstance(told, DraftRound)
         found.append(told)
         assert session.kv.offset == session.tree[session.node].depth

@@ -1,4 +1,4 @@
-"""What proposes tokens after a path: a lookup in the path, a model, or the model quantized as a draft of itself.
+"""Drafts propose tokens after a path: a lookup in the path, a model, or the model quantized as a draft of itself.
 
 Drafted tokens have paths of their own, which the session's tree doesn't have. Penalties, barred end of sequence, XTC,
 draw and grammar of a token depend on its path: over these paths the session's own sampler runs, on the draft's logits
@@ -10,23 +10,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import count
 from threading import Event
-from typing import Protocol
 
 import mlx.core as mx
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from engine.decoding.speculative.verify import Probs
+from engine.decoding.acceptance import Probs
 from engine.errors import LoadError
 from engine.logits.node_sampler import NodeSampler
 from engine.model.load import Loaded, load
 from engine.model.tokens import Tokens
 from engine.model.weights import quantize
-from engine.protocol import DraftLoading, Loading
+from engine.protocol import DraftLoading
 from engine.sampling.ranking import Row
 from engine.session.session import Session
-from engine.settings import LoadSettings, Settings, SpeculationSettings, for_model
+from engine.settings import Settings, SpeculationSettings, for_model
 from engine.task import Stopped
 from engine.tree import Node, TokenPaths, common_prefix, prompt_chunks
 
@@ -52,7 +51,7 @@ class DraftPaths(TokenPaths):
         return self.tree[node] if node >= 0 else self._drafted[node]
 
     def add(self, parent: int, token: int) -> int:
-        """The node of a token after another node: the tree's where it has it, for the re-roll count of its draw."""
+        """The node of a token after another node: the tree's if it has it, for the re-roll count of its draw."""
         above = self[parent]
         if parent >= 0 and (known := self.tree.child(parent, token)) is not None:
             return known
@@ -76,29 +75,32 @@ class Proposed(Struct, frozen=True):
 
     id: int
     node: int
-    """Its node in the `DraftPaths`."""
+    """The token's node in the `DraftPaths`."""
     probs: Probs | None
-    """The distribution that it was drawn from; None where the draft has none."""
+    """The distribution that it was drawn from; None if the draft has none."""
 
 
 class Proposal(Struct, frozen=True):
     """Tokens to verify."""
 
-    tokens: tuple[Proposed, ...]
+    tokens: Sequence[Proposed]
     matched: int = 0
     """Tokens at the end of the path that a lookup knew from before."""
 
 
-class Drafter(Protocol):
-    """Proposes what may follow."""
+# ---- the draft that needs no model: what followed the path's last tokens when they occurred before ----
 
-    @property
-    def weight_bytes(self) -> int:
-        """Of its model; 0 without one."""
+LONGEST_SUFFIX = 3
+"""Tokens that are looked for at first, as by transformers' prompt lookup; fewer if they occur nowhere before."""
 
-    @property
-    def note(self) -> str:
-        """What to know of it, a sentence; empty for nothing."""
+
+class LookupDraft:
+    """Copies from the path itself."""
+
+    weight_bytes = 0
+    """Bytes of its model's weights."""
+    note = ""
+    """Limitations, a sentence; empty for none."""
 
     def propose(
         self, paths: DraftPaths, node: int, count: int, settings: Settings, stopped: Stopped
@@ -106,39 +108,21 @@ class Drafter(Protocol):
         """Propose tokens after a node.
 
         Args:
-            paths: Get a node for each token.
+            paths: Receive a node for each token.
             node: The last node of the path.
-            count: Tokens to propose at most, 1 or more.
-            settings: The session's sampler.
-            stopped: Polled before each forward.
+            count: Maximum number of tokens, 1 or more.
+            settings: Settings of the session's sampler.
+            stopped: Polled before each forward pass.
 
         Raises:
             Cancelled: `stopped` returned True.
         """
-
-
-# ---- the draft that needs no model: what followed the path's last tokens where they stood before ----
-
-LONGEST_SUFFIX = 3
-"""Tokens that are looked for at first; fewer where they stood nowhere before. As transformers' prompt lookup."""
-
-
-class LookupDraft:
-    """Copies from the path itself."""
-
-    weight_bytes = 0
-    note = ""
-
-    def propose(
-        self, paths: DraftPaths, node: int, count: int, settings: Settings, stopped: Stopped
-    ) -> Proposal:
-        """See `Drafter`; no forward, and no probabilities."""
         ids, matched = look_up(paths.tokens(node), count)
         tokens: list[Proposed] = []
         for token in ids:
             node = paths.add(node, token)
             tokens.append(Proposed(token, node, None))
-        return Proposal(tuple(tokens), matched)
+        return Proposal(tokens, matched)
 
 
 def look_up(ids: Sequence[int], count: int) -> tuple[list[int], int]:
@@ -146,10 +130,10 @@ def look_up(ids: Sequence[int], count: int) -> tuple[list[int], int]:
 
     Args:
         ids: A path.
-        count: Tokens at most.
+        count: Maximum number of tokens.
 
     Returns:
-        The tokens, and the length of the suffix; none and 0 where no suffix stood anywhere before.
+        The tokens, and the length of the suffix; none and 0 if no suffix occurs anywhere before.
     """
     path = np.asarray(ids)
     for length in range(min(LONGEST_SUFFIX, path.size - 1), 0, -1):
@@ -171,8 +155,8 @@ class ModelDraft:
 
     Args:
         loaded: The model.
-        vocabulary: The number of the session's tokens, which are this model's, too.
-        note: What to know of it.
+        vocabulary: Number of the session's tokens, which are this model's, too.
+        note: Limitations of the model.
     """
 
     def __init__(self, loaded: Loaded, vocabulary: int, note: str = "") -> None:
@@ -180,33 +164,29 @@ class ModelDraft:
         self._runner = loaded.runner()
         self._path: list[int] = []
         """The cache holds `kv.offset` tokens of it."""
-        self.note = note
-
-    @property
-    def weight_bytes(self) -> int:
-        """See `Drafter`."""
-        return self._loaded.facts.weight_bytes
+        self.weight_bytes, self.note = loaded.facts.weight_bytes, note
 
     def propose(
         self, paths: DraftPaths, node: int, count: int, settings: Settings, stopped: Stopped
     ) -> Proposal:
-        """See `Drafter`; a forward for each token, and for what the path has that the last one had not."""
-        ids, tokens = paths.tokens(node), list[Proposed]()
-        for _ in range(self._within_window(len(ids), count)):
-            row = self._row(ids, stopped)
-            sampled = paths.sampler.sample(node, row, settings).sampled
+        """Propose tokens, as `LookupDraft.propose`: a forward pass for each, and for what is new of the path."""
+        facts, ids, tokens = self._loaded.facts, paths.tokens(node), list[Proposed]()
+        if facts.hard_window and facts.context_window is not None:
+            count = min(count, facts.context_window - len(ids) + 1)
+        for _ in range(count):
+            sampled = paths.sampler.sample(node, self._row(ids, stopped), settings).sampled
             node = paths.add(node, sampled.picked)
             tokens.append(Proposed(sampled.picked, node, sampled.probs))
             if sampled.picked in self._loaded.tokens.eos_ids:
                 break
             ids = [*ids, sampled.picked]
-        return Proposal(tuple(tokens))
+        return Proposal(tokens)
 
     def _row(self, ids: list[int], stopped: Stopped) -> Row:
         """The logits after a path, float32, shape (vocabulary of the session,)."""
         kv = self._runner.kv
         shared = min(common_prefix(self._path, ids), kv.offset, len(ids) - 1)
-        kv.rewind(shared)  # where it can't be trimmed it is emptied, and all of the path runs
+        kv.rewind(shared)  # a cache that can't be trimmed is emptied, and all of the path runs
         self._path = ids
         row = self._runner.forward_path(ids, prompt_chunks(len(ids)), stopped)
         fitted = np.full(self._vocabulary, -np.inf, np.float32)
@@ -214,27 +194,22 @@ class ModelDraft:
         fitted[:count] = row[:count]
         return fitted
 
-    def _within_window(self, tokens: int, count: int) -> int:
-        """How many more forwards the draft's positions allow."""
-        window = self._loaded.facts.context_window
-        if not self._loaded.facts.hard_window or window is None:
-            return count
-        return max(0, min(count, window - tokens + 1))
 
+Drafter = LookupDraft | ModelDraft
 
 # ---- making the draft that is asked for --------------------------------------------------------
 
 BITS, GROUP_SIZE = 4, 64
-"""Of the model quantized as a draft of itself: mlx_lm.convert's defaults."""
+"""Quantization of the model as a draft of itself: mlx_lm.convert's defaults."""
 
 
 def make_draft(
     settings: SpeculationSettings, target: Loaded, emit: Callable[[DraftLoading], None], cancel: Event
 ) -> Drafter:
-    """Make a draft.
+    """Make a draft: the lookup, a model, or the target's files again, quantized by mlx_lm's own rule for the model.
 
     Args:
-        settings: Which.
+        settings: Its kind and model.
         target: The session's model; not changed.
         emit: Receives the progress of loading.
         cancel: Stops the loading.
@@ -243,63 +218,27 @@ def make_draft(
         LoadError: The draft's model can't be loaded, has other tokens than the target, or can't be quantized.
         Cancelled: `cancel` was set.
     """
-    match settings.draft:
-        case "lookup":
-            return LookupDraft()
-        case "self-4bit":
-            return _of_itself(target, emit, cancel)
-        case "model":
-            loaded = _load(for_model(_own_cache(target.settings), settings.draft_model), emit, cancel)
-            check_vocabulary(target.tokens, loaded.tokens)
-            return ModelDraft(loaded, target.tokens.vocabulary, " ".join(loaded.facts.notes))
-
-
-def check_vocabulary(target: Tokens, draft: Tokens) -> None:
-    """Refuse a draft whose token ids don't mean what the target's mean.
-
-    Raises:
-        LoadError: Naming the first id that differs, and both texts.
-    """
-    for token in range(max(target.vocabulary, draft.vocabulary)):
-        ours, theirs = _raw(target, token), _raw(draft, token)
-        if ours != theirs:
-            raise LoadError(
-                f"The draft model has other tokens: id {token} is {_name(ours)} here and {_name(theirs)} there.",
-                "Take a smaller model of the same family, or the draft lookup, which needs no model.",
-            )
-
-
-def _raw(tokens: Tokens, token: int) -> bytes:
-    """The bytes of a token; empty beyond the vocabulary, as for the rows that fill an embedding up."""
-    return tokens.raw(token) if token < tokens.vocabulary else b""
-
-
-def _name(raw: bytes) -> str:
-    return f"“{raw.decode('utf-8', 'backslashreplace')}”" if raw else "no token"
-
-
-def _own_cache(settings: LoadSettings) -> LoadSettings:
-    """The load settings of a draft: a plain cache of its own, which can be trimmed."""
-    return replace(
-        settings, max_kv_size=None, kv_bits=None, no_kv_cache=False, record_logits=False, kept_kv_mib=0
-    )
-
-
-def _load(settings: LoadSettings, emit: Callable[[DraftLoading], None], cancel: Event) -> Loaded:
-    def progress(loading: Loading) -> None:
-        emit(DraftLoading(settings.model, loading.done, loading.total))
-
-    return load(settings, progress, cancel)
-
-
-def _of_itself(target: Loaded, emit: Callable[[DraftLoading], None], cancel: Event) -> ModelDraft:
-    """The target's files once more, quantized by mlx_lm's own rule for the model."""
-    if quantization := target.facts.quantized:
+    if settings.draft == "lookup":
+        return LookupDraft()
+    if settings.draft == "self-4bit" and (quantization := target.facts.quantized):
         raise LoadError(
             f"The model is quantized already ({quantization}): at {BITS} bits it would be the same model.",
             "Take the draft lookup, or a smaller model as --draft-model.",
         )
-    loaded = _load(_own_cache(target.settings), emit, cancel)
+    own = replace(  # a plain cache of its own, which can be trimmed
+        target.settings,
+        max_kv_size=None,
+        kv_bits=None,
+        no_kv_cache=False,
+        record_logits=False,
+        kept_kv_mib=0,
+    )
+    if settings.draft == "model":
+        own = for_model(own, settings.draft_model)
+    loaded = load(own, lambda step: emit(DraftLoading(own.model, step.done, step.total)), cancel)
+    if settings.draft == "model":
+        check_vocabulary(target.tokens, loaded.tokens)
+        return ModelDraft(loaded, target.tokens.vocabulary, " ".join(loaded.facts.notes))
     try:
         quantize(loaded.model, BITS, GROUP_SIZE)
     except LoadError as error:
@@ -311,3 +250,23 @@ def _of_itself(target: Loaded, emit: Callable[[DraftLoading], None], cancel: Eve
         loaded.model.set_dtype(mx.float32)  # as the loader does: 7 to 40 times faster there
     mx.eval(loaded.model.parameters())
     return ModelDraft(loaded, target.tokens.vocabulary)
+
+
+def check_vocabulary(target: Tokens, draft: Tokens) -> None:
+    """Refuse a draft whose token ids don't mean what the target's mean.
+
+    Raises:
+        LoadError: It names the first id that differs, and both texts.
+    """
+    for token in range(max(target.vocabulary, draft.vocabulary)):
+        # no bytes beyond a vocabulary, as for the rows that fill an embedding up
+        ours, theirs = (each.raw(token) if token < each.vocabulary else b"" for each in (target, draft))
+        if ours != theirs:
+            here, there = (
+                f"“{raw.decode('utf-8', 'backslashreplace')}”" if raw else "no token"
+                for raw in (ours, theirs)
+            )
+            raise LoadError(
+                f"The draft model has other tokens: id {token} is {here} here and {there} there.",
+                "Take a smaller model of the same family, or the draft lookup, which needs no model.",
+            )

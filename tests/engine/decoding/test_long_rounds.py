@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from engine.decoding.speculative.drafts import make_draft
+from engine.decoding.drafts import make_draft
 from engine.model.load import Loaded
 from engine.protocol import AcceptanceRates
 from engine.settings import DraftKind, Settings, SpeculationSettings
-from tests.engine.decoding.speculative.prophet import plain, rounds
+from tests.engine.decoding.prophet import plain, rounds
 from tests.engine.sessions import begun
 from tests.zoo import Zoo
 

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from engine.decoding.speculative import verify
-from engine.decoding.speculative.verify import Probs
+from engine.decoding import acceptance
+from engine.decoding.acceptance import Probs
 from engine.sampling.ranking import ranked
 
 Draws = npt.NDArray[np.float64]
@@ -65,7 +65,7 @@ def pair(seed: int = 0, size: int = SIZE) -> tuple[Probs, Probs]:
     return random.dirichlet(np.full(size, 0.6)), random.dirichlet(np.full(size, 0.6))
 
 
-def chi_square(p: Probs, taken: verify.Ids) -> float:
+def chi_square(p: Probs, taken: Ids) -> float:
     expected = p * taken.size
     return float(((np.bincount(taken, minlength=p.size) - expected) ** 2 / expected).sum())
 
@@ -86,7 +86,7 @@ def test_a_rule_draws_the_models_distribution_and_accepts_as_often_as_expected(n
     random = np.random.default_rng(7)
     drawn = draw(p, q, *(random.random(COUNT) for _ in range(numbers)))  # type: ignore[operator]
     assert chi_square(p, drawn.taken) < LIMIT
-    expected = getattr(verify.rates(p, q), name)
+    expected = getattr(acceptance.rates(p, q), name)
     assert drawn.accepted.mean() == pytest.approx(expected, abs=5 * (0.25 / COUNT) ** 0.5)
     assert (drawn.drafted == drawn.taken)[drawn.accepted].all()
 
@@ -101,11 +101,15 @@ def test_rejection_without_the_residual_draws_another_distribution() -> None:
 def test_no_rule_accepts_more_than_rejection_and_equal_distributions_are_always_accepted() -> None:
     for seed in range(40):
         p, q = pair(seed, 50)
-        found = verify.rates(p, q)
+        found = acceptance.rates(p, q)
         assert max(found.position_draw, found.match) <= found.rejection + 1e-12
-        assert verify.rates(p, p).position_draw == pytest.approx(1)
-        assert verify.rates(p, p).rejection == pytest.approx(1)
-    assert verify.fixed_rates(0.3).rejection == verify.rates(*_point(0.3)).rejection == pytest.approx(0.3)
+        assert acceptance.rates(p, p).position_draw == pytest.approx(1)
+        assert acceptance.rates(p, p).rejection == pytest.approx(1)
+    assert (
+        acceptance.fixed_rates(0.3).rejection
+        == acceptance.rates(*_point(0.3)).rejection
+        == pytest.approx(0.3)
+    )
 
 
 def _point(share: float) -> tuple[Probs, Probs]:
@@ -118,7 +122,7 @@ def test_a_large_vocabulary_is_compared_at_its_head_and_the_rate_is_hardly_lower
     random = np.random.default_rng(3)
     logits = random.normal(0, 4, 5000)
     p, q = (np.exp(row) / np.exp(row).sum() for row in (logits, logits + random.normal(0, 0.5, 5000)))
-    whole = verify.position_draw_rate(p, q)
-    monkeypatch.setattr(verify, "HEAD", 1000)
+    whole = acceptance.position_draw_rate(p, q)
+    monkeypatch.setattr(acceptance, "HEAD", 1000)
     left_out = 1 - np.sort(p)[-1000:].sum()
-    assert whole - left_out <= verify.position_draw_rate(p, q) <= whole
+    assert whole - left_out <= acceptance.position_draw_rate(p, q) <= whole

@@ -10,28 +10,30 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from msgspec.structs import replace
 
-from engine.decoding.batched.batch import Batched, BatchRun, Lane, copied_path
-from engine.decoding.batched.rows import SharedRows
+from engine.decoding.batch import BatchRun, KeptBatch, Lane, advance, check_room
+from engine.decoding.rows import rows_of
 from engine.errors import StepError
 from engine.logits.node_sampler import Wide
 from engine.model.tokens import Tokens
-from engine.protocol import BatchOpened, DrawnToken, DrawsCounted, LaneOpened
-from engine.session.session import Session, run_at
-from engine.task import Stopped
+from engine.protocol import BatchOpened, DrawMany, DrawnToken, DrawsCounted, LaneOpened, Record
+from engine.session.context import Context
+from engine.session.continuation import Continuation
+from engine.session.session import run_at
+from engine.task import Task
 
 MOST = 100_000
-"""Draws at most."""
+"""Maximum number of draws."""
 LISTED = 40
-"""Tokens of the table at most."""
+"""Maximum number of tokens in the table."""
 CELL = 5.0
-"""Expected draws of a cell of the chi-square at least, as is usual (W. G. Cochran, 1954)."""
+"""Least number of expected draws in a cell of the chi-square, as is usual (W. G. Cochran, 1954)."""
 Z = 1.959963984540054
-"""Of the normal distribution, for 95 %."""
+"""Standard deviations of the normal distribution that contain 95 %."""
 UNLIMITED = 2**31 - 1
 """Max tokens of a continuation's settings: it begins within a completion, and has a limit of its own."""
 
@@ -40,8 +42,8 @@ def wilson(count: int, draws: int, z: float = Z) -> tuple[float, float]:
     """Wilson's interval for a probability.
 
     Args:
-        count: How often the event came.
-        draws: Of how many, at least 1.
+        count: Number of draws in which the event came.
+        draws: Number of all draws, at least 1.
         z: Standard deviations on both sides.
     """
     share, square = count / draws, z * z / draws
@@ -56,8 +58,8 @@ def chi_square_tail(value: float, degrees: int) -> float:
     By its series below the mean and its continued fraction above (Press et al., Numerical Recipes, section 6.2).
 
     Args:
-        value: At least 0.
-        degrees: Of freedom, at least 1.
+        value: The value, at least 0.
+        degrees: Degrees of freedom, at least 1.
     """
     a, x = degrees / 2, value / 2
     if x <= 0:
@@ -91,10 +93,10 @@ def count_draws(node: int, probs: Wide, picked: Sequence[int], tokens: Tokens) -
     """The table of the first tokens of some draws.
 
     Args:
-        node: That they follow, for the record.
+        node: Node that they follow, for the record.
         probs: The probability of each token to be drawn there, shape (vocabulary,).
         picked: The tokens that were drawn, one a draw.
-        tokens: The model's.
+        tokens: The model's tokenizer.
     """
     draws, counts = len(picked), Counter(picked)
     likely = np.argsort(-probs, kind="stable")[:LISTED].tolist()
@@ -127,51 +129,43 @@ def _chi_square(probs: Sequence[float], counts: Counter[int], draws: int) -> tup
     return value, len(cells) - 1
 
 
-# ---- continuations ----------------------------------------------------------------------------
+# ---- the command -------------------------------------------------------------------------------
 
 
-class Draws:
-    """Many continuations of one path.
-
-    Args:
-        session: Has read a prompt; not changed.
-        node: Where the draws begin; None for the current one.
-        count: How many, 1 to `MOST`.
-        tokens: Of each at most.
-        size: At once.
-        stopped: Polled while a part of the path is computed again.
+def draw_many(context: Context, command: DrawMany, task: Task) -> Iterator[Record]:
+    """Draw many times after a node of the session's tree, and continue each draw in a batch.
 
     Raises:
         StepError: There is no prompt or no such node, or a number is out of range.
-        Cancelled: `stopped` returned True.
+        Cancelled: The command was cancelled.
     """
-
-    def __init__(
-        self, session: Session, node: int | None, count: int, tokens: int, size: int, stopped: Stopped
-    ) -> None:
-        if not 1 <= count <= MOST or tokens < 1:
-            raise StepError(
-                f"{count:,} draws of {tokens} tokens are out of range.",
-                f"Give 1 to {MOST:,} draws, of one token or more each.",
-            )
-        session.position  # noqa: B018 - raises where there is no prompt
-        self.node = session.node if node is None else node
-        detached = run_at(session, self.node, stopped)
-        tree, end = copied_path(session.tree, self.node)
-        pending = {end: session.pending[self.node]} if self.node in session.pending else {}
-        shared = Batched(session.tokens, session.facts, tree, pending)
-        settings = replace(session.settings, max_tokens=UNLIMITED)
-        probs = shared.node_reader.expected(end, detached.row, settings)
-        picked = [
-            shared.node_reader.sample(end, detached.row, settings, reroll=reroll).sampled.picked
-            for reroll in range(count)
-        ]
-        tossed = 0 < settings.xtc_probability < 1 and settings.temp > 0
-        self.counted = replace(count_draws(self.node, probs, picked, session.tokens), tossed=tossed)
-        rows = SharedRows(detached.runner.copy(), detached.row)
-        self.run = BatchRun(rows, size)
-        opened = [LaneOpened(number, "", (), settings.seed, number) for number in range(count)]
-        for lane in opened:
-            self.run.add(Lane(shared, lane, settings, end, tokens))
-        note = " ".join(filter(None, (session.cut_note(self.node), rows.note)))
-        self.opened = BatchOpened(tuple(opened), size, False, self.node, note)
+    session, kept = context.session, context.of_model(KeptBatch)
+    node, count = session.node if command.node is None else command.node, command.count
+    depth = session.tree[node].depth
+    if command.tokens > 1:
+        kept.batch = None
+        check_room(session.runner.fresh(), [(depth, command.tokens)] * count, command.size)
+    if not 1 <= count <= MOST or command.tokens < 1:
+        raise StepError(
+            f"{count:,} draws of {command.tokens} tokens are out of range.",
+            f"Give 1 to {MOST:,} draws, of one token or more each.",
+        )
+    session.position  # noqa: B018 - raises if there is no prompt
+    detached = run_at(session, node, task.cancel.is_set)
+    settings = replace(session.settings, max_tokens=UNLIMITED)
+    path = Continuation.after(session, node, settings)
+    probs = path.node_reader.expected(path.node, detached.row, settings)
+    picked = [path.rerolled(number).sample(detached.row).sampled.picked for number in range(count)]
+    tossed = 0 < settings.xtc_probability < 1 and settings.temp > 0
+    yield replace(count_draws(node, probs, picked, session.tokens), tossed=tossed)
+    if command.tokens == 1:
+        return
+    rows = rows_of(detached.runner.copy(), detached.row)
+    run = BatchRun(rows, command.size)
+    opened = [LaneOpened(number, "", (), settings.seed, number) for number in range(count)]
+    for lane in opened:
+        run.add(Lane(lane, path.rerolled(lane.lane), command.tokens))
+    kept.open(run)
+    note = " ".join(filter(None, (session.cut_note(node), rows.note)))
+    yield BatchOpened(tuple(opened), command.size, False, node, note)
+    yield from advance(kept, None, task)

@@ -6,7 +6,7 @@ import pytest
 
 from engine import protocol
 from engine.breakpoints import Breakpoints
-from engine.decoding.speculative import handlers
+from engine.decoding import speculation
 from engine.protocol import (
     Choose,
     Configure,
@@ -96,7 +96,7 @@ def test_the_proof_finds_another_token_and_leaves_out_what_a_person_chose(
         each for each in bench.do(VerifySpeculation(bench.begin)) if isinstance(each, SpeculationVerified)
     ]
     assert (proof.tokens, proof.chosen, proof.differs) == (3, 1, None)
-    monkeypatch.setattr(handlers, "NOT_SAMPLED", ("prompt",))
+    monkeypatch.setattr(speculation, "NOT_SAMPLED", ("prompt",))
     [proof] = [
         each for each in bench.do(VerifySpeculation(bench.begin)) if isinstance(each, SpeculationVerified)
     ]

@@ -10,13 +10,13 @@ import pytest
 from msgspec.structs import replace
 
 from engine import protocol
-from engine.decoding.batched.draws import chi_square_tail, wilson
+from engine.decoding.draws import chi_square_tail, wilson
 from engine.grammar_settings import Grammar
 from engine.protocol import DrawsCounted
 from engine.session.session import Session
 from engine.settings import ORDERS, Settings, check
 from inspector.config.presets import SHIPPED
-from tests.engine.decoding.batched.test_batch import CREATIVE, Batch, explained, source
+from tests.engine.decoding.test_batch import CREATIVE, Batch, explained, source
 from tests.zoo import Zoo
 
 PROMPT = "Once upon a time"

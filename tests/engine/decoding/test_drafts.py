@@ -13,14 +13,14 @@ import pytest
 from mlx.utils import tree_flatten
 from msgspec.structs import replace
 
-from engine.decoding.speculative.drafts import DraftPaths, ModelDraft, check_vocabulary, look_up, make_draft
+from engine.decoding.drafts import DraftPaths, ModelDraft, check_vocabulary, look_up, make_draft
 from engine.errors import LoadError, SettingsError
 from engine.model.load import Loaded
 from engine.model.tokens import Tokens
 from engine.setting import check
 from engine.settings import Settings, SpeculationSettings
 from engine.task import never
-from tests.engine.decoding.speculative.prophet import PROMPT, rounds
+from tests.engine.decoding.prophet import PROMPT, rounds
 from tests.engine.sessions import begun
 from tests.zoo import Zoo
 

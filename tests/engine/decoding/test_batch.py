@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from engine import protocol
 from engine.cache import padded
-from engine.decoding.batched import handlers
-from engine.decoding.batched.rows import PaddedRows
+from engine.decoding import batch as batches
+from engine.decoding.rows import PaddedRows
 from engine.model.forward import Runner
 from engine.model.load import Loaded
 from engine.protocol import (
@@ -256,7 +256,7 @@ def unmasked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_broken_mask_would_be_seen(zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
     """The comparison that the tests above rest on."""
-    monkeypatch.setattr("engine.decoding.batched.handlers.not_together", lambda *more: "")
+    monkeypatch.setattr("engine.decoding.batch.not_together", lambda *more: "")
     unmasked(monkeypatch)
     batch = Batch(source(zoo, "llama"))
     batch.start(texts(3, 20))
@@ -302,7 +302,7 @@ def test_caches_without_rows_run_one_after_another(
 def test_the_bytes_of_the_lanes_are_those_of_the_arrays(zoo: Zoo, name: str) -> None:
     loaded = zoo.load(name)
     rows = PaddedRows(Runner(loaded.model, loaded.settings))
-    handlers.read_prompts(rows.begin([[5] * 50, [6] * 3, [7] * 20]))
+    list(rows.begin([[5] * 50, [6] * 3, [7] * 20]))
     for _ in range(3):
         rows.forward([8, 9, 10])
     rows.keep([1, 2])
@@ -310,15 +310,15 @@ def test_the_bytes_of_the_lanes_are_those_of_the_arrays(zoo: Zoo, name: str) -> 
     held = rows.read()
     assert [each.tokens for each in held] == [7, 24]
     for place, each in enumerate(held):
-        apart = [cache.extract(place) for cache in rows._caches]
+        apart = [cache.extract(place) for cache in rows.caches]
         assert each.used_bytes == sum(array.nbytes for cache in apart for array in _own(cache))
-    written = sum(_written(cache, array) for cache in rows._caches for array in _own(cache))
+    written = sum(_written(cache, array) for cache in rows.caches for array in _own(cache))
     assert sum(each.used_bytes + each.padding_bytes for each in held) == written
 
 
 def _written(cache: Any, array: Any) -> int:
     """Bytes of an array's columns up to the last one that is written; of all of a state's array."""
-    columns = padded._columns(cache)
+    columns = padded.columns(cache)
     return int(array[..., :columns, :].nbytes if columns else array.nbytes)
 
 
@@ -392,7 +392,7 @@ def test_logits_of_one_lane_that_are_not_numbers_are_refused(
 
 
 def test_what_does_not_fit_the_memory_is_refused(zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handlers, "free_bytes", lambda: 2**20)
+    monkeypatch.setattr(batches, "free_bytes", lambda: 2**20)
     batch = Batch(source(zoo, "llama"), Settings(max_tokens=5000))
     answers = batch.start(["Once", "A dog"])
     failure = batch.of(protocol.Failure, answers)[0]
