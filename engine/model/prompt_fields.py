@@ -109,7 +109,7 @@ def _runs(of: ChatText, texts: Sequence[str]) -> Iterator[SegmentRun]:
 # ---- marks around the strings of a conversation --------------------------------------------------
 
 
-class _Part(Struct, frozen=True):
+class _Stretch(Struct, frozen=True):
     """A string of a conversation, or a part of one, without the white space around it, which a template may cut off."""
 
     kind: SegmentKind
@@ -130,7 +130,7 @@ class _Marks:
     def __init__(self, of: Filling, plane: int) -> None:
         self._of, self._plane = of, plane
         self._any = _signs(plane)
-        self.parts: list[_Part] = []
+        self.parts: list[_Stretch] = []
         self._begins: Container[int] = ()
         self._ends: Container[int] = ()
         self.marked()
@@ -193,7 +193,7 @@ class _Marks:
         inner, number = text.strip(), len(self.parts)
         if not inner or number == _MOST:
             return text
-        self.parts.append(_Part(kind, message, group, inner))
+        self.parts.append(_Stretch(kind, message, group, inner))
         begin = chr(self._plane + 2 * number) if number in self._begins else ""
         end = chr(self._plane + 2 * number + 1) if number in self._ends else ""
         return text.replace(inner, f"{begin}{inner}{end}", 1)
@@ -298,7 +298,7 @@ def _end(text: str, content: str, begin: int, ends: Sequence[tuple[int, bool, in
 # ---- what was found -----------------------------------------------------------------------------
 
 
-def _spans(parts: Sequence[_Part], placed: Placed, text: str) -> tuple[FieldSpan, ...]:
+def _spans(parts: Sequence[_Stretch], placed: Placed, text: str) -> tuple[FieldSpan, ...]:
     """The text of each message: calls and tools as wholes, with the JSON around their strings."""
     single: list[FieldSpan] = []
     groups: dict[tuple[int, int], list[FieldSpan]] = {}
@@ -339,7 +339,7 @@ def _apart(spans: Iterable[FieldSpan]) -> Iterator[FieldSpan]:
             end = span.end
 
 
-def _left_out(parts: Sequence[_Part], placed: Placed) -> tuple[LeftOut, ...]:
+def _left_out(parts: Sequence[_Stretch], placed: Placed) -> tuple[LeftOut, ...]:
     """The kinds of text of a message, or of the tools, that stand nowhere."""
     known: dict[tuple[SegmentKind, int], list[list[tuple[int, int]] | None]] = {}
     for number, part in enumerate(parts):
@@ -351,7 +351,7 @@ def _left_out(parts: Sequence[_Part], placed: Placed) -> tuple[LeftOut, ...]:
     )
 
 
-def _end_of_messages(of: Filling, parts: Sequence[_Part], placed: Placed, text: str) -> int:
+def _end_of_messages(of: Filling, parts: Sequence[_Stretch], placed: Placed, text: str) -> int:
     """The place in the text after the last message, without a reply's own beginning."""
     last = len(of.conversation) - (2 if of.opened else 1)
     unknown = [
