@@ -14,7 +14,6 @@ from engine.errors import Cancelled, LoadError
 from engine.lockstep.spans import first_difference
 from engine.memory import size_words
 from engine.model import directory, source
-from engine.model.directory import read_entries
 from engine.model.load import Loaded, load
 from engine.model.weights import float32_scales, free_bytes, unpacked_by_itself, unpacks
 from engine.models_on_disk.facts import stored_weights
@@ -184,11 +183,10 @@ def _weights(first: Loaded, command: OpenLockstep, cancel: Event) -> int:
         packed = "quantization" in config or "quantization_config" in config
         doubled = wide == 4 and not packed and config.get("torch_dtype", config.get("dtype")) != "float32"
         if packed and first.facts.blas and unpacked_by_itself(command.against):
-            entries = {name: each for file in files for name, each in read_entries(file).items()}
-            parameters = stored_weights(entries, config).parameters
+            parameters = stored_weights(directory.read_weights(path, files), config).parameters
             return 4 * parameters if unpacks(parameters) else held
         return held * 2 if doubled and command.against.dtype == "auto" else held
-    shapes = [entry.shape for file in files for entry in read_entries(file).values()]
+    shapes = [entry.shape for entry in directory.read_weights(path, files).values()]
     if float32_scales(command.against):
         wide = 4
     matrix = command.bits / 8 + 2 * wide / command.group_size
