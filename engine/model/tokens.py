@@ -95,9 +95,6 @@ class PlainTokenizer:
         found: dict[int, AddedToken] = self.backend_tokenizer.get_added_tokens_decoder()
         return found
 
-    def __len__(self) -> int:
-        return int(self.backend_tokenizer.get_vocab_size(with_added_tokens=True))
-
     def get_vocab(self) -> dict[str, int]:
         """Ids by piece."""
         return dict(self.backend_tokenizer.get_vocab(with_added_tokens=True))

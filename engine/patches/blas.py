@@ -19,7 +19,7 @@ import ctypes
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from functools import cache
 from importlib import util
@@ -33,15 +33,8 @@ from msgspec import Struct
 from engine.patches import allowed
 
 FUNCTIONS = ("cblas_sgemm", "cblas_dgemm", "cblas_cgemm")
-PREFIXES = ("", "scipy_")
-"""Prefixes of the names of functions: none, or that of the PyPI wheel."""
-SYSTEM = ("libopenblas.so.0", "libopenblas.so", "libblis.so.4", "libblis.so")
-VARIABLE = "INSPECTOR_BLAS"
-"""An environment variable; `bundled` is for a machine on which a library misbehaves."""
 TOLERANCE = 2e-5
 """Largest error allowed, as a share of the sum of absolute products: float32 sums of 256 numbers have about 1e-6."""
-ROW_MAJOR, PLAIN, TRANSPOSED = 101, 111, 112
-"""As CBLAS numbers them."""
 _PRODUCTS: dict[str, list[tuple[tuple[int, ...], str]]] = {
     "products": [((16, 1, 16), ""), ((1, 256, 96), ""), ((3, 17, 5), ""), ((33, 64, 31), "")],
     "products of one row": [((1, 200, 90), form) for form in ("", "b", "part", "b part", "b scaled")],
@@ -71,7 +64,7 @@ def install(choice: str = "auto") -> Blas:
 
     Args:
         choice: `auto` for the first of `scipy-openblas32` and the system's OpenBLAS or BLIS that works, unless the
-            environment says `bundled`, which is the BLAS that MLX brings.
+            variable INSPECTOR_BLAS of the environment says `bundled`, which is the BLAS that MLX brings.
 
     Returns:
         The library that serves MLX from now on.
@@ -80,7 +73,7 @@ def install(choice: str = "auto") -> Blas:
         return Blas()
     mx.synchronize()
     _undo.close()
-    if "bundled" in (choice, os.environ.get(VARIABLE, "").strip()) or not allowed("blas"):
+    if "bundled" in (choice, os.environ.get("INSPECTOR_BLAS", "").strip()) or not allowed("blas"):
         return Blas()
     reasons = []
     for path in candidates():
@@ -99,7 +92,7 @@ def candidates() -> Iterator[str]:
     spec = util.find_spec("scipy_openblas32")
     if spec and (library := Path(spec.origin or "x").with_name("lib") / "libscipy_openblas.so").is_file():
         yield str(library)
-    for name in SYSTEM:
+    for name in ("libopenblas.so.0", "libopenblas.so", "libblis.so.4", "libblis.so"):
         with suppress(OSError):
             ctypes.CDLL(name)
             yield name
@@ -120,8 +113,9 @@ def _serve(path: str) -> str:
     It computes in one thread: more of them take cores from the screen, and wait for one another on a busy machine.
     """
     library = ctypes.CDLL(path)
+    prefixes = ("", "scipy_")  # the second one is that of the PyPI wheel
     prefix = next(
-        (each for each in PREFIXES if all(hasattr(library, each + name) for name in FUNCTIONS)), None
+        (each for each in prefixes if all(hasattr(library, each + name) for name in FUNCTIONS)), None
     )
     if prefix is None:
         raise BlasError(f"it lacks {', '.join(FUNCTIONS)}")
@@ -136,20 +130,23 @@ def _serve(path: str) -> str:
         if (set_threads := getattr(library, setter, None)) is not None:
             set_threads(ctypes.c_int64(1))
     found = [ctypes.cast(getattr(library, prefix + name), ctypes.c_void_p).value or 0 for name in FUNCTIONS]
-    if not all(_in_memory(address, "x") for address in found):
+    if not _in_memory(found, "x"):
         raise BlasError("its functions are no code")
     expected = [] if path in _checked else list(_products())
+    mx.synchronize()
     for slot, address in zip(mlx_slots(), found, strict=True):
         _undo.callback(setattr, slot, "value", slot.value)
         slot.value = address
     if expected:
         _check(expected, found[0])
+        _matrix.cache_clear()
     _checked.add(path)
     return " ".join(words[:2]) or Path(path).name
 
 
 # ---- the slots of MLX's library in memory -----------------------------------------------------
 
+_cell = ctypes.c_uint64.from_address
 _PLTRELSZ, _STRTAB, _SYMTAB, _JMPREL = 2, 5, 6, 23
 """Tags of a library's dynamic section, of `elf.h`."""
 
@@ -180,53 +177,50 @@ def mlx_slots() -> list[ctypes.c_uint64]:
     if not slots.keys() >= set(FUNCTIONS):
         raise BlasError("this MLX does not call a BLAS through slots")
     addresses = [slots[name] for name in FUNCTIONS]
-    if not all(slot % 8 == 0 and _in_memory(slot, "rw") for slot in addresses):
+    if any(slot % 8 for slot in addresses) or not _in_memory(addresses, "rw"):
         raise BlasError("the slots of MLX's library can't be written")
-    if not all(_in_memory(_cell(slot).value, "x") for slot in addresses):
+    if not _in_memory([_cell(slot).value for slot in addresses], "x"):
         raise BlasError("the slots of MLX's library hold no functions")
     return [_cell(slot) for slot in addresses]
 
 
-def _cell(address: int) -> ctypes.c_uint64:
-    return ctypes.c_uint64.from_address(address)
-
-
-def _in_memory(address: int, rights: str) -> bool:
-    """True if an address lies in memory of this process that has some rights: `rw` or `x`."""
-    for line in Path("/proc/self/maps").read_text().splitlines():
-        begin, end, found = re.split("[- ]", line, maxsplit=2)
-        if int(begin, 16) <= address < int(end, 16):
-            return rights in found[:4]
-    return False
+def _in_memory(addresses: Sequence[int], rights: str) -> bool:
+    """True if all addresses lie in memory of this process that has some rights: `rw` or `x`."""
+    parts = [re.split("[- ]", line, maxsplit=2) for line in Path("/proc/self/maps").read_text().splitlines()]
+    ranges = [range(int(begin, 16), int(end, 16)) for begin, end, found in parts if rights in found[:4]]
+    return all(any(address in each for each in ranges) for address in addresses)
 
 
 # ---- checking ---------------------------------------------------------------------------------
 
 
-def _products() -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+def _products() -> Iterator[tuple[str, mx.array, mx.array]]:
     """Products in each type, as MLX computes them now: name, values, and the same sums of absolute values."""
-    for dtype, name in product((mx.float32, mx.float64, mx.complex64), _PRODUCTS):
-        for (*batch, rows, inner, columns), form in _PRODUCTS[name]:
+    for dtype, (name, forms) in product((mx.float32, mx.float64, mx.complex64), _PRODUCTS.items()):
+        for (*batch, rows, inner, columns), form in forms:
             a = _matrix("a", (*batch, rows, inner), dtype, form)
             b = _matrix("b", (*batch, inner, columns), dtype, form)
-            c = _matrix("c", (*batch, rows, columns), dtype)
-            found = mx.addmm(c, a, b, 0.5, -2.0) if form.endswith("scaled") else mx.matmul(a, b)
-            most = mx.matmul(mx.abs(a), mx.abs(b)) + form.count("scaled") * mx.abs(c)
-            yield f"{name} of {str(dtype).removeprefix('mlx.core.')}", np.array(found), np.array(most)
+            c = _matrix("c", (*batch, rows, columns), dtype) if "scaled" in form else mx.array(0.0)
+            found = mx.addmm(c, a, b, 0.5, -2.0) if "scaled" in form else mx.matmul(a, b)
+            most = mx.matmul(mx.abs(a), mx.abs(b)) + mx.abs(c)
+            mx.async_eval(found, most)
+            yield f"{name} of {str(dtype).removeprefix('mlx.core.')}", found, most
 
 
+@cache
 def _matrix(name: str, shape: tuple[int, ...], dtype: mx.Dtype, form: str = "") -> mx.array:
     """Numbers between -1 and 1 in one of the forms of `_PRODUCTS`."""
     transposed, around = name in form.split(), 4 * ("part" in form)
     *batch, rows, columns = (*shape[:-2], *(size + 2 * around for size in shape[-2:]))
     stored = (columns, rows) if transposed else (rows, columns)
-    drawn = mx.random.uniform(-1, 1, (2, *batch, *stored), key=mx.random.key(ord(name)))
-    values = mx.contiguous(drawn[0].astype(dtype) + (1j * drawn[1] if dtype == mx.complex64 else 0))
+    steps = np.arange(np.prod((*batch, *stored))).reshape(*batch, *stored) * 7 * ord(name) % 127
+    real = (2 * steps - 125).astype(np.float32) / 128  # exact in all types, and never 0
+    values = mx.array(real + 1j * real[..., ::-1] if dtype == mx.complex64 else real).astype(dtype)
     values = values.swapaxes(-1, -2) if transposed else values
     return values[..., around : rows - around, around : columns - around]
 
 
-def _check(expected: Iterable[tuple[str, np.ndarray, np.ndarray]], gemm: int) -> None:
+def _check(expected: list[tuple[str, mx.array, mx.array]], gemm: int) -> None:
     """Compare MLX's products with those of its own BLAS, and refuse a library that reads the memory of a result.
 
     CBLAS says that with beta 0 it is not read. Libraries that multiplied it by 0 instead left NaN where NaN was; some
@@ -240,14 +234,16 @@ def _check(expected: Iterable[tuple[str, np.ndarray, np.ndarray]], gemm: int) ->
         BlasError: A product is off, or NaN is left.
     """
     for (name, exact, most), (_, found, _) in zip(expected, _products(), strict=True):
-        if not (error := float(np.max(np.abs(found - exact) / most))) <= TOLERANCE:
+        error = float(np.max(np.abs(np.array(found) - np.array(exact)) / np.array(most)))
+        if not error <= TOLERANCE:
             raise BlasError(f"its {name} are off by {error:.2g}")
     whole, real, matrix = ctypes.c_int, ctypes.c_float, (ctypes.c_void_p, ctypes.c_int)
     multiply = ctypes.CFUNCTYPE(None, *[whole] * 6, real, *matrix, *matrix, real, *matrix)(gemm)
-    for rows, (stored, shape) in product((1, 3), ((PLAIN, (70, 50)), (TRANSPOSED, (50, 70)))):
+    # CBLAS numbers row-major matrices 101, plain ones 111 and transposed ones 112
+    for rows, (stored, shape) in product((1, 3), ((111, (70, 50)), (112, (50, 70)))):
         a, b = np.array(_matrix("a", (rows, 70), mx.float32)), np.array(_matrix("b", shape, mx.float32))
-        found = np.full((rows, 50), np.nan, np.float32)
-        left, right, result = ((each.ctypes.data, each.shape[1]) for each in (a, b, found))
-        multiply(ROW_MAJOR, PLAIN, stored, rows, 50, 70, 1.0, *left, *right, 0.0, *result)
-        if np.isnan(found).any():
+        c = np.full((rows, 50), np.nan, np.float32)
+        left, right, result = ((each.ctypes.data, each.shape[1]) for each in (a, b, c))
+        multiply(101, 111, stored, rows, 50, 70, 1.0, *left, *right, 0.0, *result)
+        if np.isnan(c).any():
             raise BlasError("its results keep NaN that was in their memory before")

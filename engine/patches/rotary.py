@@ -164,7 +164,8 @@ class _SharedFactors:
             traditional: True if a pair is two neighbours; else it is the same place in both halves.
             how: `base`, `scale` and `freqs`.
         """
-        front = _front(offset, a.shape)
+        each_row = a.ndim == 4 and getattr(offset, "shape", ()) == a.shape[:1]
+        front = (1,) if isinstance(offset, int) else (a.shape[0], 1) if each_row else None
         if front is None or dims != a.shape[-1] or get_ident() != self._thread:
             return rope(a, dims, offset=offset, traditional=traditional, **how)
         freqs = how.get("freqs")
@@ -190,10 +191,3 @@ class _SharedFactors:
             found = cos, sin
         self._wide[shape, kind] = found
         return found
-
-
-def _front(offset: Any, shape: tuple[int, ...]) -> tuple[int, ...] | None:
-    """The axes of factors before those of tokens and numbers; None for offsets that are neither one nor one a row."""
-    if isinstance(offset, int):
-        return (1,)
-    return (shape[0], 1) if len(shape) == 4 and getattr(offset, "shape", ()) == shape[:1] else None

@@ -19,6 +19,7 @@ from engine.patches import blas
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="MLX's BLAS is replaced on Linux alone")
 PLAIN, TRANSPOSED = 111, 112
+PREFIXES = ("", "scipy_")
 
 
 class Library:
@@ -75,7 +76,7 @@ class Library:
 
 @pytest.fixture(autouse=True)
 def _put_back(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.delenv(blas.VARIABLE, raising=False)
+    monkeypatch.delenv("INSPECTOR_BLAS", raising=False)
     monkeypatch.delenv("INSPECTOR_PATCHES", raising=False)
     yield
     monkeypatch.undo()
@@ -84,7 +85,7 @@ def _put_back(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def made_up(monkeypatch: pytest.MonkeyPatch, library: object) -> None:
     """Have one library alone be there, whatever the environment says."""
-    monkeypatch.delenv(blas.VARIABLE, raising=False)
+    monkeypatch.delenv("INSPECTOR_BLAS", raising=False)
     monkeypatch.setattr(blas, "candidates", lambda: iter(["/made/up.so"]))
     blas.mlx_slots()  # with the real CDLL
     monkeypatch.setattr(blas.ctypes, "CDLL", lambda path: library)
@@ -106,7 +107,7 @@ def product() -> float:
     return float(np.max(np.abs(found - a.astype(np.float64) @ b.astype(np.float64))))
 
 
-@pytest.mark.parametrize("prefix", blas.PREFIXES)
+@pytest.mark.parametrize("prefix", PREFIXES)
 def test_another_library_multiplies_and_can_be_taken_away(
     monkeypatch: pytest.MonkeyPatch, prefix: str
 ) -> None:
@@ -232,7 +233,7 @@ def test_a_machine_without_any_keeps_its_own_and_says_what_would_be_faster(
 def test_the_environment_switches_it_off(monkeypatch: pytest.MonkeyPatch) -> None:
     library = Library()
     made_up(monkeypatch, library)
-    monkeypatch.setenv(blas.VARIABLE, "bundled")
+    monkeypatch.setenv("INSPECTOR_BLAS", "bundled")
     assert blas.install("auto") == blas.Blas()
     assert library.calls == 0
 
@@ -281,7 +282,7 @@ def test_it_has_one_thread() -> None:
     library = ctypes.CDLL(next(blas.candidates()))
     (count,) = (
         getattr(library, f"{prefix}openblas_get_num_threads")()
-        for prefix in blas.PREFIXES
+        for prefix in PREFIXES
         if hasattr(library, f"{prefix}openblas_get_num_threads")
     )
     assert count == 1
