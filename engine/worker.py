@@ -26,9 +26,16 @@ HANDLERS: Mapping[str, str] = {
     "engine.decoding.handlers": "Run SearchBeams GoOnBeams LookAhead RepeatReply",
     "engine.decoding.batched.handlers": "StartBatch AdvanceBatch AddLanes RemoveLane CompareBatch DrawMany",
     "engine.decoding.speculative.handlers": "LoadDraft TakeRound RunRounds VerifySpeculation",
-    "engine.inside.handlers":
-        "ReadAttention ReadTriangle ScoreHeads ReadLens Attribute ReadGradients ReadScore ReadModules ReadExperts "
-        "TryPosition Intervene SweepHeads PatchActivations PatchPairs HoldInterventions MakeDirection SweepStrengths",
+    "engine.inside.attention": "ReadAttention ReadTriangle ScoreHeads",
+    "engine.inside.experts": "ReadExperts",
+    "engine.inside.gradients": "ReadGradients",
+    "engine.inside.interventions": "Intervene HoldInterventions",
+    "engine.inside.lens": "ReadLens Attribute",
+    "engine.inside.modules": "ReadModules",
+    "engine.inside.patching": "PatchActivations PatchPairs SweepHeads",
+    "engine.inside.positions": "TryPosition",
+    "engine.inside.scores": "ReadScore",
+    "engine.inside.steering": "MakeDirection SweepStrengths",
     "engine.lockstep.handlers":
         "OpenLockstep CloseLockstep DiffText ReadLockstep ExplainSecond FollowSecond PartWays",
     "engine.measuring.handlers": "Race Profile CaptureMetal MeasureRoofline CompareKV ReadMachine",
