@@ -22,6 +22,7 @@ from engine.inside.view import (
     bounds,
     facts_of,
     largest_difference,
+    layer_check,
     plain_step,
     runner_before,
     token_text,
@@ -325,7 +326,7 @@ class PositionWatch:
         layers = self.keys.keys() | other.keys.keys()
         errors = {layer: abs(self.keys.get(layer, 0) - other.keys.get(layer, 0)) for layer in layers}
         layer = max(errors, key=errors.__getitem__, default=0)
-        return Check("keys", float(errors.get(layer, 0)), 0.0, f"layer {layer}")
+        return layer_check("keys", float(errors.get(layer, 0)), 0.0, layer)
 
     # ---- replacements of MLX's functions ---------------------------------------------------------
 

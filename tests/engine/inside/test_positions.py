@@ -8,9 +8,9 @@ import pytest
 from mlx_lm.models.cache import make_prompt_cache
 
 from engine.errors import Cancelled, StepError
-from engine.inside.positions import try_position
+from engine.inside.positions import PositionWatch, try_position
 from engine.model.load import load
-from engine.protocol import TryPosition
+from engine.protocol import Check, TryPosition
 from engine.sampling.ranking import checked_logprobs
 from engine.session.session import Session
 from engine.settings import LoadSettings
@@ -115,6 +115,12 @@ def test_an_offset_of_0_changes_nothing_and_the_session_stays(session: Session) 
     assert np.array_equal(session.logits, before[3])
     with pytest.raises(Cancelled):
         answer(try_position(session, TryPosition(session.node, "path", 1), lambda: True))
+
+
+def test_the_check_of_keys_names_the_layer_as_it_is_shown() -> None:
+    watch, other = PositionWatch(None), PositionWatch(None)
+    watch.keys, other.keys = {0: 5, 1: 7}, {0: 5, 1: 6}
+    assert watch.same_keys(other) == Check("keys", 1.0, 0.0, "layer 2")
 
 
 @pytest.mark.parametrize("family", sorted(CONFIGS))
