@@ -14,9 +14,17 @@ import numpy.typing as npt
 
 from engine.errors import Cancelled, StepError
 from engine.inside.taps import AttentionRun, Taps
-from engine.inside.view import bounds, capture, facts_of, largest_difference, layer_check, together
+from engine.inside.view import (
+    bounds,
+    capture,
+    combined_facts,
+    facts_of,
+    largest_difference,
+    layer_check,
+    layer_notes,
+)
 from engine.model.forward import ChunkSizer, Runner
-from engine.model.layers import decoder_layers, layers_in_words, parts_of, role_of
+from engine.model.layers import decoder_layers, parts_of, role_of
 from engine.protocol import (
     HALF_TOKENS,
     MOST_TEXTS,
@@ -32,6 +40,7 @@ from engine.protocol import (
     Measuring,
     ReadAttention,
     ReadTriangle,
+    Record,
     RepeatedTexts,
     ScoreHeads,
     TriangleRead,
@@ -61,22 +70,22 @@ def read_attention(
         Cancelled: `stopped` returned True.
     """
     begun = time.perf_counter()
-    taken = capture(session, command.node, attention=True, streams=False, stopped=stopped)
+    captured = capture(session, command.node, attention=True, streams=False, stopped=stopped)
     model_layers = decoder_layers(session.runner.model)
-    runs = [run for taps in taken.taps for run in taps.attended]
+    runs = [run for taps in captured.taps for run in taps.attended]
     dtype = "<f4" if 4 * sum(run.weights[:, -1].size for run in runs) <= WIDE else "<f2"
     checks: dict[CheckName, Check] = {}
     layers: list[AttentionLayer] = []
     for run in runs:
-        check_attention(checks, run, taken.bound)
-        if (layer := _layer(run, taken.depth, dtype)) is not None:
+        check_attention(checks, run, captured.bound)
+        if (layer := _layer(run, captured.depth, dtype)) is not None:
             layers.append(layer)
     ran, shown = [run.layer for run in runs], [layer.layer for layer in layers]
     missing: tuple[str, ...] = ()
     if not ran or ran != shown or ran != list(range(len(model_layers))):  # not one for each layer
-        missing = tuple(_missing(model_layers, taken.taps[-1].called, ran, shown))
-    facts = taken.facts(begun, session, *checks.values())
-    yield AttentionRead(command.node, taken.depth, tuple(layers), len(model_layers), missing, facts)
+        missing = _missing(model_layers, captured.taps[-1].called, ran, shown)
+    facts = captured.facts(begun, session, *checks.values())
+    yield AttentionRead(command.node, captured.depth, tuple(layers), len(model_layers), missing, facts)
 
 
 def _layer(run: AttentionRun, depth: int, dtype: str) -> AttentionLayer | None:
@@ -125,7 +134,7 @@ def check_attention(worst: dict[CheckName, Check], run: AttentionRun, bound: flo
         worst[name] = worst.pop(name)
 
 
-def _missing(layers: Sequence[Any], called: bool, ran: list[int], shown: list[int]) -> Iterator[str]:
+def _missing(layers: Sequence[Any], called: bool, ran: list[int], shown: list[int]) -> tuple[str, ...]:
     """Sentences on the layers that have no weights to show, and on those that have several attentions.
 
     Args:
@@ -135,28 +144,25 @@ def _missing(layers: Sequence[Any], called: bool, ran: list[int], shown: list[in
         shown: The layer of each attention whose weights are shown.
     """
     if not called:
-        yield "This architecture runs the parts of its layers itself, so its attentions can't be read one by one."
-        return
+        return (
+            "This architecture runs the parts of its layers itself, so its attentions can't be read one by one.",
+        )
     without = sorted(set(range(len(layers))) - set(ran))
-    states = [
+    recurrent = [
         index
         for index in without
         if any(role_of(part, name) == "recurrence" for name, part in parts_of(layers[index]))
     ]
-    if len(states) == len(layers):
-        yield "No layer of this model has an attention: it keeps states instead of keys and values."
-        return
-    bare, unknown = sorted(set(without) - set(states)), sorted(set(ran).difference(shown))
+    if len(recurrent) == len(layers):
+        return ("No layer of this model has an attention: it keeps states instead of keys and values.",)
+    bare = sorted(set(without) - set(recurrent))
     several = sorted(layer for layer, count in Counter(ran).items() if count > 1)
-    if states:
-        verb = "keeps" if len(states) == 1 else "keep"
-        yield f"{layers_in_words(states)} {verb} a state instead of keys and values."
-    if bare:
-        yield f"{layers_in_words(bare)} {'has' if len(bare) == 1 else 'have'} no attention."
-    if unknown:
-        yield f"{layers_in_words(unknown)}: which tokens the keys belong to isn't known."
-    if several:
-        yield f"{layers_in_words(several)}: attention runs several times for a token. {FIRST_RUN}"
+    return layer_notes(
+        (recurrent, f" {'keeps' if len(recurrent) == 1 else 'keep'} a state instead of keys and values."),
+        (bare, f" {'has' if len(bare) == 1 else 'have'} no attention."),
+        (sorted(set(ran) - set(shown)), ": which tokens the keys belong to isn't known."),
+        (several, f": attention runs several times for a token. {FIRST_RUN}"),
+    )
 
 
 # ---- a whole path, run again on an empty cache under taps, chunk by chunk ----------------------
@@ -276,9 +282,7 @@ LEAST = 2.0**-24
 """Smallest number of 16 bits: 0 stands for what is hidden."""
 
 
-def read_triangle(
-    session: Session, command: ReadTriangle, stopped: Stopped = never
-) -> Iterator[Measuring | TriangleRead]:
+def read_triangle(session: Session, command: ReadTriangle, stopped: Stopped = never) -> Iterator[Record]:
     """Run a path again and read the weights of one head, from each token.
 
     Raises:
@@ -331,9 +335,7 @@ def _halves(numbers: npt.NDArray[Any]) -> Floats:
 # ---- scores of heads ---------------------------------------------------------------------------
 
 
-def score_heads(
-    session: Session, command: ScoreHeads, stopped: Stopped = never
-) -> Iterator[Measuring | HeadsScored]:
+def score_heads(session: Session, command: ScoreHeads, stopped: Stopped = never) -> Iterator[Record]:
     """Run a path again, or texts that all models are measured on, and score each head on it; `HeadScore` defines the
     scores.
 
@@ -386,7 +388,7 @@ def _score_texts(
         facts.append(found)
         scores.append(_scores(session, command.node, sums))
     heads = tuple(map(_mean, zip(*scores, strict=True)))
-    yield HeadsScored(command.node, total, heads, texts.count * texts.length, together(facts), texts)
+    yield HeadsScored(command.node, total, heads, texts.count * texts.length, combined_facts(facts), texts)
 
 
 def _scores(session: Session, node: int, sums: _ScoreSums) -> tuple[HeadScore, ...]:

@@ -23,7 +23,7 @@ from engine.inside.taps import flat_caches
 from engine.inside.view import Capture, capture, layer_check, runner_before
 from engine.model.layers import Patch, calls, decoder_layers, hidden
 from engine.model.weights import SWITCHED, experts_of
-from engine.protocol import NEITHER, Check, ExpertLayer, ExpertsRead, ReadExperts, StateArray
+from engine.protocol import NEITHER, Check, ExpertLayer, ExpertsRead, ReadExperts, Record, StateArray
 from engine.session.session import Session
 from engine.task import Stopped, never
 
@@ -48,7 +48,7 @@ class MixtureRun(Struct):
     the terms that are added to it."""
 
 
-def read_experts(session: Session, command: ReadExperts, stopped: Stopped = never) -> Iterator[ExpertsRead]:
+def read_experts(session: Session, command: ReadExperts, stopped: Stopped = never) -> Iterator[Record]:
     """Run a token again, and read the experts that it went through and the states of recurrent layers after it.
 
     Raises:
@@ -57,16 +57,16 @@ def read_experts(session: Session, command: ReadExperts, stopped: Stopped = neve
     """
     begun = time.perf_counter()
     runs: list[MixtureRun] = []
-    taken = capture(session, command.node, also=_mixture_taps(session.runner.model, runs), stopped=stopped)
-    layers = tuple(_layer(run, taken.bound) for run in runs)
-    states = tuple(_states(session, taken, stopped))
+    captured = capture(session, command.node, also=_mixture_taps(session.runner.model, runs), stopped=stopped)
+    layers = tuple(_layer(run, captured.bound) for run in runs)
+    states = tuple(_states(session, captured, stopped))
     mixes = experts_of(session.runner.model) > 0
     if not (mixes or states):
         raise StepError(NEITHER, "Look at its modules instead: they show what it is made of.")
     missing = tuple(_missing(mixes, layers, states))
     read = [(layer.error, layer.layer) for layer in layers if layer.weights and layer.error is not None]
-    checks: list[Check] = [layer_check("experts", max(read)[0], taken.bound, max(read)[1])] if read else []
-    yield ExpertsRead(command.node, layers, states, missing, taken.facts(begun, session, *checks))
+    checks: list[Check] = [layer_check("experts", max(read)[0], captured.bound, max(read)[1])] if read else []
+    yield ExpertsRead(command.node, layers, states, missing, captured.facts(begun, session, *checks))
 
 
 # ---- mixtures ----------------------------------------------------------------------------------
@@ -163,18 +163,18 @@ def _numbers(array: mx.array) -> Vector:
 # ---- recurrent layers ---------------------------------------------------------------------------
 
 
-def _states(session: Session, taken: Capture, stopped: Stopped) -> Iterator[StateArray]:
+def _states(session: Session, captured: Capture, stopped: Stopped) -> Iterator[StateArray]:
     """The arrays of the recurrent caches after the token, with those before it."""
-    after = list(flat_caches(taken.taps[-1].caches))
+    after = list(flat_caches(captured.taps[-1].caches))
     if all(kind_of(cache).attended for cache in after):
         return
     layers = {  # not every layer has a cache
         id(cache): number
-        for number, run in taken.taps[-1].layers.items()
+        for number, run in captured.taps[-1].layers.items()
         for value in (*run.args, *run.kwargs.values())
         for cache in flat_caches([value])
     }
-    before = list(flat_caches(runner_before(session, taken.node, stopped)[0].kv.caches))
+    before = list(flat_caches(runner_before(session, captured.node, stopped)[0].kv.caches))
     for index, (one, other) in enumerate(zip(before, after, strict=True)):
         if kind_of(other).attended:
             continue

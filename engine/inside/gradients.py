@@ -40,7 +40,7 @@ from engine.inside.view import (
 from engine.memory import memory_available
 from engine.model.forward import Runner, precision
 from engine.model.layers import Patch, calls, kept, patched
-from engine.protocol import Check, GradientsRead, GradientToken, Measuring, ReadGradients
+from engine.protocol import Check, GradientsRead, GradientToken, Measuring, ReadGradients, Record
 from engine.sampling.ranking import Row, checked_logprobs
 from engine.session.session import Session
 from engine.session.texts import cut
@@ -91,9 +91,7 @@ _refused = partial(
 )
 
 
-def read_gradients(
-    session: Session, command: ReadGradients, stopped: Stopped = never
-) -> Iterator[Measuring | GradientsRead]:
+def read_gradients(session: Session, command: ReadGradients, stopped: Stopped = never) -> Iterator[Record]:
     """Compute the share of each token of a path in a logit after it.
 
     Raises:

@@ -397,7 +397,7 @@ def baseline(session: Session, node: int, stopped: Stopped = never) -> Baseline:
     return Baseline(session, node, token, runner, trace, plain, check, recomputed, note, begun, step_ms)
 
 
-def intervene(session: Session, command: Intervene, stopped: Stopped = never) -> Iterator[Intervened]:
+def intervene(session: Session, command: Intervene, stopped: Stopped = never) -> Iterator[Record]:
     """Run a token again under interventions, and compare the prediction after it.
 
     Raises:
@@ -524,9 +524,7 @@ def hold_interventions(context: Context, command: HoldInterventions, task: Task)
     yield from with_stops(session, hold(session, command, task.cancel.is_set))
 
 
-def hold(
-    session: Session, command: HoldInterventions, stopped: Stopped = never
-) -> Iterator[Moved | Step | InterventionsHeld]:
+def hold(session: Session, command: HoldInterventions, stopped: Stopped = never) -> Iterator[Record]:
     """Run a token again under interventions, as the first of a branch that stays under them; without interventions,
     return to the token that the current branch began with, as the model computes it.
 

@@ -26,12 +26,13 @@ from engine.inside.view import (
     Capture,
     capture,
     check_predictable,
+    layer_notes,
     packed,
     refusal,
     relative_error,
     token_text,
 )
-from engine.model.layers import after_layers, decoder_layers, layers_in_words
+from engine.model.layers import after_layers, decoder_layers
 from engine.protocol import (
     Attribute,
     AttributedToken,
@@ -43,6 +44,7 @@ from engine.protocol import (
     LensRead,
     LensToken,
     ReadLens,
+    Record,
     WriterKind,
 )
 from engine.sampling.ranking import LN2, Row, checked_logprobs, rank_of, ranked
@@ -73,7 +75,7 @@ ROWS = 64
 """Residual streams that go through the head at once: with 150,000 tokens a row is 0.6 MB."""
 
 
-def read_lens(session: Session, command: ReadLens, stopped: Stopped = never) -> Iterator[LensRead]:
+def read_lens(session: Session, command: ReadLens, stopped: Stopped = never) -> Iterator[Record]:
     """Run the last tokens of a path again and read every layer through the model's end.
 
     Raises:
@@ -83,19 +85,19 @@ def read_lens(session: Session, command: ReadLens, stopped: Stopped = never) -> 
     """
     begun = time.perf_counter()
     session.tokens.check(list(command.followed))
-    taken = capture(session, command.node, tokens=max(1, command.positions), stopped=stopped)
+    captured = capture(session, command.node, tokens=max(1, command.positions), stopped=stopped)
 
     def result(columns: Sequence[LensColumn], error: float, where: str) -> LensRead:
-        facts = taken.facts(begun, session, Check("lens", error, taken.bound, where))
+        facts = captured.facts(begun, session, Check("lens", error, captured.bound, where))
         return LensRead(command.node, tuple(columns), command.followed, facts)
 
-    layers = taken.taps[0].layers
+    layers = captured.taps[0].layers
     if not layers:
         yield result((), math.inf, "its layers are not called, their parts are")
         return
-    states = residual_streams(taken)
+    states = residual_streams(captured)
     columns, worst = [], 0.0
-    for place, node in enumerate(taken.nodes):
+    for place, node in enumerate(captured.nodes):
         rows: list[Row] = []
         try:
             for first in range(0, states.shape[-3], ROWS):
@@ -108,7 +110,7 @@ def read_lens(session: Session, command: ReadLens, stopped: Stopped = never) -> 
         except Exception:  # whatever this family's code does after its layers doesn't fit these rows
             yield result((), math.inf, "its end needs more than the residual stream")
             return
-        truth = np.array(taken.logits[place])
+        truth = np.array(captured.logits[place])
         worst = max(worst, relative_error(rows[-1], truth))
         columns.append(
             LensColumn(node, tuple(_cell(session, row, int(truth.argmax()), command) for row in rows))
@@ -116,14 +118,14 @@ def read_lens(session: Session, command: ReadLens, stopped: Stopped = never) -> 
     yield result(columns, worst, "the last layer")
 
 
-def residual_streams(taken: Capture) -> mx.array:
+def residual_streams(captured: Capture) -> mx.array:
     """The residual stream before the first layer and after each.
 
     Returns:
         Shape (layers + 1, tokens, size); with an axis before them if there are several streams.
     """
     streams = []
-    for taps in taken.taps:
+    for taps in captured.taps:
         states = [taps.layers[index].state for index in sorted(taps.layers)]
         assert taps.embedded is not None
         streams.append(mx.concatenate([taps.embedded, *states], axis=-3))
@@ -153,7 +155,7 @@ _refused = partial(
 )
 
 
-def attribute(session: Session, command: Attribute, stopped: Stopped = never) -> Iterator[AttributionRead]:
+def attribute(session: Session, command: Attribute, stopped: Stopped = never) -> Iterator[Record]:
     """Run a token again and decompose the logit of a token after it, or the difference of two.
 
     Raises:
@@ -166,10 +168,10 @@ def attribute(session: Session, command: Attribute, stopped: Stopped = never) ->
     if len(set(ids)) != len(ids) or len(ids) not in (1, 2):
         raise StepError("Attribution is of one token, or of two different ones.", "Choose another token.")
     session.tokens.check(ids)
-    taken = capture(session, command.node, parts=True, stopped=stopped)
-    model, taps = session.runner.model, taken.taps[0]
+    captured = capture(session, command.node, parts=True, stopped=stopped)
+    model, taps = session.runner.model, captured.taps[0]
     layers, runs = decoder_layers(model), _runs(session, taps)
-    row = np.array(taken.logits[0])
+    row = np.array(captured.logits[0])
     logprobs = checked_logprobs(row)[ids]
     check_predictable(logprobs)
     try:
@@ -182,7 +184,7 @@ def attribute(session: Session, command: Attribute, stopped: Stopped = never) ->
         if stopped():
             raise Cancelled
         written = [part for part in taps.written if part.layer == index]
-        splits.append(split_layer(layers[index], run, written, taken.bound))
+        splits.append(split_layer(layers[index], run, written, captured.bound))
         parts += _of_layer(index, run, splits[-1], end)
     parts.append(_contribution("constant", None, "", end.constant))
     reached = end.row[ids]
@@ -193,15 +195,13 @@ def attribute(session: Session, command: Attribute, stopped: Stopped = never) ->
         for id, logprob, each in zip(ids, logprobs, reached.tolist(), strict=True)
     )
     sums = np.sum([part.logits for part in parts], axis=0)
-    facts = taken.facts(
+    facts = captured.facts(
         begun,
         session,
-        Check("lens", relative_error(end.capped, row), taken.bound, "the last layer"),
-        Check("parts", relative_error(sums, reached.astype(np.float64), end.row), taken.bound),
+        Check("lens", relative_error(end.capped, row), captured.bound, "the last layer"),
+        Check("parts", relative_error(sums, reached.astype(np.float64), end.row), captured.bound),
     )
-    yield AttributionRead(
-        command.node, tokens, tuple(parts), len(runs), end.softcap, tuple(_notes(splits)), facts
-    )
+    yield AttributionRead(command.node, tokens, tuple(parts), len(runs), end.softcap, _notes(splits), facts)
 
 
 def _runs(session: Session, taps: Taps) -> list[LayerRun]:
@@ -309,8 +309,8 @@ def _contribution(
     return Contribution(kind, layer, name, tuple(logits.tolist()), *heads)
 
 
-def _notes(splits: Sequence[LayerSplit | None]) -> Iterator[str]:
-    """Sentences on what could not be split, layers counted from 1."""
+def _notes(splits: Sequence[LayerSplit | None]) -> tuple[str, ...]:
+    """Sentences on what could not be split."""
     whole = [index for index, split in enumerate(splits) if split is None]
     fused = [
         index
@@ -318,7 +318,7 @@ def _notes(splits: Sequence[LayerSplit | None]) -> Iterator[str]:
         for writer in (split.writers if split is not None else ())
         if writer.kind == "attention" and writer.heads is None
     ]
-    if whole:
-        yield f"{layers_in_words(whole)}: attention and MLP can't be told apart here, a layer is one bar."
-    if fused:
-        yield f"{layers_in_words(fused)}: the heads can't be told apart here, the attention is one bar."
+    return layer_notes(
+        (whole, ": attention and MLP can't be told apart here, a layer is one bar."),
+        (fused, ": the heads can't be told apart here, the attention is one bar."),
+    )

@@ -28,6 +28,7 @@ from engine.protocol import (
     ModulePart,
     NormFacts,
     ReadModules,
+    Record,
     Role,
     RopeFacts,
     WeightArray,
@@ -36,10 +37,10 @@ from engine.session.session import Session
 from engine.task import Stopped, never
 
 
-def read_modules(session: Session, command: ReadModules, stopped: Stopped = never) -> Iterator[ModelModules]:
+def read_modules(session: Session, command: ReadModules, stopped: Stopped = never) -> Iterator[Record]:
     """Run one token through the model, on new caches, and describe its modules."""
     model = session.runner.model
-    observed = Observed(model)
+    observed = ObservedForward(model)
     observed.run()
     yield _Reader(model, observed).read(session.facts.path)
 
@@ -68,7 +69,7 @@ class _Reader:
         observed: The forward pass.
     """
 
-    def __init__(self, model: Any, observed: Observed) -> None:
+    def __init__(self, model: Any, observed: ObservedForward) -> None:
         self._model, self._observed = model, observed
         # one token's products are sums in float32 also where those of several rows are TF32
         dtype = dtype_of(model)
@@ -93,7 +94,7 @@ class _Reader:
         parts = [part for _, part in outside]
         logits = self._observed.logits
         assert logits is not None
-        given = (self._observed.of(layer).given for layer in self._layers)
+        given = (self._observed.of(layer).input for layer in self._layers)
         return ModelModules(
             name,
             sum(part.parameters for part in parts) + sum(block.parameters for block in blocks),
@@ -157,7 +158,7 @@ class _Reader:
     def _wiring(self, node: _Node) -> tuple[dict[str, str], tuple[LayerSum, ...]]:
         """The inputs of a layer's parts, and its sums; see `joined`."""
         seen = self._observed.of(node.module)
-        if seen.given is None or seen.returned is None:
+        if seen.input is None or seen.output is None:
             return {}, ()
         known: list[tuple[mx.array | None, Vector]] = []
 
@@ -170,13 +171,13 @@ class _Reader:
             known.append((array, found))
             return found
 
-        stream, parts = numbers(seen.handed, seen.given), []
+        stream, parts = numbers(seen.input_array, seen.input), []
         for child in node.children:
             run = self._observed.of(child.module)
-            if run.given is not None and run.returned is not None and run.given.ndim:
-                given, returned = numbers(run.handed, run.given), numbers(run.handed_on, run.returned)
+            if run.input is not None and run.output is not None and run.input.ndim:
+                given, returned = numbers(run.input_array, run.input), numbers(run.output_array, run.output)
                 parts.append(PartVectors(_below(child.path, node.path), given, returned))
-        return joined(stream, numbers(seen.handed_on, seen.returned), parts, self._unit)
+        return joined(stream, numbers(seen.output_array, seen.output), parts, self._unit)
 
     # ---- one module -----------------------------------------------------------------------------
 
@@ -201,8 +202,8 @@ class _Reader:
             sum(own_parameters(each.module) for each in inner),
             sum(array.nbytes for each in inner for array in own_arrays(each.module).values()),
             seen.runs,
-            tuple(seen.given.shape) if seen.given is not None else (),
-            tuple(seen.returned.shape) if seen.returned is not None else (),
+            tuple(seen.input.shape) if seen.input is not None else (),
+            tuple(seen.output.shape) if seen.output is not None else (),
             heads=seen.heads,
             rope=self._rope(seen),
             norm=seen.norm if not node.children else None,
@@ -210,7 +211,7 @@ class _Reader:
             experts=_experts(node, seen),
         )
 
-    def _role(self, node: _Node, seen: Seen) -> Role:
+    def _role(self, node: _Node, seen: ModuleCalls) -> Role:
         if isinstance(node.module, EMBEDDINGS):
             return "embedding"
         if seen.heads is not None:
@@ -220,7 +221,7 @@ class _Reader:
         role = role_of(node.module, node.path.rpartition(".")[2])
         return "other" if isinstance(node.module, nn.Linear | nn.QuantizedLinear) else role
 
-    def _rope(self, seen: Seen) -> RopeFacts | None:
+    def _rope(self, seen: ModuleCalls) -> RopeFacts | None:
         """The rotation; a table of frequencies doesn't show its base, which is the one in the model's arguments."""
         if seen.rope is None or seen.rope.base is not None:
             return seen.rope
@@ -235,11 +236,11 @@ class _Reader:
         if role in ("attention", "recurrence") or any(child.children for child in node.children):
             return None
         runs = [self._observed.of(child.module) for child in node.children if own_arrays(child.module)]
-        runs = [run for run in runs if run.given is not None and run.returned is not None]
-        last = runs[-1].given if len(runs) >= 2 else None
+        runs = [run for run in runs if run.input is not None and run.output is not None]
+        last = runs[-1].input if len(runs) >= 2 else None
         if last is None or not last.ndim:
             return None
-        outputs = [vector(run.returned) for run in runs[:-1] if run.returned is not None]
+        outputs = [vector(run.output) for run in runs[:-1] if run.output is not None]
         facts = mlp_facts(outputs, vector(last), self._close)
         return facts if facts is not None and (facts.activation or role == "mlp") else None
 
@@ -280,7 +281,7 @@ def _below(path: str, root: str) -> str:
     return path[len(root) :].lstrip(".") if root else path
 
 
-def _experts(node: _Node, seen: Seen) -> ExpertFacts | None:
+def _experts(node: _Node, seen: ModuleCalls) -> ExpertFacts | None:
     """The number of experts, by the arrays, and of chosen ones, of a module that is given the chosen experts."""
     if seen.indices is None:
         return None
@@ -310,19 +311,19 @@ rope = mx.fast.rope
 rms_norm, layer_norm = mx.fast.rms_norm, mx.fast.layer_norm
 
 
-class Seen(Struct):
+class ModuleCalls(Struct):
     """The calls of one module."""
 
     order: int
     """Place of its first call among the first calls of all modules."""
     runs: int = 0
-    given: mx.array | None = None
+    input: mx.array | None = None
     """Numbers in the first array argument of its first call: some modules change that array later."""
-    returned: mx.array | None = None
+    output: mx.array | None = None
     """Numbers in the array that this call returned."""
-    handed: mx.array | None = None
+    input_array: mx.array | None = None
     """The array argument itself: another part may be given it, too, or may have returned it."""
-    handed_on: mx.array | None = None
+    output_array: mx.array | None = None
     """The returned array itself."""
     indices: mx.array | None = None
     """The first array of integers after that: a mixture's chosen experts."""
@@ -331,7 +332,7 @@ class Seen(Struct):
     norm: NormFacts | None = None
 
 
-class Observed(Struct):
+class ObservedForward(Struct):
     """A forward pass of token 0 on new caches, as `run` observes it.
 
     Args:
@@ -339,7 +340,7 @@ class Observed(Struct):
     """
 
     model: Any
-    seen: dict[int, Seen] = field(default_factory=dict)
+    seen: dict[int, ModuleCalls] = field(default_factory=dict)
     """Calls of each module, by its `id()`."""
     linear: set[int] = field(default_factory=set)
     """`id()` of the embeddings whose table made the logits."""
@@ -367,12 +368,12 @@ class Observed(Struct):
             self.logits = self.model(mx.array([[0]]), cache=cache)
         mx.eval(self.logits)
 
-    def of(self, module: Any) -> Seen:
+    def of(self, module: Any) -> ModuleCalls:
         """The calls of a module; one that wasn't called comes last."""
-        return self.seen.get(id(module)) or Seen(NEVER)
+        return self.seen.get(id(module)) or ModuleCalls(NEVER)
 
-    def _now(self, module: Any) -> Seen:
-        return self.seen.setdefault(id(module), Seen(len(self.seen)))
+    def _now(self, module: Any) -> ModuleCalls:
+        return self.seen.setdefault(id(module), ModuleCalls(len(self.seen)))
 
     def _call(self, original: Any, module: Any, args: Any, kwargs: Any) -> Any:
         seen = self._now(module)
@@ -380,8 +381,8 @@ class Observed(Struct):
         seen.runs += 1
         if first:
             given = [value for value in (*args, *kwargs.values()) if isinstance(value, mx.array)]
-            seen.handed = given[0] if given else None
-            seen.given = kept(given[0]) if given else None
+            seen.input_array = given[0] if given else None
+            seen.input = kept(given[0]) if given else None
             integers = (value for value in given[1:] if mx.issubdtype(value.dtype, mx.integer) and value.ndim)
             seen.indices = next(integers, None)
         self._stack.append(module)
@@ -390,7 +391,7 @@ class Observed(Struct):
         finally:
             self._stack.pop()
         if first and result is not None and isinstance(hidden(result), mx.array):
-            seen.handed_on, seen.returned = hidden(result), kept(hidden(result))
+            seen.output_array, seen.output = hidden(result), kept(hidden(result))
         return result
 
     def _as_linear(self, original: Any, module: Any, args: Any, kwargs: Any) -> Any:

@@ -21,23 +21,16 @@ from msgspec.structs import replace
 
 from engine.cache.kinds import kind_of
 from engine.errors import Cancelled, EngineError, PromptError, StepError
-from engine.inside.interventions import (
-    BASELINE_RUNS,
-    Scaling,
-    baseline,
-    changed_masses,
-    edited,
-    roles_of,
-)
+from engine.inside.interventions import BASELINE_RUNS, Scaling, baseline, changed_masses, edited, roles_of
 from engine.inside.taps import Edits
 from engine.inside.view import (
     bounds,
     check_tokens,
+    combined_facts,
     finite,
     kl_bits,
     packed,
     runner_before,
-    together,
     token_text,
 )
 from engine.model.forward import Runner
@@ -61,6 +54,7 @@ from engine.protocol import (
     PatchPairs,
     PatchPlace,
     PlaceShares,
+    Record,
     SweepHeads,
     SweptUnit,
 )
@@ -149,6 +143,38 @@ def forward_rows(
     found = np.array(logits)
     mx.clear_cache()
     return found
+
+
+class Batch(Struct, frozen=True):
+    """The same tokens in several rows, each row with its own interventions."""
+
+    runner: Runner
+    """Runner whose cache holds what is before the tokens; not written."""
+    pieces: list[list[int]]
+    rows: int
+    """Largest number of rows."""
+    stopped: Stopped = never
+
+    @classmethod
+    def of_tokens(
+        cls, runner: Runner, ids: list[int], size: int, rows: int, stopped: Stopped = never
+    ) -> Batch:
+        """Cut tokens into pieces of a size, and the last token; into single tokens if the cut changes the numbers."""
+        size = 1 if runner.kv.chunks_matter else size
+        pieces = [ids[first : min(first + size, len(ids) - 1)] for first in range(0, len(ids) - 1, size)]
+        return cls(runner, [*pieces, ids[-1:]], rows, stopped)
+
+    def plain(self) -> Row:
+        """The model's own logits, in a forward pass of as many rows: other shapes would have other last bits."""
+        return self._run(Edits(), self.rows)[0]
+
+    def under(self, *interventions: Intervention) -> list[Row]:
+        """The logits with one intervention in each row."""
+        edits = Scaling(self.runner.model, *([each] for each in interventions))
+        return self._run(edits, len(interventions))
+
+    def _run(self, edits: Edits, rows: int) -> list[Row]:
+        return list(forward_rows(self.runner, self.pieces, rows, [edits] * len(self.pieces), self.stopped))
 
 
 # ---- activation patching -----------------------------------------------------------------------
@@ -284,7 +310,7 @@ class _PatchedRuns(Struct):
 
 def patch_activations(
     session: Session, command: PatchActivations, stopped: Stopped = never
-) -> Iterator[Measuring | ActivationsPatched]:
+) -> Iterator[Record]:
     """Replace activations of one path by those of another, layer by layer and position by position.
 
     Raises:
@@ -455,9 +481,7 @@ LIKELY = 5
 PLACES: tuple[PatchPlace, ...] = get_args(PatchPlace)
 
 
-def patch_pairs(
-    session: Session, command: PatchPairs, stopped: Stopped = never
-) -> Iterator[Measuring | PairsPatched]:
+def patch_pairs(session: Session, command: PatchPairs, stopped: Stopped = never) -> Iterator[Record]:
     """Patch each pair of texts in a separate session, and take the mean share of each layer at each class of positions;
     a pair that can't be patched is left out, with the reason.
 
@@ -486,7 +510,7 @@ def patch_pairs(
     layers = found[0].layers
     means = (_means(place, layers, found) for place in PLACES)
     ms = (time.perf_counter() - begun) * 1000
-    facts = replace(together([each.facts for each in found]), ms=ms, note="")
+    facts = replace(combined_facts([each.facts for each in found]), ms=ms, note="")
     yield PairsPatched(
         command.part, tuple(reports), layers, tuple(each for each in means if each.pairs), facts
     )
@@ -562,9 +586,7 @@ AT_ONCE = 2048
 """Tokens of all rows in one forward pass, at most: as many as in a usual chunk of a prefill."""
 
 
-def sweep_heads(
-    session: Session, command: SweepHeads, stopped: Stopped = never
-) -> Iterator[Measuring | HeadsSwept]:
+def sweep_heads(session: Session, command: SweepHeads, stopped: Stopped = never) -> Iterator[Record]:
     """Switch off every head, part and layer alone, or some of them.
 
     Raises:
@@ -585,25 +607,20 @@ def sweep_heads(
         raise StepError(
             f"{layers}: no heads that could be told apart.", "Switch off the attention as a whole."
         )
-    vocabulary, whole = at.logits.size, command.scope == "context"
+    vocabulary, in_context = at.logits.size, command.scope == "context"
     count = min(len(units), rows_at_once(at.runner, 1, vocabulary, at.trace.batchable))
-    ids = session.tree.tokens(command.node) if whole else [at.token]
-    size = 1 if at.runner.kv.chunks_matter else max(1, AT_ONCE // count)
-    pieces = [ids[first : min(first + size, len(ids) - 1)] for first in range(0, len(ids) - 1, size)]
-    pieces.append(ids[-1:])
-
-    def run(edits: Edits, rows: int) -> list[Row]:
-        runner = session.runner.fresh() if whole else at.runner
-        return list(forward_rows(runner, pieces, rows, [edits] * len(pieces), stopped if whole else never))
-
-    def switched_off(batch: Sequence[Intervention]) -> list[Row]:
-        edits = Scaling(session.runner.model, *([each] for each in batch))
-        return run(edits, len(batch)) if whole or len(batch) > 1 else [at.edited_logits(edits)]
-
-    # in as many rows and the same pieces: the effect of what changes nothing is 0 then
-    plain = run(Edits(), count)[0] if whole else at.logits
+    ids = session.tree.tokens(command.node) if in_context else [at.token]
+    if in_context:
+        batch = Batch.of_tokens(session.runner.fresh(), ids, max(1, AT_ONCE // count), count, stopped)
+    else:
+        batch = Batch(at.runner, [ids], count)
+    plain = batch.plain() if in_context else at.logits
     token, other = int(at.logits.argmax()) if command.token is None else command.token, command.other
     own, top = checked_logprobs(plain), int(plain.argmax())
+
+    def switched_off(*units: Intervention) -> list[Row]:
+        alone = len(units) == 1 and not in_context
+        return [at.edited_logits(Scaling(session.runner.model, units))] if alone else batch.under(*units)
 
     def difference(row: Row) -> float | None:
         return None if other is None else float(row[token] - row[other])
@@ -625,16 +642,16 @@ def sweep_heads(
     swept: list[SweptUnit] = []
     error, ran = 0.0, 0
     while len(swept) < len(units):
-        batch = units[len(swept) : len(swept) + count]
-        yield Measuring(command.kind, len(swept), len(units), batch[0].label)
+        some = units[len(swept) : len(swept) + count]
+        yield Measuring(command.kind, len(swept), len(units), some[0].label)
         if stopped():
             raise Cancelled
-        rows = switched_off(batch)
-        swept += map(effect, batch, rows)
-        ran += len(batch)
-        if len(batch) > 1:  # the row that changed most, and the same unit switched off alone
-            most = max(range(len(batch)), key=lambda row: float(absolute_difference(rows[row], plain).max()))
-            (alone,) = switched_off([batch[most]])
+        rows = switched_off(*some)
+        swept += map(effect, some, rows)
+        ran += len(some)
+        if len(some) > 1:  # the row that changed most, and the same unit switched off alone
+            most = max(range(len(some)), key=lambda row: float(absolute_difference(rows[row], plain).max()))
+            (alone,) = switched_off(some[most])
             largest = max(float(np.abs(alone).max()), 1e-9)
             error = max(error, finite(absolute_difference(rows[most], alone).max() / largest))
             ran += 1
@@ -654,7 +671,7 @@ def sweep_heads(
         missing=tuple(at.trace.missing()),
         rows=count,
         row_bytes=row_bytes(at.runner, 1, vocabulary),
-        tokens_run=at.recomputed + BASELINE_RUNS + ran * len(ids) + (count * len(ids) if whole else 0),
+        tokens_run=at.recomputed + BASELINE_RUNS + ran * len(ids) + (count * len(ids) if in_context else 0),
         note="" if count > 1 else ONE_BY_ONE,
         facts=at.facts(check),
         scope=command.scope,

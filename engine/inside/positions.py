@@ -35,6 +35,7 @@ from engine.protocol import (
     PositionTried,
     PositionUse,
     PositionWay,
+    Record,
     Rotation,
     TokenShift,
     TryPosition,
@@ -51,7 +52,7 @@ MOST_OFFSET = 2**30
 """Largest offset: MLX counts positions with 32 bits."""
 
 
-def try_position(session: Session, command: TryPosition, stopped: Stopped = never) -> Iterator[PositionTried]:
+def try_position(session: Session, command: TryPosition, stopped: Stopped = never) -> Iterator[Record]:
     """Run a token with a wrong position, or its path with one or without the causal mask.
 
     Raises:

@@ -23,15 +23,16 @@ from engine.errors import Cancelled, StepError
 from engine.inside.attention import check_attention, forward_piece, pieces_of
 from engine.inside.split import LayerSplit, for_rows, held_norms, split_layer
 from engine.inside.taps import AttentionRun, LayerRun, Taps, token_axis, with_stream
-from engine.inside.view import Capture, capture, check_layer, layer_check, packed, refusal
+from engine.inside.view import Capture, capture, check_layer, layer_check, layer_notes, packed, refusal
 from engine.model.forward import FIXED_CHUNK
-from engine.model.layers import Patch, decoder_layers, kept, layers_in_words
+from engine.model.layers import Patch, decoder_layers, kept
 from engine.protocol import (
     MOST_KEYS,
     Check,
     CheckName,
     Measuring,
     ReadScore,
+    Record,
     ScoreRead,
     ScoreWriter,
     WriterKind,
@@ -62,9 +63,7 @@ _refused = partial(
 )
 
 
-def read_score(
-    session: Session, command: ReadScore, stopped: Stopped = never
-) -> Iterator[Measuring | ScoreRead]:
+def read_score(session: Session, command: ReadScore, stopped: Stopped = never) -> Iterator[Record]:
     """Divide the scores of one head from one token among what wrote to the stream before its layer.
 
     Raises:
@@ -73,8 +72,8 @@ def read_score(
         Cancelled: `stopped` returned True.
     """
     begun, node = time.perf_counter(), command.node
-    taken = capture(session, node, attention=True, stopped=stopped)
-    run, head = _choose_head(session, taken, command)
+    captured = capture(session, node, attention=True, stopped=stopped)
+    run, head = _choose_head(session, captured, command)
     seen = _seen(run, head)
     if len(command.keys) > MOST_KEYS:
         raise StepError(f"{len(command.keys)} keys are named, {MOST_KEYS} at most can be.", "Name fewer.")
@@ -87,44 +86,44 @@ def read_score(
         raise StepError(
             "The head sees only one token: there is nothing to compare.", "Look at a later token."
         )
-    keys, query = _shown_keys(session, seen, command.keys), taken.depth - 1
+    keys, query = _shown_keys(session, seen, command.keys), captured.depth - 1
     places = sorted({*keys, query})
     chunks: list[Taps] = []
     yield from _run_path(session, node, places, chunks, stopped)
     _check_layers(session, chunks, run.layer)
     layer = _ScoringLayer(session, chunks, run.layer, head, places)
     shares, notes = _Shares(session, layer), _Notes()
-    for number, (writers, streams) in enumerate(_writers(session, chunks, run.layer, taken.bound, notes)):
+    for number, (writers, streams) in enumerate(_writers(session, chunks, run.layer, captured.bound, notes)):
         yield Measuring(command.kind, number, run.layer + 1, "layers before the head's")
         shares.add(writers, streams, stopped)
-    if not shares.streams_error <= taken.again:
+    if not shares.streams_error <= captured.again:
         why = f"what was written before layer {run.layer + 1} does not sum to what it is given"
         raise _refused(session, why)
     shown = [each for each in keys if each != query or layer.pairs]
     found = shares.scores([places.index(each) for each in shown])
     weights = np.array([seen[each] for each in shown])
     checks: dict[CheckName, Check] = {}
-    check_attention(checks, run, taken.bound)
+    check_attention(checks, run, captured.bound)
     yield ScoreRead(
-        node, run.layer, head, taken.depth, len(seen), tuple(shown), packed(found.real), packed(weights),
+        node, run.layer, head, captured.depth, len(seen), tuple(shown), packed(found.real), packed(weights),
         tuple(shares.writers), packed(found.by_key), packed(found.by_query), found.pairs,
-        packed(found.pair_scores), session.facts.layers, layer.cap is not None, tuple(notes.sentences(layer)),
-        taken.facts(begun, session, *checks.values(), *_checks(taken, run, found, weights, layer.cap)),
+        packed(found.pair_scores), session.facts.layers, layer.cap is not None, notes.sentences(layer.pairs),
+        captured.facts(begun, session, *checks.values(), *_checks(captured, run, found, weights, layer.cap)),
     )  # fmt: skip
 
 
 # ---- the head, and the keys that are shown -------------------------------------------------------
 
 
-def _choose_head(session: Session, taken: Capture, command: ReadScore) -> tuple[AttentionRun, int]:
+def _choose_head(session: Session, captured: Capture, command: ReadScore) -> tuple[AttentionRun, int]:
     """The first attention of the head's layer, and the head."""
     layer, head = command.layer, command.head
     if layer is not None:
         check_layer(session.runner.model, layer)
-    if not taken.taps[-1].layers:
+    if not captured.taps[-1].layers:
         raise _refused(session, "it runs the parts of its layers itself")
     first: dict[int, AttentionRun] = {}
-    for run in taken.taps[-1].attended:
+    for run in captured.taps[-1].attended:
         first.setdefault(run.layer, run)
     wanted = [run for run in first.values() if layer in (None, run.layer)]
     where = "any layer" if layer is None else f"layer {layer + 1}"
@@ -142,7 +141,7 @@ def _choose_head(session: Session, taken: Capture, command: ReadScore) -> tuple[
     def focus(each: tuple[AttentionRun, int]) -> float:
         """The head's largest weight on a token that is neither the first nor one of the last two; the first layer,
         before which the embedding alone wrote, comes last."""
-        weights = (weight for place, weight in _seen(*each).items() if 0 < place < taken.depth - 2)
+        weights = (weight for place, weight in _seen(*each).items() if 0 < place < captured.depth - 2)
         return max(weights, default=0.0) - (each[0].layer == 0)
 
     return heads[0] if len(heads) == 1 else max(heads, key=focus)
@@ -211,17 +210,17 @@ class _Notes(Struct):
     fused: list[int] = field(default_factory=list)
     folded: list[int] = field(default_factory=list)
 
-    def sentences(self, layer: _ScoringLayer) -> Iterator[str]:
-        for layers, text in (
-            (self.whole, "attention and MLP can't be told apart here, a layer is one writer."),
-            (self.fused, "the heads can't be told apart here, the attention is one writer."),
-            (self.folded, "the heads are folded into their attention: they would be too many writers."),
-        ):
-            if layers:
-                yield f"{layers_in_words(layers)}: {text}"
-        if not layer.pairs:
-            what = "pairs, and the token's own key, can't be told apart here"
-            yield f"A part of these scores is not a product q·k: {what}."
+    def sentences(self, pairs: bool) -> tuple[str, ...]:
+        """Sentences on them, and on pairs if the scores have none."""
+        what = "pairs, and the token's own key, can't be told apart here"
+        return (
+            *layer_notes(
+                (self.whole, ": attention and MLP can't be told apart here, a layer is one writer."),
+                (self.fused, ": the heads can't be told apart here, the attention is one writer."),
+                (self.folded, ": the heads are folded into their attention: they would be too many writers."),
+            ),
+            *([] if pairs else [f"A part of these scores is not a product q·k: {what}."]),
+        )
 
 
 def _writers(
@@ -305,7 +304,7 @@ def _of_layer(
 # ---- from streams to scores, by the layer's own code ---------------------------------------------
 
 
-class _Stop(Exception):
+class _AttentionReached(Exception):
     """Leaves a layer at its attention."""
 
 
@@ -391,11 +390,11 @@ class _ScoringLayer:
             q: mx.array, k: mx.array, v: mx.array, *, scale: float, mask: Any = None, **_: Any
         ) -> mx.array:
             calls.append(_AttentionCall(q, k, scale, mask))
-            raise _Stop
+            raise _AttentionReached
 
         def softmax(x: mx.array, *_: Any, **__: Any) -> mx.array:
             calls.append(_AttentionCall(scores=x))
-            raise _Stop
+            raise _AttentionReached
 
         def tanh(x: mx.array) -> mx.array:
             bent.append(x)
@@ -412,7 +411,7 @@ class _ScoringLayer:
         try:
             with held_norms(count, *patches):
                 self._layer(*args, **kwargs)
-        except _Stop:
+        except _AttentionReached:
             pass
         except Exception as error:  # a family's own code, given other rows and no cache, may fail in any way
             raise _refused(self._session, "its layer can't be run on other streams") from error
@@ -571,7 +570,7 @@ def _pairs(queries: Numbers, keys: Numbers) -> tuple[tuple[tuple[int, int], ...]
 
 
 def _checks(
-    taken: Capture, run: AttentionRun, found: _Decomposed, weights: Numbers, cap: float | None
+    captured: Capture, run: AttentionRun, found: _Decomposed, weights: Numbers, cap: float | None
 ) -> tuple[Check, Check]:
     """The checks that the parts sum to the scores, and that the sums make the head's weights.
 
@@ -584,8 +583,8 @@ def _checks(
     shares = np.exp(bent - bent.max())
     made = shares * weights.sum() / shares.sum()
     return (
-        layer_check("scores", parts, taken.again, run.layer),
+        layer_check("scores", parts, captured.again, run.layer),
         layer_check(
-            "weights", float(np.abs(made - weights).max()), max(taken.again, run.rounding), run.layer
+            "weights", float(np.abs(made - weights).max()), max(captured.again, run.rounding), run.layer
         ),
     )

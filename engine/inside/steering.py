@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from engine.errors import Cancelled, StepError
 from engine.inside.interventions import (
     BASELINE_RUNS,
-    Scaling,
+    Baseline,
     baseline,
     changed_masses,
     check_direction,
@@ -31,8 +31,7 @@ from engine.inside.interventions import (
     first_changed,
     vector_of,
 )
-from engine.inside.patching import ONE_BY_ONE, ActivationCache, forward_rows, rows_at_once
-from engine.inside.taps import Edits
+from engine.inside.patching import ONE_BY_ONE, ActivationCache, Batch, rows_at_once
 from engine.inside.view import (
     bounds,
     capture,
@@ -57,6 +56,7 @@ from engine.protocol import (
     Intervention,
     MakeDirection,
     Measuring,
+    Record,
     SteeredStrength,
     StrengthsSwept,
     SweepStrengths,
@@ -85,9 +85,7 @@ class _Stream(NamedTuple):
     step_ms: float
 
 
-def make_direction(
-    session: Session, command: MakeDirection, stopped: Stopped = never
-) -> Iterator[Measuring | DirectionMade]:
+def make_direction(session: Session, command: MakeDirection, stopped: Stopped = never) -> Iterator[Record]:
     """Make a direction after a layer of texts, or of two nodes of the tree.
 
     Raises:
@@ -221,9 +219,7 @@ class _Effect(NamedTuple):
     top_prob: float
 
 
-def sweep_strengths(
-    session: Session, command: SweepStrengths, stopped: Stopped = never
-) -> Iterator[Measuring | StrengthsSwept]:
+def sweep_strengths(session: Session, command: SweepStrengths, stopped: Stopped = never) -> Iterator[Record]:
     """Add a direction with one strength after another, and random ones of the same norm.
 
     Raises:
@@ -242,30 +238,13 @@ def sweep_strengths(
     at.trace.check(units[:1])
     begin = first_changed(session, command.node, command.scope, command.begin)
 
-    # the forward passes of a batch run from the first steered position on
-    runner, recomputed = at.runner, at.recomputed
-    path = session.tree.nodes(command.node)[begin:]
-    if command.scope == "context":
-        runner, more, _ = runner_before(session, path[0], stopped)
-        recomputed += more
-    ids = [session.tree[each].token for each in path]
-    size = 1 if runner.kv.chunks_matter else CHUNK
-    pieces = [ids[place : min(place + size, len(ids) - 1)] for place in range(0, len(ids) - 1, size)]
-    pieces.append(ids[-1:])
-    stored = len(ids) * (session.facts.kv_bytes_per_token or 0)
-    stored += 4 * _STREAMS * at.trace.width * min(size, len(ids))
-    most = rows_at_once(runner, 1, at.logits.size, at.trace.batchable, stored)
-    rows = min(1 + RANDOM_DIRECTIONS, most)
+    batch, recomputed = _batch(at, command, begin, stopped)
 
-    def run(edits: Edits, count: int) -> list[Row]:
-        return list(forward_rows(runner, pieces, count, [edits] * len(pieces)))
-
-    def steered(batch: Sequence[Intervention]) -> list[Row]:
+    def steered(units: Sequence[Intervention]) -> list[Row]:
         # filled up: forwards of another shape would have other last bits
-        filled = [*batch, *[batch[-1]] * (rows - len(batch))]
-        return run(Scaling(model, *([each] for each in filled)), rows)[: len(batch)]
+        return batch.under(*units, *[units[-1]] * (batch.rows - len(units)))[: len(units)]
 
-    own = run(Edits(), rows)[0]
+    own = batch.plain()
     zero = steered([replace(units[0], scale=0.0)])[0]
     logprobs, (token, other) = checked_logprobs(own), _followed(own, command)
 
@@ -283,15 +262,15 @@ def sweep_strengths(
     tried = command.direction, *controls(command.direction, RANDOM_DIRECTIONS, SEED)
     jobs = [replace(unit, direction=each) for unit in units if unit.scale for each in tried]
     effects, error = list[_Effect](), 0.0
-    for done in range(0, len(jobs), rows):
-        batch = jobs[done : done + rows]
-        yield Measuring(command.kind, done, len(jobs), f"x{batch[0].scale:g}")
+    for done in range(0, len(jobs), batch.rows):
+        some = jobs[done : done + batch.rows]
+        yield Measuring(command.kind, done, len(jobs), f"x{some[0].scale:g}")
         if stopped():
             raise Cancelled
-        found = steered(batch)
+        found = steered(some)
         effects += map(effect, found)
-        if not done and rows > 1:
-            error = relative_error(run(Scaling(model, batch[:1]), 1)[0], found[0])
+        if not done and batch.rows > 1:
+            error = relative_error(batch.under(some[0])[0], found[0])
     unsteered = effect(own)
     by_strength = {0.0: [unsteered]}
     for place, strength in enumerate(filter(None, strengths)):
@@ -300,16 +279,17 @@ def sweep_strengths(
     at.edited_logits(cache)
     checks = (
         Check("zero", largest_difference(zero, own), 0.0),
-        Check("single", error, bounds(session).twice, f"{rows} rows"),
+        Check("single", error, bounds(session).twice, f"{batch.rows} rows"),
     )
-    batches = 2 + math.ceil(len(jobs) / rows)
+    steps = session.tree[command.node].depth - begin
+    batches = 2 + math.ceil(len(jobs) / batch.rows)
     yield StrengthsSwept(
         node=command.node,
         direction=command.direction,
         layer=layer,
         scope=command.scope,
         begin=begin,
-        steered=session.tree[command.node].depth - begin,
+        steered=steps,
         token=token,
         text=token_text(session, token),
         other=other,
@@ -322,11 +302,26 @@ def sweep_strengths(
         strengths=tuple(_strength(session, each, by_strength[each]) for each in strengths),
         random=RANDOM_DIRECTIONS,
         seed=SEED,
-        rows=rows,
-        tokens_run=recomputed + BASELINE_RUNS + 1 + batches * rows * len(ids),
-        note="" if rows > 1 else ONE_BY_ONE,
+        rows=batch.rows,
+        tokens_run=recomputed + BASELINE_RUNS + 1 + batches * batch.rows * steps,
+        note="" if batch.rows > 1 else ONE_BY_ONE,
         facts=at.facts(*checks),
     )
+
+
+def _batch(at: Baseline, command: SweepStrengths, begin: int, stopped: Stopped) -> tuple[Batch, int]:
+    """The forward passes from the first steered position on, and the number of tokens that ran again for them."""
+    session, runner, recomputed = at.session, at.runner, at.recomputed
+    path = session.tree.nodes(command.node)[begin:]
+    if command.scope == "context":
+        runner, more, _ = runner_before(session, path[0], stopped)
+        recomputed += more
+    ids = [session.tree[each].token for each in path]
+    size = 1 if runner.kv.chunks_matter else CHUNK
+    stored = len(ids) * (session.facts.kv_bytes_per_token or 0)
+    stored += 4 * _STREAMS * at.trace.width * min(size, len(ids))
+    most = rows_at_once(runner, 1, at.logits.size, at.trace.batchable, stored)
+    return Batch.of_tokens(runner, ids, CHUNK, min(1 + RANDOM_DIRECTIONS, most)), recomputed
 
 
 def _followed(own: Row, command: SweepStrengths) -> tuple[int, int]:

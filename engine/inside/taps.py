@@ -93,15 +93,15 @@ def attention_weights(given: AttentionInputs, output: mx.array) -> AttentionWeig
         scores = mx.where(mask, scores, -mx.inf) if hides else scores + mask.astype(mx.float32)
     scores = scores[0]
     if given.sinks is None:
-        weights, taken = softmax(scores, axis=-1), mx.zeros((heads, tokens))
+        weights, sink_shares = softmax(scores, axis=-1), mx.zeros((heads, tokens))
     else:
         sinks = mx.broadcast_to(given.sinks.astype(mx.float32).reshape(-1, 1, 1), (heads, tokens, 1))
         shares = softmax(mx.concatenate([sinks, scores], axis=-1), axis=-1)
-        weights, taken = shares[..., 1:], shares[..., 0]
+        weights, sink_shares = shares[..., 1:], shares[..., 0]
     values, fused = given.values[0].astype(mx.float32), output[0].astype(mx.float32)
     mine = weights.reshape(len(values), heads // len(values) * tokens, count) @ values
     off = mx.abs(mine.reshape(fused.shape) - fused).max() / mx.maximum(mx.abs(fused).max(), 1e-9)
-    return AttentionWeights(weights, taken, rounding, off)
+    return AttentionWeights(weights, sink_shares, rounding, off)
 
 
 # ---- taps --------------------------------------------------------------------------------------
@@ -388,10 +388,10 @@ class Taps(Struct):
             weights, sinks, error, rounding = mx.zeros((0,)), None, None, 0.0
             readable = given.queries.shape[0] == 1  # one row for each token: each has its own keys
             if self.attention and readable:
-                weights, taken, rounded, wrong = attention_weights(given, output)
-                sinks = None if given.sinks is None else taken
+                weights, sink_shares, rounded, wrong = attention_weights(given, output)
+                sinks = None if given.sinks is None else sink_shares
                 # Layer by layer: the float32 copies of all layers' keys at once would take several times the cache.
-                mx.eval(weights, taken, wrong, rounded)
+                mx.eval(weights, sink_shares, wrong, rounded)
                 error, rounding = float(np.array(wrong)), float(np.array(rounded))
             tokens, count = given.queries.shape[KEYS], given.keys.shape[KEYS]
             positions = self._positions(keys, tokens, count) if readable else None
@@ -416,11 +416,11 @@ class Taps(Struct):
         return fetched
 
     def _chosen(self, array: mx.array, indices: mx.array, axis: int | None = None, **more: Any) -> mx.array:
-        taken = take_along_axis(array, indices, axis=axis, **more)
+        chosen = take_along_axis(array, indices, axis=axis, **more)
         known = self._fetched.get(id(array))
-        if known is not None and axis == KEYS and taken.shape[:KEYS] == (1, 1) and known[2] is None:
-            self._fetched[id(taken)] = taken, known[1], np.array(indices[0, 0, :, 0]).tolist()
-        return taken
+        if known is not None and axis == KEYS and chosen.shape[:KEYS] == (1, 1) and known[2] is None:
+            self._fetched[id(chosen)] = chosen, known[1], np.array(indices[0, 0, :, 0]).tolist()
+        return chosen
 
     def _positions(self, keys: Any, tokens: int, count: int) -> list[int] | None:
         """The positions of an attention's keys in the path.

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from engine.errors import Cancelled, StepError
 from engine.inside.taps import Edits, Taps
 from engine.model.forward import Runner, precision
-from engine.model.layers import Patch, decoder_layers
+from engine.model.layers import Patch, decoder_layers, layers_in_words
 from engine.protocol import CaptureFacts, Check, CheckName, Floats
 from engine.sampling.ranking import LN2, Row, sum_of_products
 from engine.session.session import Session
@@ -146,6 +146,11 @@ def check_predictable(logits: npt.NDArray[Any]) -> None:
         raise StepError("The model bars that token: its logit is minus infinity.", "Choose another token.")
 
 
+def layer_notes(*notes: tuple[Sequence[int], str]) -> tuple[str, ...]:
+    """Sentences on some layers, counted from 1; of each note that has any."""
+    return tuple(f"{layers_in_words(layers)}{text}" for layers, text in notes if layers)
+
+
 def token_text(session: Session, id: int) -> str:
     """The text of one token."""
     return session.tokens.text(id, b"")[0]
@@ -172,7 +177,7 @@ def facts_of(
     return CaptureFacts(tuple(checks), ms, step_ms, session.facts.family, note, session.title)
 
 
-def together(facts: Sequence[CaptureFacts]) -> CaptureFacts:
+def combined_facts(facts: Sequence[CaptureFacts]) -> CaptureFacts:
     """The facts of several views together: the worst of each check, and the time of all."""
     worst: dict[str, Check] = {}
     for check in (check for each in facts for check in each.checks):
