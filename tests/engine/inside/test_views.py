@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from engine.errors import LoadError
-from engine.inside import experts, gradients, lens, patching, scores, steering, taps
+from engine.inside import experts, gradients, lens, patching, scores, taps
 from engine.session.session import Session
 from tests.emulations import MACHINES
 from tests.engine.inside.looking import loaded, opened
@@ -118,11 +118,6 @@ def _the_gradients_of_the_tokens_before(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(gradients._LogitFunction, "gradients", wrong)
 
 
-def _rows_of_other_strengths(patch: pytest.MonkeyPatch) -> None:
-    own = steering.forward_rows
-    patch.setattr(steering, "forward_rows", lambda *given: np.roll(list(own(*given)), 1, axis=0))
-
-
 def _outputs_of_other_experts(patch: pytest.MonkeyPatch) -> None:
     own = experts.MixtureRun
 
@@ -158,7 +153,7 @@ WRONG: dict[str, tuple[Wrong, str]] = {
     "contributions": (_a_layer_without_its_last_part, "parts "),
     "gradients": (_the_gradients_of_the_tokens_before, "derivative "),
     "sweep": (_rows_of_other_units, "single "),
-    "steering": (_rows_of_other_strengths, "single "),
+    "steering": (_rows_of_other_units, "single "),
     "patching": (_the_last_activation_of_the_token_before, "restored "),
 }
 """By view: what makes it wrong, and the check that refuses it."""
