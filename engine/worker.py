@@ -32,10 +32,11 @@ HANDLERS: Mapping[str, str] = {
     "engine.inside.interventions": "Intervene HoldInterventions",
     "engine.inside.lens": "ReadLens Attribute",
     "engine.inside.modules": "ReadModules",
-    "engine.inside.patching": "PatchActivations PatchPairs SweepHeads",
+    "engine.inside.patching": "PatchActivations PatchPairs",
     "engine.inside.positions": "TryPosition",
     "engine.inside.scores": "ReadScore",
     "engine.inside.steering": "MakeDirection SweepStrengths",
+    "engine.inside.sweeps": "SweepHeads",
     "engine.lockstep.handlers":
         "OpenLockstep CloseLockstep DiffText ReadLockstep ExplainSecond FollowSecond PartWays",
     "engine.measuring.handlers": "Race Profile CaptureMetal MeasureRoofline CompareKV ReadMachine",

@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from engine.errors import LoadError
-from engine.inside import experts, gradients, lens, patching, scores, taps
+from engine.inside import experts, gradients, lens, patching, scores, sweeps, taps
 from engine.session.session import Session
 from tests.emulations import MACHINES
 from tests.engine.inside.looking import loaded, opened
@@ -128,8 +128,8 @@ def _outputs_of_other_experts(patch: pytest.MonkeyPatch) -> None:
 
 
 def _rows_of_other_units(patch: pytest.MonkeyPatch) -> None:
-    own = patching.forward_rows
-    patch.setattr(patching, "forward_rows", lambda *given: np.roll(own(*given), 1, axis=0))
+    own = sweeps.forward_rows
+    patch.setattr(sweeps, "forward_rows", lambda *given: np.roll(own(*given), 1, axis=0))
 
 
 def _the_last_activation_of_the_token_before(patch: pytest.MonkeyPatch) -> None:

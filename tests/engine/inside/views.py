@@ -15,10 +15,11 @@ from engine.inside.gradients import read_gradients
 from engine.inside.interventions import baseline, intervene
 from engine.inside.lens import attribute, read_lens
 from engine.inside.modules import read_modules
-from engine.inside.patching import patch_activations, sweep_heads
+from engine.inside.patching import patch_activations
 from engine.inside.positions import try_position
 from engine.inside.scores import read_score
 from engine.inside.steering import sweep_strengths
+from engine.inside.sweeps import sweep_heads
 from engine.protocol import (
     ActivationsPatched,
     AttentionRead,
