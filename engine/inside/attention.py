@@ -12,7 +12,7 @@ import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
-from engine.errors import Cancelled, StepError
+from engine.errors import StepError
 from engine.inside.taps import AttentionRun, Taps
 from engine.inside.view import (
     bounds,
@@ -22,6 +22,7 @@ from engine.inside.view import (
     largest_difference,
     layer_check,
     layer_notes,
+    poll,
 )
 from engine.model.forward import ChunkSizer, Runner
 from engine.model.layers import decoder_layers, parts_of, role_of
@@ -242,8 +243,7 @@ def run_whole_path(
         take(run, done)
 
     for piece in pieces_of(session, ids, chunks, limit):
-        if stopped():
-            raise Cancelled
+        poll(stopped)
         yield progress(done)
         last = done + len(piece) == len(ids)
         start = time.perf_counter()

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct, field
 
-from engine.errors import Cancelled, PromptError, StepError
+from engine.errors import PromptError, StepError
 from engine.inside.split import uncompiled
 from engine.inside.view import (
     FLOAT32,
@@ -32,6 +32,7 @@ from engine.inside.view import (
     facts_of,
     packed,
     plain_step,
+    poll,
     refusal,
     relative_error,
     runner_before,
@@ -246,7 +247,7 @@ class _LogitFunction(Struct):
         found = []
         for begin in range(0, rows.shape[0], self.most_rows):
             batch = rows[begin : begin + self.most_rows]
-            self.poll(batch)
+            self.begin_forward(batch)
             found.append(np.array(self._of(self.logits(batch))))
         return np.concatenate(found).astype(np.float64)
 
@@ -256,7 +257,7 @@ class _LogitFunction(Struct):
         Raises:
             StepError: There is none, or it is not a number.
         """
-        self.poll(rows)
+        self.begin_forward(rows)
         try:
             (out,), (slopes,) = mx.vjp(
                 lambda given: self._of(self.logits(given)), [rows], [mx.ones(rows.shape[0])]
@@ -292,10 +293,9 @@ class _LogitFunction(Struct):
         first, *other = self.tokens
         return logits[:, first] - (logits[:, other[0]] if other else 0)
 
-    def poll(self, rows: mx.array) -> None:
+    def begin_forward(self, rows: mx.array) -> None:
         """Stop if the command was cancelled; count the rows' forward passes."""
-        if self.stopped():
-            raise Cancelled
+        poll(self.stopped)
         self.forwards += rows.shape[0]
 
 
@@ -450,7 +450,7 @@ def _forward_check(function: _LogitFunction) -> Check:
         out = session.runner.model(mx.array([function.ids[begin : begin + piece]]), cache=caches)
         begin += piece
     plain = np.array(out[0, -1].astype(mx.float32))
-    function.poll(function.own)
+    function.begin_forward(function.own)
     error = relative_error(np.array(function.logits(function.own)[0]), plain)
     bound = FLOAT32 if precision(session.facts.dtype) == "float32" else bounds(session).twice
     return Check("forward", error, bound)

@@ -12,7 +12,7 @@ import mlx.core as mx
 import numpy as np
 from msgspec import Struct
 
-from engine.errors import Cancelled, StepError
+from engine.errors import StepError
 from engine.inside.taps import Edits, Taps
 from engine.inside.view import (
     check_layer,
@@ -22,6 +22,7 @@ from engine.inside.view import (
     largest_difference,
     logits_after,
     plain_step,
+    poll,
     runner_before,
     token_text,
 )
@@ -387,8 +388,7 @@ def baseline(session: Session, node: int, stopped: Stopped = never) -> Baseline:
     begun = time.perf_counter()
     session.check_node(node)
     runner, recomputed, note = runner_before(session, node, stopped)
-    if stopped():
-        raise Cancelled
+    poll(stopped)
     token, trace = session.tree[node].token, ModuleTrace(session.runner.model)
     plain, step_ms = plain_step(runner, token)
     with edited(session.runner.model, trace).set():

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from engine.errors import Cancelled, EngineError, StepError
+from engine.errors import EngineError, StepError
 from engine.inside.split import LayerSplit, LayerWriter, held_norms, split_layer, stream
 from engine.inside.taps import LayerRun, Taps
 from engine.inside.view import (
@@ -28,6 +28,7 @@ from engine.inside.view import (
     check_predictable,
     layer_notes,
     packed,
+    poll,
     refusal,
     relative_error,
     token_text,
@@ -101,8 +102,7 @@ def read_lens(session: Session, command: ReadLens, stopped: Stopped = never) -> 
         rows: list[Row] = []
         try:
             for first in range(0, states.shape[-3], ROWS):
-                if stopped():
-                    raise Cancelled
+                poll(stopped)
                 batch = states[..., first : first + ROWS, place, :]
                 rows += list(np.array(final_logits(session.runner.model, batch, layers)))
         except EngineError:
@@ -181,8 +181,7 @@ def attribute(session: Session, command: Attribute, stopped: Stopped = never) ->
     splits: list[LayerSplit | None] = []
     parts = [_contribution("embedding", None, "", end.share(stream(runs[0].given)))]
     for index, run in enumerate(runs):
-        if stopped():
-            raise Cancelled
+        poll(stopped)
         written = [part for part in taps.written if part.layer == index]
         splits.append(split_layer(layers[index], run, written, captured.bound))
         parts += _of_layer(index, run, splits[-1], end)

@@ -28,6 +28,7 @@ from engine.inside.view import (
     combined_facts,
     finite,
     packed,
+    poll,
     runner_before,
     token_text,
 )
@@ -185,8 +186,7 @@ class _PatchedRuns(Struct):
         return [[id] for id in ids] if self.runner.kv.chunks_matter else [ids]
 
     def _run(self, ids: list[int], edits: list[Edits]) -> Numbers:
-        if self.stopped():
-            raise Cancelled
+        poll(self.stopped)
         self.forwards += 1
         logits = forward_rows(self.runner, self._pieces(ids), self.rows, edits).astype(np.float64)
         return logits[:, self.command.token] - logits[:, self.command.other]

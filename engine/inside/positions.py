@@ -17,13 +17,14 @@ import mlx.nn as nn
 import mlx_lm.models.base as base
 import numpy as np
 
-from engine.errors import Cancelled, StepError
+from engine.errors import StepError
 from engine.inside.view import (
     bounds,
     facts_of,
     largest_difference,
     layer_check,
     plain_step,
+    poll,
     runner_before,
     token_text,
 )
@@ -158,8 +159,7 @@ def _logits(
         The logits after the token that predicts.
     """
     for ids in pieces:
-        if stopped():
-            raise Cancelled
+        poll(stopped)
         caches = [shifted(cache, by, watch) for cache in runner.kv.caches]
 
         def compute(tokens: mx.array, cache: Any, caches: list[Any] = caches) -> Any:

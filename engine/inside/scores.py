@@ -19,11 +19,11 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct, field
 
-from engine.errors import Cancelled, StepError
+from engine.errors import StepError
 from engine.inside.attention import check_attention, forward_piece, pieces_of
 from engine.inside.split import LayerSplit, for_rows, held_norms, split_layer
 from engine.inside.taps import AttentionRun, LayerRun, Taps, token_axis, with_stream
-from engine.inside.view import Capture, capture, check_layer, layer_check, layer_notes, packed, refusal
+from engine.inside.view import Capture, capture, check_layer, layer_check, layer_notes, packed, poll, refusal
 from engine.model.forward import FIXED_CHUNK
 from engine.model.layers import Patch, decoder_layers, kept
 from engine.protocol import (
@@ -172,8 +172,7 @@ def _run_path(
     """Run the path on a new cache and store the streams at some places, in a `Taps` for each chunk that has any."""
     ids, runner, done = session.tree.tokens(node), session.runner.fresh(), 0
     for piece in pieces_of(session, ids, session.tree.chunks(node), FIXED_CHUNK):
-        if stopped():
-            raise Cancelled
+        poll(stopped)
         yield Measuring(ReadScore.kind, done, len(ids), "tokens of the path")
         end = done + len(piece)
         own = [place - done for place in places if done <= place < end]
@@ -311,11 +310,11 @@ class _AttentionReached(Exception):
 class _AttentionCall(NamedTuple):
     """Queries, keys, scale and mask of an attention; or scores that the model computed itself."""
 
-    queries: mx.array | None = None
-    keys: mx.array | None = None
+    queries: Any = None
+    keys: Any = None
     scale: float = 1.0
     mask: Any = None
-    scores: mx.array | None = None
+    scores: Any = None
 
 
 class _ScoringLayer:
@@ -353,8 +352,6 @@ class _ScoringLayer:
             rows: Shape (rows, places, size); the first is the real one.
         """
         call = self._call(rows)
-        assert call.queries is not None
-        assert call.keys is not None
         group = call.queries.shape[1] // call.keys.shape[1]
         query = call.queries[:, self._head, -1].astype(mx.float32) * call.scale
         return _wide(query), _wide(call.keys[:, self._head // group].astype(mx.float32))
@@ -366,8 +363,6 @@ class _ScoringLayer:
             shape = call.scores.shape
             each = call.scores.reshape(shape[0], -1, *shape[-2:])[:, self._head, -1]
             return _wide(each.astype(mx.float32))
-        assert call.queries is not None
-        assert call.keys is not None
         group = call.queries.shape[1] // call.keys.shape[1]
         query = call.queries[:, self._head, -1:].astype(mx.float32)
         score = call.scale * (query * call.keys[:, self._head // group].astype(mx.float32)).sum(axis=-1)
@@ -490,8 +485,10 @@ class _Shares:
         self.writers: list[ScoreWriter] = []
         self._rows: list[tuple[Numbers, Numbers]] = []
         """Queries and keys of each batch; without pairs the scores with a writer's keys, and with its query."""
-        self._none: tuple[Numbers, Numbers] | None = None
-        self._real: tuple[Numbers, Numbers] | None = None
+        self._none: tuple[Numbers, ...] = ()
+        """The same of a stream of zeros, without an axis of writers."""
+        self._real: tuple[Numbers, ...] = ()
+        """The same of the real stream."""
         self._sum = mx.zeros_like(layer.given)
         tokens, size = layer.given.shape[1:]
         wide = max(size, tokens * (session.facts.heads or 1) if not layer.pairs else 0)
@@ -509,8 +506,7 @@ class _Shares:
         self._sum = self._sum + streams.sum(axis=0, keepdims=True)
         mx.eval(self._sum)
         for first in range(0, len(writers), self._batch):
-            if stopped():
-                raise Cancelled
+            poll(stopped)
             batch = mx.concatenate([mx.zeros_like(self._layer.given), streams[first : first + self._batch]])
             one, other = self._of(batch)
             self._real, self._none = (one[0], other[0]), (one[1], other[1])
@@ -535,8 +531,6 @@ class _Shares:
 
     def scores(self, places: list[int]) -> _Decomposed:
         """The scores at some places, and the shares of all writers in them."""
-        assert self._none is not None
-        assert self._real is not None
         self.writers.append(ScoreWriter("constant", None, ""))
         one, other = (
             np.concatenate([*(rows[side] for rows in self._rows), self._none[side][None]]) for side in (0, 1)

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
-from engine.errors import Cancelled, StepError
+from engine.errors import StepError
 from engine.inside.interventions import (
     BASELINE_RUNS,
     Baseline,
@@ -44,6 +44,7 @@ from engine.inside.view import (
     logits_after,
     packed,
     plain_step,
+    poll,
     relative_error,
     runner_before,
     token_text,
@@ -147,8 +148,7 @@ def _encode(session: Session, texts: Sequence[str]) -> list[list[int]]:
 
 
 def _of_text(session: Session, ids: list[int], layer: int, stopped: Stopped) -> _Stream:
-    if stopped():
-        raise Cancelled
+    poll(stopped)
     runner = session.runner.fresh()
     if len(ids) > 1:
         runner.forward_path(ids[:-1], prompt_chunks(len(ids)), stopped)
@@ -266,8 +266,7 @@ def sweep_strengths(session: Session, command: SweepStrengths, stopped: Stopped 
     for done in range(0, len(jobs), batch.rows):
         some = jobs[done : done + batch.rows]
         yield Measuring(command.kind, done, len(jobs), f"x{some[0].scale:g}")
-        if stopped():
-            raise Cancelled
+        poll(stopped)
         found = steered(some)
         effects += map(effect, found)
         if not done and batch.rows > 1:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from engine.cache.kinds import kind_of
-from engine.errors import Cancelled, StepError
+from engine.errors import StepError
 from engine.inside.interventions import BASELINE_RUNS, Scaling, baseline, changed_masses, edited
 from engine.inside.taps import Edits
 from engine.inside.view import (
@@ -20,6 +20,7 @@ from engine.inside.view import (
     check_tokens,
     finite,
     kl_bits,
+    poll,
     token_text,
 )
 from engine.model.forward import Runner
@@ -98,8 +99,7 @@ def forward_rows(
     logits: Any = None
     try:
         for piece, each in zip(pieces, edits, strict=True):
-            if stopped():
-                raise Cancelled
+            poll(stopped)
             with edited(runner.model, each).set():
                 logits = copied.kv.run(runner.model, mx.array([piece] * count), chunk=len(piece) > 1)
                 mx.eval(copied.kv.state())  # the logits of all but the last piece cost nothing
@@ -210,8 +210,7 @@ def sweep_heads(session: Session, command: SweepHeads, stopped: Stopped = never)
     while len(swept) < len(units):
         some = units[len(swept) : len(swept) + count]
         yield Measuring(command.kind, len(swept), len(units), some[0].label)
-        if stopped():
-            raise Cancelled
+        poll(stopped)
         rows = switched_off(*some)
         swept += map(effect, some, rows)
         ran += len(some)

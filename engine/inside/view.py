@@ -211,6 +211,12 @@ def runner_before(session: Session, node: int, stopped: Stopped = never) -> tupl
     return runner, detached.recomputed, f"{tokens} ran again{why}."
 
 
+def poll(stopped: Stopped) -> None:
+    """Raise `Cancelled` if the command was cancelled."""
+    if stopped():
+        raise Cancelled
+
+
 def logits_after(runner: Runner, token: int) -> Row:
     """The logits after one more token, which the runner's cache then holds."""
     row: Row = np.array(runner.forward_logits([token])[0])
@@ -345,8 +351,7 @@ def _run(
     rows: list[mx.array] = []
     taps: list[Taps] = []
     for piece in pieces:
-        if stopped():
-            raise Cancelled
+        poll(stopped)
         if tapped is None:
             rows.append(runner.forward_logits(piece))
             continue

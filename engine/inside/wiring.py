@@ -132,8 +132,7 @@ def _rounding(count: int, unit: float) -> float:
 
 
 def _sigmoid(x: Vector) -> Vector:
-    values: Vector = 1 / (1 + np.exp(-x))
-    return values
+    return np.asarray(1 / (1 + np.exp(-x)))
 
 
 def _gelu(x: Vector) -> Vector:
@@ -143,18 +142,16 @@ def _gelu(x: Vector) -> Vector:
 
 
 def _gelu_tanh(x: Vector) -> Vector:
-    values: Vector = 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
-    return values
+    return np.asarray(0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))))
 
 
 def _relu(x: Vector) -> Vector:
-    values: Vector = np.maximum(x, 0)
-    return values
+    return np.asarray(np.maximum(x, 0))
 
 
 def _clipped_swiglu(gate: Vector, up: Vector) -> Vector:
-    values: Vector = np.minimum(gate, 7) * _sigmoid(1.702 * np.minimum(gate, 7)) * (np.clip(up, -7, 7) + 1)
-    return values
+    gate = np.minimum(gate, 7)
+    return np.asarray(gate * _sigmoid(1.702 * gate) * (np.clip(up, -7, 7) + 1))
 
 
 PLAIN: tuple[tuple[str, Callable[[Vector], Vector]], ...] = (
