@@ -100,9 +100,9 @@ def _layer(run: AttentionRun, depth: int, dtype: str) -> AttentionLayer | None:
         order = sorted(range(len(positions)), key=run.positions.__getitem__)
         weights = weights[:, mx.array(order)]
     else:  # a choice of keys from anywhere in the path
-        whole = mx.zeros((weights.shape[0], depth))
-        whole[:, mx.array(run.positions)] = weights
-        weights, keep = whole, depth
+        spread = mx.zeros((weights.shape[0], depth))
+        spread[:, mx.array(run.positions)] = weights
+        weights, keep = spread, depth
     numbers = np.array(weights).astype(dtype)
     sinks = tuple(np.array(run.sinks[:, -1]).tolist()) if run.sinks is not None else ()
     floats = Floats(numbers.shape, numbers.tobytes(), 8 * numbers.itemsize)
@@ -208,7 +208,7 @@ def forward_piece(runner: Runner, piece: list[int], last: bool) -> mx.array:
     return runner.forward_logits(piece) if last else runner.forward_chunk(piece)
 
 
-def run_whole_path(
+def run_path(
     session: Session,
     ids: list[int],
     chunks: Chunks,
@@ -310,7 +310,7 @@ def read_triangle(session: Session, command: ReadTriangle, stopped: Stopped = ne
             sinks.append(np.array(run.sinks, dtype=np.float32)[head])
 
     ids, chunks = session.tree.tokens(command.node), session.tree.chunks(command.node)
-    facts = yield from run_whole_path(
+    facts = yield from run_path(
         session, ids, chunks, take, stopped, lambda done: Measuring(command.kind, done, tokens, OF_PATH)
     )
     if len(rows) != tokens:
@@ -349,7 +349,7 @@ def score_heads(session: Session, command: ScoreHeads, stopped: Stopped = never)
         return
     ids, chunks = session.tree.tokens(command.node), session.tree.chunks(command.node)
     sums = _ScoreSums(ids)
-    facts = yield from run_whole_path(
+    facts = yield from run_path(
         session,
         ids,
         chunks,
@@ -382,9 +382,7 @@ def _score_texts(
         half = random.integers(0, session.facts.vocabulary, texts.length).tolist()
         session.tokens.check(half)
         sums = _ScoreSums(half * 2, texts.length)
-        found = yield from run_whole_path(
-            session, half * 2, prompt_chunks(size), sums.take, stopped, progress
-        )
+        found = yield from run_path(session, half * 2, prompt_chunks(size), sums.take, stopped, progress)
         facts.append(found)
         scores.append(_scores(session, command.node, sums))
     heads = tuple(map(_mean, zip(*scores, strict=True)))

@@ -25,12 +25,12 @@ from engine.errors import PromptError, StepError
 from engine.inside.split import uncompiled
 from engine.inside.view import (
     FLOAT32,
-    as_run,
     bounds,
     check_predictable,
     check_tokens,
     facts_of,
     packed,
+    pieces_as_run,
     plain_step,
     poll,
     refusal,
@@ -465,7 +465,7 @@ def _session_check(function: _LogitFunction, plain: Row) -> Check:
     error = relative_error(np.array(function.logits(function.own)[0]), plain)
     if error > bound and not function.first:
         chunks = session.tree.chunks(function.node)
-        function.pieces = [len(piece) for piece in as_run(chunks, len(function.ids), function.ids)]
+        function.pieces = [len(piece) for piece in pieces_as_run(chunks, len(function.ids), function.ids)]
         error = relative_error(np.array(function.logits(function.own)[0]), plain)
     return Check("session", error, bound)
 

@@ -310,7 +310,7 @@ def _contribution(
 
 def _notes(splits: Sequence[LayerSplit | None]) -> tuple[str, ...]:
     """Sentences on what could not be split."""
-    whole = [index for index, split in enumerate(splits) if split is None]
+    unsplit = [index for index, split in enumerate(splits) if split is None]
     fused = [
         index
         for index, split in enumerate(splits)
@@ -318,6 +318,6 @@ def _notes(splits: Sequence[LayerSplit | None]) -> tuple[str, ...]:
         if writer.kind == "attention" and writer.heads is None
     ]
     return layer_notes(
-        (whole, ": attention and MLP can't be told apart here, a layer is one bar."),
+        (unsplit, ": attention and MLP can't be told apart here, a layer is one bar."),
         (fused, ": the heads can't be told apart here, the attention is one bar."),
     )

@@ -89,7 +89,7 @@ def read_score(session: Session, command: ReadScore, stopped: Stopped = never) -
     keys, query = _shown_keys(session, seen, command.keys), captured.depth - 1
     places = sorted({*keys, query})
     chunks: list[Taps] = []
-    yield from _run_path(session, node, places, chunks, stopped)
+    yield from _store_streams(session, node, places, chunks, stopped)
     _check_layers(session, chunks, run.layer)
     layer = _ScoringLayer(session, chunks, run.layer, head, places)
     shares, notes = _Shares(session, layer), _Notes()
@@ -166,7 +166,7 @@ def _shown_keys(session: Session, seen: dict[int, float], wanted: Sequence[int])
 # ---- the path, run again under taps --------------------------------------------------------------
 
 
-def _run_path(
+def _store_streams(
     session: Session, node: int, places: Sequence[int], chunks: list[Taps], stopped: Stopped
 ) -> Iterator[Measuring]:
     """Run the path on a new cache and store the streams at some places, in a `Taps` for each chunk that has any."""
@@ -205,7 +205,7 @@ def _check_layers(session: Session, chunks: Sequence[Taps], layer: int) -> None:
 class _Notes(Struct):
     """Indices of the layers that were not split completely."""
 
-    whole: list[int] = field(default_factory=list)
+    unsplit: list[int] = field(default_factory=list)
     fused: list[int] = field(default_factory=list)
     folded: list[int] = field(default_factory=list)
 
@@ -214,7 +214,7 @@ class _Notes(Struct):
         what = "pairs, and the token's own key, can't be told apart here"
         return (
             *layer_notes(
-                (self.whole, ": attention and MLP can't be told apart here, a layer is one writer."),
+                (self.unsplit, ": attention and MLP can't be told apart here, a layer is one writer."),
                 (self.fused, ": the heads can't be told apart here, the attention is one writer."),
                 (self.folded, ": the heads are folded into their attention: they would be too many writers."),
             ),
@@ -240,7 +240,7 @@ def _writers(
         known = [split for split in splits if split is not None]
         names = {tuple((writer.kind, writer.name) for writer in split.writers) for split in known}
         if len(known) < len(splits) or len(names) > 1:
-            notes.whole.append(index)
+            notes.unsplit.append(index)
             adds = [run.state.astype(mx.float32) - run.given.astype(mx.float32) for run in runs]
             yield [ScoreWriter("layer", index, "")], mx.concatenate(adds, axis=1)
         else:

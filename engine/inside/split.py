@@ -127,8 +127,8 @@ def split_layer(
     full, none, rows = after[:1], after[1:2], after[2:] - after[1:2]
     split = LayerSplit(tuple(_writers(parts, batches, rows, bound)), none - stream(run.given))
     summed = none + sum(writer.adds for writer in split.writers)
-    whole = stream(run.state)
-    return split if _error(whole, whole, full, summed) <= bound else None
+    returned = stream(run.state)
+    return split if _error(returned, returned, full, summed) <= bound else None
 
 
 def _writing(run: LayerRun, written: Sequence[PartRun]) -> list[PartRun]:

@@ -230,7 +230,7 @@ def plain_step(runner: Runner, token: int) -> tuple[Row, float]:
     return row, (time.perf_counter() - begun) * 1000
 
 
-def as_run(chunks: Chunks, depth: int, ids: list[int]) -> list[list[int]]:
+def pieces_as_run(chunks: Chunks, depth: int, ids: list[int]) -> list[list[int]]:
     """The last tokens of a path, cut as the session ran them."""
     begin, pieces = depth - len(ids), []
     while begin < depth:
@@ -329,7 +329,7 @@ def capture(
     error = None if before is None else relative_error(np.array(plain[-1]), before)
     if before is not None and error is not None and error > again and pieces == [ids]:
         # plamo3's chunks see more than its ring holds
-        pieces = as_run(chunks, depth, ids)
+        pieces = pieces_as_run(chunks, depth, ids)
         plain, _, step_ms = _run(runner.copy(), pieces, stopped)
         error = relative_error(np.array(plain[-1]), before)
     tapped = partial(
