@@ -167,6 +167,36 @@ class _PatchedRuns(Struct):
         self.sources = caches
         return self._run(self.ids, [Edits() for _ in self._pieces(self.ids)]), source
 
+    @property
+    def layers(self) -> list[int]:
+        """Indices of the layers that have such a part."""
+        return sorted({layer for layer, _ in self.sources[0].states})
+
+    def shares(
+        self, positions: Sequence[int], own: Numbers, given: Numbers
+    ) -> Generator[Measuring, None, Numbers]:
+        """Replace each position in each layer in turn.
+
+        Args:
+            positions: The positions, from the first of `ids`.
+            own: Logit differences of the changed path.
+            given: Logit differences of the source.
+
+        Returns:
+            The share of the difference between both that each replacement moves, shape (layers, positions).
+        """
+        kind, count = self.command.kind, len(positions)
+        shares = np.zeros((len(self.layers), count))
+        for row, layer in enumerate(self.layers):
+            for start in range(0, count, self.rows):
+                yield Measuring(kind, row * count + start, len(self.layers) * count, f"L{layer + 1}")
+                # the last batch is filled up: forwards of another shape would have other last bits
+                some = [positions[min(start + place, count - 1)] for place in range(self.rows)]
+                found = (self.patched(layer, some) - own) / (given - own)
+                new = min(self.rows, count - start)
+                shares[row, start : start + new] = found[:new]
+        return shares
+
     def patched(self, layer: int, positions: Sequence[int]) -> Numbers:
         """The logit differences with one position of a layer replaced in each row."""
         partners = [partner or 0 for partner in self.partners]  # what faces none is replaced in no row
@@ -221,31 +251,21 @@ def patch_activations(
     runner, recomputed, note = runner_before(session, path[0], stopped)
     model = session.runner.model
     stored = 4 * at.trace.width * len(decoder_layers(model))  # of the source's activations, a token
-    longest, columns = max(len(path), len(source)), len(paired)
-    count = min(columns, rows_at_once(runner, longest, at.logits.size, at.trace.batchable, stored))
+    longest = max(len(path), len(source))
+    count = min(len(paired), rows_at_once(runner, longest, at.logits.size, at.trace.batchable, stored))
     runs = _PatchedRuns(model, command, runner, ids, source_ids, partners, count, stopped)
     own, given = runs.baselines()
-    layers = sorted({layer for layer, _ in runs.sources[0].states})
-    _check_baselines(kind, layers, own, given)
-    shares = np.zeros((len(layers), columns))
-    for row, layer in enumerate(layers):
-        for start in range(0, columns, count):
-            yield Measuring(command.kind, row * columns + start, len(layers) * columns, f"L{layer + 1}")
-            # the last batch is filled up: forwards of another shape would have other last bits
-            positions = [paired[min(start + place, columns - 1)] for place in range(count)]
-            found = (runs.patched(layer, positions) - own) / (given - own)
-            new = min(count, columns - start)
-            shares[row, start : start + new] = found[:new]
+    _check_baselines(kind, runs.layers, own, given)
+    shares = yield from runs.shares(paired, own, given)
     shift = len(source) - len(path)
     # of a difference of two logits, not of the largest logit; forwards of as many tokens have the same last bits
-    bound = 10 * bounds(session).own
+    bound = 10 * bounds(session).own if shift else 0.0
     before = sum(begin + place < first for place in paired)
     unmoved = finite(np.abs(shares[:, :before]).max(initial=0.0))
-    checks = [Check("same", unmoved, bound if shift else 0.0, "before the first difference")]
+    checks = [Check("same", unmoved, bound, "before the first difference")]
     if kind == "layer" and partners[-1] == len(source) - 1:
         restored = finite(abs(shares[-1, -1] - 1))
-        where = "the last layer at the last position"
-        checks.append(Check("restored", restored, bound if shift else 0.0, where))
+        checks.append(Check("restored", restored, bound, "the last layer at the last position"))
     run = at.recomputed + BASELINE_RUNS + recomputed
     run += count * (len(source) + (runs.forwards - 1) * len(path))
     moved, more = _logits_later(session, node, shift, stopped)
@@ -270,7 +290,7 @@ def patch_activations(
             if partner is not None
         ),
         shift=shift,
-        layers=tuple(layers),
+        layers=tuple(runs.layers),
         shares=packed(shares),
         rows=count,
         tokens_run=run + more,

@@ -192,6 +192,7 @@ def _shifts(session: Session, own: Row, after: Row, top: int) -> tuple[TokenShif
 
 
 def _kl_bits(own: Row, after: Row) -> float:
+    """KL divergence, summed in another order than by `view.kl_bits`: the last digit would differ."""
     one, other = (checked_logprobs(row).astype(np.float64) for row in (own, after))
     probs = np.exp(one)
     live = probs > 0

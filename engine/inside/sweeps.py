@@ -13,26 +13,11 @@ from msgspec import Struct
 
 from engine.cache.kinds import kind_of
 from engine.errors import StepError
-from engine.inside.interventions import BASELINE_RUNS, Scaling, baseline, changed_masses, edited
+from engine.inside.interventions import BASELINE_RUNS, ModuleTrace, Scaling, baseline, changed_masses, edited
 from engine.inside.taps import Edits
-from engine.inside.view import (
-    bounds,
-    check_tokens,
-    finite,
-    kl_bits,
-    poll,
-    token_text,
-)
+from engine.inside.view import bounds, check_tokens, finite, kl_bits, poll, token_text
 from engine.model.forward import Runner
-from engine.protocol import (
-    Check,
-    HeadsSwept,
-    Intervention,
-    Measuring,
-    Record,
-    SweepHeads,
-    SweptUnit,
-)
+from engine.protocol import Check, HeadsSwept, Intervention, Measuring, Record, SweepHeads, SweptUnit
 from engine.sampling.ranking import Row, absolute_difference, checked_logprobs
 from engine.session.session import Session
 from engine.task import Stopped, never
@@ -162,17 +147,7 @@ def sweep_heads(session: Session, command: SweepHeads, stopped: Stopped = never)
     """
     check_tokens(session, command.token, command.other)
     at = baseline(session, command.node, stopped)
-    every = command.heads is None
-    units = [
-        each
-        for each in at.trace.units()
-        if (every or each.layer in (command.heads or ()) if each.kind == "head" else command.parts)
-    ]
-    if not units:
-        layers = ", ".join(f"L{layer + 1}" for layer in sorted(command.heads or ()))
-        raise StepError(
-            f"{layers}: no heads that could be told apart.", "Switch off the attention as a whole."
-        )
+    units = _units(at.trace, command)
     vocabulary, in_context = at.logits.size, command.scope == "context"
     count = min(len(units), rows_at_once(at.runner, 1, vocabulary, at.trace.batchable))
     ids = session.tree.tokens(command.node) if in_context else [at.token]
@@ -241,3 +216,23 @@ def sweep_heads(session: Session, command: SweepHeads, stopped: Stopped = never)
         facts=at.facts(check),
         scope=command.scope,
     )
+
+
+def _units(trace: ModuleTrace, command: SweepHeads) -> list[Intervention]:
+    """The units that are switched off in turn.
+
+    Raises:
+        StepError: There are none.
+    """
+    heads = command.heads
+
+    def wanted(unit: Intervention) -> bool:
+        return (heads is None or unit.layer in heads) if unit.kind == "head" else command.parts
+
+    units = list(filter(wanted, trace.units()))
+    if not units:
+        layers = ", ".join(f"L{layer + 1}" for layer in sorted(heads or ()))
+        raise StepError(
+            f"{layers}: no heads that could be told apart.", "Switch off the attention as a whole."
+        )
+    return units
