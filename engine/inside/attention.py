@@ -175,32 +175,33 @@ Take = Callable[[AttentionRun, int], None]
 """Receives each attention of each chunk, and the position of the chunk's first token."""
 
 
-def pieces_of(session: Session, ids: list[int], chunks: Chunks, limit: int) -> Iterator[list[int]]:
-    """Cut a path into chunks and its last token; as the session ran it if the cut changes the numbers.
+def path_sizer(session: Session, limit: int) -> tuple[ChunkSizer, str]:
+    """The sizes of a path's chunks, of `limit` tokens at most; and a note if the session's chunks are larger."""
+    sizer = session.runner.chunk_sizer(limit)
+    if sizer.size <= limit:
+        return sizer, ""
+    return ChunkSizer(limit), f"The path ran in chunks of {limit} tokens, the session's are larger."
 
-    A chunk's size adapts to the time between two pieces.
+
+def pieces_of(
+    session: Session, ids: list[int], chunks: Chunks, sizer: ChunkSizer, limit: int
+) -> Iterator[list[int]]:
+    """Cut a path into chunks and its last token; as the session ran it if the cut changes the numbers.
 
     Args:
         session: Session of the model.
         ids: Tokens of the path.
         chunks: Chunks that the session ran.
+        sizer: Sizes of the chunks; the caller has it learn from their times.
         limit: Largest number of tokens of a chunk.
     """
-    sizer = ChunkSizer(limit) if _cut_smaller(session, limit) else session.runner.chunk_sizer(limit)
     chunks = chunks if session.runner.kv.chunks_matter else prompt_chunks(len(ids))
     done = 0
     while done < len(ids):
-        begun = time.perf_counter()
         end = min(chunk_end(chunks, done), len(ids) - 1)
         end = min(done + min(sizer.size, limit), end) if end > done else done + 1
         yield ids[done:end]
-        sizer.learn(end - done, (time.perf_counter() - begun) * 1000)
         done = end
-
-
-def _cut_smaller(session: Session, limit: int) -> bool:
-    """True if the session's chunks are larger than a limit."""
-    return session.runner.chunk_sizer(limit).size > limit
 
 
 def forward_piece(runner: Runner, piece: list[int], last: bool) -> mx.array:
@@ -242,7 +243,8 @@ def run_path(
         check_attention(checks, run, bound)
         take(run, done)
 
-    for piece in pieces_of(session, ids, chunks, limit):
+    sizer, note = path_sizer(session, limit)
+    for piece in pieces_of(session, ids, chunks, sizer, limit):
         poll(stopped)
         yield progress(done)
         last = done + len(piece) == len(ids)
@@ -251,11 +253,10 @@ def run_path(
         step_ms = (time.perf_counter() - start) * 1000
         with Taps(session.runner.model, tapped.kv.caches, take=checked, streams=False).set():
             after = forward_piece(tapped, piece, last)
+        sizer.learn(len(piece), (time.perf_counter() - start) * 1000)
         done += len(piece)
         mx.clear_cache()
     forward = Check("forward", largest_difference(np.array(after), np.array(before)), 0.0)
-    smaller = _cut_smaller(session, limit)
-    note = f"The path ran in chunks of {limit} tokens, the session's are larger." if smaller else ""
     return facts_of(session, begun, step_ms, (forward, *checks.values()), note)
 
 

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from msgspec import Struct, field
 
 from engine.errors import StepError
-from engine.inside.attention import check_attention, forward_piece, pieces_of
+from engine.inside.attention import check_attention, forward_piece, path_sizer, pieces_of
 from engine.inside.split import LayerSplit, for_rows, held_norms, split_layer
 from engine.inside.taps import AttentionRun, LayerRun, Taps, token_axis, with_stream
 from engine.inside.view import Capture, capture, check_layer, layer_check, layer_notes, packed, poll, refusal
@@ -171,10 +171,11 @@ def _store_streams(
 ) -> Iterator[Measuring]:
     """Run the path on a new cache and store the streams at some places, in a `Taps` for each chunk that has any."""
     ids, runner, done = session.tree.tokens(node), session.runner.fresh(), 0
-    for piece in pieces_of(session, ids, session.tree.chunks(node), FIXED_CHUNK):
+    sizer, _ = path_sizer(session, FIXED_CHUNK)
+    for piece in pieces_of(session, ids, session.tree.chunks(node), sizer, FIXED_CHUNK):
         poll(stopped)
         yield Measuring(ReadScore.kind, done, len(ids), "tokens of the path")
-        end = done + len(piece)
+        begun, end = time.perf_counter(), done + len(piece)
         own = [place - done for place in places if done <= place < end]
         some = bool(own)
         taps = Taps(
@@ -184,6 +185,7 @@ def _store_streams(
             forward_piece(runner, piece, end == len(ids))
         if own:
             chunks.append(taps)
+        sizer.learn(len(piece), (time.perf_counter() - begun) * 1000)
         done = end
         mx.clear_cache()
 
