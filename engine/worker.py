@@ -27,9 +27,17 @@ HANDLERS: Mapping[str, str] = {
     "engine.decoding.batch": "StartBatch AdvanceBatch AddLanes RemoveLane CompareBatch",
     "engine.decoding.draws": "DrawMany",
     "engine.decoding.speculation": "LoadDraft TakeRound RunRounds VerifySpeculation",
-    "engine.inside.handlers":
-        "ReadAttention ReadTriangle ScoreHeads ReadLens Attribute ReadGradients ReadScore ReadModules ReadExperts "
-        "TryPosition Intervene SweepHeads PatchActivations PatchPairs HoldInterventions MakeDirection SweepStrengths",
+    "engine.inside.attention": "ReadAttention ReadTriangle ScoreHeads",
+    "engine.inside.experts": "ReadExperts",
+    "engine.inside.gradients": "ReadGradients",
+    "engine.inside.interventions": "Intervene HoldInterventions",
+    "engine.inside.lens": "ReadLens Attribute",
+    "engine.inside.modules": "ReadModules",
+    "engine.inside.patching": "PatchActivations PatchPairs",
+    "engine.inside.positions": "TryPosition",
+    "engine.inside.scores": "ReadScore",
+    "engine.inside.steering": "MakeDirection SweepStrengths",
+    "engine.inside.sweeps": "SweepHeads",
     "engine.lockstep.handlers":
         "OpenLockstep CloseLockstep DiffText ReadLockstep ExplainSecond FollowSecond PartWays",
     "engine.measuring.handlers": "Race Profile CaptureMetal MeasureRoofline CompareKV ReadMachine",

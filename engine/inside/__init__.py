@@ -1,5 +1,6 @@
-"""Inside the model: what its layers compute for a token, looked at and changed on copies of the session's cache.
+"""Inside the model: activations of its layers for tokens of the tree, read and changed on copies of the KV cache.
 
-`engine.model.layers` sets attributes for a while; `taps` records a forward through them; `capture` runs tokens of the
-tree again under taps. Each view (attention, lens, attribution, interventions) is a file that makes records of captures.
+`engine.model.layers` patches modules; `taps` records a forward pass through such patches; `view` runs tokens of the
+tree again under taps, checks the result and refuses it. The other modules compute the views: a function for each
+command, `(session, command, stopped) -> Iterator[Record]`, found by the worker's table.
 """

@@ -1,24 +1,31 @@
-"""Attention of each head of each layer: of one token, of all of a path as a triangle, and scores of what heads do."""
+"""Attention of each head of each layer: of one token, of a whole path as a triangle, and scores of each head."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
-from msgspec import Struct, field
-from msgspec.structs import replace
 
-from engine.errors import Cancelled, StepError
-from engine.inside.capture import Capture, bounds, capture, largest_difference, together
+from engine.errors import StepError
 from engine.inside.taps import AttentionRun, Taps
+from engine.inside.view import (
+    bounds,
+    capture,
+    combined_facts,
+    facts_of,
+    largest_difference,
+    layer_check,
+    layer_notes,
+    poll,
+)
 from engine.model.forward import ChunkSizer, Runner
-from engine.model.layers import decoder_layers, layers_in_words, parts_of, role_of
+from engine.model.layers import decoder_layers, parts_of, role_of
 from engine.protocol import (
     HALF_TOKENS,
     MOST_TEXTS,
@@ -32,7 +39,9 @@ from engine.protocol import (
     HeadScore,
     HeadsScored,
     Measuring,
+    ReadAttention,
     ReadTriangle,
+    Record,
     RepeatedTexts,
     ScoreHeads,
     TriangleRead,
@@ -41,215 +50,185 @@ from engine.session.session import Session
 from engine.task import Stopped, never
 from engine.tree import Chunks, chunk_end, prompt_chunks
 
+Weights = npt.NDArray[np.float32]
+
+# ---- one token ---------------------------------------------------------------------------------
+
 WIDE = 2**20
-"""Bytes of all weights of a token up to which they are handed out in 32 bits, beyond that in 16."""
+"""Bytes of all weights of a token up to which they are packed in 32 bits, beyond that in 16."""
 ROWS = 1e-5
 """Bound of the difference of a row's sum from 1: 4e-7 was seen over 101 models."""
-
-
 FIRST_RUN = "A head's triangle, its scores and what it does are those of the first."
 
 
-def read_attention(session: Session, node: int, stopped: Stopped = never) -> AttentionRead:
+def read_attention(
+    session: Session, command: ReadAttention, stopped: Stopped = never
+) -> Iterator[AttentionRead]:
     """Run a token again and read the weights of all heads.
-
-    Args:
-        session: Has read a prompt; not changed.
-        node: The token that looks.
-        stopped: Polled before each chunk and forward.
 
     Raises:
         StepError: There is no such node, or it is the root.
         Cancelled: `stopped` returned True.
     """
     begun = time.perf_counter()
-    taken = capture(session, node, attention=True, streams=False, stopped=stopped)
-    own = decoder_layers(session.runner.model)
-    runs: list[AttentionRun] = []
-    numbers = 0
-    for taps in taken.taps:
-        for run in taps.attended:
-            runs.append(run)
-            numbers += run.weights[:, -1].size
-    dtype = "<f4" if 4 * numbers <= WIDE else "<f2"
-    checks, ran, there = AttentionChecks(taken.bound), list[int](), list[int]()
+    captured = capture(session, command.node, attention=True, streams=False, stopped=stopped)
+    model_layers = decoder_layers(session.runner.model)
+    runs = [run for taps in captured.taps for run in taps.attended]
+    dtype = "<f4" if 4 * sum(run.weights[:, -1].size for run in runs) <= WIDE else "<f2"
+    checks: dict[CheckName, Check] = {}
     layers: list[AttentionLayer] = []
     for run in runs:
-        checks.take(run)
-        ran.append(run.layer)
-        if (layer := _layer(run, taken.depth, dtype)) is not None:
+        check_attention(checks, run, captured.bound)
+        if (layer := _layer(run, captured.depth, dtype)) is not None:
             layers.append(layer)
-            there.append(run.layer)
-    facts = taken.facts(begun, session, *checks.worst.values())
+    ran, shown = [run.layer for run in runs], [layer.layer for layer in layers]
     missing: tuple[str, ...] = ()
-    if not ran or ran != there or ran != list(range(len(own))):  # not one for each layer
-        missing = _missing(own, taken, ran, there)
-    return AttentionRead(node, taken.depth, tuple(layers), len(own), missing, facts)
+    if not ran or ran != shown or ran != list(range(len(model_layers))):  # not one for each layer
+        missing = _missing(model_layers, captured.taps[-1].called, ran, shown)
+    facts = captured.facts(begun, session, *checks.values())
+    yield AttentionRead(command.node, captured.depth, tuple(layers), len(model_layers), missing, facts)
 
 
 def _layer(run: AttentionRun, depth: int, dtype: str) -> AttentionLayer | None:
-    """What a record has of the attention of the last token; None where it isn't known whose keys it saw."""
+    """The attention of the last token, packed; None if it isn't known whose keys it saw."""
     if run.positions is None:
         return None
     weights, positions, keep = run.weights[:, -1, :], sorted(run.positions), 0
     while keep < len(positions) and positions[keep] == keep:
         keep += 1
-    if positions[keep:] == list(
-        range(depth - len(positions) + keep, depth)
-    ):  # the path's first tokens and its last
+    if positions[keep:] == list(range(depth - len(positions) + keep, depth)):  # the first tokens and the last
         order = sorted(range(len(positions)), key=run.positions.__getitem__)
         weights = weights[:, mx.array(order)]
     else:  # a choice of keys from anywhere in the path
-        whole = mx.zeros((weights.shape[0], depth))
-        whole[:, mx.array(run.positions)] = weights
-        weights, keep = whole, depth
-    packed = np.array(weights).astype(dtype)
-    sinks = tuple(float(share) for share in np.array(run.sinks[:, -1])) if run.sinks is not None else ()
-    return AttentionLayer(
-        run.layer,
-        run.kind,
-        run.kv_heads,
-        Floats(packed.shape, packed.tobytes(), 8 * packed.itemsize),
-        keep,
-        sinks,
-    )
+        spread = mx.zeros((weights.shape[0], depth))
+        spread[:, mx.array(run.positions)] = weights
+        weights, keep = spread, depth
+    numbers = np.array(weights).astype(dtype)
+    sinks = tuple(np.array(run.sinks[:, -1]).tolist()) if run.sinks is not None else ()
+    floats = Floats(numbers.shape, numbers.tobytes(), 8 * numbers.itemsize)
+    return AttentionLayer(run.layer, run.kind, run.kv_heads, floats, keep, sinks)
 
 
-def attention_checks(taken: Capture, runs: list[AttentionRun]) -> tuple[Check, ...]:
-    """How far the recomputed weights are from what the model's attention used, and their sums from 1."""
-    checks = AttentionChecks(taken.bound)
-    for run in runs:
-        checks.take(run)
-    return tuple(checks.worst.values())
-
-
-class AttentionChecks(Struct):
-    """The worst errors of attentions that come one after another."""
-
-    bound: float
-    """For relative errors in the dtype that the model computes in."""
-    worst: dict[CheckName, Check] = field(default_factory=dict)
-    """By name, and in their order."""
-
-    def take(self, run: AttentionRun) -> None:
-        """Check one attention."""
-        found: list[tuple[CheckName, float, float]] = []
-        if run.error is not None:
-            found.append(("attention", run.error, max(self.bound, run.rounding)))
-        if run.weights.ndim == 3:
-            sums = run.weights.sum(axis=-1)
-            if run.sinks is not None:
-                sums = sums + run.sinks
-            off = float(np.array(mx.abs(sums - 1).max()))
-            own = run.kind == "softmax"  # the model's own weights, rounded to its dtype
-            found.append(("rows", off, max(ROWS, self.bound) if own else ROWS))
-        for name, error, bound in found:  # the worst is that whose error is more of its bound
-            check = Check(
-                name, error if np.isfinite(error) else float("inf"), bound, f"layer {run.layer + 1}"
-            )
-            known = self.worst.get(name)
-            if known is None:
-                self.worst = dict(sorted([*self.worst.items(), (name, check)]))
-            elif check.error / bound > known.error / known.bound:
-                self.worst[name] = check
-
-
-def _missing(own: Sequence[Any], taken: Capture, runs: list[int], there: list[int]) -> tuple[str, ...]:
-    """Why some layers have no weights to show, and of which there are several.
+def check_attention(worst: dict[CheckName, Check], run: AttentionRun, bound: float) -> None:
+    """Check one attention's output under its weights, and that the weights sum to 1.
 
     Args:
-        own: The layers.
-        taken: What was captured.
-        runs: The layer of each attention.
-        there: The layer of each whose weights are shown.
+        worst: The worst check of each name so far, in the order of the names; is updated.
+        run: The attention.
+        bound: Bound of relative errors in the dtype that the model computes in.
     """
-    if not taken.taps[-1].called:
+    found: list[Check] = []
+    if run.error is not None:
+        found.append(layer_check("attention", run.error, max(bound, run.rounding), run.layer))
+    if run.weights.ndim == 3:
+        sums = run.weights.sum(axis=-1)
+        if run.sinks is not None:
+            sums = sums + run.sinks
+        own = run.kind == "softmax"  # the model's own weights, rounded to its dtype
+        error = float(np.array(mx.abs(sums - 1).max()))
+        found.append(layer_check("rows", error, max(ROWS, bound) if own else ROWS, run.layer))
+    for check in found:  # the worst is that whose error is more of its bound
+        known = worst.get(check.name)
+        if known is None or check.error / check.bound > known.error / known.bound:
+            worst[check.name] = check
+    for name in sorted(worst):
+        worst[name] = worst.pop(name)
+
+
+def _missing(layers: Sequence[Any], called: bool, ran: list[int], shown: list[int]) -> tuple[str, ...]:
+    """Sentences on the layers that have no weights to show, and on those that have several attentions.
+
+    Args:
+        layers: The model's layers.
+        called: True if a layer was called as a whole.
+        ran: The layer of each attention.
+        shown: The layer of each attention whose weights are shown.
+    """
+    if not called:
         return (
             "This architecture runs the parts of its layers itself, so its attentions can't be read one by one.",
         )
-    ran = set(runs)
-    without = [index for index in range(len(own)) if index not in ran]
-    states = [index for index in without if _recurs(own[index])]
-    if len(states) == len(own):
+    without = sorted(set(range(len(layers))) - set(ran))
+    recurrent = [
+        index
+        for index in without
+        if any(role_of(part, name) == "recurrence" for name, part in parts_of(layers[index]))
+    ]
+    if len(recurrent) == len(layers):
         return ("No layer of this model has an attention: it keeps states instead of keys and values.",)
-    bare, unknown = sorted(set(without) - set(states)), sorted(ran.difference(there))
-    several = sorted(layer for layer, count in Counter(runs).items() if count > 1)
-    return (
-        *(
-            [f"{layers_in_words(states)} {_verb(states, 'keep')} a state instead of keys and values."]
-            if states
-            else []
-        ),
-        *([f"{layers_in_words(bare)} {_verb(bare, 'have')} no attention."] if bare else []),
-        *([f"{layers_in_words(unknown)}: which tokens the keys belong to isn't known."] if unknown else []),
-        *(
-            [f"{layers_in_words(several)}: attention runs several times for a token. {FIRST_RUN}"]
-            if several
-            else []
-        ),
+    bare = sorted(set(without) - set(recurrent))
+    several = sorted(layer for layer, count in Counter(ran).items() if count > 1)
+    return layer_notes(
+        (recurrent, f" {'keeps' if len(recurrent) == 1 else 'keep'} a state instead of keys and values."),
+        (bare, f" {'has' if len(bare) == 1 else 'have'} no attention."),
+        (sorted(set(ran) - set(shown)), ": which tokens the keys belong to isn't known."),
+        (several, f": attention runs several times for a token. {FIRST_RUN}"),
     )
 
 
-def _recurs(layer: Any) -> bool:
-    return any(role_of(part, name) == "recurrence" for name, part in parts_of(layer))
-
-
-def _verb(numbers: list[int], plural: Literal["keep", "have"]) -> str:
-    return {"keep": "keeps", "have": "has"}[plural] if len(numbers) == 1 else plural
-
-
-# ---- a whole path run again from nothing under taps, chunk by chunk ----------------------------
+# ---- a whole path, run again on an empty cache under taps, chunk by chunk ----------------------
 
 CHUNK_BYTES = 32 * 2**20
-"""Weights of one layer's heads over a chunk, at most: a few arrays of this size exist at once."""
+"""Bytes of the weights of one layer's heads over a chunk, at most: a few arrays of this size exist at once."""
 
-Weights = npt.NDArray[np.float32]
-
-
-class ChunkAttention(Struct, frozen=True):
-    """One attention over one chunk of the path."""
-
-    run: AttentionRun
-    first: int
-    """The chunk's first token in the path."""
-
-    @property
-    def weights(self) -> Weights | None:
-        """Shape (heads, tokens of the chunk, tokens of the path up to its end); None where positions are unknown."""
-        if self.run.positions is None:
-            return None
-        found: Weights = np.array(self.run.weights, dtype=np.float32)
-        heads, tokens, _ = found.shape
-        placed = np.zeros((heads, tokens, self.first + tokens), dtype=np.float32)
-        placed[:, :, self.run.positions] = found
-        return placed
-
-    @property
-    def sinks(self) -> Weights | None:
-        """What the sinks take, shape (heads, tokens of the chunk); None without sinks."""
-        return None if self.run.sinks is None else np.array(self.run.sinks, dtype=np.float32)
+Take = Callable[[AttentionRun, int], None]
+"""Receives each attention of each chunk, and the position of the chunk's first token."""
 
 
-def run_whole_path(
+def path_sizer(session: Session, limit: int) -> tuple[ChunkSizer, str]:
+    """The sizes of a path's chunks, of `limit` tokens at most; and a note if the session's chunks are larger."""
+    sizer = session.runner.chunk_sizer(limit)
+    if sizer.size <= limit:
+        return sizer, ""
+    return ChunkSizer(limit), f"The path ran in chunks of {limit} tokens, the session's are larger."
+
+
+def pieces_of(
+    session: Session, ids: list[int], chunks: Chunks, sizer: ChunkSizer, limit: int
+) -> Iterator[list[int]]:
+    """Cut a path into chunks and its last token; as the session ran it if the cut changes the numbers.
+
+    Args:
+        session: Session of the model.
+        ids: Tokens of the path.
+        chunks: Chunks that the session ran.
+        sizer: Sizes of the chunks; the caller has it learn from their times.
+        limit: Largest number of tokens of a chunk.
+    """
+    chunks = chunks if session.runner.kv.chunks_matter else prompt_chunks(len(ids))
+    done = 0
+    while done < len(ids):
+        end = min(chunk_end(chunks, done), len(ids) - 1)
+        end = min(done + min(sizer.size, limit), end) if end > done else done + 1
+        yield ids[done:end]
+        done = end
+
+
+def forward_piece(runner: Runner, piece: list[int], last: bool) -> mx.array:
+    """Run a piece; the logits are computed after the path's last token alone."""
+    return runner.forward_logits(piece) if last else runner.forward_chunk(piece)
+
+
+def run_path(
     session: Session,
     ids: list[int],
     chunks: Chunks,
-    command: str,
-    take: Callable[[ChunkAttention], None],
+    take: Take,
     stopped: Stopped,
-) -> Iterator[Measuring | CaptureFacts]:
-    """Run a path on a new cache, beside a run without taps: the logits after both must be the same.
+    progress: Callable[[int], Measuring],
+) -> Generator[Measuring, None, CaptureFacts]:
+    """Run a path under taps on a new cache, and without taps on another: the logits after both must be the same.
 
     Args:
-        session: Has read a prompt; not changed.
-        ids: The tokens of the path.
-        chunks: Which of them ran in chunks in the session.
-        command: Kind of the command that the progress is about.
-        take: Is given each attention of each chunk, in their order.
+        session: Session of the model; not changed.
+        ids: Tokens of the path.
+        chunks: Chunks that the session ran.
+        take: Receives each attention.
         stopped: Polled before each chunk.
+        progress: Makes the record of a number of tokens that ran.
 
-    Yields:
-        The progress; at the end the checks of all that was taken.
+    Returns:
+        The checks of all attentions.
 
     Raises:
         Cancelled: `stopped` returned True.
@@ -257,250 +236,177 @@ def run_whole_path(
     begun = time.perf_counter()
     tapped, plain = session.runner.fresh(), session.runner.fresh()
     limit = max(1, CHUNK_BYTES // (4 * max(1, session.facts.heads or 1) * len(ids)))
-    pieces = Pieces(session, len(ids), chunks, limit)
-    checks = AttentionChecks(bounds(session).own)
-    rows: list[mx.array] = []
-    step_ms = 0.0
-    while (done := tapped.kv.offset) < len(ids):
-        if stopped():
-            raise Cancelled
-        yield Measuring(command, done, len(ids), "tokens of the path")
-        piece = ids[done : pieces.end(done)]
+    checks: dict[CheckName, Check] = {}
+    bound, step_ms, done = bounds(session).own, 0.0, 0
+
+    def checked(run: AttentionRun) -> None:
+        check_attention(checks, run, bound)
+        take(run, done)
+
+    sizer, note = path_sizer(session, limit)
+    for piece in pieces_of(session, ids, chunks, sizer, limit):
+        poll(stopped)
+        yield progress(done)
         last = done + len(piece) == len(ids)
         start = time.perf_counter()
-        before = _forward(plain, piece, last)
+        before = forward_piece(plain, piece, last)
         step_ms = (time.perf_counter() - start) * 1000
-        after = _tapped(session, tapped, piece, last, checks, take)
-        pieces.learn(len(piece), (time.perf_counter() - start) * 1000)
-        rows = [before, after]
+        with Taps(session.runner.model, tapped.kv.caches, take=checked, streams=False).set():
+            after = forward_piece(tapped, piece, last)
+        sizer.learn(len(piece), (time.perf_counter() - start) * 1000)
+        done += len(piece)
         mx.clear_cache()
-    forward = Check("forward", largest_difference(np.array(rows[1]), np.array(rows[0])), 0.0)
-    ms = (time.perf_counter() - begun) * 1000
-    yield CaptureFacts(
-        (forward, *checks.worst.values()), ms, step_ms, session.facts.family, pieces.note, session.title
-    )
+    forward = Check("forward", largest_difference(np.array(after), np.array(before)), 0.0)
+    return facts_of(session, begun, step_ms, (forward, *checks.values()), note)
 
 
-def _tapped(
-    session: Session,
-    runner: Runner,
-    piece: list[int],
-    last: bool,
-    checks: AttentionChecks,
-    take: Callable[[ChunkAttention], None],
-) -> mx.array:
-    """Run a chunk under taps."""
-    first = runner.kv.offset
-
-    def taken(run: AttentionRun) -> None:
-        checks.take(run)
-        take(ChunkAttention(run, first))
-
-    with Taps(session.runner.model, runner.kv.caches, take=taken, streams=False).set():
-        return _forward(runner, piece, last)
-
-
-def _forward(runner: Runner, piece: list[int], last: bool) -> mx.array:
-    """Run a chunk; its logits are computed after the path's last token alone, which is a chunk of its own."""
-    return runner.forward_logits(piece) if last else runner.forward_chunk(piece)
-
-
-class Pieces:
-    """Where a path is cut: into chunks of bounded length, and its last token; as the session ran it where the cut
-    changes the numbers.
+def placed_weights(run: AttentionRun, first: int) -> Weights | None:
+    """The weights of an attention over one chunk, each at the position of its key.
 
     Args:
-        session: Has the model.
-        depth: Tokens of the path.
-        chunks: Which of them ran in chunks in the session.
-        limit: Tokens of a chunk at most.
+        run: The attention.
+        first: Position of the chunk's first token.
+
+    Returns:
+        Shape (heads, tokens of the chunk, tokens of the path up to its end); None if the positions are unknown.
     """
+    if run.positions is None:
+        return None
+    found: Weights = np.array(run.weights, dtype=np.float32)
+    heads, tokens, _ = found.shape
+    placed = np.zeros((heads, tokens, first + tokens), dtype=np.float32)
+    placed[:, :, run.positions] = found
+    return placed
 
-    def __init__(self, session: Session, depth: int, chunks: Chunks, limit: int) -> None:
-        self.note = ""
-        self._depth = depth
-        self._chunks = chunks if session.runner.kv.chunks_matter else prompt_chunks(depth)
-        sizer = session.runner.chunk_sizer(limit)
-        if sizer.size > limit:
-            sizer = ChunkSizer(limit)
-            self.note = f"The path ran in chunks of {limit} tokens, the session's are larger."
-        self._sizer, self._limit = sizer, limit
-
-    def end(self, done: int) -> int:
-        """End of the piece that begins after `done` tokens."""
-        end = min(chunk_end(self._chunks, done), self._depth - 1)
-        return min(done + min(self._sizer.size, self._limit), end) if end > done else done + 1
-
-    def learn(self, tokens: int, ms: float) -> None:
-        """Adapt to the time of a piece."""
-        self._sizer.learn(tokens, ms)
-
-
-# ---- heads over a whole path -------------------------------------------------------------------
 
 LEAST = 2.0**-24
-"""The smallest number of 16 bits: 0 is left for what is hidden."""
+"""Smallest number of 16 bits: 0 stands for what is hidden."""
 
 
-def read_triangle(
-    session: Session, node: int, layer: int, head: int, stopped: Stopped = never
-) -> Iterator[Measuring | TriangleRead]:
-    """Run a path again and keep the weights of one head, from each token.
-
-    Args:
-        session: Has read a prompt; not changed.
-        node: The path's last token.
-        layer: From 0.
-        head: From 0.
-        stopped: Polled before each chunk.
-
-    Yields:
-        The progress, then the triangle.
+def read_triangle(session: Session, command: ReadTriangle, stopped: Stopped = never) -> Iterator[Record]:
+    """Run a path again and read the weights of one head, from each token.
 
     Raises:
         StepError: There is no such node, layer or head; the path is too long; the positions of its keys are not known.
         Cancelled: `stopped` returned True.
     """
-    session.check_node(node)
-    tokens = session.tree[node].depth
+    session.check_node(command.node)
+    tokens, layer, head = session.tree[command.node].depth, command.layer, command.head
     if tokens > TRIANGLE_TOKENS:
         raise StepError(
             f"The path has {tokens:,} tokens: a head is drawn from each token of {TRIANGLE_TOKENS:,} at most.",
             "Look at an earlier token.",
         )
-    kept = _TriangleRows(layer, head)
-    path = session.tree.tokens(node), session.tree.chunks(node)
-    for result in run_whole_path(session, *path, ReadTriangle.kind, kept.take, stopped):
-        if isinstance(result, CaptureFacts):
-            yield TriangleRead(node, layer, head, tokens, kept.weights(tokens), kept.sinks(), result)
-        else:
-            yield result
+    rows: list[Weights] = []
+    sinks = [np.zeros(0)]
 
-
-class _TriangleRows:
-    """The rows of one head, each up to its own token."""
-
-    def __init__(self, layer: int, head: int) -> None:
-        self._layer, self._head = layer, head
-        self._rows: list[Weights] = []
-        self._sinks: list[Weights] = []
-
-    def take(self, attention: ChunkAttention) -> None:
-        """Keep the head's rows of a chunk."""
-        if attention.run.layer != self._layer or len(self._rows) > attention.first:
+    def take(run: AttentionRun, first: int) -> None:
+        if run.layer != layer or len(rows) > first:
             return  # another layer, or a second attention of this one
-        weights = attention.weights
-        if weights is None or not 0 <= self._head < weights.shape[0]:
+        weights = placed_weights(run, first)
+        if weights is None or not 0 <= head < weights.shape[0]:
             return
-        rows = weights[self._head]
-        self._rows += [rows[place, : attention.first + place + 1] for place in range(len(rows))]
-        if (sinks := attention.sinks) is not None:
-            self._sinks.append(sinks[self._head])
+        rows.extend(row[: first + place + 1] for place, row in enumerate(weights[head]))
+        if run.sinks is not None:
+            sinks.append(np.array(run.sinks, dtype=np.float32)[head])
 
-    def weights(self, tokens: int) -> Floats:
-        """All rows, packed."""
-        if len(self._rows) != tokens:
-            raise StepError(
-                f"Layer {self._layer + 1} has no head {self._head + 1} whose weights are known over the whole path.",
-                "Choose another head.",
-            )
-        joined = np.concatenate(self._rows)
-        packed = np.where(joined > 0, np.maximum(joined, LEAST), 0).astype("<f2")
-        return Floats((len(packed),), packed.tobytes(), 16)
-
-    def sinks(self) -> Floats:
-        """The share of each row that the sink takes."""
-        packed = np.concatenate([np.zeros(0), *self._sinks]).astype("<f2")
-        return Floats((len(packed),), packed.tobytes(), 16)
+    ids, chunks = session.tree.tokens(command.node), session.tree.chunks(command.node)
+    facts = yield from run_path(
+        session, ids, chunks, take, stopped, lambda done: Measuring(command.kind, done, tokens, OF_PATH)
+    )
+    if len(rows) != tokens:
+        raise StepError(
+            f"Layer {layer + 1} has no head {head + 1} whose weights are known over the whole path.",
+            "Choose another head.",
+        )
+    joined = np.concatenate(rows)
+    visible = np.where(joined > 0, np.maximum(joined, LEAST), 0)
+    halves = _halves(visible), _halves(np.concatenate(sinks))
+    yield TriangleRead(command.node, layer, head, tokens, *halves, facts)
 
 
-def score_heads(
-    session: Session, node: int, texts: RepeatedTexts | None = None, stopped: Stopped = never
-) -> Iterator[Measuring | HeadsScored]:
-    """Run a path again, or texts that all models are measured on, and score each head on it.
+OF_PATH = "tokens of the path"
 
-    Args:
-        session: Has read a prompt; not changed.
-        node: The path's last token.
-        texts: In the place of the path.
-        stopped: Polled before each chunk.
 
-    Yields:
-        The progress, then the scores; `HeadScore` defines them.
+def _halves(numbers: npt.NDArray[Any]) -> Floats:
+    """A row as numbers of 16 bits."""
+    return Floats((len(numbers),), numbers.astype("<f2").tobytes(), 16)
+
+
+# ---- scores of heads ---------------------------------------------------------------------------
+
+
+def score_heads(session: Session, command: ScoreHeads, stopped: Stopped = never) -> Iterator[Record]:
+    """Run a path again, or texts that all models are measured on, and score each head on it; `HeadScore` defines the
+    scores.
 
     Raises:
-        StepError: There is no such node, or it is the root; there can be no such texts; of no head the weights are
-            known.
+        StepError: There is no such node, or it is the root; there can be no such texts; no head's weights are known.
         Cancelled: `stopped` returned True.
     """
-    session.check_node(node)
-    if texts is not None:
-        yield from _score_texts(session, node, texts, stopped)
+    session.check_node(command.node)
+    if command.texts is not None:
+        yield from _score_texts(session, command, command.texts, stopped)
         return
-    ids = session.tree.tokens(node)
+    ids, chunks = session.tree.tokens(command.node), session.tree.chunks(command.node)
     sums = _ScoreSums(ids)
-    for result in run_whole_path(
-        session, ids, session.tree.chunks(node), ScoreHeads.kind, sums.take, stopped
-    ):
-        if isinstance(result, CaptureFacts):
-            yield HeadsScored(node, len(ids), _scores(session, node, sums), sums.repeats, result)
-        else:
-            yield result
+    facts = yield from run_path(
+        session,
+        ids,
+        chunks,
+        sums.take,
+        stopped,
+        lambda done: Measuring(command.kind, done, len(ids), OF_PATH),
+    )
+    heads = _scores(session, command.node, sums)
+    yield HeadsScored(command.node, len(ids), heads, sums.repeats, facts)
 
 
 def _score_texts(
-    session: Session, node: int, texts: RepeatedTexts, stopped: Stopped
+    session: Session, command: ScoreHeads, texts: RepeatedTexts, stopped: Stopped
 ) -> Iterator[Measuring | HeadsScored]:
-    """The means over repeated texts, which run one after another."""
-    _check_texts(texts)
-    random = np.random.default_rng(texts.seed)
-    each = 2 * texts.length
-    scores: list[tuple[HeadScore, ...]] = []
-    facts: list[CaptureFacts] = []
-    for place in range(texts.count):
-        half = random.integers(0, session.facts.vocabulary, texts.length).tolist()
-        session.tokens.check(half)
-        sums = _ScoreSums(half * 2, texts.length)
-        for result in run_whole_path(
-            session, half * 2, prompt_chunks(each), ScoreHeads.kind, sums.take, stopped
-        ):
-            if isinstance(result, CaptureFacts):
-                facts.append(result)
-            else:
-                done, total = place * each + result.done, texts.count * each
-                yield replace(result, done=done, total=total, detail="random tokens, repeated")
-        scores.append(_scores(session, node, sums))
-    heads = tuple(map(_mean, zip(*scores, strict=True)))
-    repeats = texts.count * texts.length
-    yield HeadsScored(node, texts.count * each, heads, repeats, together(facts), texts)
-
-
-def _scores(session: Session, node: int, sums: _ScoreSums) -> tuple[HeadScore, ...]:
-    """The scores that are there.
-
-    Raises:
-        StepError: There are none; with the reason.
-    """
-    if not (scores := sums.scores()):
-        why = " ".join(read_attention(session, node).missing)
-        raise StepError(why, "Switch parts off instead to see what they do.")
-    return scores
-
-
-def _check_texts(texts: RepeatedTexts) -> None:
+    """Score each head on several texts of random tokens, each written twice, and take the means."""
     if not (2 <= texts.length <= HALF_TOKENS and 1 <= texts.count <= MOST_TEXTS and texts.seed >= 0):
         raise StepError(
             f"{texts.count:,} texts of twice {texts.length:,} tokens from seed {texts.seed} can't be drawn.",
             f"Give 1 to {MOST_TEXTS} texts of twice 2 to {HALF_TOKENS} tokens, and a seed of 0 or more.",
         )
+    random = np.random.default_rng(texts.seed)
+    size, total = 2 * texts.length, 2 * texts.length * texts.count
+    scores: list[tuple[HeadScore, ...]] = []
+    facts: list[CaptureFacts] = []
+
+    def progress(done: int) -> Measuring:
+        return Measuring(command.kind, len(facts) * size + done, total, "random tokens, repeated")
+
+    for _ in range(texts.count):
+        half = random.integers(0, session.facts.vocabulary, texts.length).tolist()
+        session.tokens.check(half)
+        sums = _ScoreSums(half * 2, texts.length)
+        found = yield from run_path(session, half * 2, prompt_chunks(size), sums.take, stopped, progress)
+        facts.append(found)
+        scores.append(_scores(session, command.node, sums))
+    heads = tuple(map(_mean, zip(*scores, strict=True)))
+    yield HeadsScored(command.node, total, heads, texts.count * texts.length, combined_facts(facts), texts)
+
+
+def _scores(session: Session, node: int, sums: _ScoreSums) -> tuple[HeadScore, ...]:
+    """The scores of all heads.
+
+    Raises:
+        StepError: There are none; with the reason.
+    """
+    if not (scores := sums.scores()):
+        (read,) = read_attention(session, ReadAttention(node=node))
+        raise StepError(" ".join(read.missing), "Switch parts off instead to see what they do.")
+    return scores
 
 
 def _mean(scores: Sequence[HeadScore]) -> HeadScore:
     """One head over several texts."""
-    first = scores[0]
     return HeadScore(
-        first.layer,
-        first.head,
+        scores[0].layer,
+        scores[0].head,
         fmean(each.previous for each in scores),
         fmean(each.induction or 0.0 for each in scores),
         fmean(each.first for each in scores),
@@ -510,12 +416,12 @@ def _mean(scores: Sequence[HeadScore]) -> HeadScore:
 
 
 class _ScoreSums:
-    """Sums of each score over the rows, by layer and score; no weights are kept.
+    """Sums of each score over the rows, by layer; no weights are stored.
 
     Args:
-        ids: The tokens.
-        half: Where these are some tokens and the same ones again, how many; then places alone count, and not which
-            tokens happen to be the same.
+        ids: Tokens of the text.
+        half: Number of tokens of the first half, if the text is some tokens and the same ones again; then only places
+            count, and not which tokens happen to be the same.
     """
 
     def __init__(self, ids: Sequence[int], half: int | None = None) -> None:
@@ -526,49 +432,47 @@ class _ScoreSums:
         self._sums: dict[int, npt.NDArray[np.float64]] = {}
         self._rows: dict[int, int] = {}
 
-    def take(self, attention: ChunkAttention) -> None:
+    def take(self, run: AttentionRun, first: int) -> None:
         """Add a chunk of a layer."""
-        layer, first = attention.run.layer, attention.first
-        weights = attention.weights
-        if weights is None or self._rows.get(layer, 0) != first:
+        weights = placed_weights(run, first)
+        if weights is None or self._rows.get(run.layer, 0) != first:
             return  # positions unknown, or a second attention of the layer
         heads, tokens, end = weights.shape
-        self._rows[layer] = first + tokens
-        sums = self._sums.setdefault(layer, np.zeros((5, heads)))
+        self._rows[run.layer] = first + tokens
+        sums = self._sums.setdefault(run.layer, np.zeros((5, heads)))
         rows = np.arange(max(1 - first, 0), tokens)  # without the first token, which sees itself alone
         early = rows if self._half is None else rows[first + rows <= self._half]
         sums[0] += weights[:, early, first + early - 1].sum(axis=1, dtype=np.float64)
         sums[1] += (weights * self._after(first, end)).sum(axis=(1, 2), dtype=np.float64)
         sums[2] += weights[:, rows, 0].sum(axis=1, dtype=np.float64)
         sums[3] += _entropy(weights).sum(axis=(1, 2), dtype=np.float64)
-        if (sinks := attention.sinks) is not None:
-            sums[3] += _entropy(sinks).sum(axis=1, dtype=np.float64)
+        if run.sinks is not None:
+            sums[3] += _entropy(np.array(run.sinks, dtype=np.float32)).sum(axis=1, dtype=np.float64)
         sums[4] += (weights * self._same(first, end)).sum(axis=(1, 2), dtype=np.float64)
 
     def _same(self, first: int, end: int) -> npt.NDArray[np.bool_]:
-        """For each token of a chunk, which tokens before it are the same token."""
-        if self._half is not None:
-            return self._back(self._half, first, end)
-        same = self.ids[first:end, None] == self.ids[None, :end]
-        found: npt.NDArray[np.bool_] = same & (np.arange(end) < np.arange(first, end)[:, None])
-        return found
-
-    def _back(self, by: int, first: int, end: int) -> npt.NDArray[np.bool_]:
-        """For each token of a chunk that is in the second half, the one so many places before it."""
-        rows = np.arange(first, end)[:, None]
-        found: npt.NDArray[np.bool_] = (np.arange(end) == rows - by) & (rows >= (self._half or 0))
-        return found
+        """Mask of the tokens before each token of a chunk that are the same token."""
+        return self._equal(first, self.ids[:end], self._half)
 
     def _after(self, first: int, end: int) -> npt.NDArray[np.bool_]:
-        """For each token of a chunk, which tokens before it followed an earlier occurrence of the same token."""
-        if self._half is not None:
-            return self._back(self._half - 1, first, end)
-        same = self.ids[first:end, None] == np.concatenate([[-1], self.ids[: end - 1]])
-        found: npt.NDArray[np.bool_] = same & (np.arange(end) < np.arange(first, end)[:, None])
+        """Mask of the tokens before each token of a chunk that followed an earlier occurrence of it."""
+        previous = np.concatenate([[-1], self.ids[: end - 1]])
+        return self._equal(first, previous, None if self._half is None else self._half - 1)
+
+    def _equal(self, first: int, keys: npt.NDArray[Any], back: int | None) -> npt.NDArray[np.bool_]:
+        """Mask of the keys before each token of a chunk that equal it; with `back` of the one that far before each
+        token of the second half."""
+        end = len(keys)
+        rows, columns = np.arange(first, end)[:, None], np.arange(end)
+        found: npt.NDArray[np.bool_] = (
+            (self.ids[first:end, None] == keys) & (columns < rows)
+            if back is None
+            else (columns == rows - back) & (rows >= (self._half or 0))
+        )
         return found
 
     def scores(self) -> tuple[HeadScore, ...]:
-        """The means, of the layers that were taken to the end of the path."""
+        """The means, of the layers that ran to the end of the text."""
         count = len(self.ids)
         return tuple(
             HeadScore(
@@ -587,6 +491,6 @@ class _ScoreSums:
 
 
 def _entropy(shares: Weights) -> Weights:
-    """What each share adds to the entropy, in bits."""
+    """The part of each share in the entropy, in bits."""
     logs: Weights = np.log2(shares, where=shares > 0, out=np.zeros_like(shares))
     return -shares * logs

@@ -1,20 +1,31 @@
-"""Interventions: units of the model switched off, scaled or replaced, for a look or for a branch under them."""
+"""Interventions: units of the model switched off, scaled or steered, for one view or for a branch under them."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import mlx.core as mx
 import numpy as np
 from msgspec import Struct
 
-from engine.errors import Cancelled, StepError
-from engine.inside.capture import refuse, runner_before
+from engine.errors import StepError
 from engine.inside.taps import Edits, Taps
+from engine.inside.view import (
+    check_layer,
+    facts_of,
+    failed_check,
+    kl_bits,
+    largest_difference,
+    logits_after,
+    plain_step,
+    poll,
+    runner_before,
+    token_text,
+)
 from engine.model.forward import Compute, Runner, rounding_of
 from engine.model.layers import decoder_layers, hidden, parts_of, role_of, with_hidden
 from engine.protocol import (
@@ -23,42 +34,39 @@ from engine.protocol import (
     CaptureFacts,
     Check,
     Direction,
+    HoldInterventions,
+    Intervene,
     Intervened,
     Intervention,
     InterventionKind,
     InterventionsHeld,
     Moved,
+    Record,
     Role,
     Scope,
     Step,
 )
-from engine.sampling.ranking import (
-    LN2,
-    Masses,
-    Row,
-    absolute_difference,
-    checked_masses,
-    ranked,
-    sum_of_products,
-)
+from engine.sampling.ranking import Masses, Row, absolute_difference, checked_masses, ranked
+from engine.session.context import Context, with_stops
 from engine.session.session import Session
-from engine.task import Stopped, never
+from engine.task import Stopped, Task, never
 from engine.tree import ROOT
 
-# ---- what of a model can be scaled, and scaling it ---------------------------------------------
+# ---- units of a model, scaled ------------------------------------------------------------------
 
 MOST = 64
-"""Interventions at once at most."""
+"""Largest number of interventions at once."""
 LARGEST = 100.0
-"""Of a scale: beyond it float16 has no numbers left for what is scaled."""
-KINDS: tuple[InterventionKind, ...] = ("head", "attention", "mlp", "recurrence", "layer")
-"""What is scaled."""
+"""Largest scale: beyond it float16 has no numbers left for what is scaled."""
+PARTS: tuple[InterventionKind, ...] = ("attention", "mlp", "recurrence")
+KINDS: tuple[InterventionKind, ...] = ("head", *PARTS, "layer")
+"""Kinds of units that are scaled."""
 WIDEST = 2**20
-"""Numbers of a direction at most."""
+"""Largest number of components of a direction."""
 
 
 def edited(model: Any, edits: Edits) -> Taps:
-    """Taps that record nothing: the forwards of the model in `with edited(...).set():` are changed."""
+    """Taps that record nothing: the forward passes of the model in `with edited(...).set():` are changed."""
     return Taps(model, attention=False, parts=True, edits=edits, keep=False)
 
 
@@ -69,11 +77,11 @@ def roles_of(model: Any) -> dict[tuple[int, str], Role]:
 
 
 class Scaling(Edits):
-    """Multiplies what units write; with several rows, in each row what its own interventions say.
+    """Scales the output of units and adds directions to the stream, in each row by its own interventions.
 
     Args:
-        model: As mlx_lm loads it.
-        rows: The interventions of each row of the forward; those of a single row apply to all rows.
+        model: The model as mlx_lm loads it.
+        rows: Interventions of each row of the forward pass; those of a single row apply to all rows.
     """
 
     def __init__(self, model: Any, *rows: Sequence[Intervention]) -> None:
@@ -105,12 +113,20 @@ class Scaling(Edits):
         return with_hidden(result, state * self._factors(units).astype(state.dtype))
 
     def layer(self, layer: int, given: mx.array, result: Any) -> Any:
-        """See `Edits`; at scale 0 the stream before the layer goes on bit for bit, at 1 the one after it."""
-        scaled = self._scaled(layer, given, result)
-        return self._steered(layer, scaled) if layer in self._added else scaled
+        """See `Edits`; at scale 0 the stream before the layer continues bit for bit, at 1 the one after it."""
+        if units := self._units.get(("layer", layer)):
+            state, factors = hidden(result), self._factors(units).astype(given.dtype)
+            if given.shape != state.shape:
+                raise StepError(
+                    f"L{layer + 1} returns another shape than it is given: it can't be scaled.",
+                    "Choose its attention or its MLP.",
+                )
+            partly = mx.where(factors == 1, state, given + factors * (state - given))
+            result = with_hidden(result, mx.where(factors == 0, given, partly).astype(state.dtype))
+        return self._steered(layer, result) if layer in self._added else result
 
     def _steered(self, layer: int, result: Any) -> Any:
-        """The stream with directions added to it; that of a row of strength 0 goes on bit for bit."""
+        """The stream with directions added to it; that of a row of strength 0 continues bit for bit."""
         state, (vectors, on) = hidden(result), self._added[layer]
         if state.shape[-1] != vectors.shape[-1]:
             raise StepError(*_other_width(layer, vectors.shape[-1], state.shape[-1]))
@@ -121,18 +137,6 @@ class Scaling(Edits):
         steered = (state.astype(mx.float32) + vectors).astype(state.dtype)
         return with_hidden(result, mx.where(on, steered, state))
 
-    def _scaled(self, layer: int, given: mx.array, result: Any) -> Any:
-        if not (units := self._units.get(("layer", layer))):
-            return result
-        state, factors = hidden(result), self._factors(units).astype(given.dtype)
-        if given.shape != state.shape:
-            raise StepError(
-                f"L{layer + 1} returns another shape than it is given: it can't be scaled.",
-                "Choose its attention or its MLP.",
-            )
-        partly = mx.where(factors == 1, state, given + factors * (state - given))
-        return with_hidden(result, mx.where(factors == 0, given, partly).astype(state.dtype))
-
     def _factors(self, units: list[tuple[int, Intervention]]) -> mx.array:
         factors = np.ones(self._rows, np.float32)
         for row, each in units:
@@ -142,7 +146,8 @@ class Scaling(Edits):
 
 
 def _added(units: Sequence[tuple[int, Intervention]], rows: int) -> tuple[mx.array, mx.array]:
-    """What directions after one layer add in each row, in float32, shape (rows, width), and whether they add any."""
+    """The sum of the directions after one layer in each row, float32, shape (rows, width), and True for each row that
+    has any."""
     width = max(vector_of(each.direction).size for _, each in units if each.direction is not None)
     added, on = np.zeros((rows, width), np.float32), np.zeros(rows, bool)
     for row, each in units:
@@ -153,16 +158,16 @@ def _added(units: Sequence[tuple[int, Intervention]], rows: int) -> tuple[mx.arr
 
 
 def vector_of(direction: Direction) -> Row:
-    """The numbers of a direction, float32, shape (width,)."""
+    """The components of a direction, float32, shape (width,)."""
     kind = np.dtype(f"<f{direction.vector.bits // 8}")
     return np.frombuffer(direction.vector.packed, kind).astype(np.float32)
 
 
-class Survey(Edits):
-    """Changes nothing, and notes what of the model a forward of one token went through.
+class ModuleTrace(Edits):
+    """Changes nothing, and records which modules a forward pass of one token went through.
 
     Args:
-        model: As mlx_lm loads it.
+        model: The model as mlx_lm loads it.
     """
 
     def __init__(self, model: Any) -> None:
@@ -171,63 +176,66 @@ class Survey(Edits):
         self._heads: dict[int, list[int]] = defaultdict(list)
         self._calls: Counter[tuple[int, str]] = Counter()
         self._layers: set[int] = set()
-        self.rows = True
-        """True if all that was seen has its rows along the first axis, so that each can be changed in its own way."""
+        self.batchable = True
+        """True if all outputs have their rows along the first axis, so that each row can be changed in its own way."""
         self.width = 0
-        """Of the residual stream."""
+        """Width of the residual stream."""
 
     def heads(self, layer: int, output: mx.array) -> mx.array:
         """See `Edits`."""
         self._heads[layer].append(output.shape[1])
-        self.rows &= output.shape[0] == 1
+        self.batchable &= output.shape[0] == 1
         return output
 
     def part(self, layer: int, name: str, result: Any) -> Any:
         """See `Edits`."""
         self._calls[layer, name] += 1
         if self._roles[layer, name] in KINDS:
-            self._see(hidden(result))
+            self._record(hidden(result))
         return result
 
     def layer(self, layer: int, given: mx.array, result: Any) -> Any:
         """See `Edits`."""
-        self._see(hidden(result))
+        self._record(hidden(result))
         self._layers.add(layer)
         self.width = given.shape[-1]
         return result
 
-    def _see(self, state: mx.array) -> None:
-        self.rows &= state.ndim == 3 and state.shape[0] == 1
+    def _record(self, state: mx.array) -> None:
+        self.batchable &= state.ndim == 3 and state.shape[0] == 1
 
     def heads_of(self, layer: int) -> int:
-        """The number of heads of a layer; 0 where it has none, or attentions of several sizes."""
+        """The number of heads of a layer; 0 if it has none, or attentions of several sizes."""
         counts = set(self._heads.get(layer, ()))
         return counts.pop() if len(counts) == 1 else 0
 
-    def has(self, layer: int, role: str) -> bool:
-        """True if a layer has parts of a role, each of which ran once: one that layers share can't be told apart."""
-        found = [name for (index, name), each in self._roles.items() if (index, each) == (layer, role)]
-        return bool(found) and all(self._calls[layer, name] == 1 for name in found)
+    def separate_parts(self, layer: int) -> list[InterventionKind]:
+        """The kinds of parts of a layer that ran once each: one that layers share can't be told apart."""
+        names: dict[str, list[str]] = defaultdict(list)
+        for (index, name), role in self._roles.items():
+            if index == layer:
+                names[role].append(name)
+        once = {kind: [self._calls[layer, name] == 1 for name in names[kind]] for kind in PARTS}
+        return [kind for kind in PARTS if once[kind] and all(once[kind])]
 
     def units(self) -> Iterator[Intervention]:
-        """Everything that can be switched off alone: of each layer the heads, the parts, then the layer."""
+        """All units that can be switched off alone: of each layer the heads, the parts, then the layer."""
         for layer in range(self._depth):
             yield from (Intervention("head", layer, head) for head in range(self.heads_of(layer)))
-            yield from (Intervention(kind, layer) for kind in KINDS[1:-1] if self.has(layer, kind))
+            yield from (Intervention(kind, layer) for kind in self.separate_parts(layer))
             yield Intervention("layer", layer)
 
-    def missing(self) -> tuple[str, ...]:
-        """What can't be switched off alone, a sentence each."""
-        layers = range(self._depth)
-        heads = [layer for layer in layers if not self.heads_of(layer)]
-        parts = [layer for layer in layers if not any(self.has(layer, kind) for kind in KINDS[1:-1])]
-        return (
-            *([f"{_named(heads)}: no heads that could be told apart."] if heads else []),
-            *([f"{_named(parts)}: no attention or MLP that is a module of its own."] if parts else []),
-        )
+    def missing(self) -> Iterator[str]:
+        """Sentences on what can't be switched off alone."""
+        for found, what in (
+            (self.heads_of, "no heads that could be told apart"),
+            (self.separate_parts, "no attention or MLP that is a module of its own"),
+        ):
+            if without := [f"L{layer + 1}" for layer in range(self._depth) if not found(layer)]:
+                yield f"{', '.join(without)}: {what}."
 
-    def check(self, interventions: Iterable[Intervention]) -> None:
-        """Refuse what this model doesn't have.
+    def check(self, interventions: Sequence[Intervention]) -> None:
+        """Refuse units that this model doesn't have.
 
         Raises:
             StepError: A layer has no such head or part.
@@ -253,25 +261,24 @@ class Survey(Edits):
                     )
                 if (width := math.prod(each.direction.vector.shape)) != self.width:
                     raise StepError(*_other_width(each.layer, width, self.width))
-            elif each.kind != "layer" and not self.has(each.layer, each.kind):
-                has = [kind for kind in KINDS[1:-1] if self.has(each.layer, kind)]
+            elif each.kind != "layer" and each.kind not in (parts := self.separate_parts(each.layer)):
                 raise StepError(
                     f"{place} has no {each.kind} that is a module of its own.",
-                    f"Choose {' or '.join([f'its {kind}' for kind in has] + ['the whole layer'])}.",
+                    f"Choose {' or '.join([*(f'its {kind}' for kind in parts), 'the whole layer'])}.",
                 )
 
 
-def check_interventions(model: Any, interventions: Sequence[Intervention]) -> None:
+def check_interventions(model: Any, interventions: Sequence[Intervention], fingerprint: str = "") -> None:
     """Refuse what can be refused before anything runs.
 
     Args:
-        model: As mlx_lm loads it.
-        interventions: As a person or a file gave them.
+        model: The model as mlx_lm loads it.
+        interventions: Interventions of the user or of a file.
+        fingerprint: The model's fingerprint, to refuse directions of another model; empty to accept them.
 
     Raises:
-        StepError: There are none or too many, or one has a layer, head or scale that can't be.
+        StepError: There are none or too many, or one has an invalid layer, head, scale or direction.
     """
-    depth = len(decoder_layers(model))
     if not 1 <= len(interventions) <= MOST:
         raise StepError(f"{len(interventions)} interventions were given.", f"Give 1 to {MOST}.")
     for each in interventions:
@@ -281,10 +288,7 @@ def check_interventions(model: Any, interventions: Sequence[Intervention]) -> No
             raise StepError(
                 "The direction is missing, or there is one for another unit.", "Give one, for itself."
             )
-        if not 0 <= each.layer < depth:
-            raise StepError(
-                f"There is no L{each.layer + 1}: this model has {depth} layers.", f"Choose L1 to L{depth}."
-            )
+        check_layer(model, each.layer)
         if (each.kind == "head") != (each.head is not None):
             what = "is missing" if each.kind == "head" else f"makes no sense for a unit of kind {each.kind}"
             raise StepError(f"The number of a head {what}.", "A head needs a number; other units have none.")
@@ -295,16 +299,17 @@ def check_interventions(model: Any, interventions: Sequence[Intervention]) -> No
                 f"The scale {each.scale:g} is out of range.",
                 f"Give -{LARGEST:g} to {LARGEST:g}: 0 switches off, 1 changes nothing.",
             )
+    for each in interventions:
         if each.direction is not None:
-            check_direction(each.direction)
+            check_direction(each.direction, fingerprint)
 
 
 def check_direction(direction: Direction, fingerprint: str = "") -> None:
-    """Refuse a direction that is none, or that another model's streams gave.
+    """Refuse a direction that is none, or that was made with another model.
 
     Args:
-        direction: As a file gave it.
-        fingerprint: Of the model; empty where it isn't known.
+        direction: Direction of a file.
+        fingerprint: Fingerprint of the model; empty if it isn't known.
 
     Raises:
         StepError: It is refused.
@@ -326,17 +331,6 @@ def check_direction(direction: Direction, fingerprint: str = "") -> None:
         )
 
 
-def check_directions(session: Session, interventions: Iterable[Intervention]) -> None:
-    """Refuse directions of another model than the session's.
-
-    Raises:
-        StepError: One is of another.
-    """
-    for each in interventions:
-        if each.direction is not None:
-            check_direction(each.direction, session.facts.fingerprint)
-
-
 def _other_width(layer: int, width: int, own: int) -> tuple[str, str]:
     return (
         f"The direction has {width:,} numbers, the stream after L{layer + 1} has {own:,}: it is another model's.",
@@ -344,53 +338,48 @@ def _other_width(layer: int, width: int, own: int) -> tuple[str, str]:
     )
 
 
-def _named(layers: Sequence[int]) -> str:
-    return ", ".join(f"L{layer + 1}" for layer in layers)
-
-
-# ---- what the model predicts then, at one token or in the whole context ------------------------
+# ---- the prediction under interventions, at one token or in the whole context ------------------
 
 MOST_LISTED = 100
-"""Candidates of each side at most."""
+"""Largest number of candidates listed without the interventions, and with them."""
 
 
-class Ground(Struct, frozen=True):
-    """A token that is about to go through the model, and what the model itself makes of it."""
+class Baseline(Struct, frozen=True):
+    """The unmodified run of one token, with which runs under interventions are compared."""
 
     session: Session
     node: int
     token: int
     runner: Runner
-    """Its cache holds the path without the token; copies of it run."""
-    survey: Survey
-    """What the token's forward went through."""
-    plain: Row
-    """The model's own logits after it."""
+    """Runner whose cache holds the path without the token; copies of it run."""
+    trace: ModuleTrace
+    """Modules that the token went through."""
+    logits: Row
+    """The model's own logits after the token."""
     check: Check
-    """Of taps that change nothing: the logits stay as they are."""
+    """The check that taps which change nothing leave the logits as they are."""
     recomputed: int
-    """Tokens of the path that went through the model again."""
+    """Number of tokens of the path that went through the model again."""
     note: str
     begun: float
     step_ms: float
 
-    def row(self, edits: Edits) -> Row:
-        """The logits after the token where its forward is changed."""
+    def edited_logits(self, edits: Edits) -> Row:
+        """The logits after the token with changes to its forward pass."""
         with edited(self.session.runner.model, edits).set():
-            return _row(self.runner.copy(), self.token)
+            return logits_after(self.runner.copy(), self.token)
 
     def facts(self, *checks: Check) -> CaptureFacts:
-        """What accompanies a view."""
-        ms, family = (time.perf_counter() - self.begun) * 1000, self.session.facts.family
-        return CaptureFacts((self.check, *checks), ms, self.step_ms, family, self.note)
+        """The facts of a view."""
+        return facts_of(self.session, self.begun, self.step_ms, (self.check, *checks), self.note)
 
 
-GROUND_RUNS = 2
-"""Forwards of the token that `ground` takes: one plain, one under taps that change nothing."""
+BASELINE_RUNS = 2
+"""Forward passes of the token for a `Baseline`: a plain one, and one under taps that change nothing."""
 
 
-def ground(session: Session, node: int, stopped: Stopped = never) -> Ground:
-    """Prepare a token for interventions; the session doesn't change.
+def baseline(session: Session, node: int, stopped: Stopped = never) -> Baseline:
+    """Run a token without changes; the session doesn't change.
 
     Raises:
         StepError: There is no such node, or it is the root.
@@ -399,58 +388,57 @@ def ground(session: Session, node: int, stopped: Stopped = never) -> Ground:
     begun = time.perf_counter()
     session.check_node(node)
     runner, recomputed, note = runner_before(session, node, stopped)
-    if stopped():
-        raise Cancelled
-    token, survey = session.tree[node].token, Survey(session.runner.model)
-    step_begun = time.perf_counter()
-    plain = _row(runner.copy(), token)
-    step_ms = (time.perf_counter() - step_begun) * 1000
-    with edited(session.runner.model, survey).set():
-        tapped = _row(runner.copy(), token)
-    check = Check("forward", finite(absolute_difference(plain, tapped).max()), 0.0)
-    return Ground(session, node, token, runner, survey, plain, check, recomputed, note, begun, step_ms)
+    poll(stopped)
+    token, trace = session.tree[node].token, ModuleTrace(session.runner.model)
+    plain, step_ms = plain_step(runner, token)
+    with edited(session.runner.model, trace).set():
+        tapped = logits_after(runner.copy(), token)
+    check = Check("forward", largest_difference(plain, tapped), 0.0)
+    return Baseline(session, node, token, runner, trace, plain, check, recomputed, note, begun, step_ms)
 
 
-def intervene(
-    session: Session,
-    node: int,
-    interventions: Sequence[Intervention],
-    scope: Scope = "token",
-    top: int = 10,
-    stopped: Stopped = never,
-    begin: int = 0,
-) -> Intervened:
-    """Run a token again under interventions, and compare what comes after it.
-
-    Args:
-        session: Has read a prompt; not changed.
-        node: The token's.
-        interventions: What is scaled or added.
-        scope: In this token's forward, or in the path's.
-        top: Tokens that are listed of each side.
-        stopped: Polled before each chunk and forward.
-        begin: The first position of the path that is changed.
+def intervene(session: Session, command: Intervene, stopped: Stopped = never) -> Iterator[Record]:
+    """Run a token again under interventions, and compare the prediction after it.
 
     Raises:
         StepError: There is no such node, layer, head or part, a scale is out of range, or the changed model's logits
             are not numbers.
         Cancelled: `stopped` returned True.
     """
-    check_interventions(session.runner.model, interventions)
-    check_directions(session, interventions)
-    at = ground(session, node, stopped)
-    at.survey.check(interventions)
-    begin = first_changed(session, node, scope, begin)
-    if scope == "token":
-        row, run, rounding = at.row(Scaling(session.runner.model, interventions)), 1, 0.0
+    node, interventions, tree = command.node, command.interventions, session.tree
+    check_interventions(session.runner.model, interventions, session.facts.fingerprint)
+    at = baseline(session, node, stopped)
+    at.trace.check(interventions)
+    begin = first_changed(session, node, command.scope, command.begin)
+    usual_rounding = rounding_of(at.logits, session.facts.dtype)
+    if command.scope == "token":
+        logits, run, rounding = at.edited_logits(Scaling(session.runner.model, interventions)), 1, 0.0
     else:
-        tree, compute = session.tree, changed(session.runner.model, interventions)
-        row = session.runner.fresh().forward_path(
+        compute = changed(session.runner.model, interventions)
+        logits = session.runner.fresh().forward_path(
             tree.tokens(node), tree.chunks(node), stopped, (begin, compute)
         )
-        run, rounding = tree[node].depth, rounding_of(at.plain, session.facts.dtype)
-    whole = at.recomputed + GROUND_RUNS + run
-    return _compared(at, row, tuple(interventions), scope, top, rounding, whole, begin)
+        run, rounding = tree[node].depth, usual_rounding
+    before, after = checked_masses(at.logits), changed_masses(logits)
+    difference = absolute_difference(at.logits, logits)
+    largest = int(difference.argmax())
+    yield Intervened(
+        node=node,
+        interventions=interventions,
+        scope=command.scope,
+        candidates=_candidates(at, before, after, command.top),
+        kl_bits=kl_bits(before.logprobs, after.logprobs),
+        largest_change=float(difference[largest]),
+        largest_change_id=largest,
+        largest_change_text=token_text(session, largest),
+        entropy_before_bits=before.entropy_bits,
+        entropy_after_bits=after.entropy_bits,
+        rounding=rounding,
+        tokens_run=at.recomputed + BASELINE_RUNS + run,
+        note=_note(interventions, float(difference[largest]), usual_rounding),
+        facts=at.facts(),
+        begin=begin if command.scope == "context" else 0,
+    )
 
 
 def first_changed(session: Session, node: int, scope: Scope, begin: int) -> int:
@@ -469,39 +457,7 @@ def first_changed(session: Session, node: int, scope: Scope, begin: int) -> int:
     return begin
 
 
-def _compared(
-    at: Ground,
-    row: Row,
-    interventions: tuple[Intervention, ...],
-    scope: Scope,
-    top: int,
-    rounding: float,
-    run: int,
-    begin: int,
-) -> Intervened:
-    own, changed = checked_masses(at.plain), changed_masses(row)
-    difference = absolute_difference(at.plain, row)
-    largest = int(difference.argmax())
-    return Intervened(
-        node=at.node,
-        interventions=interventions,
-        scope=scope,
-        candidates=_candidates(at, own, changed, top),
-        kl_bits=kl_bits(own.logprobs, changed.logprobs),
-        largest_change=float(difference[largest]),
-        largest_change_id=largest,
-        largest_change_text=at.session.tokens.text(largest, b"")[0],
-        entropy_before_bits=own.entropy_bits,
-        entropy_after_bits=changed.entropy_bits,
-        rounding=rounding,
-        tokens_run=run,
-        note=_note(interventions, float(difference[largest]), rounding_of(at.plain, at.session.facts.dtype)),
-        facts=at.facts(),
-        begin=begin if scope == "context" else 0,
-    )
-
-
-def _candidates(at: Ground, own: Masses, changed: Masses, top: int) -> tuple[CandidateChange, ...]:
+def _candidates(at: Baseline, own: Masses, changed: Masses, top: int) -> tuple[CandidateChange, ...]:
     count = max(1, min(top, MOST_LISTED))
     first, then = ranked(own.logits, count), ranked(changed.logits, count)
     ids = np.array([*first, *(id for id in then if id not in first)])
@@ -513,8 +469,8 @@ def _candidates(at: Ground, own: Masses, changed: Masses, top: int) -> tuple[Can
     )
 
 
-def _note(interventions: tuple[Intervention, ...], change: float, rounding: float) -> str:
-    """Why a scale had no effect where an effect was to be expected."""
+def _note(interventions: Sequence[Intervention], change: float, rounding: float) -> str:
+    """The reason why a scale had no effect, if an effect was to be expected."""
     scaled = [each for each in interventions if each.scale != 1 and each.direction is None]
     if not scaled or change > rounding or any(each.scale == 0 for each in scaled):
         return ""
@@ -539,32 +495,15 @@ def changed_masses(row: Row) -> Masses:
     return masses
 
 
-def kl_bits(own: Row, changed: Row) -> float:
-    """KL divergence of a changed distribution from the model's own, both as log-probabilities, in bits."""
-    live = own > -np.inf
-    wide, other = own[live].astype(np.float64), changed[live].astype(np.float64)
-    return max(0.0, sum_of_products(np.exp(wide), wide - other) / LN2)
-
-
-def finite(value: float) -> float:
-    """An error of a check: infinite where it is not a number."""
-    return float(value) if np.isfinite(value) else float("inf")
-
-
-def _row(runner: Runner, token: int) -> Row:
-    row: Row = np.array(runner.forward_logits([token])[0])
-    return row
-
-
 # ---- a branch whose tokens a changed model computes, from one token on -------------------------
 
 
 def changed(model: Any, interventions: Sequence[Intervention]) -> Compute:
-    """What is called in a model's place: it computes what the model does under interventions.
+    """Return a function that replaces the model: it computes the model's forward pass under interventions.
 
     Args:
-        model: As mlx_lm loads it; it is changed during each call alone.
-        interventions: As a file gave them, or a person.
+        model: The model as mlx_lm loads it; it is changed only during each call.
+        interventions: Interventions of the user or of a file.
 
     Raises:
         StepError: The model can't have one of them.
@@ -579,28 +518,27 @@ def changed(model: Any, interventions: Sequence[Intervention]) -> Compute:
     return compute
 
 
-def hold(
-    session: Session, node: int, interventions: tuple[Intervention, ...], stopped: Stopped = never
-) -> Iterator[Moved | Step | InterventionsHeld]:
-    """Run a token again under interventions, as the first of a branch that stays under them.
+def hold_interventions(context: Context, command: HoldInterventions, task: Task) -> Iterator[Record]:
+    """Continue under interventions, or without those of the current branch; see `hold`."""
+    session = context.session
+    yield from with_stops(session, hold(session, command, task.cancel.is_set))
 
-    Args:
-        session: It moves to the branch.
-        node: The token; one of the model's own.
-        interventions: None to go back to the token that the current branch began with, as the model computes it.
-        stopped: Polled before each chunk and forward.
+
+def hold(session: Session, command: HoldInterventions, stopped: Stopped = never) -> Iterator[Record]:
+    """Run a token again under interventions, as the first of a branch that stays under them; without interventions,
+    return to the token that the current branch began with, as the model computes it.
 
     Yields:
-        The move to the token before, the step, and what is held from here on.
+        The move to the token before, the step, and the interventions that are held.
 
     Raises:
-        StepError: The session keeps no KV cache; the node isn't there, is the first token, or is under interventions
-            already; the model has no such unit.
+        StepError: The session has no KV cache; the node isn't there, is the first token, or is under interventions
+            already; the model has no such unit; no intervention is held.
         Cancelled: `stopped` returned True.
     """
-    begun = time.perf_counter()
+    begun, node, interventions = time.perf_counter(), command.node, command.interventions
     if not interventions:
-        yield from _release(session, stopped, begun)
+        yield from _release(session, stopped)
         return
     if not session.cached:
         raise StepError(
@@ -609,16 +547,15 @@ def hold(
         )
     session.check_node(node)
     session.held.refuse(node, "a new intervention is")
-    check_interventions(session.runner.model, interventions)
-    check_directions(session, interventions)
+    model = session.runner.model
+    check_interventions(model, interventions, session.facts.fingerprint)
     token, parent = session.tree[node].token, session.tree[node].parent
     if parent == ROOT:
         raise StepError("The first token has nothing before it to branch from.", "Hold at a later token.")
-    at = ground(session, node, stopped)
-    at.survey.check(interventions)
+    at = baseline(session, node, stopped)
+    at.trace.check(interventions)
     if not at.check.passed:
-        raise refuse(at.check, session.facts.family)
-    model = session.runner.model
+        raise failed_check(at.check, session.facts.family)
     if session.node != parent:
         yield from session.move_and_step(parent, stopped)
     held = session.held.add(interventions, changed(model, interventions))
@@ -631,7 +568,9 @@ def hold(
     yield InterventionsHeld(session.node, node, interventions, (time.perf_counter() - begun) * 1000)
 
 
-def _release(session: Session, stopped: Stopped, begun: float) -> Iterator[Moved | Step | InterventionsHeld]:
+def _release(session: Session, stopped: Stopped) -> Iterator[Moved | Step | InterventionsHeld]:
+    """Move to the token of the model's own that the branch was made from."""
+    begun = time.perf_counter()
     if not session.tree[session.node].held:
         raise StepError("No intervention is held here.", "Go to a branch under interventions, or hold some.")
     first = session.tree[session.held.first(session.node)]

@@ -1,43 +1,83 @@
-"""The logit lens: what the model's own end makes of the residual stream after each layer (nostalgebraist 2020)."""
+"""The logit lens, and direct logit attribution: the residual stream through the model's own final norm and head.
+
+The lens (nostalgebraist 2020) reads the stream after each layer. Attribution makes the model's end linear at the
+token's stream (its norm's scale held, a softcap left out): the derivative of a token's logit is then a vector, whose
+dot product with what a writer adds is the writer's share of the logit.
+"""
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
+import numpy.typing as npt
+from msgspec import Struct
 
-from engine.errors import Cancelled, EngineError
-from engine.inside.capture import Capture, capture, relative_error, tail
-from engine.model.tokens import Tokens
-from engine.protocol import Check, LensCell, LensColumn, LensRead, LensToken
-from engine.sampling.ranking import Row, checked_logprobs, rank_of, ranked
+from engine.errors import EngineError, StepError
+from engine.inside.split import LayerSplit, LayerWriter, held_norms, split_layer, stream
+from engine.inside.taps import LayerRun, Taps
+from engine.inside.view import (
+    Capture,
+    capture,
+    check_predictable,
+    layer_notes,
+    packed,
+    poll,
+    refusal,
+    relative_error,
+    token_text,
+)
+from engine.model.layers import after_layers, decoder_layers
+from engine.protocol import (
+    Attribute,
+    AttributedToken,
+    AttributionRead,
+    Check,
+    Contribution,
+    LensCell,
+    LensColumn,
+    LensRead,
+    LensToken,
+    ReadLens,
+    Record,
+    WriterKind,
+)
+from engine.sampling.ranking import LN2, Row, checked_logprobs, rank_of, ranked
 from engine.session.session import Session
 from engine.task import Stopped, never
 
-ROWS = 64
-"""Residual streams that go through the head at once: with 150,000 tokens a row is 0.6 MB."""
-LN2 = float(np.log(2))
+Numbers = npt.NDArray[np.float64]
 
 
-def read_lens(
-    session: Session,
-    node: int,
-    positions: int = 12,
-    top: int = 3,
-    followed: Sequence[int] = (),
-    stopped: Stopped = never,
-) -> LensRead:
-    """Run the last tokens of a path again and read every layer through the model's end.
+def final_logits(model: Any, states: mx.array, layers: Mapping[int, LayerRun]) -> mx.array:
+    """The logits that the model's own code computes after its last layer.
 
     Args:
-        session: Has read a prompt; not changed.
-        node: The last token's.
-        positions: How many tokens, at least 1.
-        top: Tokens in each cell.
-        followed: Tokens whose probability is read in each cell.
-        stopped: Polled before each chunk and forward.
+        model: The model as mlx_lm loads it.
+        states: Residual streams, shape (..., rows, size); gemma3n has several, an axis before the rows.
+        layers: Layers of a forward pass, for what they returned besides the stream.
+
+    Returns:
+        Float32, shape (rows, vocabulary), lazy.
+    """
+    returned = {index: run.result for index, run in layers.items()}
+    return after_layers(model, states[..., None, :], returned)[:, -1, :].astype(mx.float32)
+
+
+# ---- the logit lens ----------------------------------------------------------------------------
+
+ROWS = 64
+"""Residual streams that go through the head at once: with 150,000 tokens a row is 0.6 MB."""
+
+
+def read_lens(session: Session, command: ReadLens, stopped: Stopped = never) -> Iterator[Record]:
+    """Run the last tokens of a path again and read every layer through the model's end.
 
     Raises:
         StepError: There is no such node, or it is the root; the model's logits are not numbers.
@@ -45,65 +85,239 @@ def read_lens(
         Cancelled: `stopped` returned True.
     """
     begun = time.perf_counter()
-    session.tokens.check(list(followed))
-    taken = capture(session, node, tokens=max(1, positions), stopped=stopped)
-    if not taken.taps[0].layers:
-        return _unread(taken, begun, session, followed, "its layers are not called, their parts are")
-    states = residual_streams(taken)
-    cells, worst = [], 0.0
-    for place in range(states.shape[-2]):
+    session.tokens.check(list(command.followed))
+    captured = capture(session, command.node, tokens=max(1, command.positions), stopped=stopped)
+
+    def result(columns: Sequence[LensColumn], error: float, where: str) -> LensRead:
+        facts = captured.facts(begun, session, Check("lens", error, captured.bound, where))
+        return LensRead(command.node, tuple(columns), command.followed, facts)
+
+    layers = captured.taps[0].layers
+    if not layers:
+        yield result((), math.inf, "its layers are not called, their parts are")
+        return
+    states = residual_streams(captured)
+    columns, worst = [], 0.0
+    for place, node in enumerate(captured.nodes):
+        rows: list[Row] = []
         try:
-            rows = _through_the_end(session, taken, states[..., place, :], stopped)
+            for first in range(0, states.shape[-3], ROWS):
+                poll(stopped)
+                batch = states[..., first : first + ROWS, place, :]
+                rows += list(np.array(final_logits(session.runner.model, batch, layers)))
         except EngineError:
             raise
         except Exception:  # whatever this family's code does after its layers doesn't fit these rows
-            return _unread(taken, begun, session, followed, "its end needs more than the residual stream")
-        truth = np.array(taken.logits[place])
+            yield result((), math.inf, "its end needs more than the residual stream")
+            return
+        truth = np.array(captured.logits[place])
         worst = max(worst, relative_error(rows[-1], truth))
-        cells.append(tuple(_cell(session.tokens, row, int(truth.argmax()), top, followed) for row in rows))
-    columns = tuple(map(LensColumn, taken.nodes, cells))
-    check = Check("lens", worst, taken.bound, "the last layer")
-    return LensRead(node, columns, tuple(followed), taken.facts(begun, session, check))
+        columns.append(
+            LensColumn(node, tuple(_cell(session, row, int(truth.argmax()), command) for row in rows))
+        )
+    yield result(columns, worst, "the last layer")
 
 
-def _unread(taken: Capture, begun: float, session: Session, followed: Sequence[int], why: str) -> LensRead:
-    """A lens without columns: its check could not be made."""
-    check = Check("lens", float("inf"), taken.bound, why)
-    return LensRead(taken.node, (), tuple(followed), taken.facts(begun, session, check))
-
-
-def residual_streams(taken: Capture) -> mx.array:
+def residual_streams(captured: Capture) -> mx.array:
     """The residual stream before the first layer and after each.
 
     Returns:
-        Shape (layers + 1, tokens, size); where there are several, an axis before.
+        Shape (layers + 1, tokens, size); with an axis before them if there are several streams.
     """
     streams = []
-    for taps in taken.taps:
+    for taps in captured.taps:
         states = [taps.layers[index].state for index in sorted(taps.layers)]
         assert taps.embedded is not None
         streams.append(mx.concatenate([taps.embedded, *states], axis=-3))
     return mx.concatenate(streams, axis=-2)
 
 
-def _through_the_end(session: Session, taken: Capture, states: mx.array, stopped: Stopped) -> list[Row]:
-    rows: list[Row] = []
-    for first in range(0, states.shape[-2], ROWS):
-        if stopped():
-            raise Cancelled
-        logits = tail(session.runner.model, states[..., first : first + ROWS, :], taken.taps[0].layers)
-        rows += list(np.array(logits))
-    return rows
-
-
-def _cell(tokens: Tokens, row: Row, final: int, top: int, followed: Sequence[int]) -> LensCell:
+def _cell(session: Session, row: Row, final: int, command: ReadLens) -> LensCell:
     logprobs = checked_logprobs(row)
     probs = np.exp(logprobs.astype(np.float64))
     some = probs > 0
+    top = map(int, ranked(row, command.top))
     return LensCell(
-        tuple(LensToken(int(id), tokens.text(int(id), b"")[0], float(probs[id])) for id in ranked(row, top)),
+        tuple(LensToken(id, token_text(session, id), float(probs[id])) for id in top),
         float(-(probs[some] * logprobs[some]).sum() / LN2),
         rank_of(row, final),
-        tuple(float(probs[id]) for id in followed),
-        tuple(rank_of(row, id) for id in followed),
+        tuple(float(probs[id]) for id in command.followed),
+        tuple(rank_of(row, id) for id in command.followed),
+    )
+
+
+# ---- direct logit attribution ------------------------------------------------------------------
+
+_refused = partial(
+    refusal,
+    "A logit of the architecture {} can't be taken apart",
+    "Switch parts off instead to see what they do.",
+)
+
+
+def attribute(session: Session, command: Attribute, stopped: Stopped = never) -> Iterator[Record]:
+    """Run a token again and decompose the logit of a token after it, or the difference of two.
+
+    Raises:
+        StepError: There is no such node, or it is the root; there are not one or two tokens; a logit is not a number;
+            the model does not hand one residual stream from layer to layer.
+        PromptError: The model has no embedding for a token.
+        Cancelled: `stopped` returned True.
+    """
+    begun, ids = time.perf_counter(), list(command.tokens)
+    if len(set(ids)) != len(ids) or len(ids) not in (1, 2):
+        raise StepError("Attribution is of one token, or of two different ones.", "Choose another token.")
+    session.tokens.check(ids)
+    captured = capture(session, command.node, parts=True, stopped=stopped)
+    model, taps = session.runner.model, captured.taps[0]
+    layers, runs = decoder_layers(model), _runs(session, taps)
+    row = np.array(captured.logits[0])
+    logprobs = checked_logprobs(row)[ids]
+    check_predictable(logprobs)
+    try:
+        end = linear_end(model, runs[-1].state, taps.layers, ids, row.size)
+    except (RuntimeError, TypeError, ValueError) as error:  # of MLX and a family's code, given other rows
+        raise _refused(session, "its end can't be run without its layers") from error
+    splits: list[LayerSplit | None] = []
+    parts = [_contribution("embedding", None, "", end.share(stream(runs[0].given)))]
+    for index, run in enumerate(runs):
+        poll(stopped)
+        written = [part for part in taps.written if part.layer == index]
+        splits.append(split_layer(layers[index], run, written, captured.bound))
+        parts += _of_layer(index, run, splits[-1], end)
+    parts.append(_contribution("constant", None, "", end.constant))
+    reached = end.row[ids]
+    tokens = tuple(
+        AttributedToken(
+            id, token_text(session, id), math.exp(logprob), rank_of(row, id), float(row[id]), each
+        )
+        for id, logprob, each in zip(ids, logprobs, reached.tolist(), strict=True)
+    )
+    sums = np.sum([part.logits for part in parts], axis=0)
+    facts = captured.facts(
+        begun,
+        session,
+        Check("lens", relative_error(end.capped, row), captured.bound, "the last layer"),
+        Check("parts", relative_error(sums, reached.astype(np.float64), end.row), captured.bound),
+    )
+    yield AttributionRead(command.node, tokens, tuple(parts), len(runs), end.softcap, _notes(splits), facts)
+
+
+def _runs(session: Session, taps: Taps) -> list[LayerRun]:
+    """The calls of the layers in their order.
+
+    Raises:
+        StepError: Not every layer was called, or the layers hand on more than one stream.
+    """
+    runs = [taps.layers[index] for index in sorted(taps.layers)]
+    depth = len(decoder_layers(session.runner.model))
+    calls = Counter((part.layer, part.name) for part in taps.written)
+    if len(runs) != depth or min(calls.values(), default=1) > 1:
+        raise _refused(session, "it does not go through its layers once, one after another")
+    if any(run.state.size != run.state.shape[-1] for run in runs):
+        raise _refused(session, "its layers hand on several streams")
+    return runs
+
+
+class LinearEnd(Struct, frozen=True):
+    """A model's final norm and head, made linear at one residual stream."""
+
+    weights: Numbers
+    """Derivative of each token's logit, shape (tokens, size)."""
+    constant: Numbers
+    """Logit of each token for a stream of zeros."""
+    row: Row
+    """The logits before a softcap."""
+    capped: Row
+    """The logits after it; the same without one."""
+    softcap: bool
+
+    def share(self, adds: mx.array) -> Numbers:
+        """The part of streams in the logits, in float64.
+
+        Args:
+            adds: Float32, shape (rows, size).
+
+        Returns:
+            Shape (rows, tokens); for one row, (tokens,).
+        """
+        shares: Numbers = np.array(adds).astype(np.float64) @ self.weights.T
+        return shares[0] if len(shares) == 1 else shares
+
+
+def linear_end(
+    model: Any, state: mx.array, layers: dict[int, LayerRun], tokens: Sequence[int], size: int
+) -> LinearEnd:
+    """Make a model's end linear at the residual stream after the last layer.
+
+    The stream is float32 up to the final norm, whose result has the model's dtype again: a float32 copy of the head
+    would take twice its bytes.
+
+    Args:
+        model: The model as mlx_lm loads it.
+        state: The last layer's result for one token.
+        layers: Layers of the forward pass.
+        tokens: Ids of the tokens whose logits are wanted.
+        size: Number of logits in a row.
+    """
+    capped = False
+
+    def identity(x: mx.array, *_: Any, **__: Any) -> mx.array:
+        nonlocal capped
+        capped = True
+        return x
+
+    def logits(at: mx.array) -> mx.array:
+        return final_logits(model, mx.concatenate([at, mx.zeros_like(at[:1])]), layers)
+
+    here = mx.repeat(stream(state), len(tokens), axis=0)  # a row for the derivative of each token
+    one = mx.zeros((len(tokens) + 1, size))
+    one[mx.arange(len(tokens)), mx.array(list(tokens))] = 1.0
+    with held_norms(len(tokens) + 1, (mx, "tanh", identity), dtype=state.dtype):
+        (rows,), (weights,) = mx.vjp(logits, [here], [one])
+        mx.eval(rows, weights)
+    row, none = np.array(rows[0]), np.array(rows[-1])
+    after = np.array(final_logits(model, stream(state).astype(state.dtype), layers)[0]) if capped else row
+    constant = none[list(tokens)].astype(np.float64)
+    return LinearEnd(np.array(weights).astype(np.float64), constant, row, after, capped)
+
+
+def _of_layer(index: int, run: LayerRun, split: LayerSplit | None, end: LinearEnd) -> Iterator[Contribution]:
+    """The contributions of a layer."""
+    if split is None:
+        yield _contribution("layer", index, "", end.share(stream(run.state) - stream(run.given)))
+        return
+    if np.array(split.residual).any():
+        yield _contribution("residual", index, "", end.share(split.residual))
+    for writer in split.writers:
+        yield _of_writer(index, writer, end)
+
+
+def _of_writer(index: int, writer: LayerWriter, end: LinearEnd) -> Contribution:
+    adds = end.share(writer.adds)
+    if writer.heads is None or writer.rest is None:
+        return _contribution(writer.kind, index, writer.name, adds)
+    shares = end.share(mx.concatenate([writer.heads, writer.rest]))
+    heads = packed(shares[:-1]), tuple(shares[-1].tolist())
+    return _contribution(writer.kind, index, writer.name, adds, *heads)
+
+
+def _contribution(
+    kind: WriterKind, layer: int | None, name: str, logits: Numbers, *heads: Any
+) -> Contribution:
+    return Contribution(kind, layer, name, tuple(logits.tolist()), *heads)
+
+
+def _notes(splits: Sequence[LayerSplit | None]) -> tuple[str, ...]:
+    """Sentences on what could not be split."""
+    unsplit = [index for index, split in enumerate(splits) if split is None]
+    fused = [
+        index
+        for index, split in enumerate(splits)
+        for writer in (split.writers if split is not None else ())
+        if writer.kind == "attention" and writer.heads is None
+    ]
+    return layer_notes(
+        (unsplit, ": attention and MLP can't be told apart here, a layer is one bar."),
+        (fused, ": the heads can't be told apart here, the attention is one bar."),
     )

@@ -1,4 +1,4 @@
-"""What is inside a model: its modules in the order in which a token goes through them, equal layers in one entry."""
+"""The modules of a model in the order in which a token goes through them, equal layers in one entry."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from engine.cache.kinds import kind_of
-from engine.inside.rounding import unit_of
-from engine.inside.taps import flat_caches
-from engine.inside.wiring import CLOSE, CLOSE_LESS, Ran, Vector, joined, mlp_facts, vector
+from engine.inside.taps import flat_caches, unit_of
+from engine.inside.wiring import CLOSE, CLOSE_LESS, PartVectors, Vector, joined, mlp_facts, vector
 from engine.model.layers import Patch, calls, decoder_layers, hidden, kept, patched, role_of
 from engine.model.weights import SWITCHED, dtype_of, is_packed, own_arrays, own_parameters
 from engine.protocol import (
@@ -28,20 +27,22 @@ from engine.protocol import (
     ModelModules,
     ModulePart,
     NormFacts,
+    ReadModules,
+    Record,
     Role,
     RopeFacts,
     WeightArray,
 )
+from engine.session.session import Session
+from engine.task import Stopped, never
 
 
-def read_modules(model: Any, name: str) -> ModelModules:
-    """Run one token through a model, on caches of its own, and write down its modules.
-
-    Args:
-        model: As mlx_lm loads it; not changed.
-        name: `ModelFacts.path`.
-    """
-    return _Reader(model, observe(model)).read(name)
+def read_modules(session: Session, command: ReadModules, stopped: Stopped = never) -> Iterator[Record]:
+    """Run one token through the model, on new caches, and describe its modules."""
+    model = session.runner.model
+    observed = ObservedForward(model)
+    observed.run()
+    yield _Reader(model, observed).read(session.facts.path)
 
 
 class _Node(Struct):
@@ -51,13 +52,24 @@ class _Node(Struct):
     module: Any
     children: list[_Node]
     order: int
-    """Of the first call in it."""
+    """Place of the first call in it among all calls."""
+
+    def walk(self) -> Iterator[_Node]:
+        """The module and all those in it."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
 
 
 class _Reader:
-    """Makes the record of an observed forward."""
+    """Makes the record of an observed forward pass.
 
-    def __init__(self, model: Any, observed: Observed) -> None:
+    Args:
+        model: The model as mlx_lm loads it.
+        observed: The forward pass.
+    """
+
+    def __init__(self, model: Any, observed: ObservedForward) -> None:
         self._model, self._observed = model, observed
         # one token's products are sums in float32 also where those of several rows are TF32
         dtype = dtype_of(model)
@@ -67,20 +79,22 @@ class _Reader:
         self._met: set[int] = set()
 
     def read(self, name: str) -> ModelModules:
-        """Make it."""
+        """Return the record; `name` is `ModelFacts.path`."""
         root = self._tree("", self._model)
-        nodes = {id(node.module): node for node in _walk(root)}
+        nodes = {id(node.module): node for node in root.walk()}
         layers = [nodes[id(layer)] for layer in self._layers if id(layer) in nodes]
         blocks = self._blocks(layers)
+        inside = {id(node) for layer in layers for node in layer.walk()}
         outside = [
             (node.order, self._part(node, "", 0, alone=True))
-            for node in sorted(_walk(root), key=lambda node: node.order)
-            if not self._in_layer(node, layers) and own_arrays(node.module)
+            for node in sorted(root.walk(), key=lambda node: node.order)
+            if id(node) not in inside and own_arrays(node.module)
         ]
         first = min((node.order for node in layers), default=NEVER)
         parts = [part for _, part in outside]
         logits = self._observed.logits
         assert logits is not None
+        given = (self._observed.of(layer).input for layer in self._layers)
         return ModelModules(
             name,
             sum(part.parameters for part in parts) + sum(block.parameters for block in blocks),
@@ -91,58 +105,48 @@ class _Reader:
             tuple(part for order, part in outside if order == NEVER),
             self._head_path(parts, logits.shape[-1]),
             logits.shape[-1],
-            self._hidden_size(),
+            next((int(array.shape[-1]) for array in given if array is not None), 0),
         )
 
-    def _hidden_size(self) -> int:
-        for layer in self._layers:
-            if (given := self._observed.of(layer).given) is not None:
-                return int(given.shape[-1])
-        return 0
-
     def _head_path(self, parts: Sequence[ModulePart], vocabulary: int) -> str:
-        """Of the module that makes the logits: the last that returned so many numbers, or a table that did."""
+        """The path of the module that makes the logits: the last that returned so many numbers, or a table that did."""
+        made = [part for part in parts if part.returned[-1:] == (vocabulary,) and part.role != "embedding"]
+        if made:
+            return made[-1].path
         tables = {
             id(module): path for path, module in self._model.named_modules() if isinstance(module, EMBEDDINGS)
         }
-        tied = next((path for each, path in tables.items() if each in self._observed.linear), "")
-        made = [part for part in parts if part.returned[-1:] == (vocabulary,) and part.role != "embedding"]
-        return made[-1].path if made else tied
-
-    # ---- the tree -----------------------------------------------------------------------------
+        return next((path for each, path in tables.items() if each in self._observed.linear), "")
 
     def _tree(self, path: str, module: Any) -> _Node:
-        """The modules in one, those that are held twice once, in the order of their first calls."""
+        """The modules in one, those that are referenced twice once, in the order of their first calls."""
         self._met.add(id(module))
-        children = []
-        for name, child in _children(module):
-            if id(child) not in self._met:
-                children.append(self._tree(f"{path}.{name}".lstrip("."), child))
+        children = [
+            self._tree(f"{path}.{name}".lstrip("."), child)
+            for name, child in _children(module)
+            if id(child) not in self._met
+        ]
         children.sort(key=lambda node: node.order)
         own = self._observed.of(module).order
         return _Node(path, module, children, min([own, *(child.order for child in children)]))
 
-    def _in_layer(self, node: _Node, layers: Sequence[_Node]) -> bool:
-        return any(node.path == layer.path or node.path.startswith(f"{layer.path}.") for layer in layers)
-
     # ---- layers ---------------------------------------------------------------------------------
 
     def _blocks(self, layers: Sequence[_Node]) -> tuple[LayerBlock, ...]:
-        """The layers, those together that are alike."""
+        """The layers, equal ones together."""
         blocks: dict[Any, LayerBlock] = {}
         for block in _completed([self._block(node) for node in layers]):
-            alike = block.prefix, block.parts, block.sums
-            known = blocks.setdefault(alike, block)
+            key = block.prefix, block.parts, block.sums
+            known = blocks.setdefault(key, block)
             if known is not block:
-                blocks[alike] = replace(known, layers=known.layers + block.layers)
+                blocks[key] = replace(known, layers=known.layers + block.layers)
         return tuple(blocks.values())
 
     def _block(self, node: _Node) -> LayerBlock:
         reads, sums = self._wiring(node)
-        parts = tuple(
-            replace(part, reads=reads.get(part.path, "")) for part in self._parts(node, node.path, 0)
-        )
-        return LayerBlock((self._numbers[id(node.module)],), node.path.rpartition(".")[0], parts, sums)
+        parts = (replace(part, reads=reads.get(part.path, "")) for part in self._parts(node, node.path, 0))
+        prefix = node.path.rpartition(".")[0]
+        return LayerBlock((self._numbers[id(node.module)],), prefix, tuple(parts), sums)
 
     def _parts(self, node: _Node, root: str, depth: int) -> Iterator[ModulePart]:
         part = self._part(node, root, depth)
@@ -152,19 +156,28 @@ class _Reader:
                 yield from self._parts(child, root, depth + 1)
 
     def _wiring(self, node: _Node) -> tuple[dict[str, str], tuple[LayerSum, ...]]:
+        """The inputs of a layer's parts, and its sums; see `joined`."""
         seen = self._observed.of(node.module)
-        if seen.given is None or seen.returned is None:
+        if seen.input is None or seen.output is None:
             return {}, ()
-        ran, numbers = [], _Numbers()
-        stream = numbers.of(seen.handed, seen.given)
+        known: list[tuple[mx.array | None, Vector]] = []
+
+        def numbers(array: mx.array | None, values: mx.array) -> Vector:
+            """One vector for each array that modules hand on, unless one of them changed it in place."""
+            found = vector(values)
+            for other, vector_of_other in known:
+                if other is array and np.array_equal(vector_of_other, found):
+                    return vector_of_other
+            known.append((array, found))
+            return found
+
+        stream, parts = numbers(seen.input_array, seen.input), []
         for child in node.children:
             run = self._observed.of(child.module)
-            if run.given is not None and run.returned is not None and run.given.ndim:
-                path = _below(child.path, node.path)
-                ran.append(
-                    Ran(path, numbers.of(run.handed, run.given), numbers.of(run.handed_on, run.returned))
-                )
-        return joined(stream, numbers.of(seen.handed_on, seen.returned), ran, self._unit)
+            if run.input is not None and run.output is not None and run.input.ndim:
+                given, returned = numbers(run.input_array, run.input), numbers(run.output_array, run.output)
+                parts.append(PartVectors(_below(child.path, node.path), given, returned))
+        return joined(stream, numbers(seen.output_array, seen.output), parts, self._unit)
 
     # ---- one module -----------------------------------------------------------------------------
 
@@ -173,12 +186,12 @@ class _Reader:
 
         Args:
             node: The module.
-            root: Path that the part's path is below of.
-            depth: Of the part.
-            alone: Whether the module's own weights alone are counted.
+            root: Path that the part's path is relative to.
+            depth: Depth of the part below it.
+            alone: True to count only the module's own weights.
         """
         module, seen = node.module, self._observed.of(node.module)
-        inner = [node] if alone else list(_walk(node))
+        inner = [node] if alone else list(node.walk())
         role = self._role(node, seen)
         return ModulePart(
             _below(node.path, root),
@@ -189,8 +202,8 @@ class _Reader:
             sum(own_parameters(each.module) for each in inner),
             sum(array.nbytes for each in inner for array in own_arrays(each.module).values()),
             seen.runs,
-            tuple(seen.given.shape) if seen.given is not None else (),
-            tuple(seen.returned.shape) if seen.returned is not None else (),
+            tuple(seen.input.shape) if seen.input is not None else (),
+            tuple(seen.output.shape) if seen.output is not None else (),
             heads=seen.heads,
             rope=self._rope(seen),
             norm=seen.norm if not node.children else None,
@@ -198,7 +211,7 @@ class _Reader:
             experts=_experts(node, seen),
         )
 
-    def _role(self, node: _Node, seen: Seen) -> Role:
+    def _role(self, node: _Node, seen: ModuleCalls) -> Role:
         if isinstance(node.module, EMBEDDINGS):
             return "embedding"
         if seen.heads is not None:
@@ -208,8 +221,8 @@ class _Reader:
         role = role_of(node.module, node.path.rpartition(".")[2])
         return "other" if isinstance(node.module, nn.Linear | nn.QuantizedLinear) else role
 
-    def _rope(self, seen: Seen) -> RopeFacts | None:
-        """The base of a table is not to be seen in it: it is the one in the model's arguments."""
+    def _rope(self, seen: ModuleCalls) -> RopeFacts | None:
+        """The rotation; a table of frequencies doesn't show its base, which is the one in the model's arguments."""
         if seen.rope is None or seen.rope.base is not None:
             return seen.rope
         for holder in (self._model, getattr(self._model, "language_model", None)):
@@ -219,55 +232,34 @@ class _Reader:
         return seen.rope
 
     def _mlp(self, node: _Node, role: Role) -> MlpFacts | None:
-        """Of a module whose last matrix is given what an activation makes of the outputs of those before it."""
-        if role in ("attention", "recurrence"):
+        """The facts of a module whose last matrix is given an activation of the outputs of those before it."""
+        if role in ("attention", "recurrence") or any(child.children for child in node.children):
             return None
         runs = [self._observed.of(child.module) for child in node.children if own_arrays(child.module)]
-        runs = [run for run in runs if run.given is not None and run.returned is not None]
-        if len(runs) < 2 or any(child.children for child in node.children):
+        runs = [run for run in runs if run.input is not None and run.output is not None]
+        last = runs[-1].input if len(runs) >= 2 else None
+        if last is None or not last.ndim:
             return None
-        last = runs[-1].given
-        outputs = [vector(run.returned) for run in runs[:-1]]
-        facts = mlp_facts(outputs, vector(last), self._close) if last is not None and last.ndim else None
+        outputs = [vector(run.output) for run in runs[:-1] if run.output is not None]
+        facts = mlp_facts(outputs, vector(last), self._close)
         return facts if facts is not None and (facts.activation or role == "mlp") else None
 
 
-class _Numbers:
-    """One vector for each array that modules hand on, unless one of them changed it in place."""
-
-    def __init__(self) -> None:
-        self._known: list[tuple[mx.array | None, Vector]] = []
-
-    def of(self, array: mx.array | None, then: mx.array) -> Vector:
-        """The vector of an array.
-
-        Args:
-            array: As it was handed on.
-            then: What it held at that time.
-        """
-        found = vector(then)
-        for other, known in self._known:
-            if other is array and np.array_equal(known, found):
-                return known
-        self._known.append((array, found))
-        return found
-
-
 def _completed(layers: list[LayerBlock]) -> list[LayerBlock]:
-    """The layers; where the activation of one isn't known, it is that of those which are like it otherwise.
+    """The layers; one whose activation isn't known gets that of the layers which are equal otherwise.
 
     In bfloat16 one token's numbers may be too coarse to tell SiLU from GELU in a layer and fine enough in the next.
     """
+
+    def without_activation(parts: tuple[ModulePart, ...]) -> tuple[ModulePart, ...]:
+        return tuple(replace(part, mlp=part.mlp and replace(part.mlp, activation="")) for part in parts)
+
     known: dict[tuple[ModulePart, ...], set[tuple[ModulePart, ...]]] = {}
     for layer in layers:
-        if layer.parts != _without_activation(layer.parts):
-            known.setdefault(_without_activation(layer.parts), set()).add(layer.parts)
-    alike = {bare: next(iter(parts)) for bare, parts in known.items() if len(parts) == 1}
-    return [replace(layer, parts=alike.get(layer.parts, layer.parts)) for layer in layers]
-
-
-def _without_activation(parts: tuple[ModulePart, ...]) -> tuple[ModulePart, ...]:
-    return tuple(replace(part, mlp=part.mlp and replace(part.mlp, activation="")) for part in parts)
+        if layer.parts != (bare := without_activation(layer.parts)):
+            known.setdefault(bare, set()).add(layer.parts)
+    complete = {bare: next(iter(parts)) for bare, parts in known.items() if len(parts) == 1}
+    return [replace(layer, parts=complete.get(layer.parts, layer.parts)) for layer in layers]
 
 
 def _children(module: Any) -> Iterator[tuple[str, Any]]:
@@ -285,18 +277,12 @@ def _children(module: Any) -> Iterator[tuple[str, Any]]:
         yield from inside(name, value)
 
 
-def _walk(node: _Node) -> Iterator[_Node]:
-    yield node
-    for child in node.children:
-        yield from _walk(child)
-
-
 def _below(path: str, root: str) -> str:
     return path[len(root) :].lstrip(".") if root else path
 
 
-def _experts(node: _Node, seen: Seen) -> ExpertFacts | None:
-    """Of a module that is given the chosen experts: how many there are, by its arrays, and were chosen."""
+def _experts(node: _Node, seen: ModuleCalls) -> ExpertFacts | None:
+    """The number of experts, by the arrays, and of chosen ones, of a module that is given the chosen experts."""
     if seen.indices is None:
         return None
     counts = [child.module.num_experts for child in node.children if isinstance(child.module, SWITCHED)]
@@ -308,61 +294,63 @@ def _array(module: Any, name: str, array: mx.array) -> WeightArray:
     if name != "weight" or not is_packed(module):
         return WeightArray(name, tuple(array.shape), dtype, array.nbytes)
     shape = (*array.shape[:-1], array.shape[-1] * 32 // module.bits)
-    return WeightArray(
-        name, shape, dtype, array.nbytes, module.bits, module.group_size, getattr(module, "mode", "affine")
-    )
+    quantization = module.bits, module.group_size, getattr(module, "mode", "affine")
+    return WeightArray(name, shape, dtype, array.nbytes, *quantization)
 
 
-# ---- one forward of one token, observed: which modules run, in which order, what they are given and return ----
-# What a module is for is taken from what it computes, since names and configs differ from family to family: the heads
-# are those that the attention's queries and keys have, RoPE's base is the one that the rotation was called with, and so
-# on.
+# ---- one forward pass of one token, observed ---------------------------------------------------
+# A module's role is derived from what it computes, since names and configs differ from family to family: the heads are
+# those that the attention's queries and keys have, RoPE's base is the one that the rotation was called with, and so on.
 
 EMBEDDINGS = (nn.Embedding, nn.QuantizedEmbedding)
 NEVER = 1 << 30
-"""The place in the order of a module that wasn't called."""
+"""Order of a module that wasn't called."""
 fused_attention = mx.fast.scaled_dot_product_attention
 softmax = mx.softmax
 rope = mx.fast.rope
 rms_norm, layer_norm = mx.fast.rms_norm, mx.fast.layer_norm
 
 
-class Seen(Struct):
-    """What one module did."""
+class ModuleCalls(Struct):
+    """The calls of one module."""
 
     order: int
-    """Of its first call among those of all modules."""
+    """Place of its first call among the first calls of all modules."""
     runs: int = 0
-    given: mx.array | None = None
-    """The numbers in the first array argument of its first call: some modules change that array later."""
-    returned: mx.array | None = None
-    """The numbers in the array that this call returned."""
-    handed: mx.array | None = None
-    """The array that was given, itself: another part may be given it, too, or may have returned it."""
-    handed_on: mx.array | None = None
-    """The array that was returned, itself."""
+    input: mx.array | None = None
+    """Numbers in the first array argument of its first call: some modules change that array later."""
+    output: mx.array | None = None
+    """Numbers in the array that this call returned."""
+    input_array: mx.array | None = None
+    """The array argument itself: another part may be given it, too, or may have returned it."""
+    output_array: mx.array | None = None
+    """The returned array itself."""
     indices: mx.array | None = None
-    """The first array of whole numbers after that: a mixture's chosen experts."""
+    """The first array of integers after that: a mixture's chosen experts."""
     heads: HeadFacts | None = None
     rope: RopeFacts | None = None
     norm: NormFacts | None = None
 
 
-class Observed(Struct):
-    """What a forward of token 0 on caches of its own did, as `observe` fills it in."""
+class ObservedForward(Struct):
+    """A forward pass of token 0 on new caches, as `run` observes it.
+
+    Args:
+        model: The model as mlx_lm loads it; not changed.
+    """
 
     model: Any
-    seen: dict[int, Seen] = field(default_factory=dict)
-    """By `id()` of the module."""
+    seen: dict[int, ModuleCalls] = field(default_factory=dict)
+    """Calls of each module, by its `id()`."""
     linear: set[int] = field(default_factory=set)
-    """Embeddings whose table made the logits, by `id()`."""
+    """`id()` of the embeddings whose table made the logits."""
     logits: mx.array | None = None
     _stack: list[Any] = field(default_factory=list)
     _window: int | None = None
-    """Of the cache that was read last."""
+    """Window of the cache that was read last."""
 
     def run(self) -> None:
-        """Run it."""
+        """Run and observe the forward pass."""
         cache = caches.make_prompt_cache(self.model)
         modules = list({id(each): each for _, each in self.model.named_modules() if _callable(each)}.values())
         tables = [module for module in modules if isinstance(module, EMBEDDINGS)]
@@ -380,11 +368,12 @@ class Observed(Struct):
             self.logits = self.model(mx.array([[0]]), cache=cache)
         mx.eval(self.logits)
 
-    def of(self, module: Any) -> Seen:
-        """What a module did; one that wasn't called comes last."""
-        return self.seen.get(id(module)) or Seen(NEVER)
+    def of(self, module: Any) -> ModuleCalls:
+        """The calls of a module; one that wasn't called comes last."""
+        return self.seen.get(id(module)) or ModuleCalls(NEVER)
 
-    # ---- modules ------------------------------------------------------------------------------
+    def _now(self, module: Any) -> ModuleCalls:
+        return self.seen.setdefault(id(module), ModuleCalls(len(self.seen)))
 
     def _call(self, original: Any, module: Any, args: Any, kwargs: Any) -> Any:
         seen = self._now(module)
@@ -392,27 +381,22 @@ class Observed(Struct):
         seen.runs += 1
         if first:
             given = [value for value in (*args, *kwargs.values()) if isinstance(value, mx.array)]
-            seen.handed = given[0] if given else None
-            seen.given = kept(given[0]) if given else None
-            whole = (value for value in given[1:] if mx.issubdtype(value.dtype, mx.integer) and value.ndim)
-            seen.indices = next(whole, None)
+            seen.input_array = given[0] if given else None
+            seen.input = kept(given[0]) if given else None
+            integers = (value for value in given[1:] if mx.issubdtype(value.dtype, mx.integer) and value.ndim)
+            seen.indices = next(integers, None)
         self._stack.append(module)
         try:
             result = original(module, *args, **kwargs)
         finally:
             self._stack.pop()
         if first and result is not None and isinstance(hidden(result), mx.array):
-            seen.handed_on, seen.returned = hidden(result), kept(hidden(result))
+            seen.output_array, seen.output = hidden(result), kept(hidden(result))
         return result
-
-    def _now(self, module: Any) -> Seen:
-        return self.seen.setdefault(id(module), Seen(len(self.seen)))
 
     def _as_linear(self, original: Any, module: Any, args: Any, kwargs: Any) -> Any:
         self.linear.add(id(module))
         return original(module, *args, **kwargs)
-
-    # ---- what they compute --------------------------------------------------------------------
 
     def _fetch(self, original: Any, cache: Any, args: Any, kwargs: Any) -> Any:
         self._window = kind_of(cache).read(cache)[2]
@@ -426,7 +410,7 @@ class Observed(Struct):
         return fused_attention(q, k, v, **more)
 
     def _softmax(self, x: mx.array, *args: Any, **kwargs: Any) -> mx.array:
-        """Of an attention of the model's own, which has (rows, heads, queries, keys), or the heads in groups."""
+        """The softmax of a model's own attention has (rows, heads, queries, keys), or the heads in groups."""
         if self._stack and x.ndim >= 4 and (seen := self._now(self._stack[-1])).heads is None:
             seen.heads = HeadFacts(math.prod(x.shape[1:-2]), 0, 0, 0, self._window)
         return softmax(x, *args, **kwargs)
@@ -456,11 +440,11 @@ def _callable(module: Any) -> bool:
 
 
 def _rope_facts(dims: int, module: Any, how: dict[str, Any]) -> RopeFacts:
-    """Of a call of MLX's rotation.
+    """The facts of a call of MLX's rotation.
 
     Args:
-        dims: Numbers of each head that are rotated.
-        module: That calls it: it may remember the base that its table was made from.
+        dims: Number of dimensions of each head that are rotated.
+        module: Module that calls it, which may store the base that its table was made from.
         how: The other arguments.
     """
     theta, scale, table = how.get("base"), float(how.get("scale", 1.0)), how.get("freqs")
@@ -473,14 +457,3 @@ def _rope_facts(dims: int, module: Any, how: dict[str, Any]) -> RopeFacts:
         longest = 2 * math.pi * float(theta or 1.0) ** ((dims - 2) / dims) / scale
     slowest = longest if math.isfinite(longest) else None
     return RopeFacts(int(dims), None if theta is None else float(theta), scale, slowest, table is not None)
-
-
-def observe(model: Any) -> Observed:
-    """Run one token through a model, on caches of its own, and observe it.
-
-    Args:
-        model: As mlx_lm loads it; not changed.
-    """
-    observed = Observed(model)
-    observed.run()
-    return observed

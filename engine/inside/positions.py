@@ -1,7 +1,7 @@
-"""What a wrong position does to a prediction, and what the causal mask does.
+"""Predictions with wrong positions, and without the causal mask.
 
-The model asks a cache for its offset and turns queries and keys, or picks a row of a table, by it. Here it is given
-another number while the cache holds and returns the same keys.
+The model asks a cache for its offset and rotates queries and keys, or picks a row of a table, by it. Here it is given
+another offset while the cache holds and returns the same keys.
 """
 
 from __future__ import annotations
@@ -17,96 +17,96 @@ import mlx.nn as nn
 import mlx_lm.models.base as base
 import numpy as np
 
-from engine.errors import Cancelled, StepError
-from engine.inside.capture import bounds, runner_before
+from engine.errors import StepError
+from engine.inside.view import (
+    bounds,
+    facts_of,
+    largest_difference,
+    layer_check,
+    plain_step,
+    poll,
+    runner_before,
+    token_text,
+)
 from engine.model.forward import Runner, rounding_of
 from engine.model.layers import calls, decoder_layers, patched
 from engine.protocol import (
-    CaptureFacts,
     Check,
     PositionChange,
     PositionTried,
     PositionUse,
     PositionWay,
+    Record,
     Rotation,
     TokenShift,
+    TryPosition,
 )
 from engine.sampling.ranking import LN2, Row, absolute_difference, checked_logprobs, rank_of, ranked
 from engine.session.session import Session
 from engine.task import Stopped, never
 
 PIECE = 512
-"""Tokens in a forward of the whole path."""
+"""Tokens in a forward pass of the whole path."""
 LOGITS = 1 << 30
-"""Bytes of the logits of a forward without the mask, which can't be cut into pieces."""
+"""Bytes of the logits of a forward pass without the mask, which can't be cut into pieces."""
 MOST_OFFSET = 2**30
-"""MLX counts positions with 32 bits."""
+"""Largest offset: MLX counts positions with 32 bits."""
 
 
-def try_position(
-    session: Session,
-    node: int,
-    change: PositionChange = "token",
-    offset: int = 0,
-    top: int = 8,
-    until: int | None = None,
-    stopped: Stopped = never,
-) -> PositionTried:
+def try_position(session: Session, command: TryPosition, stopped: Stopped = never) -> Iterator[Record]:
     """Run a token with a wrong position, or its path with one or without the causal mask.
-
-    Args:
-        session: Has read a prompt; not changed.
-        node: The token's.
-        change: What is wrong.
-        offset: What is added to positions; of no account for the mask.
-        top: Tokens that are listed of each side.
-        until: A node further down the path, whose tokens are seen without the mask; None for the token itself.
-        stopped: Polled before each forward.
 
     Raises:
         StepError: There is no such node, or it is the root; the model has no positions, no attention whose mask can be
-            taken away, or no such position; the path is too long for one forward.
+            removed, or no such position; the path is too long for one forward pass.
         Cancelled: `stopped` returned True.
     """
-    begun = time.perf_counter()
+    begun, node, mask = time.perf_counter(), command.node, command.change == "mask"
     session.check_node(node)
-    if abs(offset) > MOST_OFFSET:
-        raise StepError(f"The offset {offset:+,} is too large.", f"Give at most {MOST_OFFSET:,} either way.")
+    if abs(command.offset) > MOST_OFFSET:
+        raise StepError(
+            f"The offset {command.offset:+,} is too large.", f"Give at most {MOST_OFFSET:,} either way."
+        )
     runner, _, note = runner_before(session, node, stopped)
     token, model = session.tree[node].token, session.runner.model
-    step_begun = time.perf_counter()
-    plain = np.array(runner.copy().forward_logits([token])[0])
-    step_ms = (time.perf_counter() - step_begun) * 1000
+    plain, step_ms = plain_step(runner, token)
     watch = PositionWatch(model, position=runner.kv.offset)
-    own = _row(runner.copy(), [[token]], 0, watch, stopped)
-    use, by, exact = watch.use, 0 if change == "mask" else offset, change == "token"
-    _refuse(session, change, watch)
+    own = _logits(runner.copy(), [[token]], 0, watch, stopped)
+    use, by, exact = watch.use, 0 if mask else command.offset, command.change == "token"
+    _refuse(session, command.change, watch)
     start, pieces, later = runner, [[token]], 0
     if not exact:
         start, watch = session.runner.fresh(), PositionWatch(model)
-        pieces, later = _whole(session, node, until) if change == "mask" else (_pieces(session, node), 0)
-        own = _row(session.runner.fresh(), pieces, 0, watch, stopped, later)
-    changed = PositionWatch(model, position=start.kv.offset + by, unmasked=change == "mask")
-    after = _row(start, pieces, by, changed, stopped, later)
-    if change == "mask" and changed.computed_itself:
+        if mask:
+            pieces, later = _whole_path(session, command)
+        else:
+            ids = session.tree.tokens(node)
+            pieces = [ids[first : first + PIECE] for first in range(0, len(ids), PIECE)]
+        own = _logits(session.runner.fresh(), pieces, 0, watch, stopped, later)
+    changed = PositionWatch(model, position=start.kv.offset + by, unmasked=mask)
+    after = _logits(start, pieces, by, changed, stopped, later)
+    if mask and changed.computed_itself:
         raise StepError(
             f"{session.facts.family} computes its attention itself: its mask can't be removed from outside.",
             "Wrong positions can still be tried.",
         )
-    bound = 0.0 if exact else max(rounding_of(plain, session.facts.dtype), bounds(session).own * _top(plain))
-    checks = (Check("forward", _apart(own, plain), bound), watch.same_keys(changed))
-    ms = (time.perf_counter() - begun) * 1000
-    facts = CaptureFacts(checks, ms, step_ms, session.facts.family, note, session.title)
+    largest_logit = float(np.abs(plain[np.isfinite(plain)]).max(initial=0.0))
+    rounding = max(rounding_of(plain, session.facts.dtype), bounds(session).own * largest_logit)
+    checks = (
+        Check("forward", largest_difference(own, plain), 0.0 if exact else rounding),
+        watch.same_keys(changed),
+    )
+    facts = facts_of(session, begun, step_ms, checks, note)
     difference = absolute_difference(own, after)
     largest = int(difference.argmax())
-    return PositionTried(
-        node, change, by, use, _tokens(session, own, after, top), _kl_bits(own, after), float(difference[largest]),
-        session.tokens.text(largest, b"")[0], later, sum(map(len, pieces)), facts,
+    yield PositionTried(
+        node, command.change, by, use, _shifts(session, own, after, command.top), _kl_bits(own, after),
+        float(difference[largest]), token_text(session, largest), later, sum(map(len, pieces)), facts,
     )  # fmt: skip
 
 
 def _refuse(session: Session, change: PositionChange, watch: PositionWatch) -> None:
-    """Where the change has no meaning."""
+    """Refuse a change that has no meaning for the model."""
     family = session.facts.family
     if change == "mask":
         if not watch.keys and not watch.computed_itself:
@@ -121,14 +121,9 @@ def _refuse(session: Session, change: PositionChange, watch: PositionWatch) -> N
         )
 
 
-def _pieces(session: Session, node: int) -> list[list[int]]:
-    ids = session.tree.tokens(node)
-    return [ids[first : first + PIECE] for first in range(0, len(ids), PIECE)]
-
-
-def _whole(session: Session, node: int, until: int | None) -> tuple[list[list[int]], int]:
-    """A path in one piece, and how many of its tokens come after a node: without a mask nothing can be cut."""
-    end = node if until is None else until
+def _whole_path(session: Session, command: TryPosition) -> tuple[list[list[int]], int]:
+    """A path in one piece, and the number of its tokens after the node: without a mask nothing can be cut."""
+    node, end = command.node, command.node if command.until is None else command.until
     session.check_node(end)
     ids, depth = session.tree.tokens(end), session.tree[node].depth
     if node not in session.tree.nodes(end):
@@ -142,7 +137,7 @@ def _whole(session: Session, node: int, until: int | None) -> tuple[list[list[in
     return [ids], len(ids) - depth
 
 
-def _row(
+def _logits(
     runner: Runner,
     pieces: Sequence[Sequence[int]],
     by: int,
@@ -150,79 +145,75 @@ def _row(
     stopped: Stopped,
     later: int = 0,
 ) -> Row:
-    """The logits after some tokens but the `later` last ones, whose cache gives the model another offset."""
+    """Run tokens over caches that give the model another offset.
+
+    Args:
+        runner: Runner whose cache holds what is before the tokens.
+        pieces: Tokens of each forward pass.
+        by: Number added to the offset.
+        watch: Records how the model uses positions.
+        stopped: Polled before each forward pass.
+        later: Number of last tokens that come after the one that predicts.
+
+    Returns:
+        The logits after the token that predicts.
+    """
     for ids in pieces:
-        if stopped():
-            raise Cancelled
+        poll(stopped)
         caches = [shifted(cache, by, watch) for cache in runner.kv.caches]
-        row = _forward(runner, ids, caches, by, watch, later)
-    return row
 
+        def compute(tokens: mx.array, cache: Any, caches: list[Any] = caches) -> Any:
+            return runner.model(tokens, cache=caches)
 
-def _forward(
-    runner: Runner, ids: Sequence[int], caches: list[Any], by: int, watch: PositionWatch, later: int
-) -> Row:
-
-    def compute(tokens: mx.array, cache: Any) -> Any:
-        return runner.model(tokens, cache=caches)
-
-    try:
-        with watch.set(len(ids)):
-            logits = runner.kv.run(compute, mx.array([list(ids)]), chunk=len(ids) > 1)
-            row = logits[0, -1 - later].astype(mx.float32)
-            mx.eval(row, runner.kv.state())
-    except (ValueError, IndexError, TypeError) as error:
-        if not by:
-            raise
-        raise StepError(
-            f"This model derives more than positions from the offset: with {by:+d} its forward fails ({error}).",
-            "Try it without the mask, or look at another view.",
-        ) from error
+        try:
+            with watch.set(len(ids)):
+                logits = runner.kv.run(compute, mx.array([list(ids)]), chunk=len(ids) > 1)
+                row = logits[0, -1 - later].astype(mx.float32)
+                mx.eval(row, runner.kv.state())
+        except (ValueError, IndexError, TypeError) as error:
+            if not by:
+                raise
+            raise StepError(
+                f"This model derives more than positions from the offset: with {by:+d} its forward fails ({error}).",
+                "Try it without the mask, or look at another view.",
+            ) from error
     return np.array(row)
 
 
-def _tokens(session: Session, own: Row, after: Row, top: int) -> tuple[TokenShift, ...]:
+def _shifts(session: Session, own: Row, after: Row, top: int) -> tuple[TokenShift, ...]:
     ids = dict.fromkeys(int(id) for row in (own, after) for id in ranked(row, max(1, top)))
     one, other = (np.exp(checked_logprobs(row).astype(np.float64)) for row in (own, after))
     return tuple(
         TokenShift(
-            id, session.tokens.text(id, b"")[0], float(one[id]), float(other[id]), rank_of(own, id), rank_of(after, id)
+            id, token_text(session, id), float(one[id]), float(other[id]), rank_of(own, id), rank_of(after, id)
         )
         for id in ids
     )  # fmt: skip
 
 
 def _kl_bits(own: Row, after: Row) -> float:
+    """KL divergence, summed in another order than by `view.kl_bits`: the last digit would differ."""
     one, other = (checked_logprobs(row).astype(np.float64) for row in (own, after))
     probs = np.exp(one)
     live = probs > 0
     return max(0.0, float((probs[live] * (one[live] - other[live])).sum()) / LN2)
 
 
-def _apart(one: Row, other: Row) -> float:
-    error = float(absolute_difference(one, other).max())
-    return error if np.isfinite(error) else float("inf")
-
-
-def _top(row: Row) -> float:
-    return float(np.abs(row[np.isfinite(row)]).max(initial=0.0))
-
-
-# ---- watching how a forward uses positions, and handing its model other ones -------------------
+# ---- caches that give another offset, and a record of how a forward pass uses positions --------
 
 rope = mx.fast.rope
-"""MLX's own: while a watch is set, the attribute is another function."""
+"""MLX's own function: while a watch is set, the attribute is another function."""
 fused_attention = mx.fast.scaled_dot_product_attention
 softmax = mx.softmax
 
 
 class ShiftedCache:
-    """A cache that gives the model another offset; what it holds, writes and masks by is its own.
+    """A cache that gives the model another offset; it holds, writes and masks by the real one.
 
     Args:
-        cache: One of mlx_lm's.
-        by: What is added to its offset.
-        watch: Notes that the offset was asked for.
+        cache: A cache of mlx_lm.
+        by: Number added to its offset.
+        watch: Records that the offset was asked for.
     """
 
     __slots__ = ("_by", "_cache", "_watch")
@@ -233,7 +224,7 @@ class ShiftedCache:
 
     @property
     def offset(self) -> Any:
-        """What the model takes for the token's position."""
+        """The offset that the model uses as the token's position."""
         self._watch.asked = True
         return self._cache.offset + self._by
 
@@ -245,7 +236,7 @@ class ShiftedCache:
 
 
 def shifted(cache: Any, by: int, watch: PositionWatch) -> Any:
-    """A cache with another offset; a state has none, and stays as it is."""
+    """A cache with another offset; a recurrent state has none, and stays as it is."""
     if hasattr(cache, "caches"):
         wrapped = copy.copy(cache)
         wrapped.caches = tuple(shifted(inner, by, watch) for inner in cache.caches)
@@ -254,12 +245,12 @@ def shifted(cache: Any, by: int, watch: PositionWatch) -> Any:
 
 
 class PositionWatch:
-    """What some forwards of a model do with positions.
+    """A record of how some forward passes of a model use positions.
 
     Args:
-        model: As mlx_lm loads it.
-        position: That the first token is given.
-        unmasked: Whether attention goes without its mask.
+        model: The model as mlx_lm loads it.
+        position: Position that the first token is given.
+        unmasked: True to remove the attention's mask.
     """
 
     def __init__(self, model: Any, position: int = 0, unmasked: bool = False) -> None:
@@ -267,30 +258,28 @@ class PositionWatch:
         self.asked = False
         """True if the model asked for an offset."""
         self.keys: dict[int, int] = {}
-        """By layer, the most keys that its attention saw."""
+        """The most keys that each layer's attention saw."""
         self.computed_itself: set[int] = set()
-        """Layers with an attention of their own."""
-        self._turned: dict[int, tuple[int, float | None, float, int]] = {}
+        """Layers that compute their attention themselves."""
+        self._rotated: dict[int, tuple[int, float | None, float, int]] = {}
         self._table = 0
         self._layers: list[int] = []
-        """Those that run."""
+        """Layers that run, the innermost last."""
         self._count = self._lookups = 0
         self._quiet = False
 
     @contextmanager
     def set(self, count: int) -> Iterator[None]:
-        """Watch a forward in this block.
+        """Watch a forward pass in this block.
 
         Args:
-            count: Its tokens.
+            count: Number of its tokens.
         """
         layers = decoder_layers(self._model)
         index = {id(layer): number for number, layer in enumerate(layers)}
-        tables = [
-            module
-            for _, module in self._model.named_modules()
-            if isinstance(module, nn.Embedding | nn.QuantizedEmbedding)
-        ]
+        embeddings = nn.Embedding | nn.QuantizedEmbedding
+        tables = [module for _, module in self._model.named_modules() if isinstance(module, embeddings)]
+        original_quantized = base.quantized_scaled_dot_product_attention
 
         def layer(original: Any, module: Any, args: Any, kwargs: Any) -> Any:
             self._layers.append(index[id(module)])
@@ -299,11 +288,19 @@ class PositionWatch:
             finally:
                 self._layers.pop()
 
+        def quantized(queries: mx.array, keys: Any, values: Any, scale: float, mask: Any, **more: Any) -> Any:
+            mask = self._saw(keys[0].shape[2], mask)
+            self._quiet = True
+            try:
+                return original_quantized(queries, keys, values, scale, mask, **more)
+            finally:
+                self._quiet = False
+
         self._count, self._lookups = count, 0
         with patched(
             (mx.fast, "rope", self._rope),
             (mx.fast, "scaled_dot_product_attention", self._fused),
-            (base, "quantized_scaled_dot_product_attention", self._quantized_around()),
+            (base, "quantized_scaled_dot_product_attention", quantized),
             (mx, "softmax", self._softmax),
             *calls(layers, layer),
             *calls(tables, self._look_up),
@@ -313,51 +310,36 @@ class PositionWatch:
 
     @property
     def use(self) -> PositionUse:
-        """What was seen."""
+        """The use of positions that was recorded."""
         groups: dict[tuple[int, float | None, float, int], list[int]] = {}
-        for layer, how in sorted(self._turned.items()):
+        for layer, how in sorted(self._rotated.items()):
             groups.setdefault(how, []).append(layer)
         rotations = tuple(Rotation(tuple(layers), *how) for how, layers in groups.items())
         way: PositionWay = (
             "rotary" if rotations else "learned" if self._table else "own" if self.asked else "none"
         )
         every = range(len(decoder_layers(self._model)))
-        unturned = tuple(layer for layer in every if layer not in self._turned) if rotations else ()
+        unturned = tuple(layer for layer in every if layer not in self._rotated) if rotations else ()
         keys = max(self.keys.values(), default=0)
         return PositionUse(way, self._position - self._count, keys, rotations, unturned, self._table)
 
     def same_keys(self, other: PositionWatch) -> Check:
-        """The check that the attentions of other forwards saw as many keys."""
-        every = self.keys.keys() | other.keys.keys()
-        apart = {layer: abs(self.keys.get(layer, 0) - other.keys.get(layer, 0)) for layer in every}
-        layer = max(apart, key=apart.__getitem__, default=0)
-        return Check("keys", float(apart.get(layer, 0)), 0.0, f"layer {layer}")
+        """The check that the attentions of other forward passes saw as many keys."""
+        layers = self.keys.keys() | other.keys.keys()
+        errors = {layer: abs(self.keys.get(layer, 0) - other.keys.get(layer, 0)) for layer in layers}
+        layer = max(errors, key=errors.__getitem__, default=0)
+        return layer_check("keys", float(errors.get(layer, 0)), 0.0, layer)
 
-    # ---- what runs in the place of MLX's own -----------------------------------------------------
+    # ---- replacements of MLX's functions ---------------------------------------------------------
 
     def _rope(self, x: mx.array, dims: int, **how: Any) -> mx.array:
-        if self._layers and self._layers[-1] not in self._turned:
+        if self._layers and self._layers[-1] not in self._rotated:
             offset = int(np.array(how.get("offset", 0)).reshape(-1)[0])
-            numbers = how.get("base"), how.get("scale", 1.0)
-            self._turned[self._layers[-1]] = dims, numbers[0], numbers[1], offset
+            self._rotated[self._layers[-1]] = dims, how.get("base"), how.get("scale", 1.0), offset
         return rope(x, dims, **how)
 
     def _fused(self, q: mx.array, k: mx.array, v: mx.array, *, mask: Any = None, **more: Any) -> mx.array:
-        self._saw(k.shape[2])
-        return fused_attention(q, k, v, mask=None if self._lifts else mask, **more)
-
-    def _quantized_around(self) -> Any:
-        original = base.quantized_scaled_dot_product_attention
-
-        def quantized(queries: mx.array, keys: Any, values: Any, scale: float, mask: Any, **more: Any) -> Any:
-            self._saw(keys[0].shape[2])
-            self._quiet = True
-            try:
-                return original(queries, keys, values, scale, None if self._lifts else mask, **more)
-            finally:
-                self._quiet = False
-
-        return quantized
+        return fused_attention(q, k, v, mask=self._saw(k.shape[2], mask), **more)
 
     def _softmax(self, x: mx.array, *args: Any, **kwargs: Any) -> mx.array:
         if self._layers and not self._quiet and x.ndim >= 4:
@@ -365,13 +347,11 @@ class PositionWatch:
             self._saw(x.shape[-1])
         return softmax(x, *args, **kwargs)
 
-    @property
-    def _lifts(self) -> bool:
-        return self._unmasked and bool(self._layers)
-
-    def _saw(self, keys: int) -> None:
+    def _saw(self, keys: int, mask: Any = None) -> Any:
+        """Record the number of keys that an attention sees; returns its mask, None to remove it."""
         if self._layers:
             self.keys[self._layers[-1]] = max(keys, self.keys.get(self._layers[-1], 0))
+        return None if self._unmasked and self._layers else mask
 
     def _look_up(self, original: Any, module: Any, args: Any, kwargs: Any) -> Any:
         """A row of a table for each token: MLX doesn't check that there is one."""

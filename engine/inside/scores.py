@@ -1,9 +1,9 @@
-"""Why a head looks there: one head's scores q·k from one token, divided among what wrote the query and the keys.
+"""Scores q·k of one head from one token, divided among the writers of the query and of the keys.
 
 What each writer wrote goes through the layer's own code as a row of a batch, up to the attention, with the norms held
 at the scale of the real stream (those of queries and keys too) and each token at its position. Queries and keys are
-then linear in the writers. Where a part of a score is not q·k (MLA adds its rotary part as a mask, gemma2 bends its
-scores), one side has the real stream and the other the writers: a score is linear in each side, but tells no pairs.
+then linear in the writers. If a part of a score is not q·k (MLA adds its rotary part as a mask, gemma2 bends its
+scores), one side has the real stream and the other the writers: a score is linear in each side, but there are no pairs.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import mlx.core as mx
@@ -18,20 +19,20 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct, field
 
-from engine.errors import Cancelled, StepError
-from engine.inside.attention import Pieces, attention_checks
-from engine.inside.capture import Capture, capture
-from engine.inside.split import LayerSplit, for_rows, held_norms, split_layer, with_given
-from engine.inside.taps import AttentionRun, LayerRun, Taps, token_axis
+from engine.errors import StepError
+from engine.inside.attention import check_attention, forward_piece, path_sizer, pieces_of
+from engine.inside.split import LayerSplit, for_rows, held_norms, split_layer
+from engine.inside.taps import AttentionRun, LayerRun, Taps, token_axis, with_stream
+from engine.inside.view import Capture, capture, check_layer, layer_check, layer_notes, packed, poll, refusal
 from engine.model.forward import FIXED_CHUNK
-from engine.model.layers import Patch, decoder_layers, kept, layers_in_words
+from engine.model.layers import Patch, decoder_layers, kept
 from engine.protocol import (
     MOST_KEYS,
     Check,
     CheckName,
-    Floats,
     Measuring,
     ReadScore,
+    Record,
     ScoreRead,
     ScoreWriter,
     WriterKind,
@@ -42,112 +43,87 @@ from engine.task import Stopped, never
 Numbers = npt.NDArray[np.float64]
 
 KEYS, LEAST_KEYS, NEAR = 128, 16, 8
-"""Keys that are kept at most; of a model so large that their streams would take more than `STREAM_BYTES`; and how many
-of them are the last ones, whatever their weights."""
+"""Largest number of keys that are shown; that number for a model so large that their streams would take more than
+`STREAM_BYTES`; and the number of last keys, which are shown whatever their weights."""
 STREAM_BYTES = 512 * 2**20
-"""For the streams and parts of the kept tokens in all layers before the head's."""
+"""Bytes for the streams and parts of the shown tokens in all layers before the head's."""
 WRITERS = 512
-"""Beyond that, heads are folded into their attention, those of early layers first."""
+"""Largest number of writers: beyond it heads are folded into their attention, those of early layers first."""
 ROW_BYTES = 64 * 2**20
-"""For the streams of one batch through the layer, and for the heads of one attention."""
+"""Bytes for the streams of one batch through the layer, and for the heads of one attention."""
 BARRED = 1e9
-"""Beyond any score: what a mask adds that hides a key."""
+"""Larger than any score: a mask adds as much to hide a key."""
 PAIRS, MOST_PAIRS = 6, 256
-"""Pairs that are kept for each key, and of all."""
+"""Number of pairs that are shown for each key, and of all."""
+
+_refused = partial(
+    refusal,
+    "A score of the architecture {} can't be taken apart",
+    "Choose a head of another layer, or look at where the heads look.",
+)
 
 
-def read_score(
-    session: Session,
-    node: int,
-    layer: int | None = None,
-    head: int | None = None,
-    keys: Sequence[int] = (),
-    stopped: Stopped = never,
-) -> Iterator[Measuring | ScoreRead]:
+def read_score(session: Session, command: ReadScore, stopped: Stopped = never) -> Iterator[Record]:
     """Divide the scores of one head from one token among what wrote to the stream before its layer.
-
-    Args:
-        session: Has read a prompt; not changed.
-        node: The token that looks.
-        layer: From 0; None for that of the head that looks most at one token, neither the first nor the last two.
-        head: From 0; None for the one that does so.
-        keys: Places in the path that are kept whatever their weights, from 0.
-        stopped: Polled before each chunk, forward, layer and batch.
-
-    Yields:
-        The progress, then the scores.
 
     Raises:
         StepError: There is no such node, layer, head or key; the head's queries and keys can't be computed from other
             streams than the model's own.
         Cancelled: `stopped` returned True.
     """
-    begun = time.perf_counter()
-    taken = capture(session, node, attention=True, stopped=stopped)
-    run, head = _attention(session, taken, layer, head)
-    layer = run.layer
+    begun, node = time.perf_counter(), command.node
+    captured = capture(session, node, attention=True, stopped=stopped)
+    run, head = _choose_head(session, captured, command)
     seen = _seen(run, head)
-    if len(keys) > MOST_KEYS:
-        raise StepError(f"{len(keys)} keys are named, {MOST_KEYS} at most can be.", "Name fewer.")
-    if (unseen := next((key for key in keys if key not in seen), None)) is not None:
+    if len(command.keys) > MOST_KEYS:
+        raise StepError(f"{len(command.keys)} keys are named, {MOST_KEYS} at most can be.", "Name fewer.")
+    if (unseen := next((key for key in command.keys if key not in seen), None)) is not None:
         raise StepError(
             f"The head doesn't see token {unseen + 1} of the path, counted from 1.",
             "Choose one that it has a weight on.",
         )
-    kept_keys, query = _kept(session, seen, keys), taken.depth - 1
     if len(seen) < 2:
         raise StepError(
             "The head sees only one token: there is nothing to compare.", "Look at a later token."
         )
-    places = sorted({*kept_keys, query})
+    keys, query = _shown_keys(session, seen, command.keys), captured.depth - 1
+    places = sorted({*keys, query})
     chunks: list[Taps] = []
-    yield from _run_path(session, node, places, chunks, stopped)
-    _check_layers(session, chunks, layer)
-    shares, notes = _Shares(session, _Look(session, chunks, layer, head, places)), _Notes()
-    for number, (writers, streams) in enumerate(_writers(session, chunks, layer, taken.bound, notes)):
-        yield Measuring(ReadScore.kind, number, layer + 1, "layers before the head's")
-        shares.take(writers, streams, stopped)
-    if not shares.streams_error <= taken.again:
-        raise _refused(session, f"what was written before layer {layer + 1} does not sum to what it is given")
-    shown = [each for each in kept_keys if each != query or shares.look.pairs]
-    found = shares.found([places.index(each) for each in shown])
+    yield from _store_streams(session, node, places, chunks, stopped)
+    _check_layers(session, chunks, run.layer)
+    layer = _ScoringLayer(session, chunks, run.layer, head, places)
+    shares, notes = _Shares(session, layer), _Notes()
+    for number, (writers, streams) in enumerate(_writers(session, chunks, run.layer, captured.bound, notes)):
+        yield Measuring(command.kind, number, run.layer + 1, "layers before the head's")
+        shares.add(writers, streams, stopped)
+    if not shares.streams_error <= captured.again:
+        why = f"what was written before layer {run.layer + 1} does not sum to what it is given"
+        raise _refused(session, why)
+    shown = [each for each in keys if each != query or layer.pairs]
+    found = shares.scores([places.index(each) for each in shown])
     weights = np.array([seen[each] for each in shown])
-    checks = _checks(taken, run, found, weights)
+    checks: dict[CheckName, Check] = {}
+    check_attention(checks, run, captured.bound)
     yield ScoreRead(
-        node, layer, head, taken.depth, len(seen), tuple(shown), _packed(found.real), _packed(weights),
-        tuple(shares.writers), _packed(found.by_key), _packed(found.by_query), found.pairs,
-        _packed(found.pair_scores), session.facts.layers, shares.look.cap is not None, notes.said(shares.look),
-        taken.facts(begun, session, *attention_checks(taken, [run]), *checks),
+        node, run.layer, head, captured.depth, len(seen), tuple(shown), packed(found.real), packed(weights),
+        tuple(shares.writers), packed(found.by_key), packed(found.by_query), found.pairs,
+        packed(found.pair_scores), session.facts.layers, layer.cap is not None, notes.sentences(layer.pairs),
+        captured.facts(begun, session, *checks.values(), *_checks(captured, run, found, weights, layer.cap)),
     )  # fmt: skip
 
 
-def _packed(numbers: npt.NDArray[Any]) -> Floats:
-    return Floats(numbers.shape, numbers.astype("<f4").tobytes())
+# ---- the head, and the keys that are shown -------------------------------------------------------
 
 
-def _refused(session: Session, why: str) -> StepError:
-    return StepError(
-        f"A score of the architecture {session.facts.family} can't be taken apart: {why}.",
-        "Choose a head of another layer, or look at where the heads look.",
-    )
-
-
-# ---- what the head sees, and which of it is kept -------------------------------------------------
-
-
-def _attention(
-    session: Session, taken: Capture, layer: int | None, head: int | None
-) -> tuple[AttentionRun, int]:
-    """The attention of a head, of a layer that has several the first; and the head."""
-    depth = len(decoder_layers(session.runner.model))
-    if layer is not None and not 0 <= layer < depth:
-        raise StepError(
-            f"There is no L{layer + 1}: this model has {depth} layers.", f"Choose L1 to L{depth}."
-        )
-    if not taken.taps[-1].layers:
+def _choose_head(session: Session, captured: Capture, command: ReadScore) -> tuple[AttentionRun, int]:
+    """The first attention of the head's layer, and the head."""
+    layer, head = command.layer, command.head
+    if layer is not None:
+        check_layer(session.runner.model, layer)
+    if not captured.taps[-1].layers:
         raise _refused(session, "it runs the parts of its layers itself")
     first: dict[int, AttentionRun] = {}
-    for run in taken.taps[-1].attended:
+    for run in captured.taps[-1].attended:
         first.setdefault(run.layer, run)
     wanted = [run for run in first.values() if layer in (None, run.layer)]
     where = "any layer" if layer is None else f"layer {layer + 1}"
@@ -161,24 +137,24 @@ def _attention(
         most = max(run.weights.shape[0] for run in known)
         of = "Its layers have" if layer is None else f"L{layer + 1} has"
         raise StepError(f"{of} {most} heads: there is no h{(head or 0) + 1}.", f"Choose h1 to h{most}.")
-    return heads[0] if len(heads) == 1 else max(heads, key=lambda each: _focus(each[0], each[1], taken.depth))
 
+    def focus(each: tuple[AttentionRun, int]) -> float:
+        """The head's largest weight on a token that is neither the first nor one of the last two; the first layer,
+        before which the embedding alone wrote, comes last."""
+        weights = (weight for place, weight in _seen(*each).items() if 0 < place < captured.depth - 2)
+        return max(weights, default=0.0) - (each[0].layer == 0)
 
-def _focus(run: AttentionRun, head: int, tokens: int) -> float:
-    """The head's largest weight on a token that is neither the first nor one of the last two; the first layer, before
-    which the embedding alone wrote, comes last."""
-    weights = (weight for place, weight in _seen(run, head).items() if 0 < place < tokens - 2)
-    return max(weights, default=0.0) - (run.layer == 0)
+    return heads[0] if len(heads) == 1 else max(heads, key=focus)
 
 
 def _seen(run: AttentionRun, head: int) -> dict[int, float]:
-    """The head's weights by the places of the keys that it sees."""
+    """The head's weights, by the positions of the keys that it sees."""
     weights = np.array(run.weights[head, -1]).astype(np.float64).tolist()
     return {place: weight for place, weight in zip(run.positions or (), weights, strict=True) if weight > 0}
 
 
-def _kept(session: Session, seen: dict[int, float], wanted: Sequence[int]) -> list[int]:
-    """The keys that are kept: the first, the last ones, and the heaviest of the others."""
+def _shown_keys(session: Session, seen: dict[int, float], wanted: Sequence[int]) -> list[int]:
+    """The positions of the first key, the last ones, the wanted ones, and the heaviest of the others."""
     model = session.facts.layers * (session.facts.hidden_size or 1) * 32  # eight arrays a layer, of 4 bytes
     most = max(LEAST_KEYS, min(KEYS, STREAM_BYTES // max(1, model)))
     places = sorted(seen)
@@ -190,35 +166,27 @@ def _kept(session: Session, seen: dict[int, float], wanted: Sequence[int]) -> li
 # ---- the path, run again under taps --------------------------------------------------------------
 
 
-def _run_path(
+def _store_streams(
     session: Session, node: int, places: Sequence[int], chunks: list[Taps], stopped: Stopped
 ) -> Iterator[Measuring]:
-    """Run the path on a new cache and keep the streams at some places, a `Taps` for each chunk that has any."""
-    ids = session.tree.tokens(node)
-    runner, pieces = session.runner.fresh(), Pieces(session, len(ids), session.tree.chunks(node), FIXED_CHUNK)
-    while (done := runner.kv.offset) < len(ids):
-        if stopped():
-            raise Cancelled
+    """Run the path on a new cache and store the streams at some places, in a `Taps` for each chunk that has any."""
+    ids, runner, done = session.tree.tokens(node), session.runner.fresh(), 0
+    sizer, _ = path_sizer(session, FIXED_CHUNK)
+    for piece in pieces_of(session, ids, session.tree.chunks(node), sizer, FIXED_CHUNK):
+        poll(stopped)
         yield Measuring(ReadScore.kind, done, len(ids), "tokens of the path")
-        begun = time.perf_counter()
-        end = pieces.end(done)
+        begun, end = time.perf_counter(), done + len(piece)
         own = [place - done for place in places if done <= place < end]
+        some = bool(own)
         taps = Taps(
-            session.runner.model,
-            runner.kv.caches,
-            attention=False,
-            parts=bool(own),
-            keep=bool(own),
-            places=own,
+            session.runner.model, runner.kv.caches, attention=False, parts=some, keep=some, places=own
         )
         with taps.set():
-            if end == len(ids):
-                runner.forward_logits(ids[done:])
-            else:
-                runner.forward_chunk(ids[done:end])
+            forward_piece(runner, piece, end == len(ids))
         if own:
             chunks.append(taps)
-        pieces.learn(end - done, (time.perf_counter() - begun) * 1000)
+        sizer.learn(len(piece), (time.perf_counter() - begun) * 1000)
+        done = end
         mx.clear_cache()
 
 
@@ -233,64 +201,57 @@ def _check_layers(session: Session, chunks: Sequence[Taps], layer: int) -> None:
             raise _refused(session, "its layers hand on several streams")
 
 
-# ---- what wrote to the stream --------------------------------------------------------------------
+# ---- the writers before the layer ----------------------------------------------------------------
 
 
 class _Notes(Struct):
-    """The layers of which something was not told apart."""
+    """Indices of the layers that were not split completely."""
 
-    whole: list[int] = field(default_factory=list)
+    unsplit: list[int] = field(default_factory=list)
     fused: list[int] = field(default_factory=list)
     folded: list[int] = field(default_factory=list)
 
-    def said(self, look: _Look) -> tuple[str, ...]:
-        """A sentence for each kind of thing."""
-        said = (
-            (self.whole, "attention and MLP can't be told apart here, a layer is one writer."),
-            (self.fused, "the heads can't be told apart here, the attention is one writer."),
-            (self.folded, "the heads are folded into their attention: they would be too many writers."),
+    def sentences(self, pairs: bool) -> tuple[str, ...]:
+        """Sentences on them, and on pairs if the scores have none."""
+        what = "pairs, and the token's own key, can't be told apart here"
+        return (
+            *layer_notes(
+                (self.unsplit, ": attention and MLP can't be told apart here, a layer is one writer."),
+                (self.fused, ": the heads can't be told apart here, the attention is one writer."),
+                (self.folded, ": the heads are folded into their attention: they would be too many writers."),
+            ),
+            *([] if pairs else [f"A part of these scores is not a product q·k: {what}."]),
         )
-        notes = [f"{layers_in_words(layers)}: {text}" for layers, text in said if layers]
-        if not look.pairs:
-            notes.append(
-                "A part of these scores is not a product q·k: pairs, and the token's own key, can't be told apart here."
-            )
-        return tuple(notes)
 
 
 def _writers(
     session: Session, chunks: Sequence[Taps], layer: int, bound: float, notes: _Notes
 ) -> Iterator[tuple[list[ScoreWriter], mx.array]]:
     """The writers before a layer and their streams, float32, shape (writers, places, size): a layer at a time."""
-    own = decoder_layers(session.runner.model)
+    layers = decoder_layers(session.runner.model)
     first = [taps.layers[0].given.astype(mx.float32) for taps in chunks]
     yield [ScoreWriter("embedding", None, "")], mx.concatenate(first, axis=1)
-    told = _told(chunks, layer, notes)
+    by_head = _layers_by_head(chunks, layer, notes)
     for index in range(layer):
         runs = [taps.layers[index] for taps in chunks]
+        parts = [[part for part in taps.written if part.layer == index] for taps in chunks]
         splits = [
-            split_layer(
-                own[index],
-                run,
-                [part for part in taps.written if part.layer == index],
-                bound,
-                index in told,
-            )
-            for run, taps in zip(runs, chunks, strict=True)
+            split_layer(layers[index], run, written, bound, index in by_head)
+            for run, written in zip(runs, parts, strict=True)
         ]
         known = [split for split in splits if split is not None]
         names = {tuple((writer.kind, writer.name) for writer in split.writers) for split in known}
         if len(known) < len(splits) or len(names) > 1:
-            notes.whole.append(index)
+            notes.unsplit.append(index)
             adds = [run.state.astype(mx.float32) - run.given.astype(mx.float32) for run in runs]
             yield [ScoreWriter("layer", index, "")], mx.concatenate(adds, axis=1)
         else:
-            yield _of_layer(index, known, runs, notes if index in told else _Notes())
+            yield _of_layer(index, known, runs, notes if index in by_head else _Notes())
 
 
-def _told(chunks: Sequence[Taps], layer: int, notes: _Notes) -> set[int]:
-    """The layers whose heads are told apart: the last ones, as many as there is room for."""
-    room, told = WRITERS, set()
+def _layers_by_head(chunks: Sequence[Taps], layer: int, notes: _Notes) -> set[int]:
+    """The layers whose heads are writers: the last ones, as many as there is room for."""
+    room, found = WRITERS, set()
     heads: Counter[int] = Counter()
     for part in chunks[-1].written:
         heads[part.layer] += sum(run.output.shape[1] for run in part.attention if run.output is not None)
@@ -298,15 +259,15 @@ def _told(chunks: Sequence[Taps], layer: int, notes: _Notes) -> set[int]:
     for index in reversed(range(layer)):
         room -= heads[index] + 3
         if room >= 2 * index and 4 * heads[index] * tokens * size <= ROW_BYTES:
-            told.add(index)
+            found.add(index)
         else:
             room += heads[index]
             notes.folded.append(index)
-    return told
+    return found
 
 
 MAYBE_EMPTY: tuple[WriterKind, ...] = ("residual", "other")
-"""Writers that are left out where they wrote nothing."""
+"""Kinds of writers that are left out if they wrote nothing."""
 
 
 def _of_layer(
@@ -341,32 +302,32 @@ def _of_layer(
     return writers, mx.concatenate(streams)
 
 
-# ---- the layer's own way from a stream to its scores ---------------------------------------------
+# ---- from streams to scores, by the layer's own code ---------------------------------------------
 
 
-class _Stop(Exception):
-    """The layer got as far as its attention."""
+class _AttentionReached(Exception):
+    """Leaves a layer at its attention."""
 
 
-class _Caught(NamedTuple):
-    """What an attention was given: queries, keys, scale and mask; or scores that the model computed itself."""
+class _AttentionCall(NamedTuple):
+    """Queries, keys, scale and mask of an attention; or scores that the model computed itself."""
 
-    queries: mx.array | None = None
-    keys: mx.array | None = None
+    queries: Any = None
+    keys: Any = None
     scale: float = 1.0
     mask: Any = None
-    scores: mx.array | None = None
+    scores: Any = None
 
 
-class _Look:
+class _ScoringLayer:
     """Runs a layer on other streams, up to its attention.
 
     Args:
-        session: Has the model.
-        chunks: Of the path, under taps.
-        layer: The layer.
-        head: One of its heads.
-        places: Of the tokens that are kept, the last one looks.
+        session: Session of the model.
+        chunks: Taps of the path's chunks.
+        layer: Index of the layer.
+        head: Index of the head.
+        places: Positions of the tokens whose streams are stored; the last one attends.
     """
 
     def __init__(
@@ -375,16 +336,15 @@ class _Look:
         self._session, self._layer = session, decoder_layers(session.runner.model)[layer]
         runs = [taps.layers[layer] for taps in chunks]
         counts = [len(taps.places or ()) for taps in chunks]
-        self._run = LayerRun(
-            _joined([run.args for run in runs], counts), _joined([run.kwargs for run in runs], counts), None
-        )
+        args, kwargs = [run.args for run in runs], [run.kwargs for run in runs]
+        self._run = LayerRun(_joined(args, counts), _joined(kwargs, counts), None)
         self._head, self._places = head, list(places)
         self.cap: float | None = None
-        """The bound of a softcap."""
+        """Bound of a softcap."""
         self.given = mx.concatenate([run.given for run in runs], axis=1).astype(mx.float32)
-        caught = self._caught(mx.concatenate([self.given, mx.zeros_like(self.given)]))
-        added = isinstance(caught.mask, mx.array) and caught.mask.dtype != mx.bool_
-        self.pairs = caught.queries is not None and not added
+        call = self._call(mx.concatenate([self.given, mx.zeros_like(self.given)]))
+        added = isinstance(call.mask, mx.array) and call.mask.dtype != mx.bool_
+        self.pairs = call.queries is not None and not added
         """True if the scores are q·k and nothing else."""
 
     def queries_and_keys(self, rows: mx.array) -> tuple[Numbers, Numbers]:
@@ -393,56 +353,51 @@ class _Look:
         Args:
             rows: Shape (rows, places, size); the first is the real one.
         """
-        caught = self._caught(rows)
-        assert caught.queries is not None
-        assert caught.keys is not None
-        group = caught.queries.shape[1] // caught.keys.shape[1]
-        query = caught.queries[:, self._head, -1].astype(mx.float32) * caught.scale
-        keys = caught.keys[:, self._head // group].astype(mx.float32)
-        return np.array(query).astype(np.float64), np.array(keys).astype(np.float64)
+        call = self._call(rows)
+        group = call.queries.shape[1] // call.keys.shape[1]
+        query = call.queries[:, self._head, -1].astype(mx.float32) * call.scale
+        return _wide(query), _wide(call.keys[:, self._head // group].astype(mx.float32))
 
     def scores(self, rows: mx.array) -> Numbers:
         """The head's scores of some streams from the last place, before a softcap; shape (rows, places)."""
-        caught = self._caught(rows)
-        if caught.scores is not None:
-            shape = caught.scores.shape
-            each = caught.scores.reshape(shape[0], -1, *shape[-2:])[:, self._head, -1]
-            return np.array(each.astype(mx.float32)).astype(np.float64)
-        assert caught.queries is not None
-        assert caught.keys is not None
-        group = caught.queries.shape[1] // caught.keys.shape[1]
-        query = caught.queries[:, self._head, -1:].astype(mx.float32)
-        score = caught.scale * (query * caught.keys[:, self._head // group].astype(mx.float32)).sum(axis=-1)
-        if (mask := caught.mask) is not None:
+        call = self._call(rows)
+        if call.scores is not None:
+            shape = call.scores.shape
+            each = call.scores.reshape(shape[0], -1, *shape[-2:])[:, self._head, -1]
+            return _wide(each.astype(mx.float32))
+        group = call.queries.shape[1] // call.keys.shape[1]
+        query = call.queries[:, self._head, -1:].astype(mx.float32)
+        score = call.scale * (query * call.keys[:, self._head // group].astype(mx.float32)).sum(axis=-1)
+        if (mask := call.mask) is not None:
             score = score + mask[:, self._head if mask.shape[1] > 1 else 0, -1].astype(mx.float32)
-        found = np.array(score).astype(np.float64)
+        found = _wide(score)
         if np.abs(found).max() > BARRED:
             raise _refused(self._session, "it chooses its keys anew for each stream")
         return found
 
-    def _caught(self, rows: mx.array) -> _Caught:
-        """What the attention is given for some streams.
+    def _call(self, rows: mx.array) -> _AttentionCall:
+        """The arguments of the attention for some streams.
 
         Raises:
             StepError: The layer can't be run on them, or does not make queries and keys of them.
         """
-        count, caught, bent = rows.shape[0], [], []
+        count, calls, bent = rows.shape[0], [], []
 
         def fused(
             q: mx.array, k: mx.array, v: mx.array, *, scale: float, mask: Any = None, **_: Any
         ) -> mx.array:
-            caught.append(_Caught(q, k, scale, mask))
-            raise _Stop
+            calls.append(_AttentionCall(q, k, scale, mask))
+            raise _AttentionReached
 
         def softmax(x: mx.array, *_: Any, **__: Any) -> mx.array:
-            caught.append(_Caught(scores=x))
-            raise _Stop
+            calls.append(_AttentionCall(scores=x))
+            raise _AttentionReached
 
         def tanh(x: mx.array) -> mx.array:
             bent.append(x)
             return kept(x)  # which the model may change in place
 
-        args, kwargs = with_given(self._run, rows)
+        args, kwargs = with_stream(self._run, rows)
         first = 0 if args else next(iter(kwargs))
         args = tuple(each if at == first else for_rows(each, count) for at, each in enumerate(args))
         kwargs = {name: each if name == first else for_rows(each, count) for name, each in kwargs.items()}
@@ -453,27 +408,31 @@ class _Look:
         try:
             with held_norms(count, *patches):
                 self._layer(*args, **kwargs)
-        except _Stop:
+        except _AttentionReached:
             pass
         except Exception as error:  # a family's own code, given other rows and no cache, may fail in any way
             raise _refused(self._session, "its layer can't be run on other streams") from error
-        if not caught:
+        if not calls:
             raise _refused(self._session, "its layer computes no attention that can be read")
-        found: _Caught = caught[0]
-        arrays = [found.scores] if found.scores is not None else [found.queries, found.keys]
-        if any(
-            each is None or each.shape[0] != count or each.shape[-2] != len(self._places) for each in arrays
-        ):
+        call: _AttentionCall = calls[0]
+        shape = count, len(self._places)
+        arrays = [call.scores] if call.scores is not None else [call.queries, call.keys]
+        if any(each is None or (each.shape[0], each.shape[-2]) != shape for each in arrays):
             raise _refused(self._session, "its keys are another layer's, or a choice of them")
-        if found.scores is not None and bent:
+        if call.scores is not None and bent:
             x = bent[-1].astype(mx.float32)
-            self.cap = float(np.array((found.scores.astype(mx.float32) * x).sum() / mx.square(x).sum()))
-        return found
+            self.cap = float(np.array((call.scores.astype(mx.float32) * x).sum() / mx.square(x).sum()))
+        return call
+
+
+def _wide(array: mx.array) -> Numbers:
+    """An MLX array in host memory, float64."""
+    return np.array(array).astype(np.float64)
 
 
 def _joined(values: Sequence[Any], counts: Sequence[int]) -> Any:
-    """One argument of a layer for all chunks: hidden states one after another, and no mask, since all keys that are
-    kept are seen."""
+    """One argument of a layer for all chunks: hidden states one after another, and no mask, since all stored keys are
+    seen."""
     last = values[-1]
     if type(last) in (tuple, list):
         return type(last)(_joined(each, counts) for each in zip(*values, strict=False))
@@ -490,111 +449,108 @@ def _joined(values: Sequence[Any], counts: Sequence[int]) -> Any:
 
 
 def _rope_at(places: Sequence[int]) -> Any:
-    """`mx.fast.rope` for tokens at these places, whatever offset the layer gives."""
+    """`mx.fast.rope` for tokens at these positions, whatever offset the layer gives."""
     original = mx.fast.rope
 
     def rope(x: mx.array, *args: Any, offset: Any = 0, **kwargs: Any) -> mx.array:
-        apart = mx.moveaxis(x, -2, 0)
-        flat = apart.reshape(len(places), -1, 1, x.shape[-1])
-        turned = original(flat, *args, offset=mx.array(list(places)), **kwargs)
-        return mx.moveaxis(turned.reshape(apart.shape), 0, -2)
+        by_place = mx.moveaxis(x, -2, 0)
+        flat = by_place.reshape(len(places), -1, 1, x.shape[-1])
+        rotated = original(flat, *args, offset=mx.array(list(places)), **kwargs)
+        return mx.moveaxis(rotated.reshape(by_place.shape), 0, -2)
 
     return rope
 
 
-# ---- shares --------------------------------------------------------------------------------------
+# ---- shares of the writers -----------------------------------------------------------------------
 
 
-class _Found(Struct, frozen=True):
-    """The scores of the kept keys and what they are made of; the last writer is the constant."""
+class _Decomposed(Struct, frozen=True):
+    """Scores of the shown keys, and their parts; the last writer is the constant."""
 
     real: Numbers
     by_key: Numbers
     by_query: Numbers
     pairs: tuple[tuple[int, int], ...]
     pair_scores: Numbers
-    cap: float | None
 
 
 class _Shares:
-    """Takes the writers in, some at a time: of their streams, which may be large, what the head makes of them stays.
+    """The head's queries and keys, or scores, of each writer; the writers' streams, which may be large, aren't stored.
 
     Args:
-        session: Has the model.
-        look: Runs the layer.
+        session: Session of the model.
+        layer: Runs the layer.
     """
 
-    def __init__(self, session: Session, look: _Look) -> None:
-        self.look = look
+    def __init__(self, session: Session, layer: _ScoringLayer) -> None:
+        self._layer = layer
         self.writers: list[ScoreWriter] = []
         self._rows: list[tuple[Numbers, Numbers]] = []
         """Queries and keys of each batch; without pairs the scores with a writer's keys, and with its query."""
-        self._none: tuple[Numbers, Numbers] | None = None
-        self._real: tuple[Numbers, Numbers] | None = None
-        self._sum = mx.zeros_like(look.given)
-        tokens, size = look.given.shape[1:]
-        wide = max(size, tokens * (session.facts.heads or 1) if not look.pairs else 0)
+        self._none: tuple[Numbers, ...] = ()
+        """The same of a stream of zeros, without an axis of writers."""
+        self._real: tuple[Numbers, ...] = ()
+        """The same of the real stream."""
+        self._sum = mx.zeros_like(layer.given)
+        tokens, size = layer.given.shape[1:]
+        wide = max(size, tokens * (session.facts.heads or 1) if not layer.pairs else 0)
         self._batch = max(1, ROW_BYTES // (4 * tokens * wide))
 
-    def take(self, writers: Sequence[ScoreWriter], streams: mx.array, stopped: Stopped) -> None:
-        """Take some writers in.
+    def add(self, writers: Sequence[ScoreWriter], streams: mx.array, stopped: Stopped) -> None:
+        """Add some writers.
 
         Args:
-            writers: What they are.
-            streams: Float32, shape (writers, places, size).
+            writers: The writers.
+            streams: Their streams, float32, shape (writers, places, size).
             stopped: Polled before each batch.
         """
         self.writers += writers
         self._sum = self._sum + streams.sum(axis=0, keepdims=True)
         mx.eval(self._sum)
         for first in range(0, len(writers), self._batch):
-            if stopped():
-                raise Cancelled
-            batch = mx.concatenate([mx.zeros_like(self.look.given), streams[first : first + self._batch]])
+            poll(stopped)
+            batch = mx.concatenate([mx.zeros_like(self._layer.given), streams[first : first + self._batch]])
             one, other = self._of(batch)
             self._real, self._none = (one[0], other[0]), (one[1], other[1])
             self._rows.append((one[2:] - one[1], other[2:] - other[1]))
         mx.clear_cache()
 
     def _of(self, rows: mx.array) -> tuple[Numbers, Numbers]:
-        """What the layer makes of the real stream and of these rows."""
-        given, look = self.look.given, self.look
-        if look.pairs:
-            return look.queries_and_keys(mx.concatenate([given, rows]))
+        """Queries and keys, or scores, of the real stream and of these rows."""
+        given, layer = self._layer.given, self._layer
+        if layer.pairs:
+            return layer.queries_and_keys(mx.concatenate([given, rows]))
         here = (mx.arange(given.shape[1]) == given.shape[1] - 1)[None, :, None]
         keys, queries = mx.where(here, given, rows), mx.where(here, rows, given)
-        return look.scores(mx.concatenate([given, keys])), look.scores(mx.concatenate([given, queries]))
+        return layer.scores(mx.concatenate([given, keys])), layer.scores(mx.concatenate([given, queries]))
 
     @property
     def streams_error(self) -> float:
-        """How far the writers' streams are from summing to the one before the layer, relative."""
-        largest = mx.maximum(mx.abs(self.look.given).max(), 1e-9)
-        return float(np.array(mx.abs(self._sum - self.look.given).max() / largest))
+        """Relative error of the sum of the writers' streams against the stream before the layer."""
+        given = self._layer.given
+        largest = mx.maximum(mx.abs(given).max(), 1e-9)
+        return float(np.array(mx.abs(self._sum - given).max() / largest))
 
-    def found(self, kept: Sequence[int]) -> _Found:
-        """The shares of all writers in the scores of some of the places."""
-        assert self._none is not None
-        assert self._real is not None
+    def scores(self, places: list[int]) -> _Decomposed:
+        """The scores at some places, and the shares of all writers in them."""
         self.writers.append(ScoreWriter("constant", None, ""))
         one, other = (
             np.concatenate([*(rows[side] for rows in self._rows), self._none[side][None]]) for side in (0, 1)
         )
-        keys = list(kept)
-        if not self.look.pairs:
-            real = self._real[0][keys]
-            return _Found(real, one[:, keys], other[:, keys], (), np.zeros((0, len(keys))), self.look.cap)
-        query, key = self._real[0], self._real[1][keys]
-        other = other[:, keys]
-        pairs, scores = _pairs(one, other)
-        return _Found(key @ query, other @ query, one @ key.T, pairs, scores, None)
+        other = other[:, places]
+        if not self._layer.pairs:
+            real = self._real[0][places]
+            return _Decomposed(real, one[:, places], other, (), np.zeros((0, len(places))))
+        query, key = self._real[0], self._real[1][places]
+        return _Decomposed(key @ query, other @ query, one @ key.T, *_pairs(one, other))
 
 
 def _pairs(queries: Numbers, keys: Numbers) -> tuple[tuple[tuple[int, int], ...], Numbers]:
     """The pairs that are largest at some key against the mean over the keys, and their scores.
 
     Args:
-        queries: Of each writer, shape (writers, size).
-        keys: Shape (writers, keys, size).
+        queries: Query of each writer, shape (writers, size).
+        keys: Keys of each writer, shape (writers, keys, size).
     """
     centred = keys - keys.mean(axis=1, keepdims=True)
     largest: dict[tuple[int, int], float] = {}
@@ -609,22 +565,22 @@ def _pairs(queries: Numbers, keys: Numbers) -> tuple[tuple[tuple[int, int], ...]
     return tuple(pairs), scores
 
 
-def _checks(taken: Capture, run: AttentionRun, found: _Found, weights: Numbers) -> tuple[Check, Check]:
+def _checks(
+    captured: Capture, run: AttentionRun, found: _Decomposed, weights: Numbers, cap: float | None
+) -> tuple[Check, Check]:
     """The checks that the parts sum to the scores, and that the sums make the head's weights.
 
-    Of the weights only those among the kept keys are compared: all others, and a sink, take what they take.
+    Only the weights of the shown keys are compared: all others, and a sink, keep their shares.
     """
     sums = found.by_key.sum(axis=0)
-    apart = np.abs(np.stack([sums, found.by_query.sum(axis=0)]) - found.real).max()
-    parts = float(apart) / max(float(np.abs(found.real).max()), 1e-9)
-    bent = sums if found.cap is None else found.cap * np.tanh(sums / found.cap)
+    largest = np.abs(np.stack([sums, found.by_query.sum(axis=0)]) - found.real).max()
+    parts = float(largest) / max(float(np.abs(found.real).max()), 1e-9)
+    bent = sums if cap is None else cap * np.tanh(sums / cap)
     shares = np.exp(bent - bent.max())
     made = shares * weights.sum() / shares.sum()
     return (
-        _check("scores", parts, taken.again, run.layer),
-        _check("weights", float(np.abs(made - weights).max()), max(taken.again, run.rounding), run.layer),
+        layer_check("scores", parts, captured.again, run.layer),
+        layer_check(
+            "weights", float(np.abs(made - weights).max()), max(captured.again, run.rounding), run.layer
+        ),
     )
-
-
-def _check(name: CheckName, error: float, bound: float, layer: int) -> Check:
-    return Check(name, error if np.isfinite(error) else float("inf"), bound, f"layer {layer + 1}")

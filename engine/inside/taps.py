@@ -1,13 +1,13 @@
-"""Taps: what the layers of a model are given, what they return, and where their attention looks, during a forward.
+"""Taps: record what a model's layers are given, what they return and their attention weights, in a forward pass.
 
-No model of mlx_lm is changed or known by name. What all of them go through is replaced while a tap is set:
+No model of mlx_lm is changed or known by name. While a tap is set, it replaces what all of them go through:
 
 - `mx.fast.scaled_dot_product_attention`, the fused attention, which some models call without mlx_lm's base module;
 - `mlx_lm.models.base.quantized_scaled_dot_product_attention`, which that module calls for quantized caches;
-- `mx.softmax` of four or more dimensions, for models with an attention of their own (routers of experts have fewer);
+- `mx.softmax` of four or more dimensions, for models with their own attention (routers of experts have fewer);
 - the calls of the layers and, on request, of their direct children;
-- what hands out a cache's keys, which tells whose keys an attention is given, and `mx.take_along_axis` of them, for
-  models that attend to a choice of their keys.
+- the methods of caches that return keys, which tell whose keys an attention is given, and `mx.take_along_axis` of
+  these keys, for models that attend to a choice of them.
 
 An `Edits` may change what heads, parts and layers return.
 """
@@ -25,14 +25,21 @@ import numpy as np
 from msgspec import Struct, field
 
 from engine.cache.kinds import kind_of
-from engine.inside.rounding import UNITS
 from engine.model.layers import Patch, calls, decoder_layers, hidden, kept, parts_of, patched, with_hidden
 
-# ---- attention weights, computed anew from the queries and keys that a fused attention was given ----
+# ---- attention weights, computed again from the queries and keys that a fused attention was given ----
+
+UNITS = {mx.float32: 2.0**-24, mx.float16: 2.0**-11, mx.bfloat16: 2.0**-8}
+"""Unit roundoff of each dtype."""
+
+
+def unit_of(dtype: mx.Dtype) -> float:
+    """The unit roundoff: by how much a dtype rounds a number at most, as a share of it."""
+    return UNITS.get(dtype, UNITS[mx.float32])
 
 
 class AttentionInputs(Struct, frozen=True):
-    """The arguments of one attention, its keys and values unpacked."""
+    """Arguments of one attention, its keys and values unpacked."""
 
     queries: mx.array
     """Shape (1, heads, tokens, size)."""
@@ -42,42 +49,42 @@ class AttentionInputs(Struct, frozen=True):
     """Shape (1, KV heads, keys, size of values)."""
     scale: float
     mask: Any
-    """None, `causal`, booleans, or numbers to add."""
+    """Mask: None, `causal`, booleans, or numbers to add."""
     sinks: mx.array | None
     """A logit for each head that takes a share of the softmax and has no value."""
 
 
 class AttentionWeights(NamedTuple):
-    """What an attention weighed its values with, in float32."""
+    """Weights of an attention, in float32."""
 
     weights: mx.array
     """Shape (heads, tokens, keys)."""
     sinks: mx.array
-    """Each head's share that its sink takes, shape (heads, tokens)."""
+    """Share of each head that its sink takes, shape (heads, tokens)."""
     rounding: mx.array
-    """By how much the model's own rounding may have moved a weight, as a share of it; a scalar."""
+    """Largest change of a weight by the model's own rounding, as a share of it; a scalar."""
     error: mx.array
-    """How far what the attention returned is from its values under these weights: the largest difference as a share of
-    the largest output; a scalar."""
+    """Largest difference of the attention's output from its values under these weights, as a share of the largest
+    output; a scalar."""
 
 
 def attention_weights(given: AttentionInputs, output: mx.array) -> AttentionWeights:
-    """What a fused attention weighed its values with: softmax(scale x Q K^T + mask), in float32.
+    """The weights of a fused attention: softmax(scale x Q K^T + mask), in float32.
 
     Heads that share keys are grouped instead of repeating the keys. MLX's CPU rounds each score to the dtype of the
     queries, which moves a score s by at most u |s|, and its weight by that share: in bfloat16, with u = 2**-8, a
     score of 16 by 6 %.
 
     Args:
-        given: What it was given.
-        output: What it returned, shape (1, heads, tokens, size).
+        given: The arguments of the attention.
+        output: Its result, shape (1, heads, tokens, size).
     """
     queries, keys = given.queries.astype(mx.float32), given.keys.astype(mx.float32)
     _, heads, tokens, size = queries.shape
     groups, count = keys.shape[1], keys.shape[2]
     grouped = (queries * given.scale).reshape(groups, heads // groups * tokens, size)
     scores = (grouped @ keys[0].swapaxes(-1, -2)).reshape(1, heads, tokens, count)
-    rounding = mx.abs(scores).max() * UNITS.get(given.queries.dtype, UNITS[mx.float32])
+    rounding = mx.abs(scores).max() * unit_of(given.queries.dtype)
     mask = given.mask
     if isinstance(mask, str):  # "causal": the last query sees all keys
         mask = mx.arange(count - tokens, count)[:, None] >= mx.arange(count)[None]
@@ -86,42 +93,42 @@ def attention_weights(given: AttentionInputs, output: mx.array) -> AttentionWeig
         scores = mx.where(mask, scores, -mx.inf) if hides else scores + mask.astype(mx.float32)
     scores = scores[0]
     if given.sinks is None:
-        weights, taken = softmax(scores, axis=-1), mx.zeros((heads, tokens))
+        weights, sink_shares = softmax(scores, axis=-1), mx.zeros((heads, tokens))
     else:
         sinks = mx.broadcast_to(given.sinks.astype(mx.float32).reshape(-1, 1, 1), (heads, tokens, 1))
         shares = softmax(mx.concatenate([sinks, scores], axis=-1), axis=-1)
-        weights, taken = shares[..., 1:], shares[..., 0]
+        weights, sink_shares = shares[..., 1:], shares[..., 0]
     values, fused = given.values[0].astype(mx.float32), output[0].astype(mx.float32)
     mine = weights.reshape(len(values), heads // len(values) * tokens, count) @ values
     off = mx.abs(mine.reshape(fused.shape) - fused).max() / mx.maximum(mx.abs(fused).max(), 1e-9)
-    return AttentionWeights(weights, taken, rounding, off)
+    return AttentionWeights(weights, sink_shares, rounding, off)
 
 
 # ---- taps --------------------------------------------------------------------------------------
 
 fused_attention = mx.fast.scaled_dot_product_attention
-"""MLX's own: while taps are set, the attribute is another function."""
+"""MLX's own function: while taps are set, the attribute is another function."""
 softmax = mx.softmax
 take_along_axis = mx.take_along_axis
 KEYS = 2
-"""The axis of keys: arrays of them have shape (rows, KV heads, keys, size)."""
+"""Axis of the keys in arrays of shape (rows, KV heads, keys, size)."""
 FETCHES = ("update_and_fetch", "keys_and_values")
-"""Methods of caches that return keys and values; the second is called by layers that share another's."""
+"""Methods of caches that return keys and values; layers that share another layer's cache call the second."""
 
 
 class Edits:
-    """Changes to what a forward computes; this one changes nothing."""
+    """Changes to a forward pass; this one changes nothing."""
 
     def heads(self, layer: int, output: mx.array) -> mx.array:
-        """What the heads of a layer's attention return, shape (rows, heads, tokens, size)."""
+        """Change the output of the heads of a layer's attention, shape (rows, heads, tokens, size)."""
         return output
 
     def part(self, layer: int, name: str, result: Any) -> Any:
-        """What a direct child of a layer returns."""
+        """Change the result of a direct child of a layer."""
         return result
 
     def layer(self, layer: int, given: mx.array, result: Any) -> Any:
-        """What a layer returns, given the residual stream before it."""
+        """Change the result of a layer; `given` is the residual stream before it."""
         return result
 
 
@@ -149,22 +156,22 @@ class AttentionRun(Struct):
 
     layer: int
     kind: Literal["fused", "quantized", "softmax"]
-    """`softmax`: the model computes its attention itself, and the weights are those that it computed."""
+    """`softmax`: the model computes its attention itself, and the weights are its own."""
     weights: mx.array
-    """Float32, shape (heads, tokens, keys), evaluated; of one axis where they can't be computed."""
+    """Float32, shape (heads, tokens, keys), evaluated; one axis if they can't be computed."""
     sinks: mx.array | None
-    """Each head's share that its sink takes, shape (heads, tokens); None without sinks."""
+    """Share of each head that its sink takes, shape (heads, tokens); None without sinks."""
     kv_heads: int
     positions: list[int] | None
-    """Of each key, in the order of the keys; None where it isn't known whose keys they are."""
+    """Position of each key, in the order of the keys; None if it isn't known whose keys they are."""
     error: float | None
-    """How far the output is from the values under these weights; None where the weights are the model's own."""
+    """Error of the values under these weights against the output; None if the weights are the model's own."""
     rounding: float
-    """How much of that the rounding of scores in the model's dtype may make."""
+    """Part of that error that the rounding of scores in the model's dtype may make."""
     output: mx.array | None
     """Shape (rows, heads, tokens, size); None for the model's own attention."""
-    part: int | None
-    """`id()` of the layer's child that it ran in, where children are tapped."""
+    part: int | None = None
+    """`id()` of the layer's child that it ran in, if children are tapped."""
 
 
 class PartRun(Struct):
@@ -180,19 +187,19 @@ class PartRun(Struct):
 
 
 class Taps(Struct):
-    """What one forward of a model computed, for as long as it is `set`.
+    """A record of one forward pass of a model, made while it is `set`.
 
     Args:
-        model: As mlx_lm loads it.
-        caches: Those of the forward, for the positions of their keys.
-        attention: Whether weights are computed.
-        parts: Whether the calls of the layers' children are recorded.
-        streams: Whether what the layers are given and return is recorded; with edits it always is.
+        model: The model as mlx_lm loads it.
+        caches: Caches of the forward pass, for the positions of their keys.
+        attention: True to compute weights.
+        parts: True to record the calls of the layers' children.
+        streams: True to record the streams that layers are given and return; with edits they always are.
         edits: Changes to what is computed; None for none.
         also: More patches, set with these.
-        take: Is given each attention, which is then not kept: the weights of all layers at once may be large.
-        keep: Whether anything is recorded; without, only the edits act, and a prefill of any length keeps no array.
-        places: Tokens of the forward whose streams are kept, evaluated as the layers run; None for all, lazy.
+        take: Receives each attention, which is then not stored: the weights of all layers at once may be large.
+        keep: False to record nothing: only the edits act, and a prefill of any length stores no array.
+        places: Tokens of the forward pass whose streams are stored, evaluated as the layers run; None for all, lazy.
     """
 
     model: Any
@@ -208,45 +215,41 @@ class Taps(Struct):
     called: bool = False
     """True once a layer was called as a whole; some models run the parts of their layers themselves."""
     layers: dict[int, LayerRun] = field(default_factory=dict)
-    """By number; of a layer that ran more than once the last run."""
+    """Calls by the layer's index; the last one of a layer that ran more than once."""
     embedded: mx.array | None = None
     """The residual stream before the layer that ran first."""
     attended: list[AttentionRun] = field(default_factory=list)
     written: list[PartRun] = field(default_factory=list)
     _layer_now: int | None = None
-    """The layer that runs."""
+    """Index of the layer that runs."""
     _child: list[Any] = field(default_factory=list)
     _quiet: bool = False
-    """Within the quantized attention, whose softmax is not the model's own."""
+    """True within the quantized attention, whose softmax is not the model's own."""
     _fetched: dict[int, tuple[Any, Any, list[int] | None]] = field(default_factory=dict)
-    """By `id()`, the keys that caches returned, kept alive so that the ids stay theirs; the caches; and the indices of
-    the keys, where these are a choice of them."""
+    """Keys that caches returned, by `id()`, referenced so that the ids stay theirs; the caches; and the indices of the
+    keys, if these are a choice of them."""
     _own: list[Any] = field(default_factory=list)
-    """The caches that the layer that runs has fetched from."""
+    """Caches that the layer that runs has fetched from."""
     _index: dict[int, int] = field(default_factory=dict)
     _cut: dict[int, tuple[mx.array, mx.array]] = field(default_factory=dict)
-    """By `id()`, arrays of the layer that runs, and those tokens of them that are kept: one array stays one."""
+    """Arrays of the layer that runs, by `id()`, and their stored tokens: one array stays one."""
 
     @contextmanager
     def set(self) -> Iterator[Taps]:
-        """Tap the forwards of the model in this block."""
+        """Tap the forward passes of the model in this block."""
         layers = decoder_layers(self.model)
         self._index = {id(layer): number for number, layer in enumerate(layers)}
+        quantized = base.quantized_scaled_dot_product_attention
         patches: list[Patch] = [
             (mx.fast, "scaled_dot_product_attention", self._fused),
-            (
-                base,
-                "quantized_scaled_dot_product_attention",
-                partial(self._quantized, base.quantized_scaled_dot_product_attention),
-            ),
+            (base, "quantized_scaled_dot_product_attention", partial(self._quantized, quantized)),
             (mx, "softmax", self._softmax),
             (mx, "take_along_axis", self._chosen),
             *calls(layers, self._recorded if self.streams or self.edits else self._layer),
             *(self._around_parts(layers) if self.parts else ()),
-            *calls(list(flat_caches(self.caches, FETCHES[0])), self._fetch, FETCHES[0]),
-            *calls(list(flat_caches(self.caches, FETCHES[1])), self._fetch, FETCHES[1]),
+            *(patch for name in FETCHES for patch in calls(list(flat_caches(self.caches, name)), self._fetch, name)),
             *self.also,
-        ]
+        ]  # fmt: skip
         try:
             with patched(*patches):
                 yield self
@@ -256,7 +259,7 @@ class Taps(Struct):
     # ---- layers and parts ---------------------------------------------------------------------
 
     def _layer(self, original: Any, module: Any, args: Any, kwargs: Any) -> Any:
-        """Run a layer; what attends meanwhile is its own."""
+        """Run a layer, to which attentions belong meanwhile."""
         self.called = True
         self._own.clear()
         self._cut.clear()
@@ -269,13 +272,9 @@ class Taps(Struct):
     def _recorded(self, original: Any, module: Any, args: Any, kwargs: Any) -> Any:
         """Run a layer, and record what it is given and returns."""
         index = self._index[id(module)]
-        if args:
-            given = kept(args[0])
-            run = LayerRun((given, *args[1:]), kwargs, None)
-        else:
-            name = next(iter(kwargs))
-            given = kept(kwargs[name])
-            run = LayerRun(args, {**kwargs, name: given}, None)
+        run = LayerRun(args, kwargs, None)
+        given = kept(run.given)
+        run.args, run.kwargs = with_stream(run, given)
         if self.embedded is None:
             self.embedded = given
         result = self._layer(original, module, args, kwargs)
@@ -294,7 +293,7 @@ class Taps(Struct):
         return result
 
     def _of_places(self, value: Any, tokens: int) -> Any:
-        """What is kept of an argument or a result: of hidden states the tokens that are wanted."""
+        """An argument or a result with only the stored tokens of its hidden states."""
         if type(value) in (tuple, list):
             return type(value)(self._of_places(each, tokens) for each in value)
         if type(value) is dict:
@@ -304,18 +303,14 @@ class Taps(Struct):
         if (axis := token_axis(value, tokens)) is None:
             return value
         if id(value) not in self._cut:
-            self._cut[id(value)] = (
-                value,
-                mx.take(value, mx.array(list(self.places), dtype=mx.int32), axis=axis),
-            )
+            places = mx.array(list(self.places), dtype=mx.int32)
+            self._cut[id(value)] = value, mx.take(value, places, axis=axis)
         return self._cut[id(value)][1]
 
     def _around_parts(self, layers: Sequence[Any]) -> list[Patch]:
         """Patches that edit and record the calls of the layers' children."""
-        children = [child for layer in layers for _, child in parts_of(layer)]
-        names = {
-            id(child): (index, name) for index, layer in enumerate(layers) for name, child in parts_of(layer)
-        }
+        children = [(index, *part) for index, layer in enumerate(layers) for part in parts_of(layer)]
+        names = {id(child): (index, name) for index, name, child in children}
 
         def part(original: Any, module: Any, args: Any, kwargs: Any) -> Any:
             if self._child:  # a part within a part writes to it, not to the residual stream
@@ -335,32 +330,22 @@ class Taps(Struct):
                 self.written.append(PartRun(index, name, module, args, kwargs, made, self.attended[before:]))
             return result
 
-        return calls(children, part)
+        return calls([child for *_, child in children], part)
 
     # ---- attention ----------------------------------------------------------------------------
 
     def _fused(
-        self,
-        q: mx.array,
-        k: mx.array,
-        v: mx.array,
-        *,
-        scale: float,
-        mask: Any = None,
-        sinks: Any = None,
+        self, q: mx.array, k: mx.array, v: mx.array, *, scale: float, mask: Any = None, sinks: Any = None,
         **more: Any,
-    ) -> mx.array:
+    ) -> mx.array:  # fmt: skip
         output = fused_attention(q, k, v, scale=scale, mask=mask, sinks=sinks, **more)
-        if self._layer_now is None:
-            return output
-        self._record("fused", AttentionInputs(q, k, v, scale, mask, sinks), output, k)
-        return output if self.edits is None else self.edits.heads(self._layer_now, output)
+        return self._attended("fused", AttentionInputs(q, k, v, scale, mask, sinks), output, k)
 
     def _quantized(
         self, original: Any, queries: mx.array, q_keys: Any, q_values: Any, scale: float, mask: Any,
         group_size: int = 64, bits: int = 8,
     ) -> mx.array:  # fmt: skip
-        kept = queries * 1  # the original scales its argument in place
+        unscaled = queries * 1  # the original scales its argument in place
         self._quiet = True
         try:
             output: mx.array = original(
@@ -370,9 +355,12 @@ class Taps(Struct):
             self._quiet = False
         if self._layer_now is None:
             return output
-        keys, values = (_unpacked(packed, group_size, bits) for packed in (q_keys, q_values))
-        self._record("quantized", AttentionInputs(kept, keys, values, scale, mask, None), output, q_keys)
-        return output if self.edits is None else self.edits.heads(self._layer_now, output)
+        keys, values = (
+            mx.dequantize(weights, scales, biases, group_size=group_size, bits=bits)
+            for weights, scales, biases in (q_keys, q_values)
+        )
+        inputs = AttentionInputs(unscaled, keys, values, scale, mask, None)
+        return self._attended("quantized", inputs, output, q_keys)
 
     def _softmax(self, x: mx.array, *args: Any, **kwargs: Any) -> mx.array:
         shares = softmax(x, *args, **kwargs)
@@ -384,41 +372,39 @@ class Taps(Struct):
         if self.attention:
             weights = shares.reshape(-1, *shares.shape[-2:]).astype(mx.float32)
             mx.eval(weights)
-            part = id(self._child[-1]) if self._child else None
-            run = AttentionRun(self._layer_now, "softmax", weights, None, 0, positions, None, 0.0, None, part)
-            (self.take or self.attended.append)(run)
+            self._store(
+                AttentionRun(self._layer_now, "softmax", weights, None, 0, positions, None, 0.0, None)
+            )
         if self.edits is None:
             return shares
         heads = shares.reshape(shares.shape[0], -1, *shares.shape[-2:])
         return self.edits.heads(self._layer_now, heads).reshape(shares.shape)
 
-    def _record(self, kind: Any, given: AttentionInputs, output: mx.array, keys: Any) -> None:
-        layer = self._layer_now
-        assert layer is not None
-        if not self.keep:
-            return
-        weights, sinks, error, rounding = mx.zeros((0,)), None, None, 0.0
-        readable = given.queries.shape[0] == 1  # one row for each token: each has its own keys
-        if self.attention and readable:
-            weights, taken, rounded, wrong = attention_weights(given, output)
-            sinks = None if given.sinks is None else taken
-            # Layer by layer: the float32 copies of all layers' keys at once would take several times the cache.
-            mx.eval(weights, taken, wrong, rounded)
-            error, rounding = float(np.array(wrong)), float(np.array(rounded))
-        tokens, count = given.queries.shape[KEYS], given.keys.shape[KEYS]
-        positions = self._positions(keys, tokens, count) if readable else None
-        run = AttentionRun(
-            layer,
-            kind,
-            weights,
-            sinks,
-            given.keys.shape[1],
-            positions,
-            error,
-            rounding,
-            output if self.places is None else self._of_places(output, tokens),
-            id(self._child[-1]) if self._child else None,
-        )
+    def _attended(self, kind: Any, given: AttentionInputs, output: mx.array, keys: Any) -> mx.array:
+        """Record one attention, and return its output with the edits."""
+        if self._layer_now is None:
+            return output
+        if self.keep:
+            weights, sinks, error, rounding = mx.zeros((0,)), None, None, 0.0
+            readable = given.queries.shape[0] == 1  # one row for each token: each has its own keys
+            if self.attention and readable:
+                weights, sink_shares, rounded, wrong = attention_weights(given, output)
+                sinks = None if given.sinks is None else sink_shares
+                # Layer by layer: the float32 copies of all layers' keys at once would take several times the cache.
+                mx.eval(weights, sink_shares, wrong, rounded)
+                error, rounding = float(np.array(wrong)), float(np.array(rounded))
+            tokens, count = given.queries.shape[KEYS], given.keys.shape[KEYS]
+            positions = self._positions(keys, tokens, count) if readable else None
+            kv_heads, stored = given.keys.shape[1], self._of_places(output, tokens)
+            self._store(
+                AttentionRun(
+                    self._layer_now, kind, weights, sinks, kv_heads, positions, error, rounding, stored
+                )
+            )
+        return output if self.edits is None else self.edits.heads(self._layer_now, output)
+
+    def _store(self, run: AttentionRun) -> None:
+        run.part = id(self._child[-1]) if self._child else None
         (self.take or self.attended.append)(run)
 
     # ---- whose keys -----------------------------------------------------------------------------
@@ -430,11 +416,11 @@ class Taps(Struct):
         return fetched
 
     def _chosen(self, array: mx.array, indices: mx.array, axis: int | None = None, **more: Any) -> mx.array:
-        taken = take_along_axis(array, indices, axis=axis, **more)
+        chosen = take_along_axis(array, indices, axis=axis, **more)
         known = self._fetched.get(id(array))
-        if known is not None and axis == KEYS and taken.shape[:KEYS] == (1, 1) and known[2] is None:
-            self._fetched[id(taken)] = taken, known[1], np.array(indices[0, 0, :, 0]).tolist()
-        return taken
+        if known is not None and axis == KEYS and chosen.shape[:KEYS] == (1, 1) and known[2] is None:
+            self._fetched[id(chosen)] = chosen, known[1], np.array(indices[0, 0, :, 0]).tolist()
+        return chosen
 
     def _positions(self, keys: Any, tokens: int, count: int) -> list[int] | None:
         """The positions of an attention's keys in the path.
@@ -442,7 +428,7 @@ class Taps(Struct):
         Args:
             keys: The object that a cache returned; a layer that shares another's keys is given the same one. A model
                 may also make its own of what the layer fetched.
-            tokens: That run.
+            tokens: Number of tokens that ran.
             count: Number of keys.
         """
         if (known := self._fetched.get(id(keys))) is not None:
@@ -457,21 +443,24 @@ class Taps(Struct):
         return None if self.caches or count != tokens else list(range(count))
 
 
+def with_stream(run: LayerRun, stream: mx.array) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a layer's call with another residual stream."""
+    if run.args:
+        return (stream, *run.args[1:]), run.kwargs
+    return (), {**run.kwargs, next(iter(run.kwargs)): stream}
+
+
 def token_axis(value: mx.array, tokens: int) -> int | None:
-    """The axis of the tokens in hidden states, in what heads return, and in a number for each token; None in others."""
+    """The axis of the tokens in hidden states, in the output of heads, and in a number for each token; None in other
+    arrays."""
     if value.ndim == 2 and value.shape == (tokens, 1):
         return 0
     axis = {3: 1, 4: 2}.get(value.ndim, 0)
     return axis if axis and value.shape[0] == 1 and value.shape[axis] == tokens else None
 
 
-def _unpacked(packed: Any, group_size: int, bits: int) -> mx.array:
-    weights, scales, biases = packed
-    return mx.dequantize(weights, scales, biases, group_size=group_size, bits=bits)
-
-
 def flat_caches(caches: Sequence[Any], method: str = "") -> Iterator[Any]:
-    """Caches, those within others in their place; with a method, those alone that have it."""
+    """All caches, those within others included; only those that have a method, if one is named."""
     for cache in caches:
         if hasattr(cache, "caches"):
             yield from flat_caches(cache.caches, method)

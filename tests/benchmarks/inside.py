@@ -16,14 +16,15 @@ from collections.abc import Callable
 import mlx.core as mx
 
 from engine.inside.attention import read_attention
-from engine.inside.attribution import attribute
-from engine.inside.capture import capture
-from engine.inside.lens import read_lens
-from engine.inside.patching import sweep_heads
+from engine.inside.lens import attribute, read_lens
+from engine.inside.sweeps import sweep_heads
+from engine.inside.view import capture
 from engine.model.load import load
+from engine.protocol import Attribute, ReadAttention, ReadLens, SweepHeads
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
 from tests.benchmarks.vocabularies import SMALL, Asked, Figures, by_command
+from tests.engine.inside.looking import answer
 
 PROMPT = "Once upon a time, there was a little girl named Lily. One day, she went to the park with"
 ROUNDS = 15
@@ -58,11 +59,11 @@ def views(session: Session, rounds: int) -> dict[str, float]:
     node = session.node
     print(f"a plain step: {plain:.2f} ms\n\nfrom the command to the record")
     for name, work in {
-        "attention of all heads": lambda: read_attention(session, node),
-        "lens of this token": lambda: read_lens(session, node, positions=1),
-        "lens of 12 positions": lambda: read_lens(session, node),
-        "contributions to two tokens": lambda: attribute(session, node, tuple(top)),
-        "all units switched off, one by one": lambda: list(sweep_heads(session, node)),
+        "attention of all heads": lambda: answer(read_attention(session, ReadAttention(node))),
+        "lens of this token": lambda: answer(read_lens(session, ReadLens(node, positions=1))),
+        "lens of 12 positions": lambda: answer(read_lens(session, ReadLens(node))),
+        "contributions to two tokens": lambda: answer(attribute(session, Attribute(node, tuple(top)))),
+        "all units switched off, one by one": lambda: list(sweep_heads(session, SweepHeads(node))),
     }.items():
         took = median_ms(work, rounds)
         steps[name] = took / plain
@@ -86,7 +87,7 @@ def closed(session: Session, rounds: int) -> None:
     before, after = [], []
     for _ in range(rounds):
         before.append(_steps(session))
-        read_attention(session, session.node)
+        answer(read_attention(session, ReadAttention(session.node)))
         after.append(_steps(session))
     ratio = statistics.median(after) / statistics.median(before)
     print(f"\nten steps after a look against ten before one: {ratio:.3f}")
@@ -106,8 +107,8 @@ def memory(model: str) -> dict[str, float]:
     print(f"\nbytes that are taken at {LONG} tokens, 14 layers of 12 heads")
     for name, work in {
         "a plain step": lambda: session.step(),
-        "attention": lambda: read_attention(session, session.node),
-        "lens": lambda: read_lens(session, session.node),
+        "attention": lambda: answer(read_attention(session, ReadAttention(session.node))),
+        "lens": lambda: answer(read_lens(session, ReadLens(session.node))),
     }.items():
         gc.collect()
         mx.clear_cache()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from unittest.mock import patch
 
 import mlx.core as mx
@@ -15,7 +16,7 @@ from engine.inside.lens import read_lens
 from engine.inside.taps import AttentionRun, Taps
 from engine.model.load import Loaded, load
 from engine.model.tokens import plain_tokenizer
-from engine.protocol import AttentionLayer, AttentionRead, Check, LensRead
+from engine.protocol import AttentionLayer, AttentionRead, Check, LensRead, ReadAttention, ReadLens
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
 from tests import synthetic
@@ -61,11 +62,20 @@ def opened(model: Loaded, steps: int = 2) -> Session:
     return begun(model, PROMPT, Settings(candidates=4), steps=steps)
 
 
+Found = TypeVar("Found")
+
+
+def answer(records: Iterable[Found]) -> Found:
+    """The last record of a command."""
+    *_, last = records
+    return last
+
+
 def look(session: Session, node: int | None = None) -> Look:
     """Read all views at a token, the session's own without one."""
     at = session.node if node is None else node
-    attention = read_attention(session, at)
-    return Look(attention, read_lens(session, at), difference(session, attention))
+    attention = answer(read_attention(session, ReadAttention(at)))
+    return Look(attention, answer(read_lens(session, ReadLens(at))), difference(session, attention))
 
 
 def difference(session: Session, read: AttentionRead) -> float:

@@ -25,9 +25,11 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from engine import pocket
 from engine.inside.attention import read_attention
-from engine.inside.capture import capture
 from engine.inside.lens import residual_streams
+from engine.inside.view import capture
+from engine.protocol import ReadAttention
 from engine.session.session import Session
+from tests.engine.inside.looking import answer
 from tests.engine.inside.reference_models import RESULTS, STEPS, TINY, reference_session
 
 BOUND = 1e-4
@@ -71,7 +73,7 @@ def compared(session: Session, attentions: list[np.ndarray], hidden: list[np.nda
     }
     rows = []
     for node in session.tree.nodes(session.node)[-STEPS - 1 :]:
-        read = read_attention(session, node)
+        read = answer(read_attention(session, ReadAttention(node)))
         assert read.facts.failed is None
         place = read.tokens - 1
         for number, layer in enumerate(read.layers):

@@ -17,7 +17,7 @@ from pathlib import Path
 import mlx.core as mx
 
 from engine.errors import EngineError
-from engine.inside.capture import QUANTIZED
+from engine.inside.view import QUANTIZED
 from engine.patches.imports import import_mlx_lm
 from tests.emulations import MACHINES
 from tests.engine.inside.looking import Look, loaded, look, opened

@@ -16,14 +16,22 @@ from engine.errors import Cancelled, EngineError, StepError
 from engine.inside import attention
 from engine.inside import attention as heads_module
 from engine.inside.attention import ROWS, read_attention, read_triangle, score_heads
-from engine.inside.capture import LESS, QUANTIZED, SHORTER
 from engine.inside.taps import AttentionRun, Taps
+from engine.inside.view import LESS, QUANTIZED, SHORTER
 from engine.model.load import load
-from engine.protocol import HeadScore, HeadsScored, RepeatedTexts, TriangleRead
+from engine.protocol import (
+    HeadScore,
+    HeadsScored,
+    ReadAttention,
+    ReadTriangle,
+    RepeatedTexts,
+    ScoreHeads,
+    TriangleRead,
+)
 from engine.session.session import Session
 from engine.settings import LoadSettings
 from inspector.state.heads import found_words
-from tests.engine.inside.looking import PROMPT, difference, loaded, look, opened
+from tests.engine.inside.looking import PROMPT, answer, difference, loaded, look, opened
 from tests.engine.inside.plain import PLAIN
 from tests.engine.inside.test_families import METAL
 from tests.engine.sessions import begun
@@ -59,7 +67,7 @@ def test_every_token_of_a_text_far_beyond_the_window(models: Path, family: str) 
     """At all that were stepped, also those behind the session: its cache is brought back to them."""
     session = opened(loaded(models, family), steps=2 * WINDOW + 3)
     for node in session.tree.nodes(session.node)[len(PROMPT) - 1 :]:
-        read = read_attention(session, node)
+        read = answer(read_attention(session, ReadAttention(node)))
         assert read.facts.failed is None
         assert difference(session, read) < NEAR
 
@@ -68,7 +76,7 @@ def test_every_token_of_a_text_far_beyond_the_window(models: Path, family: str) 
 @pytest.mark.parametrize("family", ["llama", "gpt_oss", "exaone4"])
 def test_a_token_beyond_the_window_has_no_weight(models: Path, family: str) -> None:
     session = opened(loaded(models, family), steps=WINDOW)
-    read = read_attention(session, session.node)
+    read = answer(read_attention(session, ReadAttention(session.node)))
     narrow, wide = read.layers
     assert narrow.weights.shape[1] == WINDOW
     assert narrow.keep == 0
@@ -96,7 +104,7 @@ def test_a_ring_that_keeps_the_first_tokens(models: Path) -> None:
         session.runner.model(mx.array([ids]))
     for back in range(steps):
         depth = len(ids) - back
-        read = read_attention(session, session.tree.nodes(session.node)[depth - 1])
+        read = answer(read_attention(session, ReadAttention(session.tree.nodes(session.node)[depth - 1])))
         assert read.facts.failed is None
         for run, layer in zip(taps.attended, read.layers, strict=True):
             assert layer.keep == keep
@@ -107,7 +115,7 @@ def test_a_ring_that_keeps_the_first_tokens(models: Path) -> None:
 
 def test_a_choice_of_keys_is_spread_over_the_text(models: Path) -> None:
     session = opened(loaded(models, "deepseek_v32"), steps=WINDOW)
-    read = read_attention(session, session.node)
+    read = answer(read_attention(session, ReadAttention(session.node)))
     for layer in read.layers:
         assert layer.weights.shape[1] == read.tokens
         seen = {place for head in range(layer.heads) for place, w in enumerate(layer.weights.row(head)) if w}
@@ -126,7 +134,7 @@ def test_a_quantized_cache(models: Path, family: str, start: int, bits: int) -> 
     model = loaded(models, family, kv_bits=bits, kv_group_size=32, quantized_kv_start=start)
     session = opened(model, steps=8)
     for node in session.tree.nodes(session.node)[len(PROMPT) :]:
-        read = read_attention(session, node)
+        read = answer(read_attention(session, ReadAttention(node)))
         assert read.facts.failed is None
         kinds = {layer.kind for layer in read.layers}
         assert kinds == {"quantized" if session.tree[node].depth > start else "fused"}
@@ -163,7 +171,7 @@ def test_sinks_take_their_share(models: Path) -> None:
     for layer in model.model.layers:
         layer.self_attn.sinks = 2 * mx.random.normal(layer.self_attn.sinks.shape)
     session = opened(model, steps=WINDOW)
-    read = read_attention(session, session.node)
+    read = answer(read_attention(session, ReadAttention(session.node)))
     assert read.facts.failed is None
     assert difference(session, read) < NEAR
     for layer in read.layers:
@@ -214,13 +222,13 @@ def session() -> Session:
 
 
 def triangle(session: Session, layer: int, head: int, node: int | None = None) -> TriangleRead:
-    *_, read = read_triangle(session, session.node if node is None else node, layer, head)
+    *_, read = read_triangle(session, ReadTriangle(session.node if node is None else node, layer, head))
     assert isinstance(read, TriangleRead)
     return read
 
 
 def scored(session: Session) -> HeadsScored:
-    *_, read = score_heads(session, session.node)
+    *_, read = score_heads(session, ScoreHeads(session.node))
     assert isinstance(read, HeadsScored)
     return read
 
@@ -230,7 +238,7 @@ def scored(session: Session) -> HeadsScored:
 
 def test_a_head_looks_at_the_kite_while_the_model_says_ball(session: Session) -> None:
     """The trap of the course: who takes the argmax of a head for the reason of the answer is wrong here."""
-    read = read_attention(session, session.node)
+    read = answer(read_attention(session, ReadAttention(session.node)))
     row = read.layers[5].over(1, read.tokens)
     looked_at = session.tree.nodes(session.node)[row.index(max(row))]
     assert session.tokens.text(session.tree[looked_at].token, b"")[0] == " kite"
@@ -253,7 +261,7 @@ def test_its_rows_are_those_of_the_single_tokens(session: Session) -> None:
         row = read.row(place)
         assert len(row) == place + 1
         assert sum(row) == pytest.approx(1, abs=2e-3)
-        single = read_attention(session, nodes[place]).layers[5].over(1, place + 1)
+        single = answer(read_attention(session, ReadAttention(nodes[place]))).layers[5].over(1, place + 1)
         assert row == pytest.approx(single, abs=5e-4)
     assert read.row(read.tokens) == read.row(-1) == ()
 
@@ -261,7 +269,7 @@ def test_its_rows_are_those_of_the_single_tokens(session: Session) -> None:
 @pytest.mark.parametrize("family", ["llama-sliding", "gpt-oss", "gemma3", "qwen3-next", "deepseek-v2"])
 def test_of_other_families_too_with_windows_and_sinks(zoo: Zoo, family: str) -> None:
     session = begun(zoo.load(family), "the dog saw a cat and " * 10, echo=None)
-    read = read_attention(session, session.node)
+    read = answer(read_attention(session, ReadAttention(session.node)))
     layer = read.layers[0]
     whole = triangle(session, layer.layer, 1)
     assert whole.facts.failed is None
@@ -280,7 +288,7 @@ def test_the_cut_into_chunks_changes_nothing_that_is_seen(
 ) -> None:
     read, scores = triangle(session, 6, 2), scored(session)
     monkeypatch.setattr(attention, "CHUNK_BYTES", 4 * session.facts.heads * read.tokens * 3)
-    records = list(read_triangle(session, session.node, 6, 2))
+    records = list(read_triangle(session, ReadTriangle(session.node, 6, 2)))
     again = records[-1]
     assert isinstance(again, TriangleRead)
     assert len(records) - 1 > read.tokens // 3, "it ran in chunks of three tokens"
@@ -306,9 +314,9 @@ def test_what_is_refused(session: Session, monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(StepError):
         triangle(session, 0, 0, 10_000)
     with pytest.raises(Cancelled):
-        list(read_triangle(session, session.node, 0, 0, lambda: True))
+        list(read_triangle(session, ReadTriangle(session.node, 0, 0), lambda: True))
     with pytest.raises(Cancelled):
-        list(score_heads(session, session.node, stopped=lambda: True))
+        list(score_heads(session, ScoreHeads(session.node), lambda: True))
     monkeypatch.setattr(heads_module, "TRIANGLE_TOKENS", 16)
     with pytest.raises(StepError, match="17 tokens: a head is drawn from each token of 16 at most"):
         triangle(session, 0, 0)
@@ -374,7 +382,7 @@ def planted(rows: list[list[float]], ids: list[int], first: int = 0) -> heads_mo
     sums = heads_module._ScoreSums(ids)
     weights = mx.array(rows)[None]
     run = AttentionRun(0, "fused", weights, None, 1, list(range(len(ids))), 0.0, 0.0, None, None)
-    sums.take(attention.ChunkAttention(run, first))
+    sums.take(run, first)
     return sums
 
 
@@ -405,7 +413,7 @@ def test_a_token_that_repeats_the_one_before_is_no_induction() -> None:
 
 
 def over(session: Session, texts: RepeatedTexts) -> HeadsScored:
-    *progress, read = score_heads(session, session.node, texts)
+    *progress, read = score_heads(session, ScoreHeads(session.node, texts))
     assert isinstance(read, HeadsScored)
     assert read.facts.failed is None
     assert [record.done for record in progress] == sorted(record.done for record in progress)
@@ -475,12 +483,14 @@ def test_repeated_texts_are_the_same_for_a_seed_alone(session: Session) -> None:
 )
 def test_texts_that_cannot_be_drawn_are_refused(session: Session, texts: RepeatedTexts) -> None:
     with pytest.raises(StepError, match="can't be drawn"):
-        list(score_heads(session, session.node, texts))
+        list(score_heads(session, ScoreHeads(session.node, texts)))
 
 
 def test_repeated_texts_can_be_stopped_between_any_two(session: Session) -> None:
     polled = iter([False] * 4)
-    running = score_heads(session, session.node, RepeatedTexts(5, 100), lambda: next(polled, True))
+    running = score_heads(
+        session, ScoreHeads(session.node, RepeatedTexts(5, 100)), lambda: next(polled, True)
+    )
     assert [next(running) for _ in range(4)]
     with pytest.raises(Cancelled):
         next(running)

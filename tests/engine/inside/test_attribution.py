@@ -16,14 +16,15 @@ from msgspec import msgpack
 
 from engine import protocol
 from engine.errors import Cancelled, EngineError, PromptError, StepError
-from engine.inside import attribution, split
-from engine.inside.attribution import attribute
-from engine.inside.capture import FLOAT32, LESS, QUANTIZED
+from engine.inside import lens, split
+from engine.inside.lens import attribute
+from engine.inside.view import FLOAT32, LESS, QUANTIZED
 from engine.model.load import load
-from engine.protocol import AttributionRead, Contribution
+from engine.protocol import Attribute, AttributionRead, Contribution
 from engine.session.session import Session
 from engine.settings import LoadSettings
 from tests import synthetic
+from tests.engine.inside.looking import answer
 from tests.engine.sessions import begun
 from tests.engine.unthreaded import Unthreaded
 from tests.zoo import BASE, CONFIGS, Zoo
@@ -130,7 +131,7 @@ WHOLE = {
 @pytest.mark.parametrize("name", WHOLE)
 def test_the_parts_sum_to_the_logits(zoo: Zoo, name: str) -> None:
     session = opened(zoo, name)
-    read = attribute(session, session.node, top(session))
+    read = answer(attribute(session, Attribute(session.node, top(session))))
     assert read.facts.failed is None, read.facts.failed
     assert [check.name for check in read.facts.checks][-2:] == ["lens", "parts"]
     assert read.facts.checks[-1].bound == WHOLE[name]
@@ -146,7 +147,7 @@ def test_the_parts_sum_to_the_logits(zoo: Zoo, name: str) -> None:
 @pytest.mark.parametrize("name", WHOLE)
 def test_heads_and_rest_sum_to_their_attention(zoo: Zoo, name: str) -> None:
     session = opened(zoo, name)
-    read = attribute(session, session.node, top(session))
+    read = answer(attribute(session, Attribute(session.node, top(session))))
     largest = np.abs(session.logits).max()
     attentions = [part for part in read.parts if part.kind == "attention"]
     for part in attentions:
@@ -162,7 +163,7 @@ def test_heads_and_rest_sum_to_their_attention(zoo: Zoo, name: str) -> None:
 @pytest.mark.parametrize("bits", [4, 8])
 def test_with_a_quantized_cache(zoo: Zoo, bits: int) -> None:
     session = opened(zoo, "pocket", kv_bits=bits, kv_group_size=32, quantized_kv_start=0)
-    read = attribute(session, session.node, top(session))
+    read = answer(attribute(session, Attribute(session.node, top(session))))
     assert read.facts.failed is None
     assert read.facts.checks[-1].bound == QUANTIZED
     # only the attention is less exact, and what it returned is taken as it is
@@ -174,7 +175,7 @@ def test_in_half_the_bits_a_trained_model_keeps_its_bound(zoo: Zoo) -> None:
     session = opened(zoo, "pocket", steps=0, dtype="bfloat16")
     for _ in range(6):
         session.step()
-        read = attribute(session, session.node, top(session))
+        read = answer(attribute(session, Attribute(session.node, top(session))))
         assert read.facts.failed is None, read.facts.failed
         assert read.facts.checks[-1].bound == LESS
         assert read.notes == ()
@@ -188,7 +189,7 @@ def test_a_bias_is_the_rest_and_a_norms_bias_the_constant(tmp_path: Path) -> Non
     model.model.model.ln_f.bias = mx.random.normal(model.model.model.ln_f.bias.shape)
     session = begun(model, PARK, steps=3)
     token = top(session)[0]
-    read = attribute(session, session.node, (token,))
+    read = answer(attribute(session, Attribute(session.node, (token,))))
     assert read.facts.failed is None
     embedding = np.array(model.model.model.wte.weight[token])
     assert read.parts[-1].logits[0] == pytest.approx(
@@ -202,7 +203,7 @@ def test_before_a_softcap_and_without_a_split_by_head(tmp_path: Path) -> None:
     config = {**BASE, "model_type": "gemma2", "query_pre_attn_scalar": 32, "final_logit_softcapping": 3.0}
     synthetic.write(tmp_path, config)
     session = begun(load(LoadSettings(model=str(tmp_path))), PARK, steps=3)
-    read = attribute(session, session.node, top(session))
+    read = answer(attribute(session, Attribute(session.node, top(session))))
     assert read.facts.failed is None, read.facts.failed
     assert read.softcap
     for token in read.tokens:
@@ -232,7 +233,7 @@ def test_a_gain_behind_an_attention_belongs_to_it(zoo: Zoo) -> None:
     for layer in loaded.model.layers:
         layer.__class__, layer.gain = Gained, Gain()
     session = begun(loaded, PARK, steps=3)
-    read = attribute(session, session.node, top(session))
+    read = answer(attribute(session, Attribute(session.node, top(session))))
     assert read.facts.failed is None, read.facts.failed
     assert [part.kind for part in read.parts] == ["embedding", *["attention", "mlp"] * 2, "constant"]
     assert all(part.heads.shape[0] == 4 for part in read.parts if part.kind == "attention")
@@ -244,7 +245,7 @@ def test_a_stream_that_is_not_the_first_argument_fails_the_check(tmp_path: Path)
     loaded = load(LoadSettings(model=str(tmp_path)))
     loaded.model.lm_head = mx.random.normal(loaded.model.lm_head.shape)  # zeros, as mlx_lm makes it
     session = begun(loaded, PARK, steps=3)
-    failed = attribute(session, session.node, top(session)).facts.failed
+    failed = answer(attribute(session, Attribute(session.node, top(session)))).facts.failed
     assert failed.name == "parts"
 
 
@@ -256,7 +257,7 @@ def test_a_model_that_goes_through_its_layers_twice_is_refused(tmp_path: Path) -
     with pytest.raises(
         StepError, match="nanbeige can't be taken apart: it does not go through its layers once"
     ):
-        attribute(session, session.node, top(session))
+        answer(attribute(session, Attribute(session.node, top(session))))
 
 
 def test_two_attentions_at_the_end_name_the_friend(zoo: Zoo) -> None:
@@ -265,7 +266,7 @@ def test_two_attentions_at_the_end_name_the_friend(zoo: Zoo) -> None:
     session = opened(zoo, "pocket", steps=0)
     sue, max_ = (session.encode(name)[-1] for name in (" Sue", " Max"))
     assert top(session)[0] == sue
-    read = attribute(session, session.node, (sue, max_))
+    read = answer(attribute(session, Attribute(session.node, (sue, max_))))
     bars = {(part.kind, part.layer): read.bar(part.logits) for part in read.parts}
     assert read.reached > 10
     assert bars["attention", 6] + bars["attention", 7] > 0.7 * read.reached
@@ -278,7 +279,7 @@ def test_two_attentions_at_the_end_name_the_friend(zoo: Zoo) -> None:
 def test_earlier_tokens_and_a_single_token(zoo: Zoo) -> None:
     session = opened(zoo, "pocket", steps=4)
     for node in session.tree.nodes(session.node)[-4:]:
-        read = attribute(session, node, (300,))
+        read = answer(attribute(session, Attribute(node, (300,))))
         assert read.facts.failed is None
         assert read.node == node
         assert read.total == pytest.approx(read.tokens[0].logit, abs=1e-3)
@@ -290,7 +291,7 @@ def test_earlier_tokens_and_a_single_token(zoo: Zoo) -> None:
 def test_each_part_and_head_of_a_llama_equals_a_reference(zoo: Zoo) -> None:
     session = opened(zoo, "llama")
     tokens = top(session)
-    read = attribute(session, session.node, tokens)
+    read = answer(attribute(session, Attribute(session.node, tokens)))
     plain = PlainLlama(session.runner.model)
     ids = session.tree.tokens(session.node)
     for place, token in enumerate(tokens):
@@ -321,16 +322,16 @@ def test_a_split_that_loses_a_part_fails_the_check(zoo: Zoo, monkeypatch: pytest
         found = split.split_layer(*args)
         return split.LayerSplit(found.writers[:-1], found.residual)
 
-    monkeypatch.setattr(attribution, "split_layer", lossy)
+    monkeypatch.setattr(lens, "split_layer", lossy)
     session = opened(zoo, "llama")
-    failed = attribute(session, session.node, top(session)).facts.failed
+    failed = answer(attribute(session, Attribute(session.node, top(session)))).facts.failed
     assert failed.name == "parts"
     assert failed.error > 100 * failed.bound
 
 
 def test_a_layer_whose_replay_differs_is_one_bar(zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
     session = opened(zoo, "llama")
-    truth = attribute(session, session.node, top(session))
+    truth = answer(attribute(session, Attribute(session.node, top(session))))
     replay = split._replay
 
     def off(*args: Any) -> mx.array:
@@ -338,7 +339,7 @@ def test_a_layer_whose_replay_differs_is_one_bar(zoo: Zoo, monkeypatch: pytest.M
         return mx.concatenate([rows[:2], rows[2:] * 1.01])  # as a part that isn't linear
 
     monkeypatch.setattr(split, "_replay", off)
-    read = attribute(session, session.node, top(session))
+    read = answer(attribute(session, Attribute(session.node, top(session))))
     assert [part.kind for part in read.parts] == ["embedding", "layer", "layer", "constant"]
     assert read.notes == ("Layers 1-2: attention and MLP can't be told apart here, a layer is one bar.",)
     assert read.facts.failed is None
@@ -357,7 +358,7 @@ def test_heads_that_do_not_sum_to_the_attention_are_not_shown(
 
     split_heads = split.heads_of
     monkeypatch.setattr(split, "heads_of", tilted)
-    read = attribute(session, session.node, top(session))
+    read = answer(attribute(session, Attribute(session.node, top(session))))
     assert read.facts.failed is None
     assert all(part.heads.shape[0] == 0 and part.rest == () for part in read.parts)
     assert read.notes == ("Layers 1-2: the heads can't be told apart here, the attention is one bar.",)
@@ -378,13 +379,13 @@ def test_tokens_that_are_refused(
 ) -> None:
     session = opened(zoo, "llama", steps=0)
     with pytest.raises(error, match=words):
-        attribute(session, session.node, tokens)
+        answer(attribute(session, Attribute(session.node, tokens)))
 
 
 def test_no_place_to_look_from(zoo: Zoo) -> None:
     session = opened(zoo, "llama", steps=0)
     with pytest.raises(StepError):
-        attribute(session, 10**6, (5,))
+        answer(attribute(session, Attribute(10**6, (5,))))
 
 
 # ---- the session stays as it is ---------------------------------------------------------------
@@ -402,8 +403,8 @@ def state(session: Session) -> tuple[Any, ...]:
 def test_the_session_is_not_changed(zoo: Zoo, name: str) -> None:
     session, other = opened(zoo, name), opened(zoo, name)
     before = state(session)
-    attribute(session, session.node, top(session))
-    attribute(session, session.tree[session.node].parent, (5,))
+    answer(attribute(session, Attribute(session.node, top(session))))
+    answer(attribute(session, Attribute(session.tree[session.node].parent, (5,))))
     assert state(session) == before
     assert [session.step().id for _ in range(5)] == [other.step().id for _ in range(5)]
     assert state(session) == state(other)
@@ -420,7 +421,7 @@ def test_it_can_be_cancelled_at_any_poll_and_leaves_nothing_set(zoo: Zoo) -> Non
 
     while True:
         try:
-            attribute(session, session.node, (5,), stopped_at(polls))
+            answer(attribute(session, Attribute(session.node, (5,)), stopped_at(polls)))
             break
         except Cancelled:
             polls += 1

@@ -11,12 +11,13 @@ import pytest
 
 from engine.errors import Cancelled, LoadError, StepError
 from engine.inside.attention import FIRST_RUN, read_attention
-from engine.inside.capture import FLOAT32, capture
 from engine.inside.lens import read_lens, residual_streams
+from engine.inside.view import FLOAT32, capture
 from engine.model.load import load
+from engine.protocol import ReadAttention, ReadLens
 from engine.session.session import Session
 from engine.settings import LoadSettings
-from tests.engine.inside.looking import Look, loaded, look, opened
+from tests.engine.inside.looking import Look, answer, loaded, look, opened
 from tests.engine.inside.reference_models import RESULTS, TINY, reference_session
 from tests.engine.sessions import begun
 from tests.families import FAMILIES
@@ -141,7 +142,7 @@ def session() -> Session:
 
 
 def test_every_head_of_every_layer_is_read_and_its_row_sums_to_one(session: Session) -> None:
-    read = read_attention(session, session.node)
+    read = answer(read_attention(session, ReadAttention(session.node)))
     assert read.facts.failed is None
     assert [layer.layer for layer in read.layers] == list(range(session.facts.layers))
     for layer in read.layers:
@@ -158,7 +159,7 @@ adds up the two in another order. A logit of some 20 is apart by 1.1e-5 there, s
 
 
 def test_the_last_layers_lens_is_the_models_own_distribution(session: Session) -> None:
-    read = read_lens(session, session.node, positions=4, followed=(5,))
+    read = answer(read_lens(session, ReadLens(session.node, positions=4, followed=(5,))))
     assert read.facts.failed is None
     last = read.columns[-1].cells[-1]
     for token, candidate in zip(last.top, session.next.candidates, strict=False):
@@ -172,8 +173,8 @@ def test_the_last_layers_lens_is_the_models_own_distribution(session: Session) -
 
 def test_looking_changes_nothing(session: Session) -> None:
     before = session.kv_reading(), session.node, len(session.tree), session.logits.copy()
-    read_attention(session, session.tree[session.node].parent)
-    read_lens(session, session.node)
+    answer(read_attention(session, ReadAttention(session.tree[session.node].parent)))
+    answer(read_lens(session, ReadLens(session.node)))
     assert (session.kv_reading(), session.node, len(session.tree)) == before[:3]
     assert np.array_equal(session.logits, before[3])
     assert session.step().index == 1
@@ -181,11 +182,11 @@ def test_looking_changes_nothing(session: Session) -> None:
 
 def test_a_cancel_and_a_node_that_is_not_there(session: Session) -> None:
     with pytest.raises(Cancelled):
-        read_lens(session, session.node, stopped=lambda: True)
+        answer(read_lens(session, ReadLens(session.node), lambda: True))
     with pytest.raises(StepError):
-        read_attention(session, 10_000)
+        answer(read_attention(session, ReadAttention(10_000)))
     with pytest.raises(StepError):
-        read_attention(session, 0)
+        answer(read_attention(session, ReadAttention(0)))
 
 
 # ---- against another implementation ------------------------------------------------------------
@@ -201,7 +202,7 @@ def test_what_is_read_is_what_transformers_computes(tmp_path: Path, name: str) -
     assert session.tree.tokens(session.node) == stored["ids"]
     path = session.tree.nodes(session.node)
     for row in stored["attention"]:
-        read = read_attention(session, path[row["tokens"] - 1])
+        read = answer(read_attention(session, ReadAttention(path[row["tokens"] - 1])))
         mine = read.layers[row["layer"]].over(row["head"], row["tokens"])
         assert np.abs(np.array(mine) - row["weights"]).max() < BOUND, row
     states = np.array(residual_streams(capture(session, session.node, tokens=len(path))))

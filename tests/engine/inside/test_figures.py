@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from engine.inside.attention import read_attention
-from engine.inside.attribution import attribute
-from engine.inside.lens import read_lens
+from engine.inside.lens import attribute, read_lens
 from engine.model.load import load
+from engine.protocol import Attribute, ReadAttention, ReadLens
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
+from tests.engine.inside.looking import answer
 
 PARK = (
     "Once upon a time, there was a little girl named Lily. She had a dog named Max. One day, "
@@ -25,7 +26,7 @@ def session() -> Session:
 def read(session: Session, prompt: str) -> list[tuple[str, float]]:
     """What the lens says of the last token: the first token of each layer, in percent."""
     list(session.prefill(prompt, session.encode(prompt)))
-    column = read_lens(session, session.node, positions=1).columns[-1]
+    column = answer(read_lens(session, ReadLens(session.node, positions=1))).columns[-1]
     return [(cell.top[0].text, cell.top[0].prob * 100) for cell in column.cells]
 
 
@@ -44,7 +45,7 @@ def test_lily_leads_at_the_last_layers_and_the_noun_decides(session: Session) ->
 def test_a_head_of_layer_6_looks_at_the_noun(session: Session) -> None:
     for noun in ("girl", "boy", "dog"):
         read(session, f"Once upon a time, there was a little {noun} named")
-        looked = read_attention(session, session.node)
+        looked = answer(read_attention(session, ReadAttention(session.node)))
         row = looked.layers[5].over(0, looked.tokens)
         place = max(range(looked.tokens), key=row.__getitem__)
         node = session.tree.nodes(session.node)[place]
@@ -54,7 +55,7 @@ def test_a_head_of_layer_6_looks_at_the_noun(session: Session) -> None:
 
 def test_the_kite_is_looked_at_and_the_ball_is_said(session: Session) -> None:
     read(session, "Tim had a red kite. Sue had a blue ball. Tim played with his red")
-    looked = read_attention(session, session.node)
+    looked = answer(read_attention(session, ReadAttention(session.node)))
     assert looked.layers[5].over(1, looked.tokens)[4] == pytest.approx(0.94, abs=0.01)
     assert session.next.candidates[0].text == " ball"
     assert session.next.candidates[0].prob == pytest.approx(0.767, abs=0.01)
@@ -66,7 +67,7 @@ def test_the_lens_wavers_between_max_and_her_and_two_heads_push_max(session: Ses
     her, other = session.next.candidates[:2]
     assert (her.text, other.text) == (" her", " Max")
     assert (her.prob, other.prob) == (pytest.approx(0.85, abs=0.01), pytest.approx(0.14, abs=0.01))
-    parts = attribute(session, session.node, (other.id,)).parts
+    parts = answer(attribute(session, Attribute(session.node, (other.id,)))).parts
     heads = {(part.layer, head): part.head(head)[0] for part in parts for head in range(part.heads.shape[0])}
     first, second = sorted(heads, key=lambda each: -heads[each])[:2]
     assert {first, second} == {(6, 0), (6, 1)}

@@ -21,10 +21,20 @@ from engine.errors import Cancelled, StepError
 from engine.inside.attention import read_attention
 from engine.inside.interventions import hold, intervene
 from engine.model.layers import decoder_layers
-from engine.protocol import Direction, Grown, Intervened, Intervention, floats
+from engine.protocol import (
+    Direction,
+    Grown,
+    HoldInterventions,
+    Intervene,
+    Intervened,
+    Intervention,
+    ReadAttention,
+    floats,
+)
 from engine.sampling.ranking import Row, checked_logprobs
 from engine.session.session import Session, run_at
 from engine.settings import BeamSettings, LoadSettings, Settings
+from tests.engine.inside.looking import answer
 from tests.engine.sessions import begun
 from tests.engine.unthreaded import Unthreaded, kinds
 from tests.zoo import Zoo
@@ -115,7 +125,7 @@ def test_a_layer_switched_off_is_the_identity_in_the_context_or_for_this_token_a
     zoo: Zoo, name: str, scope: Any, layer: int, change: Change
 ) -> None:
     session = opened(zoo, name)
-    found = intervene(session, session.node, [Intervention("layer", layer)], scope)
+    found = answer(intervene(session, Intervene(session.node, (Intervention("layer", layer),), scope)))
     model = session.runner.model
     with swapped(decoder_layers(model)[layer], change):
         reference = logits(model, IDS)
@@ -130,7 +140,9 @@ def test_a_part_scaled_in_the_context_is_a_model_whose_part_returns_that(
     zoo: Zoo, part: str, kind: Any, scale: float
 ) -> None:
     session = opened(zoo, "llama")
-    found = intervene(session, session.node, [Intervention(kind, 1, scale=scale)], "context")
+    found = answer(
+        intervene(session, Intervene(session.node, (Intervention(kind, 1, scale=scale),), "context"))
+    )
     model = session.runner.model
     with swapped(decoder_layers(model)[1][part], lambda given, result: scale * result):
         reference = logits(model, IDS)
@@ -139,7 +151,7 @@ def test_a_part_scaled_in_the_context_is_a_model_whose_part_returns_that(
 
 def test_a_head_switched_off_is_a_model_whose_output_projection_lacks_its_columns(zoo: Zoo) -> None:
     session = opened(zoo, "llama")
-    found = intervene(session, session.node, [Intervention("head", 1, 2)], "context")
+    found = answer(intervene(session, Intervene(session.node, (Intervention("head", 1, 2),), "context")))
     projection = decoder_layers(session.runner.model)[1].self_attn.o_proj
     weight = projection.weight
     columns = np.ones(weight.shape[1], np.float32)
@@ -152,13 +164,13 @@ def test_a_head_switched_off_is_a_model_whose_output_projection_lacks_its_column
         projection.weight = weight
     assert_is(found, reference)
     assert found.largest_change > 1e-3
-    here = intervene(session, session.node, [Intervention("head", 1, 2)])
+    here = answer(intervene(session, Intervene(session.node, (Intervention("head", 1, 2),))))
     assert_is(here, reference)  # the last layer's heads act on no later layer's keys
 
 
 def test_the_numbers_are_those_of_their_definitions(zoo: Zoo) -> None:
     session = opened(zoo, "llama")
-    found = intervene(session, session.node, [Intervention("layer", 1)], top=4096)
+    found = answer(intervene(session, Intervene(session.node, (Intervention("layer", 1),), top=4096)))
     assert 100 <= len(found.candidates) <= 200  # the first hundred of each side
     model = session.runner.model
     own = logits(model, IDS).astype(np.float64)
@@ -179,7 +191,11 @@ def test_the_numbers_are_those_of_their_definitions(zoo: Zoo) -> None:
 def test_two_interventions_act_together(zoo: Zoo) -> None:
     session = opened(zoo, "llama")
     model = session.runner.model
-    found = intervene(session, session.node, [Intervention("layer", 0), Intervention("layer", 1)], "context")
+    found = answer(
+        intervene(
+            session, Intervene(session.node, (Intervention("layer", 0), Intervention("layer", 1)), "context")
+        )
+    )
     with swapped(decoder_layers(model)[0], identity), swapped(decoder_layers(model)[1], identity):
         assert_is(found, logits(model, IDS))
 
@@ -194,7 +210,7 @@ def test_scale_1_changes_nothing(zoo: Zoo, name: str) -> None:
     kinds.append(Intervention("recurrence" if name == "mamba2" else "mlp", 1, scale=1.0))
     if name != "mamba2":
         kinds.append(Intervention("head", 1, 3, 1.0))
-    found = intervene(session, session.node, kinds)
+    found = answer(intervene(session, Intervene(session.node, kinds)))
     assert (found.largest_change, found.kl_bits) == (0.0, 0.0)
 
 
@@ -207,8 +223,12 @@ def test_looking_leaves_the_session_as_it_was(zoo: Zoo, settings: dict[str, Any]
     )
     before = session.node, len(session.tree), session.kv.offset, session.logits.tobytes()
     for scope in ("token", "context"):
-        intervene(session, session.node, [Intervention("head", 0, 1)], scope)
-        intervene(session, session.tree[session.node].parent, [Intervention("layer", 0)], scope)
+        answer(intervene(session, Intervene(session.node, (Intervention("head", 0, 1),), scope)))
+        answer(
+            intervene(
+                session, Intervene(session.tree[session.node].parent, (Intervention("layer", 0),), scope)
+            )
+        )
     assert (session.node, len(session.tree), session.kv.offset, session.logits.tobytes()) == before
     assert mx.fast.scaled_dot_product_attention is attention
     assert type(decoder_layers(session.runner.model)[0]).__call__ is calls
@@ -221,8 +241,12 @@ def test_a_cancel_restores_everything(zoo: Zoo) -> None:
     session = opened(zoo, "llama", list(range(20, 300)))
     attention, polls = mx.fast.scaled_dot_product_attention, iter([False, False, False, True])
     with pytest.raises(Cancelled):
-        intervene(
-            session, session.node, [Intervention("layer", 0)], "context", stopped=lambda: next(polls, True)
+        answer(
+            intervene(
+                session,
+                Intervene(session.node, (Intervention("layer", 0),), "context"),
+                lambda: next(polls, True),
+            )
         )
     assert mx.fast.scaled_dot_product_attention is attention
     assert session.verify().largest_difference == 0.0 or session.verify().same_order
@@ -234,24 +258,32 @@ def test_an_earlier_node_and_the_first_one(zoo: Zoo) -> None:
     for depth in (1, 9):
         node = session.tree.nodes(session.node)[depth - 1]
         with swapped(decoder_layers(model)[1], identity):
-            assert_is(intervene(session, node, [Intervention("layer", 1)]), logits(model, IDS[:depth]))
+            assert_is(
+                answer(intervene(session, Intervene(node, (Intervention("layer", 1),)))),
+                logits(model, IDS[:depth]),
+            )
 
 
 def test_the_cost_is_told(zoo: Zoo) -> None:
     session = opened(zoo, "llama")
-    found = intervene(session, session.node, [Intervention("layer", 1)], "context")
+    found = answer(intervene(session, Intervene(session.node, (Intervention("layer", 1),), "context")))
     again = 1  # for the logits before the token, which a prefill does not compute
     assert found.tokens_run == again + 2 + len(IDS)  # plain, under taps that change nothing, and the path
     assert found.facts.ms > 0
     assert found.rounding > 0
-    assert intervene(session, session.node, [Intervention("layer", 1)]).tokens_run == again + 3
+    assert (
+        answer(intervene(session, Intervene(session.node, (Intervention("layer", 1),)))).tokens_run
+        == again + 3
+    )
 
 
 def test_a_scale_that_a_norm_undoes_is_told(zoo: Zoo) -> None:
     session = opened(zoo, "gemma3")
-    found = intervene(session, session.node, [Intervention("mlp", 0, scale=2.0)])
+    found = answer(intervene(session, Intervene(session.node, (Intervention("mlp", 0, scale=2.0),))))
     assert "a norm follows" in found.note
-    assert intervene(session, session.node, [Intervention("mlp", 0)]).largest_change > 1e-3
+    assert (
+        answer(intervene(session, Intervene(session.node, (Intervention("mlp", 0),)))).largest_change > 1e-3
+    )
 
 
 # ---- refusals ---------------------------------------------------------------------------------------
@@ -283,7 +315,7 @@ def test_what_can_not_be_is_refused_in_one_line(
 ) -> None:
     session = opened(zoo, "llama")
     with pytest.raises(StepError) as raised:
-        intervene(session, session.node, interventions)
+        answer(intervene(session, Intervene(session.node, interventions)))
     assert str(raised.value).startswith(message)
     assert "\n" not in str(raised.value)
 
@@ -291,16 +323,16 @@ def test_what_can_not_be_is_refused_in_one_line(
 def test_a_model_without_attention_says_what_it_has(zoo: Zoo) -> None:
     session = opened(zoo, "mamba2")
     with pytest.raises(StepError, match=r"L1 has no heads .* Choose the whole layer\."):
-        intervene(session, session.node, [Intervention("head", 0, 0)])
+        answer(intervene(session, Intervene(session.node, (Intervention("head", 0, 0),))))
     with pytest.raises(StepError, match=r"L2 has no attention .* Choose its recurrence or the whole layer\."):
-        intervene(session, session.node, [Intervention("attention", 1)])
+        answer(intervene(session, Intervene(session.node, (Intervention("attention", 1),))))
 
 
 def test_a_node_that_is_not_there_is_refused(zoo: Zoo) -> None:
     session = opened(zoo, "llama")
     for node in (0, -1, 10_000):
         with pytest.raises(StepError):
-            intervene(session, node, [Intervention("layer", 0)])
+            answer(intervene(session, Intervene(node, (Intervention("layer", 0),))))
 
 
 # ---- through the worker -------------------------------------------------------------------------------
@@ -356,7 +388,7 @@ def assert_right(session: Session) -> None:
 
 def held(session: Session, interventions: tuple[Intervention, ...] = OFF) -> int:
     """Hold interventions at the current node; returns the first node of the branch."""
-    *_, step, last = hold(session, session.node, interventions)
+    *_, step, last = hold(session, HoldInterventions(session.node, interventions))
     assert isinstance(step, protocol.Step)
     assert isinstance(last, protocol.InterventionsHeld)
     assert (last.node, last.interventions) == (session.node, interventions)
@@ -374,7 +406,7 @@ def test_every_token_of_a_branch_is_that_of_a_changed_model(
     own = session.logits.copy()
     for _ in range(3):
         session.step()
-    expected = intervene(session, session.node, change, top=100)
+    expected = answer(intervene(session, Intervene(session.node, change, top=100)))
     held(session, change)
     assert {each.after.id: each.logit_after for each in expected.candidates} == {
         each.after.id: float(session.logits[each.after.id]) for each in expected.candidates
@@ -418,7 +450,7 @@ def test_walks_over_branches_of_several_sets_never_mix_them(
             list(session.move_and_step(chance.choice(nodes)))
         elif act == "hold":
             node = chance.choice([node for node in nodes if not session.tree[node].held])
-            list(hold(session, node, chance.choice([OFF, OTHER, STEERED])))
+            list(hold(session, HoldInterventions(node, chance.choice([OFF, OTHER, STEERED]))))
         elif act == "turn":
             list(session.prefill("", [chance.randrange(20, 60) for _ in range(4)], parent=session.node))
         else:
@@ -470,7 +502,7 @@ def test_a_session_that_held_and_released_is_the_one_that_never_did(zoo: Zoo) ->
     held(session)
     for _ in range(3):
         session.step()
-    *_, last = hold(session, session.node, ())
+    *_, last = hold(session, HoldInterventions(session.node, ()))
     assert last == protocol.InterventionsHeld(own, own, (), last.ms)  # type: ignore[union-attr]
     assert session.runner.compute is model
     for _ in range(5):
@@ -601,18 +633,18 @@ def test_what_can_not_be_held_is_refused(zoo: Zoo) -> None:
         (3, (), "No intervention is held here"),
     ):
         with pytest.raises(StepError, match=message):
-            list(hold(session, node, interventions))
+            list(hold(session, HoldInterventions(node, interventions)))
         assert (session.node, len(session.tree), session.logits.tobytes()) == before
     first = held(session)
     with pytest.raises(StepError, match=r"computed under interventions \(L1\): a new intervention is for"):
-        list(hold(session, first, OTHER))
+        list(hold(session, HoldInterventions(first, OTHER)))
 
 
 def test_a_session_without_a_cache_says_why_it_can_not(zoo: Zoo) -> None:
     session = Session(zoo.load("llama", no_kv_cache=True), Settings())
     list(session.prefill("", IDS))
     with pytest.raises(StepError, match="Without a KV cache interventions can't be held"):
-        list(hold(session, session.node, OFF))
+        list(hold(session, HoldInterventions(session.node, OFF)))
 
 
 def test_the_inside_of_the_models_own_tokens_can_be_seen_from_a_branch_and_not_that_of_the_branch(
@@ -622,10 +654,10 @@ def test_the_inside_of_the_models_own_tokens_can_be_seen_from_a_branch_and_not_t
     session.step()
     own, first = session.node, held(session)
     session.step()
-    assert read_attention(session, own).facts.failed is None
+    assert answer(read_attention(session, ReadAttention(own))).facts.failed is None
     for node in (first, session.node):
         with pytest.raises(StepError, match=r"views of the inside are for the model's own"):
-            read_attention(session, node)
+            answer(read_attention(session, ReadAttention(node)))
     assert_right(session)
 
 

@@ -14,15 +14,24 @@ from engine.inside import experts
 from engine.inside.attention import read_attention
 from engine.inside.experts import read_experts
 from engine.inside.modules import read_modules
-from engine.inside.wiring import Ran, joined, mlp_facts
+from engine.inside.wiring import PartVectors, joined, mlp_facts
 from engine.model.layers import calls, patched
 from engine.model.load import load
-from engine.protocol import NEITHER, ExpertsRead, HeadFacts, ModelModules, ModulePart
+from engine.protocol import (
+    NEITHER,
+    ExpertsRead,
+    HeadFacts,
+    ModelModules,
+    ModulePart,
+    ReadAttention,
+    ReadExperts,
+    ReadModules,
+)
 from engine.session.session import Session
-from engine.settings import LoadSettings
+from engine.settings import LoadSettings, Settings
 from tests import synthetic
 from tests.emulations import bfloat16
-from tests.engine.inside.looking import loaded, opened
+from tests.engine.inside.looking import answer, loaded, opened
 from tests.engine.inside.test_families import METAL
 from tests.engine.sessions import begun
 from tests.families import FAMILIES
@@ -33,7 +42,7 @@ FORMS = (*CONFIGS, "pocket", "llama:4bit", "llama:bfloat16", "mixtral:4bit", "qw
 
 def read(zoo: Zoo, name: str) -> ModelModules:
     loaded = zoo.load(name)
-    return read_modules(loaded.model, loaded.facts.path)
+    return answer(read_modules(Session(loaded, Settings()), ReadModules()))
 
 
 def part(modules: ModelModules, path: str, block: int = 0) -> ModulePart:
@@ -122,7 +131,7 @@ def test_the_pocket_model(zoo: Zoo) -> None:
 def test_a_layer_whose_activation_can_not_be_told_in_bfloat16_is_like_the_others() -> None:
     """One token's numbers don't tell SiLU from GELU in the second layer; it was a block of its own."""
     loaded = load(LoadSettings(dtype="bfloat16"))
-    (block,) = read_modules(loaded.model, loaded.facts.path).blocks
+    (block,) = answer(read_modules(Session(loaded, Settings()), ReadModules())).blocks
     assert block.layers == tuple(range(8))
     assert {part.mlp.activation for part in block.parts if part.mlp is not None} == {"SwiGLU"}
 
@@ -197,7 +206,7 @@ X, A, B, C = (RNG.normal(size=(1, 32)) for _ in range(4))
 
 
 def test_parts_side_by_side_are_added_together() -> None:
-    norm, attention, mlp = Ran("norm", X, A), Ran("attention", A, B), Ran("mlp", A, C)
+    norm, attention, mlp = PartVectors("norm", X, A), PartVectors("attention", A, B), PartVectors("mlp", A, C)
     reads, sums = joined(X, X + B + C, [norm, attention, mlp], 1e-6)
     assert reads == {"norm": "stream", "attention": "norm", "mlp": "norm"}
     assert [(each.after, each.parts, each.factors) for each in sums] == [
@@ -206,34 +215,34 @@ def test_parts_side_by_side_are_added_together() -> None:
 
 
 def test_a_factor_is_found() -> None:
-    _, sums = joined(X, X + 0.22 * A, [Ran("mlp", X, A)], 1e-6)
+    _, sums = joined(X, X + 0.22 * A, [PartVectors("mlp", X, A)], 1e-6)
     assert sums[0].factors == (0.22,)
 
 
 def test_a_layer_that_does_something_else_is_not_explained() -> None:
-    reads, sums = joined(X, np.tanh(X + A), [Ran("mlp", X, A)], 1e-6)
+    reads, sums = joined(X, np.tanh(X + A), [PartVectors("mlp", X, A)], 1e-6)
     assert (reads, sums) == ({"mlp": "stream"}, ())
     assert joined(X, X * 2, [], 1e-6) == ({}, ())
-    assert joined(X, X + A, [Ran("mlp", C, A)], 1e-6)[0] == {"mlp": ""}
+    assert joined(X, X + A, [PartVectors("mlp", C, A)], 1e-6)[0] == {"mlp": ""}
 
 
 def test_what_is_within_rounding_of_the_stream_is_not_taken_for_it() -> None:
     """In bfloat16 a norm may return the very numbers that it was given, and a part may add a hundredth to them."""
     unit = 2.0**-8
     normed, small = X.copy(), 0.01 * A
-    norm, attention = Ran("norm", X, normed), Ran("attention", normed, small)
+    norm, attention = PartVectors("norm", X, normed), PartVectors("attention", normed, small)
     reads, sums = joined(X, X + small, [norm, attention], unit)
     assert reads == {"norm": "stream", "attention": "norm"}
     assert [each.parts for each in sums] == [("attention",)]
     after = X + small
-    reads, sums = joined(X, after + B, [attention, Ran("mlp", after, B)], unit)
+    reads, sums = joined(X, after + B, [attention, PartVectors("mlp", after, B)], unit)
     assert reads["mlp"] == "stream"
     assert [each.parts for each in sums] == [("attention",), ("mlp",)]
 
 
 @pytest.mark.parametrize("unit", [2.0**-24, 2.0**-8])
 def test_a_sum_that_lacks_more_than_its_roundings_is_not_one(unit: float) -> None:
-    parts = [Ran("attention", X, A), Ran("mlp", X, B)]
+    parts = [PartVectors("attention", X, A), PartVectors("mlp", X, B)]
     whole = X + A + B
     assert joined(X, whole + 2 * unit * np.abs(X), parts, unit)[1][0].factors == (1.0, 1.0)
     assert joined(X, whole + 40 * unit * np.abs(X), parts, unit)[1] == ()
@@ -281,7 +290,7 @@ def expected(logits: np.ndarray, count: int) -> tuple[list[int], list[float]]:
 @pytest.mark.parametrize("name", ["mixtral", "gpt-oss", "qwen3-next", "mixtral:4bit"])
 def test_experts_and_weights_are_those_of_the_routers_logits(zoo: Zoo, name: str) -> None:
     session = begun(zoo.load(name), PROMPT, steps=2)
-    read = read_experts(session, session.node)
+    read = answer(read_experts(session, ReadExperts(session.node)))
     assert read.facts.failed is None
     logits = router_logits(session)
     assert [layer.layer for layer in read.layers] == list(range(len(logits)))
@@ -297,7 +306,7 @@ def test_experts_and_weights_are_those_of_the_routers_logits(zoo: Zoo, name: str
 
 def test_a_shared_expert_beside_the_chosen_ones_does_not_disturb_the_reading(zoo: Zoo) -> None:
     session = begun(zoo.load("deepseek-v2"), PROMPT, steps=2)
-    read = read_experts(session, session.node)
+    read = answer(read_experts(session, ReadExperts(session.node)))
     (layer,) = read.layers
     # This router's weights are zeros: of 4 experts each has a share of 1/4, and nothing makes the chosen ones sum to 1.
     assert (layer.layer, layer.weights) == (1, pytest.approx((0.25, 0.25)))
@@ -311,7 +320,9 @@ def test_weights_of_eight_experts_and_a_shared_one_are_read_in_bfloat16(tmp_path
     synthetic.write(tmp_path / "eight-2", config, dtype=mx.bfloat16)
     with bfloat16():
         session = opened(loaded(tmp_path, "eight", mx.bfloat16), steps=8)
-        read = [read_experts(session, node) for node in session.tree.nodes(session.node)[-8:]]
+        read = [
+            answer(read_experts(session, ReadExperts(node))) for node in session.tree.nodes(session.node)[-8:]
+        ]
     layers = [layer for each in read for layer in each.layers]
     assert {len(layer.chosen) for layer in layers} == {8}
     assert all(len(layer.weights) == 8 for layer in layers)
@@ -319,9 +330,9 @@ def test_weights_of_eight_experts_and_a_shared_one_are_read_in_bfloat16(tmp_path
 
 def test_weights_that_do_not_make_the_output_are_not_shown(zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
     session = begun(zoo.load("mixtral"), PROMPT, steps=2)
-    whole = read_experts(session, session.node)
+    whole = answer(read_experts(session, ReadExperts(session.node)))
     monkeypatch.setattr(experts.mx, "eye", lambda *shape: mx.zeros(shape))  # a reading that reads nothing
-    read = read_experts(session, session.node)
+    read = answer(read_experts(session, ReadExperts(session.node)))
     assert [set(layer.chosen) for layer in read.layers] == [set(layer.chosen) for layer in whole.layers]
     assert all(not layer.weights and layer.error == pytest.approx(1) for layer in read.layers)
     assert read.missing[0].startswith("The weights of 2 layers are not known: their outputs")
@@ -329,7 +340,7 @@ def test_weights_that_do_not_make_the_output_are_not_shown(zoo: Zoo, monkeypatch
 
 def test_states_of_recurrent_layers(zoo: Zoo) -> None:
     session = begun(zoo.load("mamba2"), PROMPT, steps=2)
-    read = read_experts(session, session.node)
+    read = answer(read_experts(session, ReadExperts(session.node)))
     states = tree_flatten([cache.state for cache in session.runner.kv.caches])
     caches = [array for _, array in states if isinstance(array, mx.array)]
     assert [(state.shape, state.bytes) for state in read.states] == [
@@ -338,7 +349,7 @@ def test_states_of_recurrent_layers(zoo: Zoo) -> None:
     assert [state.layer for state in read.states] == [0, 0, 1, 1]
     for state, array in zip(read.states, caches, strict=True):
         assert state.norm == pytest.approx(float(np.linalg.norm(np.array(array))), rel=1e-4)
-    before = read_experts(session, session.tree[session.node].parent)
+    before = answer(read_experts(session, ReadExperts(session.tree[session.node].parent)))
     assert [state.norm for state in before.states] == pytest.approx([state.before for state in read.states])
     assert all(state.changed for state in read.states)
     assert "does not show which token" in read.missing[-1]
@@ -351,20 +362,20 @@ def test_a_layer_without_a_state_is_left_out(zoo: Zoo) -> None:
 
 def read_states(zoo: Zoo, name: str) -> ExpertsRead:
     session = begun(zoo.load(name), PROMPT, steps=2)
-    return read_experts(session, session.node)
+    return answer(read_experts(session, ReadExperts(session.node)))
 
 
 def test_the_session_stays_as_it_is_and_a_model_without_either_says_so(zoo: Zoo) -> None:
     session = begun(zoo.load("llama"), PROMPT, steps=2)
     before = session.kv_reading(), session.node, session.logits.copy()
     with pytest.raises(StepError, match="has neither experts nor recurrent layers"):
-        read_experts(session, session.node)
+        answer(read_experts(session, ReadExperts(session.node)))
     assert (session.kv_reading(), session.node) == before[:2]
     assert np.array_equal(session.logits, before[2])
     with pytest.raises(StepError):
-        read_experts(session, 0)
+        answer(read_experts(session, ReadExperts(0)))
     with pytest.raises(Cancelled):
-        read_experts(session, session.node, stopped=lambda: True)
+        answer(read_experts(session, ReadExperts(session.node), lambda: True))
 
 
 @pytest.mark.wide(2)
@@ -375,11 +386,11 @@ def test_it_is_known_from_the_start_what_a_model_has_nothing_of(tmp_path: Path, 
         pytest.skip("mlx_lm runs it on Metal alone")
     session = opened(loaded(tmp_path, family))
     if session.facts.chooses_or_keeps:
-        read = read_experts(session, session.node)
+        read = answer(read_experts(session, ReadExperts(session.node)))
         assert read.layers or read.states or read.missing
     else:
         with pytest.raises(StepError, match=NEITHER):
-            read_experts(session, session.node)
-    ran = bool(read_attention(session, session.node).layers)
+            answer(read_experts(session, ReadExperts(session.node)))
+    ran = bool(answer(read_attention(session, ReadAttention(session.node))).layers)
     assert session.facts.attends == (ran or family in ("deepseek_v41", "iquestloopcoder"))
     assert session.facts.vocabulary == FAMILIES[family].get("vocab_size")

@@ -8,11 +8,18 @@ from statistics import fmean, stdev
 import pytest
 
 from engine.errors import Cancelled, StepError
-from engine.inside.pairs import PLACES, patch_pairs, places_of
-from engine.inside.patching import patch_activations
+from engine.inside.patching import PLACES, patch_activations, patch_pairs, places_of
 from engine.model.load import Loaded, load
-from engine.protocol import ActivationsPatched, Measuring, PairsPatched, PatchPair
-from engine.settings import LoadSettings
+from engine.protocol import (
+    ActivationsPatched,
+    Measuring,
+    PairsPatched,
+    PatchActivations,
+    PatchPair,
+    PatchPairs,
+)
+from engine.session.session import Session
+from engine.settings import LoadSettings, Settings
 from tests.engine.sessions import begun
 
 LOST = "Lily lost her toy. She felt very"
@@ -29,7 +36,7 @@ def model() -> Loaded:
 
 
 def patched(model: Loaded, pairs: Sequence[PatchPair]) -> PairsPatched:
-    *progress, last = patch_pairs(model, pairs)
+    *progress, last = patch_pairs(Session(model, Settings()), PatchPairs(tuple(pairs)))
     now = [record for record in progress if isinstance(record, Measuring)]
     assert list(dict.fromkeys(each.done for each in now)) == [*range(len(pairs))]
     assert any(each.detail == f"pair {len(pairs)}, L8" for each in now), "and how far a pair is"
@@ -48,7 +55,7 @@ def test_the_means_are_those_of_the_single_pairs(model: Loaded) -> None:
         node = session.node
         list(session.prefill(pair.source, session.tokens.encode(pair.source)))
         ids = [session.tokens.encode(text, bare=True)[0] for text in (" happy", " sad")]
-        *_, one = patch_activations(session, node, session.node, *ids)
+        *_, one = patch_activations(session, PatchActivations(node, session.node, *ids))
         assert isinstance(one, ActivationsPatched)
         single.append(one)
     assert [each.place for each in found.places] == ["last changed", "after", "last"] or found.places[
@@ -98,7 +105,7 @@ def test_too_many_none_and_a_stop(model: Loaded) -> None:
         with pytest.raises(StepError, match="Give 1 to 200"):
             patched(model, pairs)
     with pytest.raises(Cancelled):
-        list(patch_pairs(model, PAIRS, stopped=lambda: True))
+        list(patch_pairs(Session(model, Settings()), PatchPairs(PAIRS), lambda: True))
 
 
 def test_every_class_is_told_apart(model: Loaded) -> None:
@@ -106,7 +113,7 @@ def test_every_class_is_told_apart(model: Loaded) -> None:
     node = session.node
     text = "One day Tim found a toy. She felt very"
     list(session.prefill(text, session.tokens.encode(text)))
-    *_, one = patch_activations(session, node, session.node, 300, 400)
+    *_, one = patch_activations(session, PatchActivations(node, session.node, 300, 400))
     assert isinstance(one, ActivationsPatched)
     classes = places_of(one)
     assert tuple(classes) == PLACES

@@ -9,15 +9,17 @@ import numpy as np
 import pytest
 
 from engine.errors import Cancelled, StepError
-from engine.inside import patching
+from engine.inside import sweeps
 from engine.inside.interventions import intervene
-from engine.inside.patching import Kept, Patch, forward_rows, patch_activations, sweep_heads
+from engine.inside.patching import ActivationCache, ActivationPatch, patch_activations
+from engine.inside.sweeps import forward_rows, sweep_heads
 from engine.inside.taps import Edits
 from engine.model.layers import decoder_layers
-from engine.protocol import ActivationsPatched, HeadsSwept, Measuring
+from engine.protocol import ActivationsPatched, HeadsSwept, Intervene, Measuring, PatchActivations, SweepHeads
 from engine.session.session import Session
 from engine.settings import Settings
 from inspector.state.inside import joined
+from tests.engine.inside.looking import answer
 from tests.engine.inside.test_interventions import logits, opened, stream_of, swapped, with_stream
 from tests.engine.sessions import go_back
 from tests.zoo import Zoo
@@ -37,7 +39,7 @@ def opened_on(zoo: Zoo, name: str, *prompts: list[int], **settings: Any) -> tupl
 
 
 def patched(session: Session, node: int, source: int, **more: Any) -> ActivationsPatched:
-    *progress, last = patch_activations(session, node, source, TOKEN, RIVAL, **more)
+    *progress, last = patch_activations(session, PatchActivations(node, source, TOKEN, RIVAL, **more))
     assert progress
     assert all(isinstance(record, Measuring) for record in progress)
     assert isinstance(last, ActivationsPatched)
@@ -131,7 +133,7 @@ def test_of_another_length_smaller_batches_find_the_same(
 ) -> None:
     session, (node, source) = opened_on(zoo, "llama", ONE, LONGER)
     whole = patched(session, node, source)
-    monkeypatch.setattr(patching, "MOST_ROWS", count)
+    monkeypatch.setattr(sweeps, "MOST_ROWS", count)
     few = patched(session, node, source)
     assert few.facts.failed is None
     for layer in (0, 1):
@@ -155,11 +157,11 @@ def test_nothing_before_the_first_difference_and_all_of_it_at_the_end(zoo: Zoo) 
 def test_an_activation_patched_by_its_own_changes_nothing(zoo: Zoo, name: str, kind: Any) -> None:
     session, _ = opened_on(zoo, name, ONE)
     runner, count = session.runner, 4
-    source = Kept(runner.model, kind)
+    source = ActivationCache(runner.model, kind)
     own = forward_rows(runner, [OTHER], count, [source])
     assert source.states
     for layer in (0, 1):
-        again = forward_rows(runner, [OTHER], count, [Patch(layer, source, [0, 3, 5, 7])])
+        again = forward_rows(runner, [OTHER], count, [ActivationPatch(layer, source, [0, 3, 5, 7])])
         assert np.array_equal(again, own)
     assert np.array_equal(forward_rows(runner, [OTHER], count, [Edits()]), own)
 
@@ -167,7 +169,7 @@ def test_an_activation_patched_by_its_own_changes_nothing(zoo: Zoo, name: str, k
 @pytest.mark.parametrize("kind", ["attention", "mlp"])
 def test_parts_that_get_the_same_give_the_same(zoo: Zoo, kind: Any) -> None:
     session, (node, source) = opened_on(zoo, "llama", ONE, OTHER)
-    found = patched(session, node, source, kind=kind)
+    found = patched(session, node, source, part=kind)
     assert found.facts.failed is None
     assert found.layers == (0, 1)
     assert found.share(0, 2) == 0.0
@@ -184,7 +186,7 @@ def test_smaller_batches_find_the_same(
     assert whole.rows == 6
     assert whole.facts.failed is None
     for count in (1, 4):
-        monkeypatch.setattr(patching, "MOST_ROWS", count)
+        monkeypatch.setattr(sweeps, "MOST_ROWS", count)
         few = patched(session, node, source)
         assert few.rows == count
         assert few.facts.failed is None
@@ -212,7 +214,7 @@ def test_what_can_not_be_compared_is_refused(zoo: Zoo, monkeypatch: pytest.Monke
     with pytest.raises(StepError, match="Both paths have the same tokens"):
         patched(session, node, node)
     with pytest.raises(StepError, match="Both paths have the same difference"):
-        list(patch_activations(session, node, source, TOKEN, TOKEN))
+        list(patch_activations(session, PatchActivations(node, source, TOKEN, TOKEN)))
     with pytest.raises(StepError):
         patched(session, node, 10_000)
     monkeypatch.setattr("engine.inside.patching.MOST_POSITIONS", 3)
@@ -277,14 +279,18 @@ def test_a_model_without_such_parts_says_so(zoo: Zoo) -> None:
     with pytest.raises(
         StepError, match=r"No layer of this model has an attention of its own\. Replace whole"
     ):
-        patched(session, node, source, kind="attention")
+        patched(session, node, source, part="attention")
 
 
 def test_a_cancel_ends_it(zoo: Zoo) -> None:
     session, (node, source) = opened_on(zoo, "llama", ONE, OTHER)
     attention, polls = mx.fast.scaled_dot_product_attention, iter([False] * 4)
     with pytest.raises(Cancelled):
-        list(patch_activations(session, node, source, TOKEN, RIVAL, stopped=lambda: next(polls, True)))
+        list(
+            patch_activations(
+                session, PatchActivations(node, source, TOKEN, RIVAL), lambda: next(polls, True)
+            )
+        )
     assert mx.fast.scaled_dot_product_attention is attention
     assert session.verify().largest_difference < 1e-4
 
@@ -293,7 +299,7 @@ def test_a_cancel_ends_it(zoo: Zoo) -> None:
 
 
 def swept(session: Session, *args: Any) -> HeadsSwept:
-    *progress, last = sweep_heads(session, session.node, *args)
+    *progress, last = sweep_heads(session, SweepHeads(session.node, *args))
     assert progress
     assert all(isinstance(record, Measuring) for record in progress)
     assert isinstance(last, HeadsSwept)
@@ -311,7 +317,7 @@ def test_each_row_is_a_single_intervention(zoo: Zoo, name: str) -> None:
     assert found.rows > 1
     scale = float(np.abs(session.logits).max())
     for unit in found.units:
-        alone = intervene(session, session.node, [unit.intervention], top=100)
+        alone = answer(intervene(session, Intervene(session.node, (unit.intervention,), top=100)))
         assert unit.kl_bits == pytest.approx(alone.kl_bits, rel=1e-3, abs=1e-5)
         best = max(alone.candidates, key=lambda each: each.logit_after)
         assert unit.top == best.after.id or best.logit_after == pytest.approx(
@@ -356,7 +362,7 @@ def test_smaller_batches_sweep_the_same(
 ) -> None:
     session = opened(zoo, "llama", **settings)
     whole = swept(session)
-    monkeypatch.setattr(patching, "BYTES", whole.row_bytes * room)
+    monkeypatch.setattr(sweeps, "BYTES", whole.row_bytes * room)
     few = swept(session)
     assert few.rows == room
     assert whole.rows > room
@@ -372,10 +378,10 @@ def test_a_sweep_that_is_cancelled_leaves_the_session_as_it_was(
 ) -> None:
     session = opened(zoo, "llama")
     before = session.node, len(session.tree), session.kv.offset
-    monkeypatch.setattr(patching, "MOST_ROWS", 2)
+    monkeypatch.setattr(sweeps, "MOST_ROWS", 2)
     polls = iter([False] * 3 + [True] * 9)
     with pytest.raises(Cancelled):
-        list(sweep_heads(session, session.node, stopped=lambda: next(polls)))
+        list(sweep_heads(session, SweepHeads(session.node), lambda: next(polls)))
     assert (session.node, len(session.tree), session.kv.offset) == before
     assert session.verify().largest_difference < 1e-4
 
@@ -383,13 +389,13 @@ def test_a_sweep_that_is_cancelled_leaves_the_session_as_it_was(
 def test_heads_can_be_swept_a_layer_at_a_time_after_the_parts(zoo: Zoo) -> None:
     session = opened(zoo, "llama", list(range(300, 312)))
     whole = swept(session, 7, 9)
-    *_, parts = sweep_heads(session, session.node, 7, 9, heads=())
-    *_, heads = sweep_heads(session, session.node, 7, 9, heads=(1,), parts=False)
+    *_, parts = sweep_heads(session, SweepHeads(session.node, 7, 9, heads=()))
+    *_, heads = sweep_heads(session, SweepHeads(session.node, 7, 9, heads=(1,), parts=False))
     assert {each.intervention.kind for each in parts.units} == {"attention", "mlp", "layer"}
     assert [(each.intervention.layer, each.intervention.head) for each in heads.units] == [
         (1, head) for head in range(4)
     ]
-    *_, others = sweep_heads(session, session.node, 7, 9, heads=(0,), parts=False)
+    *_, others = sweep_heads(session, SweepHeads(session.node, 7, 9, heads=(0,), parts=False))
     assert isinstance(others, HeadsSwept)
     found = joined(joined(parts, heads), others)
     assert [each.intervention for each in found.units] == [each.intervention for each in whole.units]
@@ -401,14 +407,14 @@ def test_heads_can_be_swept_a_layer_at_a_time_after_the_parts(zoo: Zoo) -> None:
 def test_a_layer_without_heads_that_can_be_told_apart_is_refused_in_words(zoo: Zoo) -> None:
     session = opened(zoo, "mamba2", list(range(300, 312)))
     with pytest.raises(StepError, match="L2: no heads that could be told apart"):
-        list(sweep_heads(session, session.node, heads=(1,), parts=False))
+        list(sweep_heads(session, SweepHeads(session.node, heads=(1,), parts=False)))
 
 
 def test_sweeps_that_follow_other_logits_are_not_mixed(zoo: Zoo) -> None:
     session = opened(zoo, "llama", list(range(300, 312)))
-    *_, parts = sweep_heads(session, session.node, 7, heads=())
-    *_, heads = sweep_heads(session, session.node, 9, heads=(1,), parts=False)
-    *_, other = sweep_heads(session, session.node, 9, heads=())
+    *_, parts = sweep_heads(session, SweepHeads(session.node, 7, heads=()))
+    *_, heads = sweep_heads(session, SweepHeads(session.node, 9, heads=(1,), parts=False))
+    *_, other = sweep_heads(session, SweepHeads(session.node, 9, heads=()))
     for found in (parts, heads, other):
         assert isinstance(found, HeadsSwept)
     assert joined(parts, heads) is parts
@@ -419,14 +425,14 @@ def test_sweeps_that_follow_other_logits_are_not_mixed(zoo: Zoo) -> None:
 @pytest.mark.parametrize("name", ["llama", "gemma3", "mamba2", "qwen3-next"])
 def test_in_the_whole_context_each_row_is_a_single_intervention_there(zoo: Zoo, name: str) -> None:
     session = opened(zoo, name, list(range(300, 312)))
-    *_, found = sweep_heads(session, session.node, 7, 9, scope="context")
+    *_, found = sweep_heads(session, SweepHeads(session.node, 7, 9, scope="context"))
     assert isinstance(found, HeadsSwept)
     assert found.facts.failed is None
     assert (found.scope, found.rows > 1) == ("context", True)
     token = {unit.intervention: unit.kl_bits for unit in swept(session, 7, 9).units}
     assert [*token] == [unit.intervention for unit in found.units]
     for unit in found.units:
-        alone = intervene(session, session.node, [unit.intervention], "context", top=100)
+        alone = answer(intervene(session, Intervene(session.node, (unit.intervention,), "context", top=100)))
         assert unit.kl_bits == pytest.approx(alone.kl_bits, rel=2e-3, abs=1e-4)
     assert any(abs(unit.kl_bits - token[unit.intervention]) > 1e-3 for unit in found.units)
 
@@ -435,9 +441,9 @@ def test_a_sweep_of_the_whole_context_can_be_stopped_within_a_forward(
     zoo: Zoo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = opened(zoo, "llama", list(range(300, 340)))
-    monkeypatch.setattr(patching, "AT_ONCE", 64)
+    monkeypatch.setattr(sweeps, "AT_ONCE", 64)
     before = session.node, len(session.tree), session.kv.offset
     polls = iter([False] * 6)
     with pytest.raises(Cancelled):
-        list(sweep_heads(session, session.node, scope="context", stopped=lambda: next(polls, True)))
+        list(sweep_heads(session, SweepHeads(session.node, scope="context"), lambda: next(polls, True)))
     assert (session.node, len(session.tree), session.kv.offset) == before

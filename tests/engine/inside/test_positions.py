@@ -8,11 +8,13 @@ import pytest
 from mlx_lm.models.cache import make_prompt_cache
 
 from engine.errors import Cancelled, StepError
-from engine.inside.positions import try_position
+from engine.inside.positions import PositionWatch, try_position
 from engine.model.load import load
+from engine.protocol import Check, TryPosition
 from engine.sampling.ranking import checked_logprobs
 from engine.session.session import Session
 from engine.settings import LoadSettings
+from tests.engine.inside.looking import answer
 from tests.engine.sessions import begun
 from tests.zoo import CONFIGS, Zoo
 
@@ -56,7 +58,7 @@ def test_a_token_told_position_0_is_the_model_rotating_by_0(session: Session) ->
 
     by_hand = model(mx.array([ids[-1:]]), cache=[Told(layer) for layer in range(len(cache))])[0, -1]
     own = session.logits
-    tried = try_position(session, session.node, "token", -(len(ids) - 1))
+    tried = answer(try_position(session, TryPosition(session.node, "token", -(len(ids) - 1))))
     assert tried.facts.failed is None
     change = np.abs(np.array(by_hand.astype(mx.float32)) - own).max()
     assert tried.largest_change == pytest.approx(float(change), rel=1e-3)
@@ -69,10 +71,10 @@ def test_a_token_told_position_0_is_the_model_rotating_by_0(session: Session) ->
 
 
 def test_rotary_positions_are_relative(session: Session) -> None:
-    moved = try_position(session, session.node, "path", 1000)
+    moved = answer(try_position(session, TryPosition(session.node, "path", 1000)))
     assert moved.facts.failed is None
     assert moved.largest_change < 1e-3
-    alone = try_position(session, session.node, "token", 1000)
+    alone = answer(try_position(session, TryPosition(session.node, "token", 1000)))
     assert alone.largest_change > 1
     assert alone.kl_bits > 0.5
 
@@ -81,7 +83,7 @@ def test_without_the_mask_a_token_sees_what_comes_after_it(session: Session) -> 
     model, ids = session.runner.model, session.encode(PROMPT)
     path = session.tree.nodes(session.node)
     at = ids.index(*session.encode(" little"))
-    tried = try_position(session, path[at], "mask", until=session.node)
+    tried = answer(try_position(session, TryPosition(path[at], "mask", until=session.node)))
     assert tried.facts.failed is None
     assert tried.later == len(ids) - at - 1
 
@@ -100,19 +102,25 @@ def test_without_the_mask_a_token_sees_what_comes_after_it(session: Session) -> 
     assert of(tried, " girl").after == pytest.approx(probability(session, by_hand, " girl"), rel=1e-3)
     assert (of(tried, " girl").before, of(tried, " girl").after) == pytest.approx((0.453, 0.913), abs=0.03)
     with pytest.raises(StepError, match="does not come after"):
-        try_position(session, session.node, "mask", until=path[0])
+        answer(try_position(session, TryPosition(session.node, "mask", until=path[0])))
 
 
 def test_an_offset_of_0_changes_nothing_and_the_session_stays(session: Session) -> None:
     before = session.kv_reading(), session.node, len(session.tree), session.logits.copy()
     for change in ("token", "path"):
-        assert try_position(session, session.node, change, 0).largest_change == 0  # type: ignore[arg-type]
-    try_position(session, session.node, "mask")
-    try_position(session, session.tree[session.node].parent, "token", 5)
+        assert answer(try_position(session, TryPosition(session.node, change, 0))).largest_change == 0  # type: ignore[arg-type]
+    answer(try_position(session, TryPosition(session.node, "mask")))
+    answer(try_position(session, TryPosition(session.tree[session.node].parent, "token", 5)))
     assert (session.kv_reading(), session.node, len(session.tree)) == before[:3]
     assert np.array_equal(session.logits, before[3])
     with pytest.raises(Cancelled):
-        try_position(session, session.node, "path", 1, stopped=lambda: True)
+        answer(try_position(session, TryPosition(session.node, "path", 1), lambda: True))
+
+
+def test_the_check_of_keys_names_the_layer_as_it_is_shown() -> None:
+    watch, other = PositionWatch(None), PositionWatch(None)
+    watch.keys, other.keys = {0: 5, 1: 7}, {0: 5, 1: 6}
+    assert watch.same_keys(other) == Check("keys", 1.0, 0.0, "layer 2")
 
 
 @pytest.mark.parametrize("family", sorted(CONFIGS))
@@ -121,16 +129,16 @@ def test_every_family_is_answered_rightly(zoo: Zoo, family: str) -> None:
     if family in WAYS and WAYS[family] == "none":
         for change in ("token", "mask"):
             with pytest.raises(StepError, match=r"state|never given"):
-                try_position(session, session.node, change, 1)  # type: ignore[arg-type]
+                answer(try_position(session, TryPosition(session.node, change, 1)))  # type: ignore[arg-type]
         return
     try:
-        alone = try_position(session, session.node, "token", 7)
+        alone = answer(try_position(session, TryPosition(session.node, "token", 7)))
     except StepError as error:
         pytest.fail(f"{error.message} {error.hint}")
     assert alone.facts.failed is None, alone.facts.failed
     assert alone.use.way == WAYS.get(family, "rotary")
     assert alone.largest_change > 0
-    path = try_position(session, session.node, "path", 7)
+    path = answer(try_position(session, TryPosition(session.node, "path", 7)))
     assert path.facts.failed is None, path.facts.failed
     relative = path.largest_change < 1e-3 * max(1.0, float(np.abs(session.logits).max()))
     assert relative == (alone.use.way == "rotary")
@@ -138,8 +146,8 @@ def test_every_family_is_answered_rightly(zoo: Zoo, family: str) -> None:
 
 def test_learned_positions_end_where_their_table_ends(zoo: Zoo) -> None:
     session = begun(zoo.load("gpt2"), range(5, 17), echo=None)
-    assert try_position(session, session.node, "token", 244).use.table == 256
+    assert answer(try_position(session, TryPosition(session.node, "token", 244))).use.table == 256
     with pytest.raises(StepError, match="learned 256 positions"):
-        try_position(session, session.node, "token", 245)
+        answer(try_position(session, TryPosition(session.node, "token", 245)))
     with pytest.raises(StepError, match="learned 256 positions"):
-        try_position(session, session.node, "token", -12)
+        answer(try_position(session, TryPosition(session.node, "token", -12)))

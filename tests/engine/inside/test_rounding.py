@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from engine import protocol
 from engine.inside import split
-from engine.inside.capture import bounds
+from engine.inside.view import bounds
 from engine.model.forward import COARSE, precision, product_error
 from engine.protocol import Command, Record
 from engine.settings import LoadSettings, Settings

@@ -16,9 +16,9 @@ from engine.errors import Cancelled, EngineError, LoadError, StepError
 from engine.inside import scores
 from engine.inside.attention import read_attention
 from engine.inside.scores import read_score
-from engine.protocol import Measuring, ScoreRead
+from engine.protocol import Measuring, ReadAttention, ReadScore, ScoreRead
 from engine.session.session import Session
-from tests.engine.inside.looking import loaded, opened
+from tests.engine.inside.looking import answer, loaded, opened
 from tests.engine.inside.plain import PLAIN, numbers
 from tests.engine.sessions import begun
 from tests.engine.unthreaded import Unthreaded
@@ -30,7 +30,7 @@ KITE = "Tim had a red kite. Sue had a blue ball. Tim played with his red"
 
 def read_of(session: Session, layer: int | None = None, head: int | None = None, **how: Any) -> ScoreRead:
     """The last record, the others progress."""
-    *progress, read = read_score(session, session.node, layer, head, **how)
+    *progress, read = read_score(session, ReadScore(session.node, layer, head, **how))
     assert all(isinstance(record, Measuring) for record in progress)
     assert isinstance(read, ScoreRead)
     return read
@@ -119,7 +119,7 @@ def test_shares_and_pairs_sum_to_the_scores_and_make_the_weights(zoo: Zoo) -> No
     assert rows(read, "by_query").sum(0) == pytest.approx(real, abs=1e-4)
     made = np.exp(real - real.max())
     assert made / made.sum() == pytest.approx(weights, abs=1e-5)
-    looked = read_attention(session, session.node)
+    looked = answer(read_attention(session, ReadAttention(session.node)))
     own = next(each for each in looked.layers if each.layer == read.layer)
     assert weights == pytest.approx(own.over(read.head, read.tokens), abs=1e-6)
     best = max(
@@ -210,7 +210,7 @@ def test_the_first_token_sees_nothing_to_compare(zoo: Zoo) -> None:
     session = begun(zoo.load("llama"), KITE, steps=1)
     first = session.tree.nodes(session.node)[0]
     with pytest.raises(StepError, match="only one token"):
-        list(read_score(session, first, 0, 0))
+        list(read_score(session, ReadScore(first, 0, 0)))
 
 
 REFUSES = {
@@ -246,19 +246,21 @@ def test_scores_that_are_bent_are_taken_before_that(tmp_path: Path) -> None:
 
 def test_a_wrong_share_fails_a_check(zoo: Zoo, monkeypatch: Any) -> None:
     session = begun(zoo.load("llama"), KITE, steps=2)
-    real = scores._Look.queries_and_keys
+    real = scores._ScoringLayer.queries_and_keys
 
     def wrong(look: Any, streams: Any) -> tuple[Any, Any]:
         query, keys = real(look, streams)
         keys[0] *= 1.5
         return query, keys
 
-    monkeypatch.setattr(scores._Look, "queries_and_keys", wrong)
+    monkeypatch.setattr(scores._ScoringLayer, "queries_and_keys", wrong)
     failed = read_of(session, 1, 0).facts.failed
     assert failed is not None
     assert failed.name == "scores"
     monkeypatch.setattr(
-        scores._Look, "queries_and_keys", lambda look, rows: tuple(1.5 * each for each in real(look, rows))
+        scores._ScoringLayer,
+        "queries_and_keys",
+        lambda look, rows: tuple(1.5 * each for each in real(look, rows)),
     )
     failed = read_of(session, 1, 0).facts.failed
     assert failed is not None
@@ -272,7 +274,7 @@ def test_it_stops_between_forwards_layers_and_batches(zoo: Zoo) -> None:
     for stop in range(1, 12):
         left = iter([False] * stop)
         with pytest.raises(Cancelled):
-            list(read_score(session, session.node, 7, 0, stopped=lambda left=left: next(left, True)))
+            list(read_score(session, ReadScore(session.node, 7, 0), lambda left=left: next(left, True)))
         polled += 1
     assert polled == 11
     assert read_of(session, 7, 0).facts.failed is None

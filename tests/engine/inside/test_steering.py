@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from engine import protocol
 from engine.errors import Cancelled, LoadError, PromptError, StepError
 from engine.inside import steering
-from engine.inside.interventions import ground, hold, intervene, vector_of
+from engine.inside.interventions import baseline, hold, intervene, vector_of
 from engine.inside.steering import controls, make_direction, sweep_strengths
 from engine.model.layers import decoder_layers
 from engine.protocol import (
@@ -22,6 +22,8 @@ from engine.protocol import (
     Direction,
     DirectionMade,
     Floats,
+    HoldInterventions,
+    Intervene,
     Intervention,
     MakeDirection,
     Measuring,
@@ -32,7 +34,7 @@ from engine.protocol import (
 from engine.sampling.ranking import Row, checked_logprobs
 from engine.session.session import Session
 from engine.settings import LoadSettings
-from tests.engine.inside.looking import PROMPT, loaded
+from tests.engine.inside.looking import PROMPT, answer, loaded
 from tests.engine.inside.test_families import METAL
 from tests.engine.inside.test_interventions import (
     IDS,
@@ -97,7 +99,11 @@ def test_it_is_the_model_with_the_vector_added_by_hand(zoo: Zoo, name: str, begi
     session = opened(zoo, name)
     of = direction(session)
     scope: Any = "token" if begin == len(IDS) - 1 else "context"
-    found = intervene(session, session.node, [unit(of, 1.5)], scope, begin=0 if scope == "token" else begin)
+    found = answer(
+        intervene(
+            session, Intervene(session.node, (unit(of, 1.5),), scope, begin=0 if scope == "token" else begin)
+        )
+    )
     model = session.runner.model
     with swapped(decoder_layers(model)[1], adding(of, 1.5, begin)):
         reference = logits(model, IDS)
@@ -112,7 +118,7 @@ def test_strength_zero_is_the_plain_model_bit_for_bit_and_also_in_rows(zoo: Zoo,
     session = opened(zoo, name)
     of = direction(session)
     for scope in ("token", "context"):
-        found = intervene(session, session.node, [unit(of, 0.0)], scope)
+        found = answer(intervene(session, Intervene(session.node, (unit(of, 0.0),), scope)))
         own = found.candidates[0]
         assert (found.kl_bits, own.logit_change) == (0.0, 0.0) or scope == "context"
         read = swept(session, SweepStrengths(session.node, of, 1, scope, strengths=(4.0,)))
@@ -123,10 +129,10 @@ def test_strength_zero_is_the_plain_model_bit_for_bit_and_also_in_rows(zoo: Zoo,
 def test_two_directions_at_one_layer_add_up(zoo: Zoo) -> None:
     session = opened(zoo, "llama")
     one, other = direction(session, 1), direction(session, 2)
-    both = intervene(session, session.node, [unit(one, 1.0), unit(other, -2.0)])
+    both = answer(intervene(session, Intervene(session.node, (unit(one, 1.0), unit(other, -2.0)))))
     summed = vector_of(one) - 2 * vector_of(other)
     of = replace(one, vector=floats(summed, summed.shape))
-    same = intervene(session, session.node, [unit(of, 1.0)])
+    same = answer(intervene(session, Intervene(session.node, (unit(of, 1.0),))))
     assert both.candidates == same.candidates
 
 
@@ -180,7 +186,7 @@ def test_the_band_is_that_of_random_directions_of_the_same_norm(zoo: Zoo) -> Non
         with swapped(decoder_layers(model)[1], adding(each, 2.0, len(IDS) - 1)):
             row = logits(model, IDS)
         changes.append((row[100] - row[200]) - (own[100] - own[200]))
-        kls.append(intervene(session, session.node, [unit(each, 2.0)]).kl_bits)
+        kls.append(answer(intervene(session, Intervene(session.node, (unit(each, 2.0),)))).kl_bits)
     found = read.at(2.0)
     assert found is not None
     assert (found.change_low, found.change_high) == pytest.approx(np.percentile(changes, [5, 95]), abs=1e-4)
@@ -353,8 +359,8 @@ def test_a_direction_of_another_model_is_refused(zoo: Zoo) -> None:
     session = opened(zoo, "llama")
     of = replace(direction(session), model="other\x1b[31m", fingerprint="b2:other")
     for refused in (
-        lambda: intervene(session, session.node, [unit(of, 1.0)]),
-        lambda: list(hold(session, session.node, (unit(of, 1.0),))),
+        lambda: answer(intervene(session, Intervene(session.node, (unit(of, 1.0),)))),
+        lambda: list(hold(session, HoldInterventions(session.node, (unit(of, 1.0),)))),
         lambda: list(sweep_strengths(session, SweepStrengths(session.node, of, 1))),
     ):
         with pytest.raises(StepError, match="was made with another model") as raised:
@@ -362,7 +368,7 @@ def test_a_direction_of_another_model_is_refused(zoo: Zoo) -> None:
         assert "\x1b" not in str(raised.value)
     narrow = Direction("up", 0, floats((1.0, 2.0), (2,)))
     with pytest.raises(StepError, match="The direction has 2 numbers, the stream after L2 has 64"):
-        intervene(session, session.node, [unit(narrow, 1.0)])
+        answer(intervene(session, Intervene(session.node, (unit(narrow, 1.0),))))
 
 
 @pytest.mark.parametrize(
@@ -380,7 +386,7 @@ def test_a_direction_of_another_model_is_refused(zoo: Zoo) -> None:
 def test_a_vector_that_is_none_is_refused(zoo: Zoo, vector: Floats, message: str) -> None:
     session = opened(zoo, "llama")
     with pytest.raises(StepError, match=message):
-        intervene(session, session.node, [unit(Direction("up", 0, vector), 1.0)])
+        answer(intervene(session, Intervene(session.node, (unit(Direction("up", 0, vector), 1.0),))))
 
 
 @pytest.mark.parametrize(
@@ -400,9 +406,13 @@ def test_a_sweep_that_can_not_be_is_refused(zoo: Zoo, changed: dict[str, Any], m
     with pytest.raises(StepError, match=message):
         list(sweep_strengths(session, asked))
     with pytest.raises(StepError, match="The direction is missing"):
-        intervene(session, session.node, [Intervention("direction", 0)])
+        answer(intervene(session, Intervene(session.node, (Intervention("direction", 0),))))
     with pytest.raises(StepError, match="there is one for another unit"):
-        intervene(session, session.node, [Intervention("mlp", 0, None, 1.0, direction(session))])
+        answer(
+            intervene(
+                session, Intervene(session.node, (Intervention("mlp", 0, None, 1.0, direction(session)),))
+            )
+        )
 
 
 def test_a_label_names_the_direction_and_nothing_that_a_terminal_obeys() -> None:
@@ -453,21 +463,21 @@ def test_zero_is_nothing_and_a_prefill_is_its_steps_in_all_families(models: Path
     session = begun(loaded(models, family), PROMPT[:8])
     stream = (
         np.random.default_rng(1)
-        .normal(size=ground(session, session.node).survey.width or 64)
+        .normal(size=baseline(session, session.node).trace.width or 64)
         .astype(np.float32)
     )
     of = Direction("up", 0, floats(stream, stream.shape))
     if family in REFUSES:
         with pytest.raises(StepError, match="isn't called as a module of its own"):
-            intervene(session, session.node, [unit(of, 1.0, 0)])
+            answer(intervene(session, Intervene(session.node, (unit(of, 1.0, 0),))))
         return
-    zero = intervene(session, session.node, [unit(of, 0.0, 0)])
+    zero = answer(intervene(session, Intervene(session.node, (unit(of, 0.0, 0),))))
     assert (zero.largest_change, zero.kl_bits) == (0.0, 0.0)
     read = swept(session, SweepStrengths(session.node, of, 0, strengths=(-1.0, 2.0)))
     assert read.at(0.0) is not None
     if family != "talkie":  # its random logits are all 0
         assert max(each.kl_bits for each in read.strengths) > 0
-    *_, _ = hold(session, session.node, (unit(of, 1.0, 0),))
+    *_, _ = hold(session, HoldInterventions(session.node, (unit(of, 1.0, 0),)))
     for token in PROMPT[8:]:
         session.choose(token)
     steps: Row = session.logits.copy()

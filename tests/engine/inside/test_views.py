@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from engine.errors import LoadError
-from engine.inside import attribution, experts, gradients, lens, patching, scores, steering, taps
+from engine.inside import experts, gradients, lens, patching, scores, sweeps, taps
 from engine.session.session import Session
 from tests.emulations import MACHINES
 from tests.engine.inside.looking import loaded, opened
@@ -88,57 +88,52 @@ def _the_stream_before_the_last_layer(patch: pytest.MonkeyPatch) -> None:
 
 
 def _a_layer_without_its_last_part(patch: pytest.MonkeyPatch) -> None:
-    own = attribution.split_layer
+    own = lens.split_layer
 
     def split(*given: Any) -> Any:
         found = own(*given)
         return replace(found, writers=found.writers[:-1])
 
-    patch.setattr(attribution, "split_layer", split)
+    patch.setattr(lens, "split_layer", split)
 
 
 def _a_share_too_large(patch: pytest.MonkeyPatch) -> None:
-    own = scores._Look.queries_and_keys
+    own = scores._ScoringLayer.queries_and_keys
 
     def wrong(look: Any, streams: Any) -> tuple[Any, Any]:
         query, keys = own(look, streams)
         keys[0] *= 1.5
         return query, keys
 
-    patch.setattr(scores._Look, "queries_and_keys", wrong)
+    patch.setattr(scores._ScoringLayer, "queries_and_keys", wrong)
 
 
 def _the_gradients_of_the_tokens_before(patch: pytest.MonkeyPatch) -> None:
-    own = gradients._Embedded.gradients
+    own = gradients._LogitFunction.gradients
 
     def wrong(at: Any, rows: Any) -> Any:
         values, slopes = own(at, rows)
         return values, np.roll(slopes, 1, axis=1)
 
-    patch.setattr(gradients._Embedded, "gradients", wrong)
-
-
-def _rows_of_other_strengths(patch: pytest.MonkeyPatch) -> None:
-    own = steering.forward_rows
-    patch.setattr(steering, "forward_rows", lambda *given: np.roll(list(own(*given)), 1, axis=0))
+    patch.setattr(gradients._LogitFunction, "gradients", wrong)
 
 
 def _outputs_of_other_experts(patch: pytest.MonkeyPatch) -> None:
-    own = experts._MixtureRun
+    own = experts.MixtureRun
 
     def run(layer: int, path: str, count: int, chosen: list[int], outputs: mx.array) -> Any:
         return own(layer, path, count, chosen, mx.roll(outputs, 1, axis=-2))
 
-    patch.setattr(experts, "_MixtureRun", run)
+    patch.setattr(experts, "MixtureRun", run)
 
 
 def _rows_of_other_units(patch: pytest.MonkeyPatch) -> None:
-    own = patching.forward_rows
-    patch.setattr(patching, "forward_rows", lambda *given: np.roll(own(*given), 1, axis=0))
+    own = sweeps.forward_rows
+    patch.setattr(sweeps, "forward_rows", lambda *given: np.roll(own(*given), 1, axis=0))
 
 
 def _the_last_activation_of_the_token_before(patch: pytest.MonkeyPatch) -> None:
-    own = patching.Kept.layer
+    own = patching.ActivationCache.layer
 
     def layer(self: Any, index: int, given: mx.array, result: Any) -> Any:
         found = own(self, index, given, result)
@@ -146,7 +141,7 @@ def _the_last_activation_of_the_token_before(patch: pytest.MonkeyPatch) -> None:
         self.states[index, ""] = mx.concatenate([kept[:, :-1], kept[:, -2:-1]], axis=1)
         return found
 
-    patch.setattr(patching.Kept, "layer", layer)
+    patch.setattr(patching.ActivationCache, "layer", layer)
 
 
 WRONG: dict[str, tuple[Wrong, str]] = {
@@ -158,7 +153,7 @@ WRONG: dict[str, tuple[Wrong, str]] = {
     "contributions": (_a_layer_without_its_last_part, "parts "),
     "gradients": (_the_gradients_of_the_tokens_before, "derivative "),
     "sweep": (_rows_of_other_units, "single "),
-    "steering": (_rows_of_other_strengths, "single "),
+    "steering": (_rows_of_other_units, "single "),
     "patching": (_the_last_activation_of_the_token_before, "restored "),
 }
 """By view: what makes it wrong, and the check that refuses it."""

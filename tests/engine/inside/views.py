@@ -10,36 +10,48 @@ from msgspec import Struct
 
 from engine.errors import EngineError
 from engine.inside.attention import read_attention, read_triangle, score_heads
-from engine.inside.attribution import attribute
 from engine.inside.experts import read_experts
 from engine.inside.gradients import read_gradients
-from engine.inside.interventions import ground, intervene
-from engine.inside.lens import read_lens
+from engine.inside.interventions import baseline, intervene
+from engine.inside.lens import attribute, read_lens
 from engine.inside.modules import read_modules
-from engine.inside.patching import patch_activations, sweep_heads
+from engine.inside.patching import patch_activations
 from engine.inside.positions import try_position
 from engine.inside.scores import read_score
 from engine.inside.steering import sweep_strengths
+from engine.inside.sweeps import sweep_heads
 from engine.protocol import (
     ActivationsPatched,
     AttentionRead,
+    Attribute,
     AttributionRead,
     Direction,
     ExpertsRead,
     HeadsScored,
     HeadsSwept,
+    Intervene,
     Intervention,
     LensRead,
     ModelModules,
+    PatchActivations,
+    ReadAttention,
+    ReadExperts,
     ReadGradients,
+    ReadLens,
+    ReadModules,
+    ReadScore,
+    ReadTriangle,
     RepeatedTexts,
+    ScoreHeads,
     ScoreRead,
     StrengthsSwept,
+    SweepHeads,
     SweepStrengths,
+    TryPosition,
     floats,
 )
 from engine.session.session import Session
-from tests.engine.inside.looking import PROMPT
+from tests.engine.inside.looking import PROMPT, answer
 
 ANOTHER = [*PROMPT[:-3], 32, *PROMPT[-2:]]
 """The prompt with another token near its end: the activations that are put in come from it."""
@@ -73,21 +85,21 @@ def views_of(session: Session, names: Collection[str] = VIEWS) -> dict[str, View
     end = session.tree.nodes(node)[len(PROMPT) - 1]
     first, layers = (Intervention("layer", 0),), session.facts.layers
     ways: dict[str, Callable[[], Any]] = {
-        "attention": lambda: read_attention(session, node),
-        "triangle": lambda: _last(read_triangle(session, node, layers - 1, 0)),
-        "heads": lambda: _last(score_heads(session, node, TEXTS)),
-        "scores": lambda: _last(read_score(session, node, layers - 1, 0)),
-        "lens": lambda: read_lens(session, node),
-        "contributions": lambda: attribute(session, node, (5, 6)),
-        "gradients": lambda: _last(read_gradients(session, ReadGradients(node, 5, 6))),
-        "experts": lambda: read_experts(session, node),
-        "modules": lambda: read_modules(session.runner.model, session.facts.path),
-        "position": lambda: try_position(session, node, "token", 3),
-        "path": lambda: try_position(session, node, "path", 3),
-        "mask": lambda: try_position(session, end, "mask"),
-        "off": lambda: intervene(session, node, first),
-        "off in all": lambda: intervene(session, node, first, "context"),
-        "sweep": lambda: _last(sweep_heads(session, node)),
+        "attention": lambda: answer(read_attention(session, ReadAttention(node))),
+        "triangle": lambda: answer(read_triangle(session, ReadTriangle(node, layers - 1, 0))),
+        "heads": lambda: answer(score_heads(session, ScoreHeads(node, TEXTS))),
+        "scores": lambda: answer(read_score(session, ReadScore(node, layers - 1, 0))),
+        "lens": lambda: answer(read_lens(session, ReadLens(node))),
+        "contributions": lambda: answer(attribute(session, Attribute(node, (5, 6)))),
+        "gradients": lambda: answer(read_gradients(session, ReadGradients(node, 5, 6))),
+        "experts": lambda: answer(read_experts(session, ReadExperts(node))),
+        "modules": lambda: answer(read_modules(session, ReadModules())),
+        "position": lambda: answer(try_position(session, TryPosition(node, "token", 3))),
+        "path": lambda: answer(try_position(session, TryPosition(node, "path", 3))),
+        "mask": lambda: answer(try_position(session, TryPosition(end, "mask"))),
+        "off": lambda: answer(intervene(session, Intervene(node, first))),
+        "off in all": lambda: answer(intervene(session, Intervene(node, first, "context"))),
+        "sweep": lambda: answer(sweep_heads(session, SweepHeads(node))),
         "steering": lambda: _steered(session, node),
         "patching": lambda: _patched(session, end),
     }
@@ -98,10 +110,10 @@ def views_of(session: Session, names: Collection[str] = VIEWS) -> dict[str, View
 
 def _steered(session: Session, node: int) -> StrengthsSwept:
     """The last token steered after the first layer, by one strength beside random directions."""
-    size = ground(session, node).survey.width or 1
+    size = baseline(session, node).trace.width or 1
     vector = np.random.default_rng(1).normal(size=size).astype(np.float32)
     asked = SweepStrengths(node, Direction("up", 0, floats(vector, vector.shape)), 0, strengths=(1.0,))
-    found = _last(sweep_strengths(session, asked))
+    found = answer(sweep_strengths(session, asked))
     assert isinstance(found, StrengthsSwept)
     return found
 
@@ -113,14 +125,13 @@ def _patched(session: Session, end: int) -> ActivationsPatched:
     list(session.prefill("", ANOTHER, echo=False))
     there = np.isfinite(own)  # some families bar tokens
     apart = np.where(there, session.logits, 0) - np.where(there, own, 0)
-    found = _last(patch_activations(session, end, session.node, int(apart.argmax()), int(apart.argmin())))
+    found = answer(
+        patch_activations(
+            session, PatchActivations(end, session.node, int(apart.argmax()), int(apart.argmin()))
+        )
+    )
     assert isinstance(found, ActivationsPatched)
     return found
-
-
-def _last(records: Iterator[Any]) -> Any:
-    *_, last = records
-    return last
 
 
 def _view(way: Callable[[], Any]) -> View:

@@ -18,9 +18,10 @@ from engine.decoding.beam import search
 from engine.inside.attention import read_attention
 from engine.measuring.roofline import attention_operations
 from engine.model.load import Loaded, load
-from engine.protocol import Prefilled
+from engine.protocol import Prefilled, ReadAttention
 from engine.session.session import Session
 from engine.settings import BeamSettings, LoadSettings, Settings
+from tests.engine.inside.looking import answer
 
 HELP = Path(__file__).parents[3] / "inspector" / "help"
 NUMBER = r"(−?\d(?:[\d,.]*\d)?)"
@@ -220,7 +221,7 @@ def test_a_head_that_looks_elsewhere(pocket: Loaded) -> None:
         "parts/attention", r"head # of layer # gives # % to “kite”, and the model says “ball”"
     )
     session, end = prefilled(pocket, TRAP)
-    read = read_attention(session, session.node)
+    read = answer(read_attention(session, ReadAttention(session.node)))
     row = read.layers[int(layer) - 1].over(int(head) - 1, read.tokens)
     assert max(row) == pytest.approx(share / 100, abs=0.01)
     assert (
