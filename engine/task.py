@@ -18,14 +18,20 @@ def never() -> bool:
     return False
 
 
+def own_event(cancel: Event) -> Event:
+    """The event of this process, for work that it does alone: over ranks, a command's asks all of them."""
+    own: Event = getattr(cancel, "own", cancel)
+    return own
+
+
 class Task(Struct, frozen=True):
     """One command, queued or running."""
 
     command: Command
     id: int = 0
-    """With which it was sent."""
+    """Id that the command was sent with."""
     cancel: Event = field(default_factory=Event)
     """Set to stop the command at its next chunk or step, as once the engine is about to end; a queued one then never
     begins. Its `is_set` is a `Stopped`."""
     session: int = 0
-    """Which of the sessions in the engine's thread it is for."""
+    """Number of the session, among those in the engine's thread."""

@@ -41,11 +41,14 @@ class Snapshot(Struct, frozen=True):
     """
     references: tuple[Array | None, ...] = ()
     """Arrays of the cache that are never written in place."""
+    elsewhere: int = 0
+    """Bytes that other processes keep alive for what they saved with it."""
 
     @property
     def nbytes(self) -> int:
         """Bytes that it keeps alive."""
-        return sum(array.nbytes for array in (*self.copies, *self.references) if array is not None)
+        own = sum(array.nbytes for array in (*self.copies, *self.references) if array is not None)
+        return own + self.elsewhere
 
 
 class Kind:

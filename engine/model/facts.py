@@ -304,9 +304,9 @@ def _probe_kv_bits(
     model: Any, settings: LoadSettings, cache: KV, make_kv: MakeKV
 ) -> tuple[LoadSettings, list[str]]:
     off = replace(settings, kv_bits=None)
-    kinds = [kind_of(layer) for layer in cache.caches]
-    others = sorted({kind.name for kind in kinds if not kind.quantizable})
-    if not any(kind.quantizable for kind in kinds):
+    kinds = cache.quantizable()
+    others = sorted({kind for kind, quantizable in kinds if not quantizable})
+    if not any(quantizable for _, quantizable in kinds):
         return off, [f"--kv-bits is not used: caches of kind {', '.join(others)} can't be quantized."]
     try:
         _trial_cache(model, settings, make_kv, tokens=2)

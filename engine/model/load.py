@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
-from typing import Any, Protocol
+from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -39,7 +39,7 @@ from engine.model.weights import (
     warning_of,
     weights_in,
 )
-from engine.protocol import Loading, ModelFacts, RanksLoaded
+from engine.protocol import Loading, ModelFacts
 from engine.setting import check
 from engine.settings import LoadSettings
 
@@ -182,31 +182,11 @@ class Prepared(Struct, frozen=True):
     notes: tuple[str, ...]
 
 
-class Divider(Protocol):
-    """The function that divides a model among several processes, of which this is one."""
-
-    def divide(self, prepared: Prepared, settings: LoadSettings, emit: Emit, cancel: Event) -> MakeKV:
-        """Leave of a model what this process computes, and read the weights of that.
-
-        Returns:
-            What makes the caches that all of the processes together have.
-
-        Raises:
-            LoadError: It can't be divided.
-            RankError: Another process was lost.
-            Cancelled: `cancel` was set.
-        """
-
-    def loaded(self) -> RanksLoaded:
-        """What each process has, once the model is loaded."""
-
-
 def load(
     settings: LoadSettings,
     emit: Emit = lambda _: None,
     cancel: Event | None = None,
     quantization: Quantization | None = None,
-    spread: Divider | None = None,
 ) -> Loaded:
     """Load a model through mlx_lm.
 
@@ -215,7 +195,6 @@ def load(
         emit: Receives the progress.
         cancel: Stops the loading at its next file or group of tensors.
         quantization: Quantize plain weights, as mlx_lm.convert would have before they were written.
-        spread: Divides the model among several processes; None where this one has all of it.
 
     Returns:
         The model, its tokenizer and the facts about both.
@@ -228,21 +207,54 @@ def load(
     check(settings)
     started = time.perf_counter()
     prepared = prepare(settings, emit, cancel, quantization)
-    path, model, whole = prepared.path, prepared.model, prepared.whole
-    make_kv: MakeKV = KV
-    warning = ""
     beside = ThreadPoolExecutor(1, "fingerprint")  # 30 ms for a small model, another core's
-    digest = beside.submit(fingerprint, path, settings.adapter_path)
+    digest = beside.submit(fingerprint, prepared.path, settings.adapter_path)
     beside.shutdown(wait=False)
-    if spread is None:
-        warning = read_weights(model, emit, cancel)
-    else:
-        make_kv = spread.divide(prepared, settings, emit, cancel)
-    emit(Loading("tokenizer", 0, 0, path.name))
-    tokens = _tokens(path, prepared.config, settings, whole.rows)
-    probe = _probe(path, model, settings, make_kv)
+    warning, tokens = read(prepared, settings, emit, cancel)
+    loaded = finished(prepared, settings, tokens, started, warning=warning)
+    return replace(loaded, facts=replace(loaded.facts, fingerprint=digest.result()))
+
+
+def read(prepared: Prepared, settings: LoadSettings, emit: Emit, cancel: Event) -> tuple[str, Tokens]:
+    """Read the weights and the tokenizer of a model.
+
+    Returns:
+        Why computing will be slow, empty if it won't, and the tokenizer.
+
+    Raises:
+        LoadError: They are damaged.
+        Cancelled: `cancel` was set.
+    """
+    warning = read_weights(prepared.model, emit, cancel)
+    emit(Loading("tokenizer", 0, 0, prepared.path.name))
+    return warning, _tokens(prepared.path, prepared.config, settings, prepared.whole.rows)
+
+
+def finished(
+    prepared: Prepared,
+    settings: LoadSettings,
+    tokens: Tokens,
+    started: float,
+    make_kv: MakeKV = KV,
+    warning: str = "",
+) -> Loaded:
+    """Find out what a model that was read can do.
+
+    Args:
+        prepared: The model.
+        settings: Those that it was loaded with.
+        tokens: Its tokenizer.
+        started: `time.perf_counter()` when its loading began.
+        make_kv: Makes its caches; not `KV` itself for a model that several processes compute.
+        warning: From `read_weights`.
+
+    Raises:
+        LoadError: The model can't run.
+    """
+    probe = _probe(prepared.path, prepared.model, settings, make_kv)
     ms = (time.perf_counter() - started) * 1000
-    facts = facts_of(whole, prepared.config, path, tokens, probe, ms)
+    whole = prepared.whole
+    facts = facts_of(whole, prepared.config, prepared.path, tokens, probe, ms)
     facts = replace(
         facts,
         notes=(
@@ -251,12 +263,18 @@ def load(
             *probe.notes,
             *facts.notes,
         ),
-        fingerprint=digest.result(),
         blas=prepared.blas,
         stored="" if prepared.stored == whole.weights else prepared.stored,
     )
-    divided = spread is not None
-    return Loaded(model, tokens, facts, probe.settings, make_kv=make_kv, tail=probe.tail, divided=divided)
+    return Loaded(
+        prepared.model,
+        tokens,
+        facts,
+        probe.settings,
+        make_kv=make_kv,
+        tail=probe.tail,
+        divided=make_kv is not KV,
+    )
 
 
 def prepare(
