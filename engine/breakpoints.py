@@ -1,4 +1,4 @@
-"""Breakpoints of a run: conditions on the next token, on the text so far and on the count.
+"""Breakpoints of a run: conditions on the next token, on the text so far and on the number of tokens.
 
 `engine.decoding.run` evaluates them.
 """
@@ -10,15 +10,15 @@ from msgspec import Meta
 from engine.setting import MOST_FLOAT, Setting, SettingsStruct, settings_of
 
 LONGEST = 200
-"""Characters of a text or a regular expression at most."""
+"""Maximum length of a text or a regular expression in characters."""
 REACH = 1000
-"""Characters before the newest token's text that a match may begin in."""
+"""Number of characters before the newest token's text where a match may begin."""
 SURE = 0.5
-"""A token is sure when the model gives it at least this probability: at least that of all others together."""
+"""Probability from which a token is sure: it is then at least as probable as all others together."""
 SegmentEvent = Literal[
     "thinking begins", "thinking ends", "answer begins", "answer ends", "tool call begins", "tool call ends"
 ]
-"""One end of a segment of a reply: its begin or its end."""
+"""Begin or end of a segment of a reply."""
 SEGMENT_EVENTS: tuple[SegmentEvent, ...] = get_args(SegmentEvent)
 _Bits = Annotated[float, Meta(ge=0, le=MOST_FLOAT)]
 _Share = Annotated[float, Meta(ge=0, le=1)]
@@ -29,7 +29,7 @@ _SHARE = "a number from 0 to 1, or 0 % to 100 %"
 
 
 class Breakpoints(SettingsStruct, frozen=True):
-    """Conditions, each None (or False) if it is off; the first that holds stops the run."""
+    """Conditions, each None (or False) if it is off; the first that is met stops the run."""
 
     entropy_above: Annotated[_Bits | None, Setting(
         "model entropy, in bits", flag="--break-entropy", says=_BITS, words="entropy > {}"
@@ -48,13 +48,13 @@ class Breakpoints(SettingsStruct, frozen=True):
         "between the first two: a fork point", "margin below", "share", flag="--break-margin", says=_SHARE,
         words="margin < {}",
     )] = None  # fmt: skip
-    """Probability of the most probable token less that of the second: a fork point."""
+    """Probability of the most probable token minus that of the second; a small margin is a fork point."""
     mass_below: Annotated[_Share | None, Setting(
         "of all tokens that the grammar allows", "mass below", "share", flag="--break-mass", says=_SHARE,
         words="mass < {}",
     )] = None  # fmt: skip
-    """Probability, by the model, of all the tokens that the grammar allows next: below it the grammar fights the
-    model."""
+    """Total model probability of the tokens that the grammar allows next; a low one means that the grammar works
+    against the model."""
     eos: Annotated[bool, Setting(
         "stop before its token is taken", "end of sequence", flag="--break-eos", words="end of sequence"
     )] = False  # fmt: skip
@@ -66,19 +66,19 @@ class Breakpoints(SettingsStruct, frozen=True):
     text: Annotated[_Text | None, Setting(
         "the completion contains it", form="text", flag="--break-text", words="“{}”"
     )] = None  # fmt: skip
-    """Text that the completion contains since a token of this run."""
+    """Text that the completion contains; it must end in this run."""
     segment: Annotated[SegmentEvent | None, Setting(
         "such as thinking ends, answer begins, tool call begins", flag="--break-segment", words="{}",
         says=f"one of {', '.join(SEGMENT_EVENTS)}",
     )] = None  # fmt: skip
-    """Begin or end of a segment with the newest token, such as `thinking ends`."""
+    """Segment begin or end at the newest token, such as `thinking ends`."""
     regex: Annotated[_Text | None, Setting(
         f"the completion's last {REACH:,} characters match it", "regular expression", "regex",
         flag="--break-regex", words="/{}/",
     )] = None  # fmt: skip
-    """Regular expression that the completion matches somewhere, since a token of this run."""
+    """Regular expression that the completion matches somewhere; the match must end in this run."""
     all_of: bool = False
-    """True to stop only when all conditions hold at once; text, regex and tokens remain true once they are."""
+    """True to stop only if all conditions are met at once; text, regex and tokens stay met once they are."""
 
     @property
     def active(self) -> tuple[Setting, ...]:
@@ -88,11 +88,11 @@ class Breakpoints(SettingsStruct, frozen=True):
 
     @property
     def conditions(self) -> tuple[str, ...]:
-        """The conditions that are set, in few characters each: `entropy > 3`. Texts are unchanged."""
+        """The conditions that are set, as short texts such as `entropy > 3`. Text and regex values are unchanged."""
         return tuple(each.describe(getattr(self, each.name)) for each in self.active)
 
 
 CONDITIONS = settings_of(Breakpoints)
 """Every condition, in the order of display."""
 UNSURE = Breakpoints(prob_below=SURE)
-"""Stops a run at the first token that is not sure; text that the grammar forces is sure, whatever its probability."""
+"""Stops a run at the first token that is not sure; tokens forced by the grammar are sure at any probability."""

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from engine.errors import EngineError, LoadError
-from engine.libraries import import_mlx_lm
+from engine.patches.imports import import_mlx_lm
 from engine.processes import python_command
 from engine.protocol import Cancel, Command, Configure, Ended, Failure, Load, Loading, Received, Sent
 from engine.ranks.hosts import RankHosts, hosts_of, process_ending
@@ -281,13 +281,13 @@ class RanksInbox(Inbox):
             if group.first_flag(own is not None):
                 return self._of_all(own)
 
-    def aside(self, session: int) -> Task | None:
+    def take_interleavable(self, session: int) -> Task | None:
         """See `Inbox`; rank 0's."""
         from engine.ranks.group import joined
 
         if self._alone:
             return None
-        own = super().aside(session)
+        own = super().take_interleavable(session)
         return self._of_all(own) if joined().first_flag(own is not None) else None
 
     def _of_all(self, own: Task | None) -> Task:

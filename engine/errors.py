@@ -1,4 +1,4 @@
-"""The errors that the engine raises on purpose, with what is wrong and what to do next."""
+"""The errors that the engine raises on purpose, each with a message and a hint."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 COMPUTE_AGAIN = "Compute them again"
-"""Begin of a hint where `commands.Recall` solves the problem."""
+"""Beginning of a hint if `commands.Recall` solves the problem."""
 FAULT = "This is a fault of the program; please report it with the log."
-"""The hint of a failure that is a bug."""
+"""Hint of a failure that is a bug."""
 
 
 class EngineError(Exception):
-    """A problem that a person can solve.
+    """A problem that the user can solve.
 
     Args:
-        message: What is wrong, one line.
-        hint: What to do next, one line; empty when the message already says it.
+        message: The problem, in one line.
+        hint: The next step for the user, in one line; empty if the message already says it.
     """
 
     def __init__(self, message: str, hint: str = "") -> None:
@@ -29,7 +29,7 @@ class EngineError(Exception):
 
 
 class PathError(EngineError):
-    """A path that a person typed, or a file of theirs, can't be used."""
+    """A path or file given by the user can't be used."""
 
 
 class LoadError(EngineError):
@@ -37,12 +37,12 @@ class LoadError(EngineError):
 
 
 class RankError(EngineError):
-    """One of the processes that compute a model together is lost, and with it the model.
+    """One of the processes that compute a model together is lost, so the model must be loaded again.
 
     Args:
-        message: Which one, why, and its last words.
-        hint: What to do next, one line.
-        rank: Its number.
+        message: The process, the cause, and its last output.
+        hint: The next step for the user, in one line.
+        rank: Number of the process.
     """
 
     def __init__(self, message: str, hint: str, rank: int) -> None:
@@ -51,7 +51,7 @@ class RankError(EngineError):
 
 
 class PromptError(EngineError):
-    """The prompt can't be read, encoded or held."""
+    """The prompt can't be read or encoded, or doesn't fit."""
 
 
 class StepError(EngineError):
@@ -63,8 +63,8 @@ class SettingsError(EngineError):
 
     Args:
         field: Name of the setting, as in `engine.settings.Settings`.
-        message: What is wrong, one line.
-        hint: What to do next, one line.
+        message: The problem, in one line.
+        hint: The next step for the user, in one line.
     """
 
     def __init__(self, field: str, message: str, hint: str = "") -> None:
@@ -76,9 +76,9 @@ class RecordingError(EngineError):
     """A recording can't be read or written.
 
     Args:
-        message: What is wrong, one line.
-        hint: What to do next, one line.
-        entry: Of the file, from 1; 0 if it isn't about one.
+        message: The problem, in one line.
+        hint: The next step for the user, in one line.
+        entry: Number of the entry in the file, from 1; 0 if the error isn't about one.
     """
 
     def __init__(self, message: str, hint: str = "", entry: int = 0) -> None:
@@ -87,7 +87,7 @@ class RecordingError(EngineError):
 
 
 class Cancelled(EngineError):
-    """The person stopped the work; what was done so far is kept."""
+    """The user stopped the work; what was done so far is kept."""
 
     def __init__(self) -> None:
         super().__init__("Cancelled.")
@@ -95,10 +95,10 @@ class Cancelled(EngineError):
 
 @contextmanager
 def cutting() -> Iterator[None]:
-    """Report whatever a tokenizer raises at a text, a panic of its library in Rust too, which is no `Exception`.
+    """Convert any error of a tokenizer, including a panic of its Rust library, which is not an `Exception`.
 
     Raises:
-        PromptError: It raised something.
+        PromptError: The tokenizer raised an error.
     """
     try:
         yield
@@ -112,12 +112,12 @@ def cutting() -> Iterator[None]:
 
 
 def first_line(error: object, most: int = 200, nothing: str = "") -> str:
-    """The first line of an error's text, without a full stop.
+    """The first line of an error's text, without a final full stop.
 
     Args:
-        error: What was raised.
-        most: Characters at most.
-        nothing: What is said where it has no text; empty for its class.
+        error: The exception.
+        most: Maximum number of characters.
+        nothing: Text to return if the error has none; empty for the name of its class.
     """
     lines = str(error).strip().splitlines()
     return lines[0][:most].rstrip(" :.") if lines else nothing or type(error).__name__

@@ -1,9 +1,9 @@
-"""Files: paths that a person typed, files that somebody else made, files written whole. Standard library alone.
+"""Files: paths that the user typed, files of other programs, files that are written whole. Standard library alone.
 
-Both sides use this: what the command line is given, what is typed into a dialog, and what is saved. Of what somebody
-else made regular files alone are read, and no more of them than their reader can take: a named pipe would never answer,
-`/dev/zero` never end. What is refused is an `OSError` like any other, whose `strerror` says why, so that each reader
-puts it into its own words. A pipe is read from standard input, never by name.
+Both sides use this, for the command line, for dialogs, and for what is saved. Of other programs' files regular ones
+alone are read, and no more of them than their reader can take: a named pipe would never answer, `/dev/zero` never end.
+A refusal is an `OSError` like any other, whose `strerror` says why, so that each reader puts it into its own words. A
+pipe is read from standard input, never by name.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from engine.errors import PathError
 LONGEST = 160
 """Characters of a path in a message."""
 PRIVATE, SHARED = 0o600, 0o666
-"""Permissions of a new file: for its owner alone, or as the person's umask has them."""
+"""Permissions of a new file: for its owner alone, or as the user's umask has them."""
 OTHER = "Choose another name, or replace it with --force."
 _HINTS = {
     errno.EACCES: "Check the permissions, or choose another place.",
@@ -41,7 +41,7 @@ _SPECIAL = {
 
 
 def typed(text: str) -> Path:
-    """The path that a person typed; there need be no such file.
+    """The path that the user typed; there need be no such file.
 
     Args:
         text: As it was typed; `~` is a home directory.
@@ -110,12 +110,12 @@ def free(path: Path, force: bool, other: str = OTHER) -> Path:
     """Check that a file may be written, before the work of making its content.
 
     Pipes, sockets and devices are refused also with `force`: a file appears whole or not at all, which none of them
-    can promise, and a pipe that nobody reads would hold up the program for ever.
+    can promise, and a pipe without a reader would hold up the program for ever.
 
     Args:
         path: As `typed` gave it.
-        force: Whether a file that is there may be replaced.
-        other: The hint where one is there and may not.
+        force: True if a file that is there may be replaced.
+        other: The hint if one is there and may not.
 
     Returns:
         The path.
@@ -158,7 +158,7 @@ def replacing(path: Path, force: bool = True, mode: int = SHARED) -> Iterator[Bi
 
     Args:
         path: Where; a link stays a link, and what is replaced keeps its permissions.
-        force: Whether a file that is there may be replaced, also one that comes meanwhile.
+        force: True if a file that is there may be replaced, also one that comes meanwhile.
         mode: Permissions of a new file, `PRIVATE` or `SHARED`.
 
     Raises:
@@ -203,15 +203,13 @@ def name_new(aside: Path, path: Path) -> None:
 
 
 def _sync(directory: Path) -> None:
-    """Bring the new name to the disk, too, where the directory may be read."""
-    try:
+    """Bring the new name to the disk, too, if the directory may be read."""
+    with suppress(PermissionError):
         descriptor = os.open(directory, os.O_RDONLY)
-    except PermissionError:
-        return
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 # ---- files that are read -----------------------------------------------------------------------
@@ -300,14 +298,5 @@ def _refuse_special(found: os.stat_result, path: Path | str) -> None:
 
 def _refuse_large(size: int, limit: int | None, path: Path | str) -> None:
     if limit is not None and size > limit:
-        raise OSError(errno.EFBIG, f"it has more than {_amount(limit)}", str(path))
-
-
-def _amount(limit: int) -> str:
-    return (
-        f"{limit // MIB} MiB"
-        if limit >= MIB
-        else f"{limit // 1024} KiB"
-        if limit >= 1024
-        else f"{limit} bytes"
-    )
+        unit, name = (MIB, "MiB") if limit >= MIB else (1024, "KiB") if limit >= 1024 else (1, "bytes")
+        raise OSError(errno.EFBIG, f"it has more than {limit // unit} {name}", str(path))

@@ -11,7 +11,7 @@ GrammarKind = Literal["regex", "json-schema", "lark", "gbnf", "choices"]
 """Notation of a grammar; `choices` is a list of allowed texts, one a line."""
 KINDS: tuple[GrammarKind, ...] = get_args(GrammarKind)
 LONGEST = 2**20
-"""Characters of a grammar at most: the largest JSON schemas in public use have some 300,000."""
+"""Maximum length of a grammar in characters: the largest JSON schemas in public use have some 300,000."""
 
 
 class Grammar(SettingsStruct, frozen=True):
@@ -19,19 +19,19 @@ class Grammar(SettingsStruct, frozen=True):
 
     kind: GrammarKind
     text: str
-    """The regular expression, schema or grammar, or the choices, one a line."""
+    """The regular expression, the schema, the grammar, or the choices, one a line."""
     begin: int | None = None
-    """Tokens of the path before the text that must match; None for the end of each path's last prompt."""
+    """Number of tokens of the path before the text that must match; None for the end of each path's last prompt."""
 
     @property
     def summary(self) -> str:
-        """The grammar's kind and the first 40 characters of its text, in one line: `regex [0-9]+`."""
+        """Kind and first 40 characters of the text, in one line: `regex [0-9]+`."""
         listed = self.text.strip("\n").replace("\n", ", ") if self.kind == "choices" else self.text
         words = " ".join(listed.split())
         return f"{self.kind} {words[:39] + '…' if len(words) > 40 else words}"
 
     def check_together(self, vocabulary: int | None) -> None:
-        """See `SettingsStruct`: nothing can be made of an empty grammar, or of one that is too long."""
+        """See `SettingsStruct`: the grammar must not be empty, too long or invalid Unicode."""
         if not self.text.strip({"regex": "", "choices": "\n"}.get(self.kind)):
             raise _wrong(f"the {self.kind} grammar is empty.", "Give it a text, or remove the grammar.")
         try:
@@ -47,10 +47,10 @@ class Grammar(SettingsStruct, frozen=True):
 
 
 def choices(texts: tuple[str, ...]) -> Grammar:
-    """The grammar of one of some texts.
+    """A grammar that allows one of several texts.
 
     Raises:
-        SettingsError: There is none, or one has a line break.
+        SettingsError: There are no texts, or one has a line break.
     """
     if not any(texts):
         raise _wrong("choices name no text.", "Give texts with commas between them: yes,no.")

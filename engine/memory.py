@@ -1,13 +1,14 @@
-"""How much memory there is for a model, and how much this process has, as the operating system reports it: no MLX."""
+"""Memory for a model, and memory of this process, as the operating system reports them: no MLX."""
 
 from __future__ import annotations
 
 import os
 import re
+import resource
 import subprocess
 import sys
 from collections.abc import Callable
-from functools import cache
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -16,33 +17,33 @@ from msgspec import Struct
 CUDA = ("mlx-cuda-12", "mlx-cuda-13")
 """The distributions that bring MLX's CUDA backend."""
 WIRED_SHARE = 2 / 3
-"""Of a Mac's memory, what Metal recommends at most at the least: 10.7 of 16 GiB, 21.3 of 32, more on larger ones, as
-people report it; not measured here, and MLX gives the figure itself once it runs."""
+"""Share of a Mac's memory that Metal recommends at least: 10.7 of 16 GiB, 21.3 of 32, more on larger ones, as users
+report it; not measured here, and MLX gives the figure itself once it runs."""
 MemoryOf = Literal["machine", "gpu", "metal"]
-"""Whose memory arrays take: the machine's, a GPU's own, or of the machine's what Metal recommends to take."""
+"""The memory that arrays take: the machine's, a GPU's own, or the part of the machine's that Metal recommends."""
 
 
 class Room(Struct, frozen=True):
-    """How much memory a model may take, and whose."""
+    """Memory that a model may take."""
 
     free: int | None
-    """Bytes; None where that isn't known."""
+    """Bytes; None if unknown."""
     of: MemoryOf
 
 
 SECONDS = 5
-"""A program that reports memory is given at most."""
+"""Time limit for a program that reports memory."""
 
 
 def memory_of() -> MemoryOf:
-    """Whose memory a model will take, before MLX runs; `engine.model.weights.memory_of_device` says it of what runs."""
+    """The memory that a model will take, before MLX runs; see `engine.model.weights.memory_of_device`."""
     if any(map(_has, CUDA)):
         return "gpu"
     return "metal" if sys.platform == "darwin" else "machine"
 
 
 def memory_available() -> int | None:
-    """Bytes that a program can take without swapping, as Linux and macOS estimate them; None where that isn't known."""
+    """Bytes that a program can take without swapping, as Linux and macOS estimate them; None if unknown."""
     if sys.platform == "darwin":
         return _on_a_mac(_output("/usr/bin/vm_stat"))
     try:
@@ -54,7 +55,7 @@ def memory_available() -> int | None:
 
 
 def memory_installed() -> int | None:
-    """Bytes of memory that the machine has, None where that isn't known."""
+    """Bytes of memory that the machine has, None if unknown."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (OSError, ValueError):
@@ -62,7 +63,7 @@ def memory_installed() -> int | None:
 
 
 def memory_for_models() -> int | None:
-    """Bytes that a model may take before MLX runs: an estimate of what `engine.model.weights.free_bytes` then says.
+    """Bytes that a model may take before MLX runs: an estimate of `engine.model.weights.free_bytes`.
 
     Where MLX computes on CUDA, what is free on the GPU; on a Mac what is free, and no more than Metal recommends; else
     what is free, and where the system doesn't tell that, what is installed.
@@ -87,7 +88,7 @@ def _has(distribution: str) -> bool:
 
 
 def _on_cuda() -> int | None:
-    """Bytes free on the GPU that MLX takes, the first that is visible; None where its driver doesn't tell."""
+    """Bytes free on the GPU that MLX takes, the first that is visible; None if its driver doesn't tell."""
     device = os.environ.get("CUDA_VISIBLE_DEVICES", "").partition(",")[0] or "0"
     asked = ("--query-gpu=memory.free", "--format=csv,noheader,nounits", f"--id={device}")
     output = _output("nvidia-smi", *asked).strip()
@@ -102,7 +103,7 @@ def _on_a_mac(output: str) -> int | None:
 
 
 def _output(*command: str) -> str:
-    """What a program prints; empty where there is none, or it fails."""
+    """The output of a program; empty if there is none, or it fails."""
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=True).stdout
     except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
@@ -117,48 +118,33 @@ STATM = "/proc/self/statm"
 
 
 def reader() -> Callable[[], int]:
-    """The function that reads the resident bytes on this system; it returns 0 where there is no way to read them."""
+    """Return the function that reads the resident bytes on this system."""
     try:
         file = os.open(STATM, os.O_RDONLY | os.O_CLOEXEC)
-    except (OSError, AttributeError):
-        return _most
+    except OSError:
+        return _peak
     page = os.sysconf("SC_PAGE_SIZE")
     return lambda: int(os.pread(file, 128, 0).split()[1]) * page
 
 
-def _most() -> int:
-    """The peak so far."""
-    try:
-        import resource
-    except ImportError:
-        return 0
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return most if sys.platform == "darwin" else most * 1024
+def _peak() -> int:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
 
 
 resident = reader()
-"""Bytes of this process that are in memory."""
+"""Returns the bytes of this process that are in memory."""
 
 
 # ---- memory that is free again ------------------------------------------------------------------
 
 
-@cache
-def _trimmer() -> Callable[[], object]:
-    """The function that gives freed memory back to the system: that of glibc; elsewhere one that does nothing."""
+def trim() -> None:
+    """Give freed memory back to the system, if its C library is glibc; all threads may continue."""
     import ctypes  # 1.4 ms, which the first screen doesn't need
 
-    try:
-        malloc_trim = ctypes.CDLL(None).malloc_trim
-    except (AttributeError, OSError, TypeError):
-        return lambda: None
-    malloc_trim.argtypes = (ctypes.c_size_t,)
-    return lambda: malloc_trim(0)
-
-
-def trim() -> None:
-    """Give freed memory back to the system; all threads may go on."""
-    _trimmer()()
+    with suppress(AttributeError, OSError, TypeError):
+        ctypes.CDLL(None).malloc_trim(ctypes.c_size_t(0))
 
 
 def size_words(count: int) -> str:

@@ -2,41 +2,46 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import math
 import resource
 import signal
 import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
-# ---- a script of the program, which the kernel limits in memory and in processor time ----------
-# For work that a file or a person chose and that nothing in this process could interrupt: one call of C may take
-# minutes or gigabytes. The script reads a JSON object from its standard input and writes one to its standard output.
+# ---- a function of the program, which the kernel limits in memory and in processor time --------
+# For work that a file or the user chose and that nothing in this process could interrupt: one call of C may take
+# minutes or gigabytes. The child runs this file as a script: a JSON object in, a JSON object out.
 
 PATIENCE = 6.0
 """Seconds until the process is ended on a machine that gives it little processor time."""
 
 
-def answer_of(script: Path, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Run a script.
+def limited(function: str, given: Mapping[str, Any], nbytes: int, seconds: int) -> dict[str, Any]:
+    """Call a function in a process of its own, within limits of memory and time.
 
     Args:
-        script: It sets `sys.path` to the `path` that it is given, and calls `limit`.
-        given: What it reads, of values that JSON has.
+        function: `module:name`; the module imports all that the function needs. It takes `given` and returns a dict.
+        given: Values that JSON has.
+        nbytes: Bytes of address space. macOS has no such limit; there the time bounds what can be built.
+        seconds: Processor time after the imports.
 
     Returns:
-        What it wrote. If it was ended first, its exit status as `ended`; None if it took too long.
+        The function's result. If it took too much memory, the sentence without its full stop as `error`; if the process
+        was ended first, its exit status as `ended`, None if it took too long.
 
     Raises:
         OSError: No process can be started.
     """
+    asked = {"path": sys.path, "function": function, "given": given, "bytes": nbytes, "seconds": seconds}
     try:
         done = subprocess.run(
-            [sys.executable, "-I", "-S", str(script)],
-            input=json.dumps({"path": sys.path, **given}).encode(),
+            [sys.executable, "-I", "-S", __file__],
+            input=json.dumps(asked).encode(),
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             timeout=PATIENCE,
@@ -50,24 +55,30 @@ def answer_of(script: Path, given: Mapping[str, Any]) -> dict[str, Any]:
     return answer
 
 
-def limit(nbytes: int, seconds: int) -> None:
-    """Limit this process; called by the script once it has imported what it needs.
-
-    Args:
-        nbytes: Of address space. macOS has no such limit; there the time bounds what can be built.
-        seconds: Of processor time since the process began.
-    """
-    limits = ((resource.RLIMIT_AS, nbytes), (resource.RLIMIT_CPU, seconds), (resource.RLIMIT_CORE, 0))
+def answer() -> None:
+    """Answer standard input, in the child."""
+    asked = json.load(sys.stdin)
+    sys.path[:] = asked["path"]
+    module, _, name = asked["function"].partition(":")
+    function = getattr(importlib.import_module(module), name)
+    used = math.ceil(sum(resource.getrusage(resource.RUSAGE_SELF)[:2]))  # by the imports
+    seconds = asked["seconds"] + used
+    limits = ((resource.RLIMIT_AS, asked["bytes"]), (resource.RLIMIT_CPU, seconds), (resource.RLIMIT_CORE, 0))
     for kind, value in limits:
         with suppress(ValueError, OSError):
             resource.setrlimit(kind, (value, value))
+    try:
+        written = json.dumps(function(asked["given"]))
+    except MemoryError:
+        written = json.dumps({"error": f"it takes more than {asked['bytes'] >> 20} MiB of memory"})
+    sys.stdout.write(written)
 
 
 # ---- processes of our own ----------------------------------------------------------------------
 
 
 def python_command(call: str) -> list[str]:
-    """What starts the Python of this process with the places of modules that this one has.
+    """The command that starts the Python of this process with the places of modules that this one has.
 
     Args:
         call: The statements to execute, on one line.
@@ -76,10 +87,10 @@ def python_command(call: str) -> list[str]:
 
 
 def ending_of(status: int) -> str:
-    """How a process ended: `ended with status 1`, `was ended by SIGKILL`.
+    """The end of a process in words: `ended with status 1`, `was ended by SIGKILL`.
 
     Args:
-        status: As `subprocess` has it: a signal's number is negative.
+        status: The status that `subprocess` returns: a signal's number is negative.
     """
     if status >= 0:
         return f"ended with status {status}"
@@ -87,3 +98,7 @@ def ending_of(status: int) -> str:
         return f"was ended by {signal.Signals(-status).name}"
     except ValueError:
         return f"was ended by signal {-status}"
+
+
+if __name__ == "__main__":
+    answer()

@@ -1,20 +1,23 @@
-"""The segments of a reply, told while it comes: a text automaton over the marks of a `ReplyFormat`.
+"""The segments of a reply while it is generated: a text automaton over the marks of a `ReplyFormat`.
 
 The marks are looked for in the text, as mlx_lm's server does, so that one that the model spells out in several tokens
 counts, too. A token's kind is that of its first character that is no space. While the last characters may be the
-beginning of a mark, the kinds of their tokens are provisional. Standard library alone: the engine stops runs by it, and
-the screen labels tokens by it, live or recorded.
+beginning of a mark, the kinds of their tokens are provisional. The engine stops runs by it, and the screen labels
+tokens by it, live or recorded: mlx_lm's own `TextStateMachine` would need MLX in a replay.
 """
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import NamedTuple, get_args
 
 from engine.protocol import ReplyFormat, SegmentKind
 
 KINDS: Mapping[str, SegmentKind] = {kind: kind for kind in get_args(SegmentKind)}
-"""By their names."""
+"""Kinds by their names."""
 TOOL_CALL = "tool call"
 MARKUP: SegmentKind = "markup"
 MOST_MARKS = 64
@@ -36,85 +39,83 @@ class _Undecided(NamedTuple):
     """A token whose kind the next ones decide."""
 
     back: int
-    """How many tokens came after it."""
+    """Number of tokens that came after it."""
     place: int
-    """Of the character that its kind is that of, in what waits."""
+    """Index, in the waiting characters, of the character that decides its kind."""
     token: ReplyToken
 
 
 class ReplyState(NamedTuple):
-    """Where a reply stands behind one of its tokens. Each token makes a new one, so that branches share them; behind
-    most tokens of a text it is equal to the one before, which whoever keeps them can keep once.
+    """The state after one token of a reply. Each token makes a new one, so that branches share them; after most tokens
+    of a text it is equal to the one before, so that it can be kept once.
     """
 
     state: str
-    """Of the characters that are decided."""
+    """State of the characters that are decided."""
     waiting: str = ""
     """Characters that may be the beginning of a mark."""
     undecided: tuple[_Undecided, ...] = ()
     kind: SegmentKind = "answer"
-    """Of the last token; provisional where that is among the undecided."""
+    """Kind of the last token; provisional if that is among the undecided."""
     settled: tuple[tuple[int, SegmentKind], ...] = ()
-    """Tokens that the last one decided, each as how many tokens before it, with their kinds."""
+    """Tokens that the last one decided, each as the number of tokens after it, with their kinds."""
     entered: tuple[str, ...] = ()
     """States that the last token led to, in their order."""
     provisional: int = 0
-    """How many tokens at the end have no certain kind yet; a mark within markup changes nothing."""
+    """Number of tokens at the end without a certain kind yet; a mark within markup changes nothing."""
 
 
 class ReplyReader:
     """Reads replies of one format.
 
     Args:
-        format: Of a recording, too: marks that can't be such are left out.
+        format: A recording's, too: marks that are too many, too long or empty are left out.
     """
 
     def __init__(self, format: ReplyFormat) -> None:
         self.format = format
-        self._marks: dict[str, list[tuple[str, str]]] = {}
+        self._marks: dict[str, dict[str, str]] = {}
         for mark in format.marks[:MOST_MARKS]:
             if 0 < len(mark.text) <= LONGEST_MARK:
-                self._marks.setdefault(mark.at, []).append((mark.text, mark.to))
-        self._begins: Mapping[str, frozenset[str]] = {
-            state: frozenset(text[0] for text, _ in marks) for state, marks in self._marks.items()
+                self._marks.setdefault(mark.at, {}).setdefault(mark.text, mark.to)
+        self._patterns = {
+            state: re.compile("|".join(map(re.escape, marks))) for state, marks in self._marks.items()
         }
 
     @property
     def begin(self) -> ReplyState:
-        """Before the first token."""
+        """The state before the first token."""
         return ReplyState(self.format.begin, kind=kind_of(self.format.begin))
 
     def advance(self, at: ReplyState, token: ReplyToken) -> ReplyState:
-        """Take in the next token."""
+        """The state after the next token."""
         if at.state not in self._marks and not at.undecided:  # as in raw text: no mark can begin here
             return ReplyState(at.state, kind=kind_of(at.state, token))
         text = at.waiting + token.text
-        undecided = tuple(each._replace(back=each.back + 1) for each in at.undecided)
-        if token.text or undecided:
-            bare = len(token.text) - len(token.text.lstrip())
-            place = len(at.waiting) + (bare if bare < len(token.text) else 0)
-            undecided = (*undecided, _Undecided(0, place, token))
-        pieces, entered = list(self._pieces(at.state, text)), []
-        done = sum(length for _, length, _ in pieces)
+        tokens = [each._replace(back=each.back + 1) for each in at.undecided]
+        if token.text or tokens:
+            blanks = len(token.text) - len(token.text.lstrip())
+            first = len(at.waiting) + (blanks if blanks < len(token.text) else 0)
+            tokens.append(_Undecided(0, first, token))
+        pieces = list(self._pieces(at.state, text))
+        ends = list(accumulate(length for _, length, _ in pieces))
+        done = ends[-1] if ends else 0
         kinds: dict[int, SegmentKind] = {}
-        state, end, waits = at.state, 0, iter(undecided)
-        first = next(waits, None)
-        for before, length, after in pieces:
-            end += length
-            while first is not None and first.place < end:
-                kinds[first.back] = MARKUP if after is not None else kind_of(before, first.token)
-                first = next(waits, None)
-            if after is not None:
-                state = after
-                entered.append(after)
-        left = tuple(each._replace(place=each.place - done) for each in undecided if each.back not in kinds)
+        left: list[_Undecided] = []
+        for each in tokens:
+            if each.place < done:
+                before, _, after = pieces[bisect_right(ends, each.place)]
+                kinds[each.back] = MARKUP if after is not None else kind_of(before, each.token)
+            else:
+                left.append(each._replace(place=each.place - done))
+        entered = tuple(after for _, _, after in pieces if after is not None)
+        state = entered[-1] if entered else at.state
         own = kinds.pop(0, None) or kind_of(state, token)
-        settled = tuple(kinds.items())
         provisional = left[0].back + 1 if left and kind_of(state) != MARKUP else 0
-        return ReplyState(state, text[done:], left, own, settled, tuple(entered), provisional)
+        return ReplyState(state, text[done:], tuple(left), own, tuple(kinds.items()), entered, provisional)
 
     def state_after(self, text: str) -> str:
-        """The state behind a whole text."""
+        """The state after a whole text."""
         state = self.format.begin
         for before, _, after in self._pieces(state, text):
             state = after or before
@@ -136,25 +137,21 @@ class ReplyReader:
 
     def _pieces(self, state: str, text: str) -> Iterator[tuple[str, int, str | None]]:
         """The beginning of a text that is decided: for each piece its state, its length and, for a mark, the next."""
-        done = begun = 0
+        done = 0
         while done < len(text):
-            if text[done] not in self._begins.get(state, ()):
-                done += 1
-                continue
-            marks = self._marks[state]
-            if (hit := next((mark for mark in marks if text.startswith(mark[0], done)), None)) is None:
-                rest = text[done : done + LONGEST_MARK]
-                if any(mark.startswith(rest) for mark, _ in marks):
-                    break
-                done += 1
-                continue
-            if done > begun:
-                yield state, done - begun, None
-            yield state, len(hit[0]), hit[1]
-            state = hit[1]
-            done = begun = done + len(hit[0])
-        if done > begun:
-            yield state, done - begun, None
+            marks, end = self._marks.get(state, {}), len(text)
+            tails = range(max(done, end - LONGEST_MARK), end)
+            waits = next((at for at in tails if any(mark.startswith(text[at:]) for mark in marks)), end)
+            hit = self._patterns[state].search(text, done) if marks else None
+            if hit is not None and hit.start() > waits:  # a longer mark may begin before it
+                hit = None
+            begin = waits if hit is None else hit.start()
+            if begin > done:
+                yield state, begin - done, None
+            if hit is None:
+                return
+            yield state, len(hit[0]), marks[hit[0]]
+            state, done = marks[hit[0]], hit.end()
 
 
 def kind_of(state: str, token: ReplyToken | None = None) -> SegmentKind:
@@ -172,11 +169,11 @@ def last_call(format: ReplyFormat, tokens: Sequence[ReplyToken]) -> tuple[str, i
     """The last tool call of a reply.
 
     Args:
-        format: Of the reply.
-        tokens: Of the reply; a token that ends it is no text.
+        format: The reply's format.
+        tokens: The reply's tokens; a token that ends it is no text.
 
     Returns:
-        Its text without its marks, and the place of that among the characters of the tokens; None where there is none.
+        Its text without its marks, and the place of that among the characters of the tokens; None if there is none.
     """
     text = "".join("" if token.ends else token.text for token in tokens)
     calls = [part for part in ReplyReader(format).split(text) if part[0] == TOOL_CALL]

@@ -1,8 +1,8 @@
-"""The declaration of a setting: its words beside its type, and how a value is read and checked.
+"""The declaration of a setting: its texts next to its type, and the reading and checking of its values.
 
-A setting is a field of a `SettingsStruct` whose type is `Annotated[TYPE, Meta(BOUNDS), Setting(WORDS)]`, or
-`Annotated[Annotated[TYPE, Meta(BOUNDS)] | None, Setting(WORDS)]`. Its flag, its completion, its place in a form, its
-checks and its notes follow from that.
+A setting is a field of a `SettingsStruct` with the type `Annotated[TYPE, Meta(BOUNDS), Setting(TEXTS)]`, or
+`Annotated[Annotated[TYPE, Meta(BOUNDS)] | None, Setting(TEXTS)]`. Its flag, shell completion, form field, checks and
+messages follow from that.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from msgspec.structs import fields, replace
 from engine.errors import SettingsError
 
 MOST_BIAS = 1e9
-"""The largest logit bias either way: it decides alone, and far above float32 overflows."""
+"""Largest absolute value of a logit bias: enough to decide alone; far larger ones overflow float32."""
 LONGEST_SHOWN = 60
-"""Characters of a value in a message."""
+"""Maximum number of characters of a value in a message."""
 GRAMMAR = "grammar"
-"""The stage of a grammar, which no program's order names: it is the first."""
+"""Name of the grammar's stage, which is not in any program's order: it comes first."""
 StageKind = Literal["logits", "order", "shares", "scale"]
-"""Kind of a stage: `logits` changes logits; `order` filters by the logits' order, `shares` by logprobs; `scale`
-scales."""
+"""Kind of a stage: `logits` changes logits; `order` filters by the order of the logits, `shares` by logprobs; `scale`
+scales the logits."""
 
 
 class SamplerStage(Struct, frozen=True):
-    """The stage of the sampler that a setting turns on."""
+    """The sampler's stage that a setting turns on."""
 
     name: str
     kind: StageKind
     head: str = ""
-    """Head of its column in the sampler's table; empty for its name."""
+    """Heading of its column in the sampler's table; empty for its name."""
     shown: Callable[[Any], str] | None = None
-    """Text of the stage in the sampler's table, from all settings; None for the value of the setting."""
+    """Text of the stage in the sampler's table, from all settings; None for the setting's value."""
     off: tuple[Any, ...] = ()
-    """Values of the setting that turn it off, beside the default."""
+    """Values of the setting that turn the stage off, in addition to the default."""
     setting: str = ""
-    """Name of the setting; `settings_of` fills it in."""
+    """Name of the setting; filled in by `settings_of`."""
 
 
 class Setting(Struct, frozen=True):
@@ -55,37 +55,37 @@ class Setting(Struct, frozen=True):
     label: str = ""
     """Name in a sentence; empty for the field's name."""
     form: Literal["", "share", "text", "regex"] = ""
-    """Form of the typed value, beyond its type: `share` is 0.05 or 5 %; `text` and `regex` are None if empty."""
+    """Format of the typed value, beyond its type: `share` is 0.05 or 5 %; `text` and `regex` are None if empty."""
     least: float = -math.inf
-    """The least value above the lower bound, which turns the setting off."""
+    """Smallest value above the lower bound; the lower bound itself turns the setting off."""
     most: float = math.inf
-    """The upper bound of a number that is too large for one in its type."""
+    """Upper bound, if it is too large for the `Meta` of the type."""
     choices: Mapping[str, Any] = {}
-    """Values by their names, if there are only some."""
+    """Allowed values by their names; empty if any value in the range is allowed."""
     says: str = ""
-    """The range in words, if it doesn't follow from the bounds."""
+    """The range in words; empty if it follows from the bounds."""
     group: str = ""
-    """Group in the form, or of the flags."""
+    """Group in the form or of the flags."""
     before: str = ""
-    """Name of the setting that follows it in its group; empty for the order of the class."""
+    """Name of the setting that this one precedes in its group; empty for the order of the class."""
     wide: bool = False
-    """True if it takes a whole line of the form."""
+    """True if it takes a full line of the form."""
     flag: str = ""
     """The flag; empty for the name as mlx_lm.generate spells it."""
     short: str = ""
     """The short flag, such as `-m`."""
     metavar: str = ""
-    """Name of the value in the flag's help; empty for that of its kind."""
+    """Name of the value in the flag's help; empty for the default of its kind."""
     needs: str = ""
-    """Name of the setting without which this one has no effect."""
+    """Name of the setting that must be set for this one to have an effect."""
     stage: SamplerStage | None = None
     """Stage of the sampler that the setting turns on."""
     brief: Callable[[Any], str] | None = None
-    """Text in the header if the setting is on; None for its stage and value, or nothing without a stage."""
+    """Text in the header if the setting is on; None for its stage and value, or nothing if it has no stage."""
     words: str = ""
-    """Short text of the setting if it is on, with `{}` for the value."""
+    """Short text if the setting is on, with `{}` for the value."""
     name: str = ""
-    """Name of the field; `settings_of` fills in this and the following fields."""
+    """Name of the field; this and the following fields are filled in by `settings_of`."""
     default: Any = None
     type: Any = None
     """Type with its bounds, as annotated."""
@@ -93,7 +93,7 @@ class Setting(Struct, frozen=True):
 
     @property
     def kind(self) -> str:
-        """`float`, `int`, `flag` (on if it is named), `choice` (yes or no), `texts`, `biases`, `word` or `text`."""
+        """`float`, `int`, `flag` (True if given), `choice` (yes or no), `texts`, `biases`, `word` or `text`."""
         plain = [_bare(each) for each in _alternatives(self.type)]
         if (self.choices and str in plain) or get_origin(plain[0]) is Literal:
             return "word"
@@ -105,12 +105,10 @@ class Setting(Struct, frozen=True):
 
     @property
     def low(self) -> float:
-        """The lower bound."""
         return next((each for each in (self.meta.ge, self.meta.gt) if each is not None), -math.inf)
 
     @property
     def high(self) -> float:
-        """The upper bound."""
         return self.most if self.meta.le is None else self.meta.le
 
     @property
@@ -137,21 +135,21 @@ class Setting(Struct, frozen=True):
         return f"{number} {above} {self.low:g} to {high}"
 
     def on(self, settings: object) -> bool:
-        """True if it has another value than one that turns it off."""
+        """True if the setting's value is not one that turns it off."""
         value = getattr(settings, self.name)
         return value != self.default and not (self.stage is not None and value in self.stage.off)
 
     def parse(self, text: str) -> Any:
-        """Read a value as the user types it.
+        """Parse a value typed by the user.
 
         Args:
-            text: A number; one text, empty for none; `ID=VALUE, ID=VALUE`; a word; with `form` as it says.
+            text: A number; one text, empty for none; `ID=VALUE, ID=VALUE`; a word; or the format of `form`.
 
         Returns:
-            The value, in range.
+            The value, which is in range.
 
         Raises:
-            SettingsError: It is no such value or is out of range.
+            SettingsError: The text can't be parsed or the value is out of range.
         """
         if self.form and not text.strip(None if self.form == "share" else ""):
             return None
@@ -191,7 +189,7 @@ class Setting(Struct, frozen=True):
             raise SettingsError(self.name, message) from None
 
     def format(self, value: Any) -> str:
-        """A value as the user types it; `parse` reads it back."""
+        """The value as the user types it; `parse` reads it."""
         if value is None and self.default is None:
             return ""
         match self.kind:
@@ -204,14 +202,14 @@ class Setting(Struct, frozen=True):
         return str(value)
 
     def describe(self, value: Any) -> str:
-        """The setting with a value, in few characters."""
+        """The setting and a value, in a few characters."""
         return self.words.format(percent(value) if self.form == "share" else self.format(value))
 
     def check(self, value: Any) -> None:
-        """Refuse a value that is out of range; None is in it if it is the default.
+        """Refuse a value that is out of range; None is allowed if it is the default.
 
         Raises:
-            SettingsError: With the range in words.
+            SettingsError: The value is out of range; the message contains the range.
         """
         if value is None and self.default is None:
             return
@@ -240,7 +238,7 @@ class Setting(Struct, frozen=True):
         )
 
     def _shown(self, value: object) -> str:
-        """A value that is out of range, for messages."""
+        """A value that is out of range, for a message."""
         if isinstance(value, str) and self.meta.max_length is not None:
             return f"{len(value)} characters"
         if isinstance(value, str) and self.kind in ("float", "int"):
@@ -270,7 +268,7 @@ class Setting(Struct, frozen=True):
     def _check_regex(self, pattern: str) -> None:
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of syntax whose meaning may change
+                warnings.simplefilter("ignore")  # about syntax that may change its meaning
                 empty = re.compile(pattern).search("")
         except (re.error, OverflowError, RecursionError) as error:
             raise SettingsError(
@@ -285,16 +283,16 @@ class Setting(Struct, frozen=True):
 
 
 MOST_FLOAT = 1.7976931348623157e308
-"""The bound of a number without another one: it is neither infinite nor NaN."""
+"""Upper bound of numbers without a smaller one; excludes infinity and NaN."""
 
 
 def percent(share: float) -> str:
-    """A share of 1 as `5 %`, with at most three significant digits."""
+    """A fraction of 1 as `5 %`, with at most three significant digits."""
     return f"{share * 100:.3g} %"
 
 
 def named(values: Iterable[Any]) -> Mapping[str, Any]:
-    """Values by their names, as `Setting.choices`."""
+    """Values by their names, for `Setting.choices`."""
     return {str(value): value for value in values}
 
 
@@ -303,7 +301,7 @@ def _bare(hint: Any) -> Any:
 
 
 def _alternatives(hint: Any) -> list[Any]:
-    """The types of a hint, each with its bounds, but None."""
+    """The types in a hint except None, each with its bounds."""
     if get_origin(_bare(hint)) not in (typing.Union, UnionType):
         return [hint]
     return [each for each in get_args(_bare(hint)) if each is not NoneType]
@@ -313,16 +311,16 @@ def _alternatives(hint: Any) -> list[Any]:
 
 
 class SettingsStruct(Struct, frozen=True):
-    """Base of the classes of settings."""
+    """Base class of the settings."""
 
     def check_together(self, vocabulary: int | None) -> None:
-        """Refuse values that are in range one by one and not together.
+        """Refuse combinations of values that are not allowed, though each is in range.
 
         Args:
-            vocabulary: Ids of the model, None if it isn't known.
+            vocabulary: Number of token ids of the model; None if unknown.
 
         Raises:
-            SettingsError: With what to do.
+            SettingsError: A combination is not allowed.
         """
 
 
@@ -356,14 +354,14 @@ def settings_of(cls: type[SettingsStruct]) -> tuple[Setting, ...]:
 
 
 def check(settings: Declared, vocabulary: int | None = None) -> Declared:
-    """Return the settings if all are in range.
+    """Check the settings and return them.
 
     Args:
-        settings: What to check; settings inside them are checked, too.
-        vocabulary: Ids of the model, None if it isn't known.
+        settings: Settings to check, including settings inside them.
+        vocabulary: Number of token ids of the model; None if unknown.
 
     Raises:
-        SettingsError: For the first that is not.
+        SettingsError: A setting is out of range; the first one is reported.
     """
     for each in settings_of(type(settings)):
         each.check(getattr(settings, each.name))

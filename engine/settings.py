@@ -1,6 +1,6 @@
-"""The settings, with the names and defaults of `mlx_lm.generate` where it has them.
+"""The settings, with the names and defaults of `mlx_lm.generate` if it has them.
 
-Each is declared once, at its field: flags, forms, checks and words are made from that (`engine/setting.py`).
+Each is declared once, at its field; flags, forms, checks and messages are made from that (`engine/setting.py`).
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -16,17 +16,19 @@ from engine.setting import SamplerStage, Setting, SettingsStruct, check, named, 
 SEED_LIMIT = 2**64
 MOST = 2**31 - 1
 LEAST_TEMP = 0.001
-"""The least temperature above 0. It divides the rounding of float32 logprobs, 1e-6 where 150,000 tokens are alike: here
-probabilities are right to 1 in 1,000. Smaller ones would draw by rounding; 1e-38 overflows."""
+"""Smallest temperature above 0. It divides logprobs, and with them the rounding of float32, 1e-6 if 150,000 tokens are
+equally likely: with this value, probabilities are right to 1 in 1,000. Smaller ones would draw by rounding; 1e-38
+overflows."""
 LEAST_PENALTY = 0.001
-"""The least repetition penalty above 0: it multiplies logits by 1,000; far smaller ones overflow float32."""
+"""Smallest repetition penalty above 0: it multiplies logits by 1,000; much smaller ones overflow float32."""
 KV_BITS = (2, 3, 4, 5, 6, 8)
 KV_GROUP_SIZES = (32, 64, 128)
 SHARDS = ("auto", "tensor", "pipeline")
 MOST_RANKS = 64
 LEAST_KEPT_MIB, KEPT_ROWS = 64, 400
-"""Logits kept by default: 64 MiB, which are 4,096 rows for pocket, or 400 rows if those take more, as with 152,000 ids.
-In a model with 0.6 B parameters, a fork from 250 tokens back takes 300 ms if its row is kept and 480 ms if not."""
+"""Default budget of cached logits: 64 MiB, which is 4,096 rows for pocket, or the size of 400 rows if that is more, as
+with 152,000 ids. With 0.6 B parameters, a fork from 250 tokens back takes 300 ms if its row is cached and 480 ms if
+not."""
 DTYPES = ("auto", "file", "float32", "bfloat16", "float16", "dequantized")
 _SHAPES = ("logit-bias", "min-tokens", "repetition", "presence", "frequency")
 _TRANSFORMERS = ("logit-bias", "repetition", "presence", "frequency", "min-tokens")
@@ -35,15 +37,15 @@ ORDERS: Mapping[str, tuple[str, ...]] = {
     "transformers": (*_TRANSFORMERS, "temperature", "top-k", "top-p", "min-p", "xtc"),
     "llama.cpp": (*_SHAPES, "top-k", "top-p", "min-p", "xtc", "temperature"),
 }
-"""Stage orders by program: mlx_lm.sample_utils, `GenerationMixin._get_logits_processor` of transformers (which has
-no presence and frequency penalties and no XTC), and llama.cpp's default chain. Rules for ties and XTC go with the
+"""Stage orders by program: mlx_lm.sample_utils, `GenerationMixin._get_logits_processor` of transformers (which has no
+presence and frequency penalties and no XTC), and llama.cpp's default chain. The rules for ties and XTC belong to the
 order: see `engine.sampling.stages`."""
 GROUPS = DRAW, PENALTIES, XTC, STOPS, ORDER = (
     "Draw", "Penalties", "XTC: exclude top choices", "Stops and candidates", "Bias and order",
 )  # fmt: skip
-"""The parts of the settings' dialog."""
+"""Groups in the settings' dialog."""
 LOAD_GROUPS = MODEL, RANKS, MEMORY = "model", "ranks", "memory"
-"""The parts of the load settings' flags."""
+"""Groups of the load settings' flags."""
 
 
 def _biased(settings: Any) -> str:
@@ -61,14 +63,14 @@ def _min_p_brief(settings: Any) -> str:
 
 
 class Settings(SettingsStruct, frozen=True):
-    """The settings of the sampler and of the stops; they may change at any step."""
+    """Settings of the sampler and of the stops; they may change at any step."""
 
     temp: Annotated[float, Meta(ge=0, le=100), Setting(
         "0 always takes the most probable token; above 1 flattens probabilities", least=LEAST_TEMP,
         label="temperature", group=DRAW, wide=True,
         stage=SamplerStage("temperature", "scale", "temp.", off=(1,))
     )] = 0.0  # fmt: skip
-    """0 is greedy: the most probable token, and no filter matters."""
+    """Sampling temperature; 0 is greedy: the most probable token is picked, and filters have no effect."""
     top_p: Annotated[float, Meta(gt=0, le=1), Setting(
         "keeps the fewest tokens that hold this probability together; 1 is off", label="top-p", group=DRAW,
         stage=SamplerStage("top-p", "order")
@@ -91,8 +93,8 @@ class Settings(SettingsStruct, frozen=True):
     max_tokens: Annotated[int, Meta(ge=1, le=MOST), Setting(
         "a run ends after this many tokens", group=STOPS, short="-m"
     )] = 100  # fmt: skip
-    """A run ends with `length` after this many tokens of completion, one that begins there or later after as many more,
-    and one whose breakpoint counts tokens after those."""
+    """Maximum number of tokens of the completion, at which a run ends with `length`. A run that begins there or later
+    ends after as many more; a run with a `tokens` breakpoint, after that number of tokens."""
     min_tokens: Annotated[int, Meta(ge=0, le=MOST), Setting(
         "no end-of-sequence token before this many tokens", group=STOPS,
         stage=SamplerStage("min-tokens", "logits", "barred")
@@ -101,7 +103,7 @@ class Settings(SettingsStruct, frozen=True):
         "generation ends when this text appears", label="stop string", group=STOPS,
         brief=lambda on: f"stop {len(on.stop)}"
     )] = ()  # fmt: skip
-    """Texts that end the generation, wherever tokens cut them."""
+    """Texts that end the generation, regardless of token boundaries."""
     candidates: Annotated[int, Meta(ge=1, le=MOST), Setting(
         "candidates shown and recorded at each step", group=STOPS
     )] = 20  # fmt: skip
@@ -127,7 +129,7 @@ class Settings(SettingsStruct, frozen=True):
     repetition_context_size: Annotated[int, Meta(ge=1, le=MOST), Setting(
         "recent tokens that the repetition penalty sees", label="repetition context", group=PENALTIES
     )] = 20  # fmt: skip
-    """Number of recent tokens that the penalty sees, prompt included; so for the other two."""
+    """Number of recent tokens that the penalty applies to, prompt included; also for the other two penalties."""
     presence_penalty: Annotated[float, Meta(ge=-100, le=100), Setting(
         "subtracted once from the logits of recent tokens; 0 is off", group=PENALTIES,
         stage=SamplerStage("presence", "logits", "presen."),
@@ -149,12 +151,12 @@ class Settings(SettingsStruct, frozen=True):
         choices=named(tuple(ORDERS)), group=ORDER, wide=True, metavar="ORDER",
         brief=lambda on: f"order {on.sampler_order}"
     )] = "mlx-lm"  # fmt: skip
-    """Name of the order of the stages, from `ORDERS`; a grammar comes before them and the draw after them."""
+    """Name of the stages' order, from `ORDERS`; the grammar comes before these stages and the draw after them."""
     grammar: Grammar | None = None
     """Grammar that the completion must match; None for no grammar."""
 
     def check_together(self, vocabulary: int | None) -> None:
-        """See `SettingsStruct`: a logit bias is of the model's tokens."""
+        """See `SettingsStruct`: a logit bias must be for one of the model's tokens."""
         for token, _ in self.logit_bias:
             if vocabulary is not None and token >= vocabulary:
                 raise SettingsError(
@@ -165,7 +167,7 @@ class Settings(SettingsStruct, frozen=True):
 
 
 class LoadSettings(SettingsStruct, frozen=True):
-    """The model, and the settings that are fixed once it is loaded."""
+    """The model, and the settings that can't change once it is loaded."""
 
     model: Annotated[str, Setting(
         "pocket (the bundled one), a directory, or a hub id (default: pocket)", group=MODEL, metavar="MODEL"
@@ -176,18 +178,18 @@ class LoadSettings(SettingsStruct, frozen=True):
     extra_eos_token: Annotated[tuple[str, ...], Setting(
         "a token that also ends the generation, by its text or id", metavar="TOKEN"
     )] = ()  # fmt: skip
-    """Tokens that end the sequence besides the model's own, as in mlx_lm.generate: by their text, by their piece as the
-    tokenizer's file spells it, or by id."""
+    """Additional end-of-sequence tokens, as in mlx_lm.generate: given as their text, as their spelling in the
+    tokenizer's file, or as their id."""
     trust_remote_code: Annotated[bool, Setting("run code that comes with the model", group=MODEL)] = False
     max_kv_size: Annotated[Annotated[int, Meta(ge=5)] | None, Setting(
         "use a rotating KV cache, of this many tokens", group=MODEL,
         says="a whole number from 5 up (the first 4 tokens are always kept)"
     )] = None  # fmt: skip
-    """Has no effect on a model that builds its own caches."""
+    """Size of a rotating KV cache in tokens; no effect on a model that creates its own caches. None for no limit."""
     no_kv_cache: Annotated[bool, Setting(
         "keep no KV cache: compute all tokens again at every step", group=MODEL
     )] = False  # fmt: skip
-    """No keys and values are kept."""
+    """True to store no keys and values between steps."""
     kv_bits: Annotated[int | None, Setting(
         "quantize the KV cache to 2, 3, 4, 5, 6 or 8 bits", choices=named(KV_BITS), group=MODEL
     )] = None  # fmt: skip
@@ -202,19 +204,20 @@ class LoadSettings(SettingsStruct, frozen=True):
     prefill_step_size: Annotated[Annotated[int, Meta(ge=1)] | None, Setting(
         "tokens in a chunk of the prefill (default: as many as take about 100 ms)", group=MODEL
     )] = None  # fmt: skip
-    """None adapts the chunk so that a cancel takes effect within about 150 ms."""
+    """Tokens per prefill chunk; None adapts the size, so that a cancel takes effect within about 150 ms."""
     float32_scales: Annotated[bool | None, Setting(
         "use float32 scales for quantized weights that stay packed (default: on the CPU, where it is faster)",
         group=MODEL
     )] = None  # fmt: skip
-    """None turns it on for the CPU backend, 7 to 40 times faster there, for weights that `dtype` leaves packed."""
+    """True to use float32 scales for weights that stay packed; None for that on the CPU backend, where it is 7 to 40
+    times faster."""
     dtype: Annotated[str, Setting(
         "type to compute in: file (that of the model's files), float32, bfloat16, float16, or dequantized "
         "(float32, quantized weights unpacked). auto, the default, is float32 on a CPU with a fast BLAS, "
         "with quantized weights unpacked, if that takes at most half of the free memory; otherwise it is "
         "file", choices=named(DTYPES), group=MODEL, metavar="TYPE"
     )] = "auto"  # fmt: skip
-    """`dequantized` unpacks quantized weights into float32; `auto` does where `float32_scales` is None."""
+    """Type to compute in. `dequantized` unpacks weights into float32; `auto` may do so if `float32_scales` is None."""
     blas: Annotated[str, Setting(
         "library that multiplies float32 matrices on a Linux CPU: auto (the default) is OpenBLAS or BLIS "
         "where one is installed, bundled is the one in MLX", choices=named(("auto", "bundled")), group=MODEL,
@@ -225,15 +228,16 @@ class LoadSettings(SettingsStruct, frozen=True):
         f"or what {KEPT_ROWS} rows of a large vocabulary take)",
         group=MEMORY, says="a whole number of MiB from 0 up"
     )] = None  # fmt: skip
-    """Lets going back and what-if do without a forward pass; None: see `kept_logits_bytes`."""
+    """Budget for cached logits, which spare a forward pass when going back and in what-if; None: see
+    `kept_logits_bytes`."""
     kept_kv_mib: Annotated[int, Meta(ge=0), Setting(
         "MiB for the KV of branches that you left", group=MEMORY, says="a whole number of MiB from 0 up"
     )] = 256  # fmt: skip
-    """Lets going back to a branch that the session left do without a forward pass."""
+    """Budget for the KV of branches that the session left, which spares a forward pass when going back to them."""
     ranks: Annotated[int, Meta(ge=1, le=MOST_RANKS), Setting(
         "compute the model in N processes on this machine", group=RANKS
     )] = 1  # fmt: skip
-    """Processes that compute the model together, on this machine unless `hostfile` names others."""
+    """Number of processes that compute the model together, on this machine unless `hostfile` names others."""
     hostfile: Annotated[str, Setting(
         "compute the model in a process on each host of this file, written as for mlx.launch; the first "
         "host is this one, and ssh starts the others", group=RANKS, metavar="FILE"
@@ -243,17 +247,17 @@ class LoadSettings(SettingsStruct, frozen=True):
         "some whole layers), or auto (the default: tensor where the family allows it)",
         choices=named(SHARDS), group=RANKS, metavar="HOW"
     )] = "auto"  # fmt: skip
-    """`auto` is `tensor` if the model's family supports it, else `pipeline`."""
+    """Parallelism of the processes: `auto` is `tensor` if the model's family supports it, otherwise `pipeline`."""
     record_logits: Annotated[bool, Setting(
         "keep all logits of each step in the recording, 2 or 4 bytes each, so that a replay can try settings "
         "and search the vocabulary"
     )] = False  # fmt: skip
 
     def kept_logits_bytes(self, vocabulary: int) -> int:
-        """Bytes for kept rows of logits, of 4 bytes an id.
+        """Budget in bytes for cached rows of logits, of 4 bytes an id.
 
         Args:
-            vocabulary: Ids of the model.
+            vocabulary: Number of token ids of the model.
         """
         if self.kept_logits_mib is not None:
             return self.kept_logits_mib * 2**20
@@ -261,11 +265,11 @@ class LoadSettings(SettingsStruct, frozen=True):
 
     @property
     def divided(self) -> bool:
-        """True if several processes compute the model."""
+        """True if several processes compute the model together."""
         return self.ranks > 1 or bool(self.hostfile)
 
     def check_together(self, vocabulary: int | None) -> None:
-        """See `SettingsStruct`: without a KV cache nothing changes it."""
+        """See `SettingsStruct`: without a KV cache the settings that change it are not allowed."""
         for name in ("kv_bits", "max_kv_size"):
             if self.no_kv_cache and getattr(self, name) is not None:
                 message = f"there is no KV cache for --{name.replace('_', '-')} to change."
@@ -282,7 +286,7 @@ STAGES: Mapping[str, SamplerStage] = {
         key=lambda stage: ORDERS["mlx-lm"].index(stage.name),
     )
 }
-"""The stages that a setting turns on, in mlx_lm's order: all but the grammar's."""
+"""Stages that a setting turns on, in mlx_lm's order: all except the grammar."""
 
 
 def changed(settings: Settings, **values: Any) -> Settings:
@@ -291,16 +295,16 @@ def changed(settings: Settings, **values: Any) -> Settings:
 
 
 MODELS_OWN = ("temp", "top_p", "top_k", "min_p", "repetition_penalty")
-"""The settings that a model's generation_config.json may have."""
+"""Settings that a model's generation_config.json may contain."""
 
 
 def with_defaults(settings: Settings, own: Iterable[tuple[str, Any]], given: Collection[str]) -> Settings:
-    """Settings with the defaults of a model: its own, or else those of mlx_lm.
+    """Fill in a model's defaults: its own, or mlx_lm's if it has none.
 
     Args:
-        settings: Of the sampler.
+        settings: Settings of the sampler.
         own: The model's own defaults by name.
-        given: Names of the settings that the user gave; these stay.
+        given: Names of the settings given by the user, which are not changed.
     """
     usual = {name: BY_NAME[name].default for name in MODELS_OWN}
     usual |= {name: int(value) if BY_NAME[name].kind == "int" else value for name, value in own}
@@ -308,13 +312,13 @@ def with_defaults(settings: Settings, own: Iterable[tuple[str, Any]], given: Col
 
 
 def differences(old: Settings, new: Settings) -> dict[str, tuple[Any, Any]]:
-    """The settings that differ, as name: (old, new)."""
+    """Settings that differ, as name: (old, new)."""
     before, after = asdict(old), asdict(new)
     return {name: (before[name], after[name]) for name in before if before[name] != after[name]}
 
 
 def for_model(settings: LoadSettings, model: str) -> LoadSettings:
-    """The same settings for a model, without those that belong to another model: its adapter and its tokens."""
+    """The same settings for another model, without the adapter and tokens that belong to the old one."""
     if model == settings.model:
         return settings
     return replace(settings, model=model, adapter_path=None, extra_eos_token=())
@@ -325,7 +329,7 @@ STEEPEST = 10.0
 
 
 class BeamSettings(SettingsStruct, frozen=True):
-    """The settings of a beam search; the sampler's `min_tokens` applies, too."""
+    """Settings of a beam search; the sampler's `min_tokens` applies too."""
 
     width: Annotated[int, Meta(ge=1, le=WIDEST), Setting(
         f"Beams that are followed at once, 1 to {WIDEST}; 1 is greedy decoding."
@@ -343,31 +347,31 @@ BEAM_SETTINGS = {each.name: each for each in settings_of(BeamSettings)}
 
 
 DraftKind = Literal["lookup", "self-4bit", "model"]
-"""Kind of a draft. `lookup`: the continuation of an earlier occurrence of the last tokens; `self-4bit`: the same model,
-quantized when it is loaded; `model`: another model of the same vocabulary."""
+"""Source of the draft tokens. `lookup`: the continuation of an earlier occurrence of the last tokens; `self-4bit`: the
+same model, quantized when it is loaded; `model`: another model with the same vocabulary."""
 DRAFT_KINDS: tuple[DraftKind, ...] = get_args(DraftKind)
 MOST_DRAFTS = 16
-"""Tokens of a draft at most: every one of them makes the forward that verifies it longer."""
+"""Maximum number of tokens of a draft: each of them makes the verifying forward pass longer."""
 
 
 class SpeculationSettings(SettingsStruct, frozen=True):
-    """The settings of speculative decoding; none of them changes the text."""
+    """Settings of speculative decoding; none of them changes the generated text."""
 
     draft: Annotated[DraftKind, Setting("what drafts", says=f"one of {', '.join(DRAFT_KINDS)}")] = "lookup"
     draft_model: str = ""
-    """Model of the draft `model`: a directory, a hub id, or `pocket`."""
+    """Draft model if the kind is `model`: a directory, a hub id, or `pocket`."""
     num_draft_tokens: Annotated[int, Meta(ge=1, le=MOST_DRAFTS), Setting(
         "tokens that are drafted for a round", "draft tokens"
     )] = 3  # fmt: skip
-    """Tokens drafted in a round, as in mlx_lm.generate; fewer if the text ends before."""
+    """Maximum number of tokens drafted in a round, as in mlx_lm.generate; fewer if the text ends first."""
 
     @property
     def name(self) -> str:
-        """Name of the draft in a sentence."""
+        """Name of the draft's source, for a sentence."""
         return self.draft_model if self.draft == "model" else self.draft
 
     def check_together(self, vocabulary: int | None) -> None:
-        """See `SettingsStruct`: a model is named if it drafts, and only then."""
+        """See `SettingsStruct`: a draft model must be named for the kind `model`, and only for it."""
         if (self.draft == "model") != bool(self.draft_model.strip()):
             raise SettingsError(
                 "draft_model",
@@ -377,30 +381,31 @@ class SpeculationSettings(SettingsStruct, frozen=True):
 
 
 LEAST_VOCABULARY = 257
-"""One token for every byte, and one for the end of a text."""
+"""Smallest vocabulary: one token for each byte, and one for the end of a text."""
 MOST_STEPS = 1_000_000
 LONGEST_PROMPT = 200
-"""Characters of a prompt at most."""
+"""Maximum length of the prompt in characters."""
 MOST_TEXTS = 100
-"""Paths of texts at most."""
+"""Maximum number of paths of texts."""
 
 
 class TrainingSettings(SettingsStruct, frozen=True):
-    """The text that a model learns from, its sizes and the length of the training."""
+    """Text that a model is trained on, sizes of the model and length of the training."""
 
     texts: Annotated[tuple[str, ...], Meta(max_length=MOST_TEXTS), Setting(
         "UTF-8 texts, or folders of them; the program's own stories by default", "text",
         says=f"at most {MOST_TEXTS} paths; put the texts into a folder and give that",
     )] = ()  # fmt: skip
     layers: Annotated[int, Meta(ge=1, le=12), Setting("layers of the llama")] = 2
-    """With the default text, 4 layers predict no better after the same time: see `engine.training.learner.SLOWED`."""
+    """Number of layers. With the default text, 4 layers predict no better after the same time: see
+    `engine.training.learner.SLOWED`."""
     width: Annotated[
         int, Meta(ge=16, le=256, multiple_of=8), Setting("width of its residual stream, a multiple of 8")
     ] = 96
     vocabulary: Annotated[
         int, Meta(ge=LEAST_VOCABULARY, le=8192), Setting("most tokens of its tokenizer")
     ] = 512
-    """With 4 layers a step takes 58 ms at 512 tokens and 251 ms at 4,096, most of it for the logits."""
+    """A step of 4 layers takes 58 ms with a vocabulary of 512 and 251 ms with 4,096, mostly for the logits."""
     rows: Annotated[int, Meta(ge=1, le=64), Setting("rows of a batch")] = 8
     row_tokens: Annotated[int, Meta(ge=8, le=256), Setting("tokens of a row")] = 64
     steps: Annotated[
@@ -412,7 +417,7 @@ class TrainingSettings(SettingsStruct, frozen=True):
     every: Annotated[
         int, Meta(ge=1, le=10_000), Setting("steps between two reports of loss, candidates and text")
     ] = 25
-    """Held-out loss, candidates after the prompt, and a text."""
+    """Steps between two evaluations: held-out loss, candidates after the prompt, and a sampled text."""
     prompt: Annotated[
         str, Meta(min_length=1, max_length=LONGEST_PROMPT), Setting("the text that it continues")
     ] = "Once upon a time"

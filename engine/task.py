@@ -1,4 +1,4 @@
-"""A command inside the engine, with the event that ends it."""
+"""A command inside the engine, with the event that cancels it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from engine.protocol import Command
 
 Stopped = Callable[[], bool]
-"""Polled by work that takes long: whether it should stop."""
+"""Callback polled by long work; returns True if it should stop."""
 
 
 def never() -> bool:
@@ -31,7 +31,7 @@ class Task(Struct, frozen=True):
     id: int = 0
     """Id that the command was sent with."""
     cancel: Event = field(default_factory=Event)
-    """Set to stop the command at its next chunk or step, as once the engine is about to end; a queued one then never
-    begins. Its `is_set` is a `Stopped`."""
+    """Set to stop the command at its next chunk or step, or before it begins. Its `is_set` is a `Stopped`. It is also
+    set when the engine closes."""
     session: int = 0
-    """Number of the session, among those in the engine's thread."""
+    """Number of the session in the engine's thread that runs the command."""

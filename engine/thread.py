@@ -1,8 +1,8 @@
 """The one thread that owns MLX: commands in, records out.
 
 MLX's streams, random state and unevaluated arrays belong to the thread that made them, so import, load, prefill and
-decode all happen here. This module itself imports the standard library alone: the thread imports MLX once it is
-started, so that a screen can paint before.
+decode all happen here. This module doesn't import MLX: the thread does so after it has started, so that the screen can
+paint first.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ QUIET_ENVIRONMENT = {
     "TRANSFORMERS_VERBOSITY": "error",
     "TRANSFORMERS_NO_ADVISORY_WARNINGS": "1",
 }
-"""Variables that keep the libraries from writing over the screen; set unless the person has set them."""
+"""Variables that keep the libraries from writing over the screen; the user's values are not replaced."""
 OPEN_FILES = 4096
-"""The hard limit that mlx_lm sets when it is imported; it may lower that of the process to it, not raise it."""
+"""The limit on open files that mlx_lm sets on import; it may lower the process's hard limit to it, not raise it."""
 WITHOUT_MLX = "`inspector replay` and `inspector learn` need no MLX."
-"""Ends the hint of every failure of a command where MLX can't be imported."""
+"""End of every hint if MLX can't be imported."""
 ENDED = "The engine has ended.", "Start the program again.", False
 SWITCH_INTERVAL = 1e-4
-"""Seconds for which one thread may keep the interpreter while another waits for it. A step acquires it several times;
-with Python's own 5 ms a step during a frame waits until the frame ends: the slowest 5 % of a run took 27 to 32 ms on
-the bundled model, with this 21."""
+"""Seconds that one thread may keep the interpreter while another waits for it. A step acquires it several times; with
+Python's default of 5 ms a step during a frame waits until the frame ends: the slowest 5 % of a run took 27 to 32 ms on
+the bundled model, with this value 21 ms."""
 
 
 class Inbox:
-    """A queue of tasks, whose first can be inspected without taking it.
+    """A queue of tasks; the first can be inspected without removing it.
 
-    A number is a session whose commands have come to an end; None means the end of all.
+    A number is a session to drop, since all its commands have ended; None ends the thread.
     """
 
     def __init__(self) -> None:
@@ -57,21 +57,20 @@ class Inbox:
         self._arrived = threading.Condition()
 
     def put(self, task: Task | int | None) -> None:
-        """Add a task."""
         with self._arrived:
             self._waiting.append(task)
             self._arrived.notify()
 
     @property
     def waiting(self) -> bool:
-        """True if a task waits, or the end."""
+        """True if an item waits."""
         return bool(self._waiting)
 
     def get(self, workers: Collection[Worker] = ()) -> Task | int | None:
-        """Wait for the next task.
+        """Wait for the next item and remove it.
 
         Args:
-            workers: Use the time until one has come; each piece of their work delays the task by its time.
+            workers: Workers that use the time until then; each piece of their work may delay the item by its duration.
         """
         busy = True
         while busy and not self._waiting:
@@ -83,11 +82,11 @@ class Inbox:
                 self._arrived.wait()
             return self._waiting.popleft()
 
-    def aside(self, session: int) -> Task | None:
-        """Take the first task if it is of a session and can be answered between two of its steps; else None."""
+    def take_interleavable(self, session: int) -> Task | None:
+        """Remove and return the first item if it is a session's command that may run between two steps; else None."""
         with self._arrived:
             first = self._waiting[0] if self._waiting else None
-            if not isinstance(first, Task) or not first.command.aside or first.session != session:
+            if not isinstance(first, Task) or not first.command.interleavable or first.session != session:
                 return None
             self._waiting.popleft()
             return first
@@ -107,32 +106,32 @@ class EngineThread:
         self._inbox = inbox or Inbox()
         self._closing = threading.Event()
         self._tasks: dict[tuple[int, int], Task] = {}
-        """Queued and running tasks by session and id. Threads share it: every access is one atomic call."""
+        """Queued and running tasks by session and id. Threads share it: each access is a single atomic call."""
         self._over = False
-        """True once the thread takes no more commands."""
+        """True once the thread accepts no more commands."""
         self._thread = threading.Thread(target=self._work, name="engine", daemon=True)
 
     def start(self) -> None:
-        """Begin to import MLX and to wait for commands; from now on threads switch more often."""
+        """Start importing MLX and then wait for commands; from now on threads switch more often."""
         sys.setswitchinterval(SWITCH_INTERVAL)
         self._thread.start()
 
-    def beside(self, emit: Callable[[Received], None]) -> SessionBeside:
-        """Make a session with a tree of its own beside the thread's first: it shares the models that they load.
+    def side_session(self, emit: Callable[[Received], None]) -> SideSession:
+        """Make another session in this thread, with its own tree; it shares the models that the sessions load.
 
         Args:
-            emit: Receives each of its records, as the thread's own does those of the first session.
+            emit: Receives each of its records; the same rules apply as to the thread's own.
         """
         session = max(self._receivers) + 1
         self._receivers[session] = emit
-        return SessionBeside(self, session)
+        return SideSession(self, session)
 
     def send(self, sent: Sent, session: int = 0) -> None:
-        """Queue a command, or execute a `Cancel` at once: it overtakes the queue, and its target may still be in it.
+        """Queue a command; a `Cancel` is executed at once, since its target may still be in the queue.
 
         Args:
-            sent: Its records follow in order, with `Ended` as the last; none follow a `Cancel`.
-            session: The one that it is for.
+            sent: The command and its id. Its records follow in order, with `Ended` as the last; a `Cancel` has none.
+            session: Number of the session that runs it.
 
         Raises:
             ValueError: A command of the session with the same id has not ended.
@@ -144,7 +143,7 @@ class EngineThread:
         task = Task(sent.command, sent.id, session=session)
         if self._tasks.setdefault((session, sent.id), task) is not task:
             raise ValueError(f"{sent.command.kind} can't be sent: command {sent.id} has not ended")
-        if self._closing.is_set():  # which cancelled those that were there before
+        if self._closing.is_set():  # `close` has cancelled only the earlier tasks
             task.cancel.set()
         self._inbox.put(task)
         if self._over and not self._closing.is_set():
@@ -154,11 +153,11 @@ class EngineThread:
         """Cancel the running and the queued commands, and join the thread.
 
         Args:
-            timeout: Seconds to wait; the longest wait is for one forward or one import.
+            timeout: Seconds to wait; the longest wait is for one forward pass or one import.
 
         Returns:
-            True when the thread ended in time. Otherwise the process should end by `os._exit`, since a thread
-            that still uses MLX while the interpreter shuts down aborts it.
+            True if the thread ended in time. Otherwise the process should end with `os._exit`, since a thread that
+            still uses MLX while the interpreter shuts down aborts it.
         """
         self._closing.set()
         for task in list(self._tasks.values()):
@@ -174,24 +173,24 @@ class EngineThread:
         self._thread.join()
 
     def end(self, session: int) -> None:
-        """Cancel the commands of a session beside the first, and drop it once they have ended."""
+        """Cancel the commands of a side session, and drop it once they have ended."""
         for task in list(self._tasks.values()):
             if task.session == session:
                 task.cancel.set()
         self._inbox.put(session)
 
     def _work(self) -> None:
-        # BaseException here and below: a panic in a library written in Rust is one, and no Exception
+        # BaseException here and below, because a panic in a Rust library is not an Exception
         try:
             for name, value in QUIET_ENVIRONMENT.items():
                 os.environ.setdefault(name, value)
             self._receivers[0](Received(Loading("import", 0, 0, "mlx")))
             try:
-                import mlx.core  # noqa: F401  # fails by itself, where only MLX is the matter
+                import mlx.core  # noqa: F401  # fails on its own if only MLX is broken
 
-                from engine.libraries import import_mlx_lm
+                from engine.patches.imports import import_mlx_lm
 
-                import_mlx_lm()  # before any module of ours does
+                import_mlx_lm()  # before any of our modules does
                 from engine.worker import Worker
             except BaseException as error:
                 self._fail_all(*_cause(error))
@@ -204,7 +203,7 @@ class EngineThread:
             if not self._closing.is_set():
                 self._fail_open(*ENDED)
             if (core := sys.modules.get("mlx.core")) is not None:
-                # MLX requires it of every thread that used it: without it the interpreter's exit aborts.
+                # MLX requires this in every thread that used it; otherwise the interpreter aborts on exit.
                 core.clear_streams()
 
     def _serve(self, make: type[Worker]) -> None:
@@ -217,10 +216,10 @@ class EngineThread:
         def made(session: int) -> Worker:
             worker = workers[session] = make(
                 self._receivers[session],
-                partial(inbox.aside, session),
+                partial(inbox.take_interleavable, session),
                 lambda: inbox.waiting,
                 loaded,
-                # after its `Ended`, no `Cancel` may find the command
+                # no `Cancel` may find the command after its `Ended`
                 ending=lambda id: self._tasks.pop((session, id), None),
             )
             return worker
@@ -234,17 +233,17 @@ class EngineThread:
                         gone.leave(last=not any(each.loaded for each in workers.values()))
                 else:
                     (workers.get(task.session) or made(task.session)).carry_out(task)
-            except BaseException as error:  # beside a command, or where its records go: the others go on
+            except BaseException as error:  # outside a command, or in its receiver: continue
                 if isinstance(task, Task):
                     self._fail(task, *_fault(error))
 
     def _fail_all(self, message: str, hint: str) -> None:
-        """Answer every command with a failure, until the end."""
+        """Answer every command with a failure, until the thread is closed."""
         while not self._closing.is_set() and self._inbox.get() is not None:
             self._fail_open(message, hint)
 
     def _fail_open(self, *why: Any) -> None:
-        """Answer each command that has not ended with a failure, as its caller may wait."""
+        """Answer each command that has not ended with a failure, since its caller may be waiting."""
         for task in list(self._tasks.values()):
             self._fail(task, *why)
 
@@ -252,45 +251,45 @@ class EngineThread:
         kind, id = task.command.kind, task.id
         emit = self._receivers.get(task.session)
         if self._tasks.pop((task.session, id), None) is not None and emit is not None:
-            with suppress(BaseException):  # of the receiver: the thread goes on
+            with suppress(BaseException):  # the receiver's own errors don't stop the thread
                 emit(Received(Failure(kind, message, hint, expected, trace), id))
                 emit(Received(Ended(kind), id))
 
 
-class SessionBeside:
-    """A session beside the first in an engine's thread: it takes commands as the thread itself does.
+class SideSession:
+    """An additional session in an engine's thread, with the same methods as the thread.
 
     Args:
-        thread: Runs the commands, one after another, whatever session they are for.
-        session: Its number there.
+        thread: Thread that runs the commands of all its sessions, one after another.
+        session: Number of this session in the thread.
     """
 
     def __init__(self, thread: EngineThread, session: int) -> None:
         self._thread, self._session = thread, session
 
     def start(self) -> None:
-        """The thread was started for the first session."""
+        """Do nothing: the thread is running already."""
 
     def send(self, sent: Sent) -> None:
         """See `EngineThread.send`."""
         self._thread.send(sent, self._session)
 
     def close(self, timeout: float = 0.0) -> bool:
-        """Cancel its commands, and let its tree go; the thread, the other sessions and the models they use stay."""
+        """Cancel its commands, and drop its tree; the thread, the other sessions and their models stay."""
         self._thread.end(self._session)
         return True
 
 
 def _fault(error: BaseException) -> tuple[str, str, bool, str]:
-    """A bug that ended no command: what is wrong, what to do, that it was not expected, and its traceback."""
+    """Message, hint, `expected` (False) and traceback of a bug that is not the failure of one command."""
     trace = "".join(traceback.format_exception(error))
     return f"The engine failed: {type(error).__name__}: {first_line(error)}.", FAULT, False, trace
 
 
 def _cause(error: BaseException) -> tuple[str, str]:
-    """Why MLX can't be imported, and what to do."""
+    """Message and hint for MLX that can't be imported."""
     try:
-        here()  # what is imported asks for it
+        here()  # the import needs the current directory
     except PathError as gone:
         return gone.message, gone.hint
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]

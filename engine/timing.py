@@ -1,4 +1,4 @@
-"""Times of steps: the four numbers that decide a deployment, and what delays a step. Standard library alone."""
+"""Times of steps: statistics of the time per output token, and the delays of a step. Imports no MLX."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from msgspec import Struct
 
 
 class Tpot(Struct, frozen=True):
-    """Time per output token over some steps, in milliseconds, each step fenced."""
+    """Time per output token over some steps, in milliseconds; each step ends with an evaluation."""
 
     steps: int
     mean: float
@@ -21,40 +21,40 @@ class Tpot(Struct, frozen=True):
 
     @property
     def tps(self) -> float:
-        """Tokens a second, from the mean; 0 where there is no step."""
+        """Tokens per second, from the mean; 0 if there are no steps."""
         return 1000 / self.mean if self.mean else 0.0
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
-    """The nearest-rank percentile: the smallest value that at least `share` of the values don't exceed.
+    """The nearest-rank percentile: the smallest value such that at least `share` of the values are not above it.
 
     Args:
-        ordered: Values in rising order, at least one.
-        share: 0 to 1.
+        ordered: Values in ascending order, at least one.
+        share: Fraction from 0 to 1.
     """
     index = -(-len(ordered) * share // 1) - 1
     return ordered[max(0, min(len(ordered) - 1, int(index)))]
 
 
 class Timed(Protocol):
-    """The milliseconds of a step, as `StepTimes` has them."""
+    """Milliseconds of a step; see `StepTimes`."""
 
     @property
     def total(self) -> float:
-        """All of it."""
+        """The total milliseconds of the step."""
 
     @property
     def cold(self) -> bool:
-        """True if it is the model's first since it was loaded."""
+        """True for the model's first step since it was loaded."""
 
 
 def warm(steps: Iterable[Timed]) -> list[float]:
-    """The total milliseconds of the steps that are no cold start: what rates and percentiles are made from."""
+    """The total milliseconds of the steps without cold starts, from which rates and percentiles are computed."""
     return [ms.total for ms in steps if not ms.cold]
 
 
 def tpot(ms: Sequence[float]) -> Tpot | None:
-    """Summarise the total milliseconds of decode steps, None where there is none."""
+    """Statistics of the total milliseconds of decode steps; None if there are none."""
     if not ms:
         return None
     ordered = sorted(ms)
@@ -62,10 +62,10 @@ def tpot(ms: Sequence[float]) -> Tpot | None:
 
 
 def summary(ordered: Sequence[float], total: float) -> Tpot:
-    """As `tpot`, from milliseconds that are ordered and added up already.
+    """Compute `tpot` from milliseconds that are already sorted and summed.
 
     Args:
-        ordered: In rising order, at least one.
+        ordered: Milliseconds in ascending order, at least one.
         total: Their sum.
     """
     middle, late, latest = percentile(ordered, 0.5), percentile(ordered, 0.95), percentile(ordered, 0.99)
@@ -73,41 +73,39 @@ def summary(ordered: Sequence[float], total: float) -> Tpot:
 
 
 # ---- garbage collection, and drawing the screen in another thread ------------------------------
-# Standard library alone, since the screen imports it. Both times are sums for the process as a whole; a step takes the
-# difference between its end and its begin.
+# The screen imports this, so it must not import MLX. Both times are sums for the entire process; a step
+# takes the difference between its end and its begin.
 
 
 class StallTimes(NamedTuple):
-    """Milliseconds so far in this process, since this module was imported."""
+    """Milliseconds in this process since this module was imported."""
 
     collecting: float
-    """In Python's garbage collector, which delays all threads, in whichever thread it runs."""
+    """Time in Python's garbage collector, which delays all threads, whichever thread it runs in."""
     drawing: float
-    """In drawing the screen, without collections in it. It shares the interpreter and, if few, the cores."""
+    """Time drawing the screen, without garbage collections. Drawing shares the interpreter with the steps."""
 
 
 NONE = StallTimes(0.0, 0.0)
 
 
 class _Clock:
-    """Adds up spans, the current one included: those of a `with` statement; one within another is a part of that one.
+    """Sums up the times of `with` blocks, including a block in progress; nested blocks count once.
 
-    Another thread may read it at any moment.
+    Other threads may read it at any moment.
     """
 
     def __init__(self) -> None:
         self._depth = 0
         self.now: tuple[float, float | None] = (0.0, None)
-        """Seconds of all ended spans, and when the current one began; replaced together, for other threads."""
+        """Seconds of all ended spans, and the begin of the current one; replaced together, for other threads."""
 
     def begin(self) -> None:
-        """Begin a span."""
         self._depth += 1
         if self._depth == 1:
             self.now = (self.now[0], time.perf_counter())
 
     def end(self, *raised: object) -> None:
-        """End the span."""
         self._depth -= 1
         ended, begun = self.now
         if self._depth == 0 and begun is not None:
@@ -117,15 +115,15 @@ class _Clock:
 
     @property
     def ms(self) -> float:
-        """Milliseconds so far."""
+        """Milliseconds so far, including the current span."""
         ended, begun = self.now
         return 1000 * (ended if begun is None else ended + time.perf_counter() - begun)
 
 
 drawing = _Clock()
-"""Entered in the screen's thread alone."""
+"""Entered only by the screen's thread."""
 _collecting, _collecting_while_drawing = _Clock(), _Clock()
-"""`_collecting_while_drawing`: collections during a drawing, in whichever thread they ran."""
+"""`_collecting_while_drawing` counts collections during a drawing, whichever thread they run in."""
 
 
 def _on_collection(phase: str, info: dict[str, int]) -> None:
@@ -144,6 +142,6 @@ gc.callbacks.append(_on_collection)
 
 
 def stall_times(since: StallTimes = NONE) -> StallTimes:
-    """The time that garbage collection and drawing took so far, or since an earlier reading."""
+    """Milliseconds of garbage collection and drawing so far, or since an earlier reading."""
     drawn = drawing.ms - _collecting_while_drawing.ms
     return StallTimes(_collecting.ms - since.collecting, drawn - since.drawing)

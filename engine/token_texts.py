@@ -28,11 +28,11 @@ def decode(pending: bytes, raw: bytes) -> tuple[str, bytes]:
 
 
 class TokenTexts(Protocol):
-    """What readings need of a vocabulary: `engine.model.tokens.Tokens`, or `engine.logits.recorded.RecordedTexts`."""
+    """The vocabulary that readings need: `engine.model.tokens.Tokens`, or `engine.logits.recorded.RecordedTexts`."""
 
     @property
     def vocabulary(self) -> int:
-        """How many ids there are."""
+        """Number of ids."""
 
     @property
     def eos_ids(self) -> tuple[int, ...]:
@@ -60,8 +60,7 @@ class TokenTexts(Protocol):
 
 _ID = r"#([0-9]{1,12})"
 _BYTES = r"(?:0[xX]|‹)((?:\s*[0-9a-fA-F]){2,})\s*›?"
-_SHOWN = {"␣": " ", "↵": "\n", "⇥": "\t"}
-_ESCAPED = {r"\n": "\n", r"\t": "\t"}
+_SHOWN = str.maketrans("␣↵⇥", " \n\t")
 
 
 class TokenQuery(Struct, frozen=True):
@@ -77,7 +76,7 @@ class TokenQuery(Struct, frozen=True):
 
 
 def read_query(query: str) -> TokenQuery:
-    """Read a query as a person typed it.
+    """Read a query as the user typed it.
 
     Args:
         query: `#123` is an id; `0x e2 9c` (or `‹E2 9C›`, as unfinished characters are shown) is bytes, of which a digit
@@ -90,14 +89,8 @@ def read_query(query: str) -> TokenQuery:
         digits = "".join(match[1].split())
         return TokenQuery("bytes", raw=bytes.fromhex(digits[: len(digits) // 2 * 2]))
     cased = query != query.lower()
-    texts = [query, _replaced(query, _SHOWN), _replaced(query, _ESCAPED)]
+    texts = [query, query.translate(_SHOWN), query.replace(r"\n", "\n").replace(r"\t", "\t")]
     return TokenQuery("text", tuple(dict.fromkeys(text if cased else text.lower() for text in texts)), cased)
-
-
-def _replaced(text: str, by: dict[str, str]) -> str:
-    for written, meant in by.items():
-        text = text.replace(written, meant)
-    return text
 
 
 def alphabet() -> dict[str, int]:

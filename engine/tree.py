@@ -1,7 +1,7 @@
-"""The token tree: every token that was ever taken, by id, with its parent. Pure Python.
+"""The token tree: every token ever taken, by id, with its parent. Pure Python.
 
-A node is one token after one path, so that the same token after the same path is the same node. Text is never
-part of it: a word spelled by two odd pieces stays two odd pieces, through every fork and move.
+A node is one token after one path, so the same token after the same path is the same node. Nodes store ids, never text:
+a word spelled with two unusual tokens keeps these tokens through every fork and move.
 """
 
 from __future__ import annotations
@@ -25,45 +25,45 @@ class Node(Struct):
     token: int
     parent: int
     depth: int
-    """Tokens on the path up to and including this one; the root's is 0."""
+    """Number of tokens on the path up to and including this one; 0 for the root."""
     origin: Origin
     start: int
-    """Tokens of the path up to the end of its last prompt: the completion begins after them."""
+    """Number of tokens of the path up to the end of its last prompt; the completion begins after them."""
     prompt_begin: int = 0
-    """Tokens of the path before that prompt: above 0 where it follows a completion, as a turn of a conversation."""
+    """Number of tokens of the path before that prompt; above 0 if the prompt is a later turn of a conversation."""
     decoded: int = 0
-    """Tokens of the path that belong to no prompt."""
+    """Number of tokens of the path outside all prompts."""
     held: int = 0
-    """Number of the interventions that it was computed under, 0 for none; see `engine.session.state`."""
+    """Number of the intervention set that it was computed under, 0 for none; see `engine.session.state`."""
     newest: int | None = None
-    """Its child that was added last. A dict of children would be half of what a node takes."""
+    """The child that was added last; None if it has none. A dict of children would take half of a node's memory."""
     older: int | None = None
-    """Its parent's child that was added before it."""
+    """The parent's child that was added before this one; None if this is the first."""
     reroll: int = 0
-    """How often the draw of the token after this one was repeated."""
+    """Number of times that the draw of the next token was repeated."""
     drawn_reroll: int = 0
-    """The parent's re-roll count when this token was last taken: that of its draw."""
+    """The parent's `reroll` when this token was last taken."""
     has_step: bool = False
     """True if it has a `Step` record: a beam search adds nodes that the session has not stepped yet."""
 
 
 def root() -> Node:
-    """The node before the first token, of a new tree."""
+    """Make the node before the first token of a new tree."""
     return Node(token=-1, parent=-1, depth=0, origin="prompt", start=0)
 
 
 class NodesByNumber(Protocol):
-    """Where nodes are looked up: a list, or a dict where a record lacks some."""
+    """Sequence or mapping of nodes by number: a list, or a dict if a recording lacks some nodes."""
 
     def __getitem__(self, node: int, /) -> Node:
-        """The node of a number."""
+        """The node with a number."""
 
 
 class TokenPaths:
-    """Paths through nodes that are there.
+    """Paths through existing nodes.
 
     Args:
-        nodes: By number, the root among them; whoever made it may add to it.
+        nodes: The nodes by number, including the root; the owner may add to it.
     """
 
     def __init__(self, nodes: NodesByNumber) -> None:
@@ -79,7 +79,7 @@ class TokenPaths:
             return False
 
     def ancestors(self, node: int) -> Iterator[int]:
-        """The nodes from `node` to the first token, without the root."""
+        """The nodes from `node` back to the first token, without the root."""
         while node != ROOT:
             yield node
             node = self._nodes[node].parent
@@ -97,7 +97,7 @@ class TokenPaths:
         return [self._nodes[ancestor].token for ancestor in self.ancestors(node)][::-1]
 
     def tail(self, node: int, count: int) -> list[int]:
-        """The last `count` token ids of the path, fewer where it is shorter; costs `count`, not the path."""
+        """The last `count` token ids of the path, or all if it is shorter; takes O(`count`) time."""
         tail: list[int] = []
         for ancestor in self.ancestors(node):
             if len(tail) == count:
@@ -117,12 +117,12 @@ class TokenPaths:
         return one
 
     def child(self, node: int, token: int, held: int | None = None) -> int | None:
-        """The child of a node that is a certain token; None where there is none.
+        """The child of a node with a given token; None if there is none.
 
         Args:
-            node: Its parent.
-            token: Its token id.
-            held: Number of the interventions that it was computed under; None for those of its parent.
+            node: The parent node.
+            token: Token id.
+            held: Number of the intervention set that it was computed under; None for its parent's.
         """
         at = self._nodes[node]
         held, child = at.held if held is None else held, at.newest
@@ -132,7 +132,7 @@ class TokenPaths:
 
 
 class TokenTree(TokenPaths):
-    """Nodes by number, the root first. Nodes are never removed, so a number stays valid."""
+    """Nodes by number, starting with the root. Nodes are never removed, so a number stays valid."""
 
     def __init__(self) -> None:
         self._nodes: list[Node] = [root()]
@@ -145,15 +145,16 @@ class TokenTree(TokenPaths):
         return 0 <= node < len(self._nodes)
 
     def add(self, parent: int, token: int, origin: Origin, held: int | None = None) -> int:
-        """Return the child of `parent` with `token`, which is added if there is none.
+        """Return the child of `parent` with `token`, adding it if there is none.
 
         Args:
             parent: Node before the token.
             token: Token id.
-            origin: Of the token. A node that exists keeps its first origin, but for a prompt's token that is stepped:
-                that one belongs to the completion from here on. The prompt that a completion's token follows is that
-                of its parent: since it was taken first, a longer prompt may have been read up to there.
-            held: Number of the interventions that it is computed under; None for those of its parent.
+            origin: The token's origin. An existing node keeps its first origin, except that a prompt's token that is
+                taken in a step belongs to the completion from then on. A completion's token takes `start` and
+                `prompt_begin` from its parent again, as a longer prompt may have been read up to there since it was
+                first taken.
+            held: Number of the intervention set that it is computed under; None for its parent's.
 
         Returns:
             Node number.
@@ -177,15 +178,15 @@ class TokenTree(TokenPaths):
         return node
 
     def add_prompt(self, parent: int, tokens: Iterable[int], begin: int | None = None) -> list[int]:
-        """Add the tokens of a prompt, or find those that are there; all of them are a prompt's from here on.
+        """Add the tokens of a prompt, or find those that exist; from now on all of them belong to a prompt.
 
         Args:
             parent: Node before the prompt.
             tokens: Its token ids.
-            begin: Tokens of the path before it; None where it begins after `parent`.
+            begin: Number of tokens of the path before the prompt; None if it begins after `parent`.
 
         Returns:
-            Their nodes, in the prompt's order.
+            The prompt's nodes, in its order.
         """
         begin = self._nodes[parent].depth if begin is None else begin
         nodes = []
@@ -197,11 +198,11 @@ class TokenTree(TokenPaths):
         return nodes
 
     def add_gap(self) -> None:
-        """Leave the next number without a token: in a rebuilt session, a node that the record doesn't have."""
+        """Leave the next number without a token, for a node that the recording of a rebuilt session lacks."""
         self._nodes.append(root())
 
     def chunks(self, node: int) -> Chunks:
-        """Which tokens of a path run in chunks: its prompts but for their last tokens."""
+        """The parts of a path that run in chunks: each of its prompts without its last token."""
         chunks: list[tuple[int, int]] = []
         end = len(self._nodes)
         while node != ROOT:
@@ -214,7 +215,7 @@ class TokenTree(TokenPaths):
         return tuple(reversed(chunks))
 
     def without_step(self, node: int) -> list[int]:
-        """The path's last nodes without a `Step` record, in its order; none of them is a prompt's."""
+        """The path's last nodes without a `Step` record, in the path's order; prompt tokens are not included."""
         unstepped: list[int] = []
         for ancestor in self.ancestors(node):
             if self._nodes[ancestor].has_step or self._nodes[ancestor].origin == "prompt":
@@ -224,45 +225,43 @@ class TokenTree(TokenPaths):
 
 
 def common_prefix(one: Iterable[object], other: Iterable[object]) -> int:
-    """How many elements two paths, or two texts, have in common at the beginning."""
+    """Number of elements that two sequences have in common at the beginning."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
 def facing(one: Sequence[int], other: Sequence[int]) -> tuple[int, int]:
-    """How the tokens of two paths face each other: the common beginning and the common end; all where they are as long.
+    """Align the common beginning and the common end of two paths; all tokens if the paths have the same length.
 
     Args:
         one: The tokens of one path.
-        other: Those of the other.
+        other: The tokens of the other path.
 
     Returns:
-        The first position where they differ, and the number of tokens at the end that face each other. What lies
-        between them `aligned` tells.
+        The first position where they differ, and the number of tokens to align at the end. `aligned` also aligns the
+        tokens in between.
     """
     first, short = common_prefix(one, other), min(len(one), len(other))
     if len(one) == len(other):
         return first, len(one) - first
-    first = max(
-        0, min(first, short - 1)
-    )  # where one is the beginning of the other, their ends may be the same
+    first = max(0, min(first, short - 1))  # if one is the beginning of the other, their ends may be equal
     return first, min(common_prefix(reversed(one), reversed(other)), short - first)
 
 
 MOST_COMPARED = 2048
-"""Tokens of a side between common beginning and end in which common blocks are looked for: at worst the time grows with
-their product, to a second here."""
+"""Maximum number of tokens of a side, between common beginning and end, to search for common blocks: at worst the time
+grows with the product of both sides, to a second here."""
 
 
 def aligned(one: Sequence[int], other: Sequence[int]) -> list[tuple[int, int]]:
-    """The places of two paths that face each other, as pairs in their order; no place is in two of them.
+    """Align the positions of two paths, as pairs in their order; each position is in at most one pair.
 
-    Where both are as long, each faces its own place. Otherwise common beginnings, blocks and ends do, and the last
-    tokens; what was replaced between two blocks is matched from its end, where a span's last token has gathered what
-    the span says (Meng et al. 2022 patch the subject's last token). What is left over faces none.
+    In paths of the same length, each position is aligned with itself. Otherwise the common beginnings, blocks and ends
+    are aligned, and the last tokens; replaced spans between two blocks are aligned at their ends, because a span's last
+    token gathers its meaning (Meng et al. 2022 patch the subject's last token). The other positions are not aligned.
 
     Args:
         one: The tokens of one path.
-        other: Those of the other. Exchanged, the pairs are the same, exchanged.
+        other: The tokens of the other path. Swapping the paths swaps the pairs.
     """
     if len(one) == len(other):
         return [(place, place) for place in range(len(one))]
@@ -278,7 +277,7 @@ def aligned(one: Sequence[int], other: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def _blocks(one: Sequence[int], other: Sequence[int]) -> list[tuple[int, int]]:
-    """Common blocks, and what is between two of them matched from its end; the shorter side decides between ties."""
+    """Align common blocks, and the spans between them at their ends; the shorter side decides between ties."""
     if (len(other), *other) < (len(one), *one):
         return [(place, partner) for partner, place in _blocks(other, one)]
     if max(len(one), len(other)) > MOST_COMPARED:
@@ -292,40 +291,41 @@ def _blocks(one: Sequence[int], other: Sequence[int]) -> list[tuple[int, int]]:
     ]
 
 
-# ---- which tokens of a path the model ran in chunks: a few kinds of cache give other numbers for another cut ----
+# ---- the parts of a path that run in chunks: with a few kinds of cache the boundaries change the numbers ----
 
 Chunks = tuple[tuple[int, int], ...]
-"""Stretches of a path as (first, end), counted in tokens from 0, in order and apart. A stretch may have been cut into
-chunks anywhere; the model ran the tokens outside of all stretches one by one."""
+"""Stretches of a path as (first, end), counted in tokens from 0, in order and with gaps between them. A stretch may
+have run in chunks of any size; the tokens outside of all stretches ran one by one."""
 
 
 def prompt_chunks(tokens: int) -> Chunks:
-    """Those of a path that is one prompt and what was stepped after it: its last token is a separate forward."""
+    """The stretch of a path that consists of one prompt and stepped tokens; the prompt's last token is a separate
+    forward pass."""
     return ((0, tokens - 1),) if tokens > 1 else ()
 
 
 def cut_chunks(chunks: Chunks, depth: int) -> Chunks:
-    """Those of the first `depth` tokens."""
+    """Cut the stretches off after the first `depth` tokens."""
     return tuple((first, min(end, depth)) for first, end in chunks if first < depth)
 
 
 def within_chunk(chunks: Chunks, depth: int) -> bool:
-    """True if `depth` tokens end within a stretch."""
+    """True if the first `depth` tokens end inside a stretch."""
     return any(first < depth < end for first, end in chunks)
 
 
 def chunks_go_on(held: Chunks, path: Chunks, depth: int) -> bool:
-    """True if a path goes on behind `depth` tokens that ran in chunks `held`, with the path's own numbers."""
+    """True if the path's numbers stay right when it continues after `depth` tokens that ran in the chunks `held`."""
     return cut_chunks(held, depth) == cut_chunks(path, depth) and not within_chunk(path, depth)
 
 
 def append_chunk(chunks: Chunks, first: int, end: int) -> Chunks:
-    """With the tokens from `first` to `end`, which follow all others."""
+    """Add the stretch from `first` to `end`, which is after all others."""
     if chunks and chunks[-1][1] == first:
         return (*chunks[:-1], (chunks[-1][0], end))
     return (*chunks, (first, end))
 
 
 def chunk_end(chunks: Chunks, done: int) -> int:
-    """End of the stretch that the token after `done` tokens is in; `done` where it runs by itself."""
+    """End of the stretch with the token after the first `done` tokens; `done` if that token runs by itself."""
     return next((end for first, end in chunks if first <= done < end), done)

@@ -23,8 +23,9 @@ HANDLERS: Mapping[str, str] = {
     "engine.session.answers": "Explain WhatIf FindTokens ReadGrammar ReadLogits",
     "engine.session.texts": "Tokenize PreviewPrompt CutText Insert CheckToolCall TakeApart",
     "engine.decoding.handlers": "Run SearchBeams GoOnBeams LookAhead RepeatReply",
-    "engine.decoding.batched.handlers": "StartBatch AdvanceBatch AddLanes RemoveLane CompareBatch DrawMany",
-    "engine.decoding.speculative.handlers": "LoadDraft TakeRound RunRounds VerifySpeculation",
+    "engine.decoding.batch": "StartBatch AdvanceBatch AddLanes RemoveLane CompareBatch",
+    "engine.decoding.draws": "DrawMany",
+    "engine.decoding.speculation": "LoadDraft TakeRound RunRounds VerifySpeculation",
     "engine.inside.handlers":
         "ReadAttention ReadTriangle ScoreHeads ReadLens Attribute ReadGradients ReadScore ReadModules ReadExperts "
         "TryPosition Intervene SweepHeads PatchActivations PatchPairs HoldInterventions MakeDirection SweepStrengths",
@@ -61,7 +62,7 @@ class Worker:
 
     Args:
         emit: Receives every record, with the id of its command.
-        aside: Takes the next task out of the queue if its command is an aside, else returns None.
+        interleaved: Takes the next task out of the queue if its command is interleavable, else returns None.
         waiting: True if the queue has a task.
         shared: Finds a model that another session of the thread has loaded with these settings.
         ending: Receives the id of each command before its `Ended` is emitted.
@@ -70,12 +71,12 @@ class Worker:
     def __init__(
         self,
         emit: Callable[[Received], None],
-        aside: Callable[[], Task | None] = lambda: None,
+        interleaved: Callable[[], Task | None] = lambda: None,
         waiting: Stopped = never,
         shared: Callable[[LoadSettings], Loaded | None] = lambda settings: None,
         ending: Callable[[int], object] = lambda id: None,
     ) -> None:
-        self._aside, self._ending = aside, ending
+        self._interleaved, self._ending = interleaved, ending
         self._context = Context(emit, waiting, shared)
 
     def carry_out(self, task: Task) -> None:
@@ -87,8 +88,12 @@ class Worker:
                 raise Cancelled
             for record in self._records(command, task):
                 context.emit(record)
-                if not (command.aside or isinstance(command, Measure) or isinstance(record, PromptReadings)):
-                    self._answer_asides()
+                if not (
+                    command.interleavable
+                    or isinstance(command, Measure)
+                    or isinstance(record, PromptReadings)
+                ):
+                    self._poll_between_steps()
         except Cancelled:
             cancelled = True
         except EngineError as error:
@@ -118,8 +123,8 @@ class Worker:
             session = from_second(context, command, task.cancel.is_set)
         return handler(session, command, task.cancel.is_set)
 
-    def _answer_asides(self) -> None:
-        while (task := self._aside()) is not None:
+    def _poll_between_steps(self) -> None:
+        while (task := self._interleaved()) is not None:
             self.carry_out(task)
 
     def use_idle_time(self) -> bool:

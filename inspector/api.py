@@ -126,7 +126,7 @@ class _Engine:
                 self._thread.start()
                 atexit.register(self._close)
             self._lines.add(line)
-            return self._thread.beside(line._emit)
+            return self._thread.side_session(line._emit)
 
     def check(self) -> None:
         """Refuse to compute where nothing would ever answer.
@@ -217,7 +217,7 @@ class _Line:
             EngineError: It failed, or the session is closed.
         """
         with self.lock:
-            if not command.aside:
+            if not command.interleavable:
                 self.settle()
             request = self.send(command, None)
             self.wait(request)

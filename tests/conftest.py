@@ -13,7 +13,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from engine.libraries import import_mlx_lm
+from engine.patches.imports import import_mlx_lm
 from tests import forked
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")

@@ -1,7 +1,7 @@
-"""Scripts of the program (`engine.processes.answer_of`) in forks of a process that has imported what they need.
+"""Functions of the program that run in a process of their own (`engine.processes.limited`), in forks of one process.
 
 A chat template and a grammar are tried in a process of their own: 0.2 s for Python and its imports, once a prompt, for
-what then takes a millisecond. Here that is paid once a worker. A fork has the limits that the script sets itself.
+what then takes a millisecond. Here that is paid once a worker. A fork has the same limits.
 """
 
 from __future__ import annotations
@@ -17,46 +17,45 @@ from typing import Any
 import pytest
 
 from engine import processes
-from engine.grammar import matcher
+from engine.grammar import states
 from engine.model import chat_template
 
-IMPORTS = {
-    chat_template._SCRIPT: ("jinja2.ext", "jinja2.sandbox", "engine.processes"),
-    matcher._SCRIPT: ("engine.grammar.matcher", "engine.processes", "llguidance"),
+FUNCTIONS = {
+    "engine.model.chat_template_process:fill": ("jinja2.ext", "jinja2.sandbox"),
+    "engine.grammar.states:trial": ("llguidance",),
 }
-"""By script, what it imports."""
+"""By function, what it imports later than its module."""
 
 
 class Forks:
-    """Runs a script, once it was asked to.
+    """Calls a function, once it was asked to.
 
     Args:
-        script: Of `IMPORTS`.
+        function: One of `FUNCTIONS`.
     """
 
-    def __init__(self, script: Path) -> None:
+    def __init__(self, function: str) -> None:
         own = str(Path(__file__).with_name("forked_process.py"))
-        given = (str(script), json.dumps(sys.path), json.dumps(IMPORTS[script]))
+        modules = (function.partition(":")[0], *FUNCTIONS[function])
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", own, *given],
+            [sys.executable, "-I", "-S", own, json.dumps(sys.path), json.dumps(modules)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
         self._asking = threading.Lock()
 
-    def answer(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """What the script writes; empty where it was ended first."""
+    def answer(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """The function's result; a status if its process was ended first."""
         out, back = self._process.stdin, self._process.stdout
         assert out is not None
         assert back is not None
-        asked = [processes.PATIENCE, json.dumps({"path": sys.path, **given})]
         with self._asking:
-            out.write(json.dumps(asked).encode() + b"\n")
+            out.write(json.dumps([processes.PATIENCE, json.dumps(asked)]).encode() + b"\n")
             out.flush()
             written = json.loads(back.readline())
         try:
             answer: dict[str, Any] = json.loads(written)
         except ValueError:
-            return {}
+            return {"ended": None}
         return answer
 
 
@@ -64,12 +63,17 @@ def begin() -> None:
     """Have chat templates filled and grammars tried in forks; not on macOS, whose libraries may not be forked."""
     if sys.platform == "darwin":
         return
-    forks = {script: Forks(script) for script in IMPORTS}
-    chat_template.answer_of = matcher.answer_of = lambda script, given: forks[script].answer(given)
+    forks = {function: Forks(function) for function in FUNCTIONS}
+
+    def limited(function: str, given: Mapping[str, Any], nbytes: int, seconds: int) -> dict[str, Any]:
+        asked = {"path": sys.path, "function": function, "given": given, "bytes": nbytes, "seconds": seconds}
+        return forks[function].answer(asked)
+
+    chat_template.limited = states.limited = limited
 
 
 @pytest.fixture
 def own_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process for each script, as the program has it: for tests of its limits."""
-    for module in (chat_template, matcher):
-        monkeypatch.setattr(module, "answer_of", processes.answer_of)
+    """A process for each call, as the program has it: for tests of its limits."""
+    for module in (chat_template, states):
+        monkeypatch.setattr(module, "limited", processes.limited)

@@ -1,12 +1,11 @@
-"""Forks itself for each line of standard input, a time limit and what a script reads: see tests/forked.py.
+"""Forks itself for each line of standard input, a time limit and what `engine.processes.answer` reads: see forked.py.
 
-Run as a script, whose arguments are the program's script, the places of modules and what is to be imported.
+Run as a script, whose arguments are the places of modules and what is to be imported.
 """
 
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import io
 import json
 import os
@@ -18,7 +17,7 @@ from collections.abc import Callable
 
 
 def forked(main: Callable[[], None], given: str, patience: float) -> str:
-    """Run a script's `main` in a fork; returns what it wrote until it ended, or its time was over."""
+    """Run `main` in a fork; returns what it wrote until it ended, or its time was over."""
     ours, theirs = os.pipe()
     if not (fork := os.fork()):
         try:
@@ -40,14 +39,11 @@ def forked(main: Callable[[], None], given: str, patience: float) -> str:
 
 
 if __name__ == "__main__":
-    path, sys.path[:], modules = sys.argv[1], json.loads(sys.argv[2]), json.loads(sys.argv[3])
+    sys.path[:], modules = json.loads(sys.argv[1]), json.loads(sys.argv[2])
     for name in modules:
         importlib.import_module(name)
-    spec = importlib.util.spec_from_file_location("script", path)
-    assert spec is not None
-    assert spec.loader is not None
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
+    from engine.processes import answer
+
     for line in sys.stdin:
         patience, given = json.loads(line)
-        print(json.dumps(forked(script.main, given, patience)), flush=True)
+        print(json.dumps(forked(answer, given, patience)), flush=True)

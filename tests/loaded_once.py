@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from engine.lockstep import second
 from engine.model.forward import FirstUses
-from engine.model.load import Loaded, Quantization, load
+from engine.model.load import Loaded, load
 from engine.model.source import Emit
 from engine.protocol import Record
 from engine.session import handlers as session
@@ -29,7 +29,7 @@ def once(
     settings: LoadSettings,
     emit: Emit,
     cancel: Event | None = None,
-    quantization: Quantization | None = None,
+    quantization: tuple[int, int] | None = None,
 ) -> Loaded:
     """Load a model, or tell again what was told as this form of it was loaded."""
     if settings.model != "pocket" or settings.adapter_path or settings.blas != "auto":

@@ -36,7 +36,7 @@ OPPOSITES = {
     ast.In: "not in", ast.NotIn: "in", ast.Is: "is not", ast.IsNot: "is",
     ast.Add: "-", ast.Sub: "+", ast.Mult: "/",
 }  # fmt: skip
-UNTRIED = {"pocket", "demo"}
+UNTRIED = {"demo"}
 """Folders of scripts that made what is shipped."""
 MOST_TESTS = 300
 

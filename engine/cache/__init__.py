@@ -1,1 +1,1 @@
-"""The live KV cache: what each kind of cache holds, how it moves over the token tree, and the KV kept of branches."""
+"""The live KV cache: the kinds of cache, moves over the token tree, and the KV saved for other branches."""

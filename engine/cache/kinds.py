@@ -1,4 +1,4 @@
-"""The kinds of KV cache that mlx_lm makes, and the type map that finds them: all that is known of its cache classes.
+"""mlx_lm's kinds of KV cache, and the type map that finds the kind of a cache object.
 
 To add a kind, write a subclass of `Kind` and add its line to `KINDS`.
 """
@@ -20,13 +20,13 @@ from engine.settings import KV_GROUP_SIZES
 
 
 class Columns(Snapshot, frozen=True):
-    """Some tokens: copies of shape (1, heads, tokens, ...), keys first."""
+    """KV of some tokens: copies of shape (1, heads, tokens, ...), keys first."""
 
     start: int = 0
 
 
 class Plain(Kind):
-    """A snapshot is a copy of some tokens' columns; trimming moves the end and frees no memory."""
+    """Plain KV cache: a snapshot copies some tokens' columns; trimming moves the end and frees no memory."""
 
     name: CacheKind = "plain"
     cache_class = caches.KVCache
@@ -34,11 +34,10 @@ class Plain(Kind):
     lazy = False
 
     def trims_at(self, cache: Any, offset: int) -> bool:
-        """Always."""
         return True
 
     def recover(self, cache: Any, offset: int) -> bool:
-        """Trim what the failed forward added."""
+        """Trim the tokens that the failed forward pass added."""
         ahead = int(getattr(cache, "offset", 0)) - offset
         return not ahead or cache.trim(ahead) == ahead
 
@@ -47,8 +46,8 @@ class Plain(Kind):
         return Columns(copies, start=start)
 
     def restore(self, cache: Any, saved: Columns, at: int, end: int) -> int:
-        """See `Kind`; `end` may be any number of tokens that the snapshot reaches."""
-        if cache.offset < at:  # it would leave a gap, and wrong KV is silent
+        """See `Kind`; `end` may be any number of tokens that the snapshot covers."""
+        if cache.offset < at:  # it would leave a gap, and wrong KV raises no error
             raise ValueError(f"a cache of {cache.offset} tokens can't continue from {at}")
         cache.trim(cache.offset - at)
         columns = [array[..., at - saved.start : end - saved.start, :] for array in saved.copies]
@@ -56,7 +55,7 @@ class Plain(Kind):
         return sum(column.nbytes for column in columns)
 
     def take_back(self, cache: Any, end: int) -> None:
-        """Hold columns up to `end` again that trimming removed and nothing was written over."""
+        """See `Kind`; nothing may have been written over the columns since the trim."""
         cache.offset = end
 
     def _append(self, cache: Any, columns: Sequence[Array], at: int, end: int) -> None:
@@ -64,7 +63,7 @@ class Plain(Kind):
         cache.update_and_fetch(*columns)
 
     def reorder(self, cache: Any, rows: Array, since: int | None) -> list[Any]:
-        """See `Kind`; in place from `since` on: what all rows have in common is never copied again."""
+        """See `Kind`; works in place from `since` on, so that the columns that all rows share are not copied."""
         if since is None:
             return super().reorder(cache, rows, since)
         return [buffer[..., since : cache.offset, :][rows] for buffer in self.buffers(cache)]
@@ -75,11 +74,11 @@ class Plain(Kind):
                 buffer[..., since : cache.offset, :] = column
 
 
-# ---- quantized: plain ones whose numbers are packed, with a scale and a bias for each group of them ----
+# ---- quantized: a plain cache with packed numbers, and a scale and a bias for each group of them ----
 
 
 class Quantized(Plain):
-    """As plain, with six buffers: packed values, scales and biases of the keys, then of the values."""
+    """Quantized KV cache: six buffers, the packed values, scales and biases of the keys, then of the values."""
 
     name = "quantized"
     cache_class = caches.QuantizedKVCache
@@ -87,7 +86,7 @@ class Quantized(Plain):
     quantized = True
 
     def _append(self, cache: Any, columns: Sequence[Array], at: int, end: int) -> None:
-        """Write packed columns: mlx_lm's own `update_and_fetch` would quantize them again."""
+        """Write packed columns directly, because mlx_lm's own `update_and_fetch` would quantize them again."""
         missing = end - cache.keys[0].shape[2]
         if missing > 0:
             block = -(-missing // cache.step) * cache.step
@@ -100,22 +99,22 @@ class Quantized(Plain):
 
 
 def _grown(buffer: Array, block: int) -> Array:
-    """A buffer of shape (1, heads, tokens, n) with room for `block` more tokens."""
+    """Return a buffer of shape (1, heads, tokens, n) with room for `block` more tokens."""
     shape = (*buffer.shape[:2], block, *buffer.shape[3:])
     return mx.concatenate([buffer, mx.zeros(shape, buffer.dtype)], axis=2)
 
 
 def valid_group_sizes(sizes: Collection[int]) -> list[int]:
-    """The group sizes of mlx-lm that divide all of some head sizes."""
+    """mlx-lm's quantization group sizes that divide all the given head sizes."""
     return [group for group in KV_GROUP_SIZES if all(size % group == 0 for size in sizes)]
 
 
 def group_size_problem(sizes: Collection[int], wanted: int) -> str:
-    """Why heads can't be cut into groups of a size, and which size to use instead; empty where they can.
+    """Explain why heads can't be divided into groups of a size, and which size to use instead; empty if they can.
 
     Args:
         sizes: Head sizes of the keys and values.
-        wanted: Numbers that share a scale.
+        wanted: Group size: numbers that share a scale.
     """
     head_sizes = sorted(set(sizes))
     group_sizes = valid_group_sizes(head_sizes)
@@ -128,21 +127,21 @@ def group_size_problem(sizes: Collection[int], wanted: int) -> str:
     return f"{heads}, which can't be cut into groups of {names}: mlx-lm can't quantize them."
 
 
-# ---- rotating: a ring of the last tokens, whose oldest column a new token overwrites ----------
+# ---- rotating: a ring of the last tokens; a new token overwrites the oldest column ----------
 
 
 class Ring(Snapshot, frozen=True):
-    """Keys and values of the whole ring, or of the column that the next token overwrites."""
+    """Keys and values of the complete ring, or of the column that the next token overwrites."""
 
     offset: int = 0
     index: int = 0
-    """Where mlx_lm writes next."""
+    """mlx_lm's next write position."""
     column: int | None = None
-    """None for a whole ring."""
+    """Index of the saved column; None for a complete ring."""
 
 
 class Rotating(Kind):
-    """A snapshot is the whole ring; undoing a token restores the overwritten column."""
+    """Rotating KV cache: a snapshot is the complete ring; undoing a token restores the overwritten column."""
 
     name = "rotating"
     cache_class = caches.RotatingKVCache
@@ -151,12 +150,13 @@ class Rotating(Kind):
     limit = "max_size"
 
     def held(self, cache: Any) -> int:
-        """See `Kind`: a chunk of prefill leaves the ring longer than its window until the next single token."""
+        """See `Kind`; a prefill chunk leaves the ring longer than its window until the next single token."""
         length = cache.keys.shape[2] if cache.keys is not None else 0
         return int(min(cache.offset, max(cache.max_size, length)))
 
     def key_positions(self, cache: Any, count: int) -> list[int] | None:
-        """See `Kind`: the first tokens that it keeps, then the ring: the newest key is before the one written next."""
+        """See `Kind`; first the tokens that the cache always keeps, then the ring, with the newest key just before
+        the next write position."""
         offset, keep, index = int(cache.offset), int(cache.keep), int(cache._idx)
         if cache.keys is None or count != min(offset, cache.keys.shape[2]):
             return None
@@ -167,11 +167,11 @@ class Rotating(Kind):
         return [*range(keep), *newest, *oldest]
 
     def trims_at(self, cache: Any, offset: int) -> bool:
-        """Until the window is full: from then on a token is overwritten at each step."""
+        """See `Kind`; only until the window is full: from then on each step overwrites a token."""
         return bool(offset < cache.max_size)
 
     def snapshot(self, cache: Any, start: int, end: int) -> Ring:
-        """See `Kind`; the whole ring, whatever the start."""
+        """See `Kind`; always the complete ring, whatever `start` is."""
         copies = mx.array(cache.keys), mx.array(cache.values)
         return Ring(copies, offset=cache.offset, index=cache._idx)
 
@@ -183,9 +183,9 @@ class Rotating(Kind):
     def record_undo(self, cache: Any) -> Snapshot:
         length = 0 if cache.keys is None else cache.keys.shape[2]
         if length < cache.max_size or cache.offset < cache.max_size:
-            return Snapshot()  # the window is not full yet: nothing is overwritten, and trimming undoes it
+            return Snapshot()  # the window is not full yet: nothing is overwritten, and trimming is enough
         if length > cache.max_size:
-            # A chunk left it longer: the next token makes new arrays, and the old ones stay as they are.
+            # A prefill chunk left the ring longer: the next token makes new arrays, and the old ones don't change.
             return Ring((cache.keys, cache.values), offset=cache.offset, index=cache._idx)
         column = cache.keep if cache._idx == cache.max_size else cache._idx
         keys, values = (mx.array(side[..., column : column + 1, :]) for side in (cache.keys, cache.values))
@@ -204,11 +204,11 @@ class Rotating(Kind):
         cache.offset, cache._idx = record.offset, record.index
 
 
-# ---- recurrent: arrays that every token replaces by new ones and never writes in place --------
+# ---- recurrent: every token replaces the arrays and never writes them in place --------
 
 
 class Recurrent(Kind):
-    """Snapshots, and what undoes a token, are references to the arrays."""
+    """Recurrent state: snapshots and undo records are references to the arrays."""
 
     name = "recurrent"
     cache_class = caches.ArraysCache
@@ -219,7 +219,7 @@ class Recurrent(Kind):
         return list(arrays(cache.cache))
 
     def held(self, cache: Any) -> int:
-        """0: a state holds no tokens."""
+        """See `Kind`; always 0, because a state contains no tokens."""
         return 0
 
     def snapshot(self, cache: Any, start: int, end: int) -> Snapshot:
@@ -230,7 +230,7 @@ class Recurrent(Kind):
         return saved.nbytes
 
     def goes_ahead(self, cache: Any, offset: int) -> bool:
-        """See `Kind`: the arrays before it are kept."""
+        """See `Kind`; an undo record refers to the arrays before the token, without copying them."""
         return self.can_snapshot(cache)
 
     def record_undo(self, cache: Any) -> Snapshot:
@@ -243,11 +243,11 @@ class Recurrent(Kind):
         cache.cache = [pick_rows(array, rows) for array in cache.cache]
 
 
-# ---- chunked, of llama4: they grow at their end and are dropped at their beginning ------------
+# ---- chunked (Llama 4): new columns at the end, old ones dropped at the beginning ------------
 
 
 class Chunked(Kind):
-    """It can be trimmed as far as its beginning was not dropped; it has no snapshots."""
+    """Chunked KV cache: trimmable as long as its beginning was not dropped; no snapshots."""
 
     name = "chunked"
     cache_class = caches.ChunkedKVCache
@@ -259,25 +259,25 @@ class Chunked(Kind):
         return int(cache.offset - cache.start_position)
 
     def key_positions(self, cache: Any, count: int) -> list[int] | None:
-        """See `Kind`; without the dropped beginning."""
+        """See `Kind`; the dropped beginning is left out."""
         first = int(cache.start_position)
         return list(range(first, first + count)) if first + count == cache.offset else None
 
     def record_undo(self, cache: Any) -> None:
-        """None: `trim` may stop at the dropped beginning by the time of the undo, and doesn't report it."""
+        """Always None: by the time of the undo, `trim` may stop at the dropped beginning without reporting it."""
 
     def trim_refusal(self, cache: Any, offset: int) -> str:
-        """See `Kind`; the next token attends to its own chunk from that chunk's first token on, which must be there."""
+        """See `Kind`; the next token attends to its own chunk, so that chunk's first token must still be cached."""
         begin = min(cache.chunk_size * (offset // cache.chunk_size), offset - 1)
         dropped = "a chunked cache has dropped its beginning" if begin < cache.start_position else ""
         return super().trim_refusal(cache, offset) or dropped
 
 
-# ---- caches made of caches, of layers that hold both keys and values and a state --------------
+# ---- caches made of caches, for layers that have both keys and values and a state --------------
 
 
 class Parts(Snapshot, frozen=True):
-    """A snapshot of each inner cache."""
+    """Snapshots of the inner caches."""
 
     parts: tuple[Snapshot, ...] = ()
 
@@ -288,7 +288,7 @@ def _parts(parts: tuple[Snapshot, ...]) -> Parts:
 
 
 class Composite(Kind):
-    """Every operation goes to the inner caches."""
+    """Cache made of inner caches; every operation is passed to each of them."""
 
     name = "list"
     cache_class = caches.CacheList
@@ -297,18 +297,18 @@ class Composite(Kind):
         return [(kind_of(inner), inner) for inner in cache.caches]
 
     def can_snapshot(self, cache: Any) -> bool:
-        """Where all inner caches are."""
+        """See `Kind`; True if all inner caches support snapshots."""
         return all(kind.can_snapshot(inner) for kind, inner in self._inner(cache))
 
     def buffers(self, cache: Any) -> list[Array]:
         return [array for kind, inner in self._inner(cache) for array in kind.buffers(inner)]
 
     def held(self, cache: Any) -> int:
-        """The most that one of them holds."""
+        """See `Kind`; the maximum over the inner caches."""
         return max((kind.held(inner) for kind, inner in self._inner(cache)), default=0)
 
     def read(self, cache: Any) -> Reading:
-        """See `Kind`; the bytes of all inner caches."""
+        """See `Kind`; with the bytes of all inner caches."""
         name, held, limit, _, allocated = super().read(cache)
         used = sum(kind.read(inner)[3] for kind, inner in self._inner(cache))
         return name, held, limit, used, allocated
@@ -324,11 +324,11 @@ class Composite(Kind):
         return sum(kind.restore(inner, part, at, end) for (kind, inner), part in pairs)
 
     def goes_ahead(self, cache: Any, offset: int) -> bool:
-        """See `Kind`; where all inner caches do."""
+        """See `Kind`; True if it is for all inner caches."""
         return all(kind.goes_ahead(inner, offset) for kind, inner in self._inner(cache))
 
     def trim_refusal(self, cache: Any, offset: int) -> str:
-        """See `Kind`; the first reason of an inner cache."""
+        """See `Kind`; the first inner cache's reason."""
         reasons = (kind.trim_refusal(inner, offset) for kind, inner in self._inner(cache))
         return super().trim_refusal(cache, offset) or next(filter(None, reasons), "")
 
@@ -347,7 +347,7 @@ class Composite(Kind):
         return repeated
 
     def reorder(self, cache: Any, rows: Array, since: int | None) -> list[Any]:
-        """See `Kind`: a list of columns for each inner cache."""
+        """See `Kind`; one list of columns for each inner cache."""
         return [kind.reorder(inner, rows, since) for kind, inner in self._inner(cache)]
 
     def write_columns(self, cache: Any, columns: list[Any], since: int | None) -> None:
@@ -359,17 +359,18 @@ class Composite(Kind):
 
 
 GENERAL = Kind()
-"""What every class outside the map is treated as."""
+"""The kind of all classes outside the map."""
 
 
 def kind_of(cache: Any) -> Kind:
-    """The kind of one of mlx_lm's cache objects: that of its class, else of the first class in the map that it is."""
+    """The kind of a cache object: that of its class, otherwise that of the first class in the map that it is an
+    instance of."""
     kind = KINDS.get(type(cache))
     return kind or next((KINDS[known] for known in KINDS if isinstance(cache, known)), GENERAL)
 
 
 def kind_named(name: CacheKind) -> Kind:
-    """The kind that a record names."""
+    """The kind with the name that a record gives."""
     return next((kind for kind in KINDS.values() if kind.name == name), GENERAL)
 
 
@@ -384,4 +385,4 @@ KINDS: dict[type, Kind] = {
         Composite(),
     )
 }
-"""The type map, from mlx_lm's class."""
+"""The type map: mlx_lm's class to its kind."""

@@ -1,14 +1,14 @@
-"""The KV cache of one model: made, read, rewound and, where mlx_lm would, quantized.
+"""The KV cache of one model: creating, reading, rewinding and, as mlx_lm does, quantizing it.
 
-`used` counts the bytes that hold tokens, `allocated` what the arrays take: a cache grows by blocks of 256 tokens,
-and trimming moves its end without freeing memory. mlx_lm's own `size()` and `nbytes` report neither for every
-kind (a quantized cache reports 0 tokens, and fails while it is empty), so both are read off the arrays here.
+`used` counts the bytes that contain tokens, `allocated` the bytes of the arrays: a cache grows by blocks of 256
+tokens, and trimming moves its end without freeing memory. mlx_lm's own `size()` and `nbytes` report neither for every
+kind (a quantized cache reports 0 tokens, and fails while it is empty), so both are computed from the arrays here.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache as cached
 from functools import lru_cache
 from itertools import count
@@ -25,41 +25,24 @@ from engine.protocol import CacheKind, KVGroup, KVReading
 from engine.settings import LoadSettings
 from engine.tree import Chunks, append_chunk, cut_chunks
 
-
-class BegunByLayer(list[Any]):
-    """The caches of a model that is about to build a forward: as it asks for that of a layer, those before are begun.
-
-    A model goes through its layers and their caches together, so that the layers before the cache that it takes are
-    built by then. The device then computes while Python builds the rest: half a millisecond of eight small layers.
-    """
-
-    def __iter__(self) -> Iterator[Any]:
-        before: Any = None
-        for cache in super().__iter__():
-            if before is not None:
-                mx.async_eval(list(kind_of(before).buffers(before)))
-            yield cache
-            before = cache
-
-
 PIECE = 32
-"""Tokens at least that are saved at once before others are written over them. Memory that is taken for the first time
-costs the most of it: of 0.6 B parameters 32 tokens take 7 MiB and some 20 ms, a step 140."""
+"""Minimum number of tokens to save at once before they are overwritten. Most of the cost is the first use of new
+memory: for 0.6 B parameters 32 tokens take 7 MiB and some 20 ms, compared with 140 ms for a step."""
 
 
-class Behind(Struct, frozen=True):
-    """Tokens of a branch that was left, which are still in the arrays behind those that the caches hold."""
+class StaleTail(Struct, frozen=True):
+    """Tokens of an abandoned branch that are still in the arrays, beyond the caches' current length."""
 
     node: int
-    """The branch's last token."""
+    """Last token of the branch."""
     begin: int
-    """Tokens of the path before them."""
+    """Number of tokens of the path before the tail."""
     end: int
-    """Tokens of the path up to the node."""
+    """Number of tokens of the path up to and including `node`."""
     chunks: Chunks
-    """`KV.chunks` when it was left."""
+    """`KV.chunks` when the branch was left."""
     layout: int
-    """`KV.layout` then."""
+    """`KV.layout` when the branch was left."""
 
 
 class KV:
@@ -68,13 +51,13 @@ class KV:
     Args:
         model: The loaded model.
         settings: `max_kv_size`, `kv_bits`, `kv_group_size` and `quantized_kv_start` are used.
-        offset: Tokens the caches hold; the one count that is true for every kind.
+        offset: Number of tokens in the caches; the only count that is right for every kind.
     """
 
     lazy: bool = True
-    """True if `run` leaves a graph that can be built before its token is known, and dropped."""
+    """True if `run` returns a lazy graph that can be built before its token is known, and discarded."""
     most_at_once: int | None = None
-    """Tokens of an adapting chunk at most, where all their logits are computed."""
+    """Maximum number of tokens of an adaptive chunk if the logits of all of them are computed."""
     reads_prompts: bool = True
     """False on ranks that leave the prompt logprobs to another one."""
 
@@ -82,90 +65,87 @@ class KV:
         self._model = model
         self._settings = settings
         self._new_layout = count(1).__next__
-        """A number for the order of tokens in the rings: a chunk or a new beginning changes that order."""
-        self.save: Callable[[Behind, int, int], None] = _save_nothing
-        """Saves tokens of a branch, from `begin` to `end`, that are about to be written over."""
+        """Makes a number for the order of tokens in the rings: a chunk or empty caches change that order."""
+        self.save: Callable[[StaleTail, int, int], None] = _save_nothing
+        """Saves tokens of a branch, from `begin` to `end`, before they are overwritten."""
         self.clear()
 
     def clear(self) -> None:
         """Start over with empty caches."""
         self.caches: list[Any] = make_prompt_cache(self._model, self._settings.max_kv_size)
-        """mlx_lm's objects, usually one a layer; their `kind_of` knows what is in them."""
+        """mlx_lm's cache objects, usually one a layer; `kind_of` gives the kind of each."""
         self.offset = 0
         self.chunks: Chunks = ()
-        """Which of the tokens the model ran in chunks."""
+        """Stretches of the tokens that the model ran in chunks."""
         self.layout = self._new_layout()
         self.last_pass = (0, 0)
-        """Tokens and bytes of the last pass that `drop` discarded."""
-        self.behind: list[Behind] = []
-        """Branches whose tokens are in the arrays, no two of them in the same columns."""
+        """Tokens and bytes of the last forward pass that `drop` discarded."""
+        self.stale: list[StaleTail] = []
+        """Tails of abandoned branches in the arrays; no two of them share columns."""
 
     def adopt(self, caches: list[Any], offset: int, chunks: Chunks) -> None:
-        """Hold caches that were filled elsewhere.
+        """Use caches that were filled elsewhere.
 
         Args:
-            caches: As many and of the same classes as those here.
-            offset: Tokens that they hold.
-            chunks: Which of them ran in chunks.
+            caches: As many caches as here, of the same classes.
+            offset: Number of tokens in them.
+            chunks: Stretches of these tokens that the model ran in chunks.
         """
-        self.save_behind()
+        self.save_stale()
         self.clear()
         self.caches = caches
         self.set_offset(offset, chunks=chunks)
 
     def copied(self) -> Self:
-        """Another one that holds the same and can be written; MLX copies a shared array when one of them writes it."""
+        """A copy that can be written independently; MLX copies a shared array when one of its users writes it."""
         made = copy.copy(self)
-        made.caches, made.behind = copy.deepcopy(self.caches), list(self.behind)
+        made.caches, made.stale = copy.deepcopy(self.caches), list(self.stale)
         made.save, made.last_pass = _save_nothing, (0, 0)
         return made
 
     def adopt_rows(self, other: KV, rows: int) -> None:
-        """Hold what another cache of the same model holds, in several rows.
+        """Copy another cache of the same model into several rows.
 
         Args:
-            other: Of one row, and caches that can all have several; not written.
-            rows: How often to hold its row.
+            other: Cache of one row, which supports several rows; not modified.
+            rows: Number of copies of its row.
         """
-        self.caches, self.behind = [kind_of(cache).repeat(cache, rows) for cache in other.caches], []
+        self.caches, self.stale = [kind_of(cache).repeat(cache, rows) for cache in other.caches], []
         self._hold(other.offset, other.chunks, other.layout)
 
     def reorder(self, rows: Sequence[int], since: int | None) -> None:
         """Continue with some of several rows.
 
         Args:
-            rows: For each new row the present one that it continues.
-            since: Tokens that all rows share; None where the number of rows changes.
+            rows: For each new row the index of the present row that it continues.
+            since: Number of tokens that all rows share; None if the number of rows changes.
         """
         index = mx.array(list(rows))
         columns = [kind_of(cache).reorder(cache, index, since) for cache in self.caches]
-        mx.eval(columns, self.state())  # before their source buffers are written
+        mx.eval(columns, self.state())  # before their source buffers are overwritten
         for cache, copies in zip(self.caches, columns, strict=True):
             kind_of(cache).write_columns(cache, copies, since)
 
     def drop(self) -> None:
-        """Start over after a pass that keeps nothing, and record its size in `last_pass`."""
+        """Empty the caches after a forward pass without a KV cache, and record its size in `last_pass`."""
         last_pass = self.offset, sum(reading[3] for reading in self.readings())
         self.clear()
         self.last_pass = last_pass
 
-    def run(
-        self, compute: Callable[..., Any], tokens: mx.array, *, chunk: bool = False, begin: bool = False
-    ) -> mx.array:
-        """Compute the logits after some tokens, which the caches count from here on; they quantize as mlx_lm does.
+    def run(self, compute: Callable[..., Any], tokens: mx.array, *, chunk: bool = False) -> mx.array:
+        """Compute the logits after some tokens, add the tokens to the caches, and quantize them as mlx_lm does.
 
         Args:
-            compute: A model, or what is called in its place.
+            compute: The model, or a function called instead of it.
             tokens: int32 ids, shape (rows, n).
-            chunk: Whether they are a chunk of a path.
-            begin: Whether each layer is begun while the next one is built: `BegunByLayer`.
+            chunk: True if the tokens are a chunk of a path.
 
         Returns:
-            In the model's dtype, shape (rows, n, vocabulary), not evaluated.
+            Logits in the model's dtype, shape (rows, n, vocabulary), not evaluated.
         """
-        if self.behind:
+        if self.stale:
             self._write(self.offset, self.offset + tokens.shape[1])
-        logits: mx.array = compute(tokens, cache=BegunByLayer(self.caches) if begin else self.caches)
+        logits: mx.array = compute(tokens, cache=self.caches)
         before, self.offset = self.offset, self.offset + tokens.shape[1]
         if chunk:
             self.chunks = append_chunk(self.chunks, before, self.offset)
@@ -176,7 +156,7 @@ class KV:
         return logits
 
     def set_offset(self, offset: int, *, chunks: Chunks | None = None, layout: int | None = None) -> None:
-        """Account for tokens that were restored or removed cache by cache."""
+        """Set the token count after tokens were restored or removed cache by cache."""
         self._hold(
             offset, self.chunks if chunks is None else chunks, self.layout if layout is None else layout
         )
@@ -187,7 +167,7 @@ class KV:
         self.offset, self.chunks, self.layout = offset, chunks, layout
 
     def pending(self) -> list[mx.array]:
-        """Arrays that the logits don't depend on, so that they stay a lazy graph until they are evaluated."""
+        """Arrays that the logits don't depend on, and which therefore stay a lazy graph until they are evaluated."""
         arrays = []
         for cache in self.caches:
             if (kind := kind_of(cache)).lazy:
@@ -208,13 +188,14 @@ class KV:
     # ---- back ---------------------------------------------------------------------------------
 
     def rewind(self, offset: int) -> str:
-        """Hold fewer tokens: trim where every cache can, else start over.
+        """Shorten the caches to `offset` tokens: trim if every cache can be trimmed, otherwise empty them.
 
         Args:
-            offset: Tokens to hold, at most the present offset.
+            offset: Number of tokens to keep, at most the present offset.
 
         Returns:
-            Why the caches had to be emptied, so that the caller must recompute; empty where they were trimmed.
+            Reason why the caches had to be emptied, after which the caller must recompute; empty if they were
+            trimmed.
         """
         if offset == self.offset:
             return ""
@@ -225,13 +206,13 @@ class KV:
         return ""
 
     def trim(self, offset: int) -> None:
-        """Hold fewer tokens, where `trim_refusal` has nothing against it."""
+        """Trim the caches to `offset` tokens; requires an empty `trim_refusal`."""
         for cache in self.caches:
             cache.trim(self.offset - offset)
         self._hold(offset, self.chunks, self.layout)
 
     def trim_refusal(self, offset: int) -> str:
-        """Why the caches can't be trimmed to an offset; empty where they can."""
+        """Reason why the caches can't be trimmed to `offset` tokens; empty if they can."""
         if offset == 0:
             return "nothing of it could be kept"
         packed = False
@@ -245,16 +226,17 @@ class KV:
         return ""
 
     def recovered(self, offset: int) -> bool:
-        """Hold `offset` tokens again after a forward that failed half-way and left layers unequal.
+        """Return to `offset` tokens after a forward pass that failed part of the way and left layers of unequal
+        length.
 
         Returns:
-            Whether every cache could; otherwise they are unusable until they are cleared.
+            True if every cache could; otherwise they are unusable until they are cleared.
         """
         self._hold(offset, self.chunks, self.layout)
         return all(kind_of(cache).recover(cache, offset) for cache in self.caches)
 
     def could_trim(self, offset: int, to: int) -> bool:
-        """True if every cache could be trimmed to `to` tokens once it holds `offset`."""
+        """True if every cache with `offset` tokens could be trimmed to `to` tokens."""
         if any(self.quantized()) and not self.quantized_at(to):
             return False
         return all(kind_of(cache).trims_at(cache, offset) for cache in self.caches)
@@ -267,24 +249,25 @@ class KV:
         return trims
 
     def can_go_ahead(self) -> bool:
-        """True if one more token can be added before it is known, and taken back, with no copy of an array."""
+        """True if one more token can be added before it is known, and removed again, without copying an array."""
         following = self.offset + 1
         return self.quantized_at(self.offset) == self.quantized_at(following) and all(
             kind_of(cache).goes_ahead(cache, following) for cache in self.caches
         )
 
     def undo_records(self) -> tuple[Snapshot, ...] | None:
-        """One record a cache to undo the next single token, for where trimming can't; None where not all have one."""
+        """Records to undo the next single token, one for each cache, for when it can't be trimmed; None if a cache
+        has no record."""
         undo_records = [kind_of(cache).record_undo(cache) for cache in self.caches]
         records = tuple(record for record in undo_records if record is not None)
         mx.eval([array for record in records for array in record.copies])
         return records if len(records) == len(undo_records) else None
 
     def undo(self, steps: Sequence[Sequence[Snapshot]]) -> None:
-        """Remove single tokens from the end.
+        """Remove tokens one by one from the end.
 
         Args:
-            steps: Their records from `undo_records`, the last token's first.
+            steps: The tokens' records from `undo_records`, starting with the last token's.
         """
         for records in steps:
             for cache, record in zip(self.caches, records, strict=True):
@@ -295,26 +278,26 @@ class KV:
     # ---- segments -----------------------------------------------------------------------------
 
     def without_snapshots(self) -> tuple[CacheKind, str] | None:
-        """Kind and class name of the first cache without support for snapshots and several rows; None where all have
+        """Kind and class name of the first cache without support for snapshots and several rows; None if all have
         it."""
         found = ((kind_of(cache), cache) for cache in self.caches)
         without = ((kind.name, type(cache).__name__) for kind, cache in found if not kind.can_snapshot(cache))
         return next(without, None)
 
     def partial_restore(self) -> bool:
-        """True if a part of a snapshot can be restored; otherwise only all of it."""
+        """True if a part of a snapshot can be restored; False if only the complete snapshot."""
         return all(kind_of(cache).partial_restore for cache in self.caches)
 
     def snapshot(self, start: int, end: int | None = None) -> tuple[Snapshot, ...]:
-        """Save the tokens from `start` to `end`, or all, cache by cache; the copies are not evaluated."""
+        """Save the tokens from `start` to `end` (None for all) of each cache; the copies are not evaluated."""
         end = self.offset if end is None else end
         return tuple(kind_of(cache).snapshot(cache, start, end) for cache in self.caches)
 
     def restore(self, saved: Sequence[Snapshot], at: int, end: int) -> int:
-        """Restore a snapshot behind the first `at` tokens, up to `end`; the caller sets the offset.
+        """Restore a snapshot after the first `at` tokens, up to `end`; the caller sets the offset.
 
         Returns:
-            Bytes that were restored.
+            Number of bytes restored.
         """
         self._write(at, end)
         pairs = zip(self.caches, saved, strict=True)
@@ -322,51 +305,51 @@ class KV:
         mx.eval(self.state())
         return nbytes
 
-    # ---- what stays in the arrays -------------------------------------------------------------
-    # Trimming moves the end of a plain cache and leaves its arrays as they are. So a branch that is left costs nothing
-    # until another one is written over it, and only as much as that writes; who returns before has it at once.
+    # ---- tails of abandoned branches in the arrays --------------------------------------------
+    # Trimming moves the end of a plain cache and leaves its arrays unchanged. So leaving a branch costs nothing until
+    # another branch overwrites it; then only the overwritten tokens are saved; returning earlier needs no copy.
 
     def stays(self) -> bool:
-        """Tell whether tokens that are trimmed stay in the arrays until others are written over them."""
+        """True if trimmed tokens remain in the arrays until others overwrite them."""
         return self._settings.kv_bits is None and all(kind_of(cache).stays for cache in self.caches)
 
-    def take_back(self, behind: Behind, end: int) -> None:
-        """Hold tokens up to `end` of a branch again, which begin where the caches end or before."""
+    def take_back(self, stale: StaleTail, end: int) -> None:
+        """Extend the caches to `end` tokens with a branch in the arrays, which begins at or before their end."""
         for cache in self.caches:
             kind_of(cache).take_back(cache, end)
-        self.set_offset(end, chunks=behind.chunks, layout=behind.layout)
+        self.set_offset(end, chunks=stale.chunks, layout=stale.layout)
 
-    def save_behind(self) -> None:
-        """Have all branches saved that are in the arrays, which are about to go."""
-        self._write(0, max((each.end for each in self.behind), default=0))
+    def save_stale(self) -> None:
+        """Save all branches in the arrays before these are discarded."""
+        self._write(0, max((each.end for each in self.stale), default=0))
 
     def _write(self, begin: int, end: int) -> None:
-        """Have what is in the columns saved that are about to be written, and some more of it."""
+        """Save the tokens in the columns that are about to be overwritten, and at least `PIECE` of them."""
         left = []
-        for each in self.behind:
-            first = max(each.begin, begin)  # what is before that the caches hold
+        for each in self.stale:
+            first = max(each.begin, begin)  # the caches keep the tokens before `begin`
             if first < min(end, each.end):
                 last = min(each.end, max(end, first + PIECE))
                 self.save(each, first, last)
                 first = last
             if first < each.end:
                 left.append(replace(each, begin=first))
-        self.behind = left
+        self.stale = left
 
-    # ---- what is known of it ------------------------------------------------------------------
+    # ---- reading ------------------------------------------------------------------------------
 
     def reading(self, kept: int = 0, budget: int = 0) -> KVReading:
-        """Read every cache; those that read the same are one group.
+        """Read every cache; caches with equal values form one group.
 
         Args:
-            kept: Bytes of branches that are kept outside the caches.
-            budget: Bytes that those may take.
+            kept: Bytes of the KV saved for other branches.
+            budget: Limit of these bytes.
         """
         used, allocated, groups = _grouped(tuple(self.readings()))
         return KVReading(self.offset, used, allocated, groups, kept, budget, *self.last_pass)
 
     def readings(self) -> Iterable[Reading]:
-        """The figures of each cache."""
+        """The size of each cache."""
         for cache in self.caches:
             yield kind_of(cache).read(cache)
 
@@ -379,28 +362,28 @@ class KV:
         return tuple((kind.name, kind.quantizable) for kind in map(kind_of, self.caches))
 
     def quantized(self) -> tuple[bool, ...]:
-        """Which caches hold packed numbers now."""
+        """True for each cache that contains quantized numbers now."""
         return tuple([kind_of(cache).quantized for cache in self.caches])
 
     @property
     def rounded(self) -> bool:
-        """True if what it holds is rounded: a cache holds packed numbers, or mlx_lm would have quantized it by now."""
+        """True if the cached numbers are rounded: a cache is quantized, or mlx_lm would have quantized it by now."""
         for cache in self.caches:
             if kind_of(cache).quantized:
                 return True
         return self._settings.kv_bits is not None and self.offset >= self._settings.quantized_kv_start
 
     def quantized_at(self, offset: int) -> bool:
-        """True if mlx_lm would have quantized the plain caches by the time they hold `offset` tokens."""
+        """True if mlx_lm would have quantized the plain caches by the time they have `offset` tokens."""
         return self._settings.kv_bits is not None and offset >= self._settings.quantized_kv_start
 
     @property
     def chunks_matter(self) -> bool:
-        """True if the numbers depend on how the tokens were cut into chunks.
+        """True if the numbers depend on the chunk boundaries.
 
-        mlx_lm quantizes after a chunk, so its tokens saw each other unquantized; and in a window that keeps its first
-        tokens those of a chunk don't see these, while single tokens do. Everywhere else chunks only change the order of
-        sums.
+        mlx_lm quantizes after a chunk, so a chunk's tokens attend to each other unquantized. And in a rotating cache
+        that keeps its first tokens, the tokens of a chunk don't attend to these, while single tokens do. Everywhere
+        else the boundaries only change the order of sums.
         """
         for cache in self.caches:
             if getattr(cache, "keep", 0):
@@ -408,21 +391,21 @@ class KV:
         return self._settings.kv_bits is not None
 
     def bytes_per_token(self) -> int | None:
-        """Bytes that one more token adds to caches that have held some; None where no kind grows with the text."""
+        """Bytes that one more token adds to caches that are not empty; None if no kind grows with the text."""
         return sum(kind_of(cache).bytes_per_token(cache) for cache in self.caches) or None
 
 
-def _save_nothing(behind: Behind, begin: int, end: int) -> None:
-    """For a cache whose branches nobody keeps."""
+def _save_nothing(stale: StaleTail, begin: int, end: int) -> None:
+    """Save nothing: for a cache without a store for its branches."""
 
 
 @lru_cache(maxsize=8)
 def _grouped(readings: tuple[Reading, ...]) -> tuple[int, int, tuple[KVGroup, ...]]:
-    """Bytes that are used and allocated in all caches, and their groups; the same objects where caches read the same,
-    as a full ring does, and a recurrent state, at every step.
+    """Bytes used and allocated in all caches, and their groups. Equal readings return the same objects: those of a
+    full ring or a recurrent state are equal at every step.
 
     Args:
-        readings: Of each cache, in the order of the model.
+        readings: One for each cache, in the order of the model.
     """
     places: dict[Reading, list[int]] = {}
     for place, reading in enumerate(readings):
@@ -437,5 +420,5 @@ def _grouped(readings: tuple[Reading, ...]) -> tuple[int, int, tuple[KVGroup, ..
 
 @cached
 def _shared(layers: tuple[int, ...]) -> tuple[int, ...]:
-    """One tuple for equal ones: a long session has a reading for every step."""
+    """Return one shared tuple for equal ones: a long session has a reading for every step."""
     return layers

@@ -1,9 +1,9 @@
-"""From one node of the tree to another at the least cost: trim or undo, restore kept KV, recompute the rest.
+"""Moves between nodes of the tree at the lowest cost: trim or undo, restore saved KV, recompute the rest.
 
-Every way gives the same numbers. A branch that the session left stays in the arrays of a plain cache until others are
-written over it. What they are written over, and what other kinds hold of a branch, ends of paths and records that undo
-single tokens, is kept within a budget, the least recently used going first, and restored bit for bit; recomputed tokens
-go through the model in the same chunks as the first time.
+All of these give the same numbers. An abandoned branch stays in the arrays of a plain cache until others overwrite
+it. Before that, its tokens are saved as segments; other kinds of cache save a segment when the branch is left, and
+undo records for single tokens. Segments and records share a budget, with the least recently used dropped first, and
+are restored bit for bit. Recomputed tokens go through the model in the same chunks as the first time.
 """
 
 from __future__ import annotations
@@ -16,48 +16,49 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from engine.cache.kind import Snapshot
-from engine.cache.live import KV, Behind
+from engine.cache.live import KV, StaleTail
 from engine.tree import Chunks, TokenTree, cut_chunks, within_chunk
 
 
 class Segment(Struct, frozen=True):
-    """The end of a path, as the cache held it when the session left it."""
+    """Saved KV of the end of a path, made when the session left it."""
 
     node: int
-    """The last token held."""
+    """Last token of the segment."""
     base: int
-    """Tokens of the path before the segment: it can be restored into a cache that holds these."""
+    """Number of tokens of the path before the segment: it can be restored into a cache that has these."""
     end: int
-    """Tokens of the path up to the node."""
+    """Number of tokens of the path up to and including `node`."""
     chunks: Chunks
-    """`KV.chunks` when it was kept."""
+    """`KV.chunks` when the segment was saved."""
     layout: int
-    """`KV.layout` when it was kept."""
+    """`KV.layout` when the segment was saved."""
     quantized: tuple[bool, ...]
-    """Which caches were quantized then: a snapshot can only be restored into the kind that it was taken from."""
+    """True for each cache that was quantized: a snapshot can only be restored into a cache of the same kind."""
     snapshots: tuple[Snapshot, ...]
-    """One for each cache."""
+    """One snapshot for each cache."""
 
 
 class UndoRecord(Struct, frozen=True):
-    """The data with which one token is removed from the end of the cache."""
+    """Data to remove one token from the end of the cache."""
 
     records: tuple[Snapshot, ...]
-    """One for each cache."""
+    """One record for each cache."""
     layout: int
-    """`KV.layout` when it was made: in another layout a ring's columns are at other places."""
+    """`KV.layout` when the record was made: another layout has the ring's columns in other places."""
 
 
 MOST_UNDO = 4096
-"""Undo records that are kept, those of the last tokens. Each takes some 4 KB beside its arrays, which the budget leaves
-out; and over more tokens it is faster to compute the path again, in chunks, than to undo them one by one."""
+"""Maximum number of undo records; the oldest are dropped. Each takes some 4 KB in addition to its arrays, which the
+budget doesn't count; and beyond so many tokens, computing the path again in chunks is faster than undoing it token by
+token."""
 
 
 class KVStore:
-    """Segments by their last node and undo records by theirs.
+    """Segments by their last node, and undo records by the node that they remove.
 
     Args:
-        budget: Bytes that all of them together may keep alive.
+        budget: Bytes that all of them together may keep in memory.
     """
 
     def __init__(self, budget: int) -> None:
@@ -65,15 +66,15 @@ class KVStore:
         self.nbytes = 0
         self._entries: OrderedDict[tuple[str, int], tuple[Segment | UndoRecord, int]] = OrderedDict()
         self._undoable: dict[int, None] = {}
-        """Nodes whose undo records were kept, in that order."""
+        """Nodes with undo records, oldest first."""
 
     def keep_segment(self, segment: Segment) -> None:
-        """Keep a segment; one that the budget can't hold is not kept."""
+        """Save a segment, unless it is larger than the budget."""
         mx.eval([array for snapshot in segment.snapshots for array in snapshot.copies])
         self._put(("segment", segment.node), segment, _nbytes(segment.snapshots))
 
     def keep_undo(self, node: int, undo: UndoRecord) -> None:
-        """Keep the record that undoes a node's token."""
+        """Save the record that removes a node's token."""
         self._put(("undo", node), undo, _nbytes(undo.records))
         self._undoable.pop(node, None)
         self._undoable[node] = None
@@ -83,21 +84,21 @@ class KVStore:
             self._drop(("undo", oldest))
 
     def segment(self, node: int) -> Segment | None:
-        """The segment that ends at a node, None where it isn't kept."""
+        """The segment that ends at a node; None if it is not in the store."""
         entry, _ = self._entries.get(("segment", node), (None, 0))
         return entry if isinstance(entry, Segment) else None
 
     def segments(self) -> list[Segment]:
-        """All segments that are kept, the most recently used first."""
+        """All segments, the most recently used first."""
         return [entry for entry, _ in reversed(self._entries.values()) if isinstance(entry, Segment)]
 
     def undo(self, node: int, layout: int) -> tuple[Snapshot, ...] | None:
-        """What removes a node's token from a cache of that layout, None where it isn't kept."""
+        """Records that remove a node's token from caches of that layout; None if they are not in the store."""
         entry, _ = self._entries.get(("undo", node), (None, 0))
         return entry.records if isinstance(entry, UndoRecord) and entry.layout == layout else None
 
     def touch(self, segment: Segment) -> None:
-        """Make a segment the most recently used, if it is still kept."""
+        """Make a segment the most recently used, if it is still in the store."""
         if (key := ("segment", segment.node)) in self._entries:
             self._entries.move_to_end(key)
 
@@ -125,16 +126,16 @@ HALF = "a session can't continue from half a prompt: its cut into chunks changes
 
 
 class MoveCost(Struct, frozen=True):
-    """The tokens that a move got without a forward."""
+    """Tokens that a move obtained without a forward pass."""
 
     kept: int
     """Tokens that stayed in the cache."""
     restored: int
     """Tokens restored from memory."""
     note: str
-    """Why tokens that were in the cache could not stay, if so."""
+    """Reason why cached tokens had to be removed or recomputed; empty if none were."""
     nbytes: int = 0
-    """Of the KV that was restored."""
+    """Bytes of the restored KV."""
 
 
 class Mover:
@@ -143,7 +144,7 @@ class Mover:
     Args:
         kv: The cache.
         tree: The tree.
-        store: Kept KV of branches that were left.
+        store: Saved KV of branches that were left.
     """
 
     def __init__(self, kv: KV, tree: TokenTree, store: KVStore) -> None:
@@ -151,19 +152,19 @@ class Mover:
         self._tree = tree
         self.store = store
         self._bytes = 0
-        """Restored so far in the current move."""
+        """Bytes restored so far in the current move."""
 
     def record_step(self, node: int, undo: tuple[Snapshot, ...]) -> None:
-        """Keep the record that removes a node's token from the cache, where trimming can't."""
+        """Save the record that removes a node's token from the cache, for when trimming can't."""
         if self.store.budget:
             self.store.keep_undo(node, UndoRecord(undo, self._kv.layout))
 
     def keep_branch(self, node: int, shared: int) -> None:
-        """Keep the part of the path to `node` that a move to another branch removes from the cache.
+        """Save the part of the path to `node` that a move to another branch removes from the cache.
 
         Args:
-            node: The node whose path the cache holds.
-            shared: Tokens that both paths share.
+            node: Last node of the path in the cache.
+            shared: Number of tokens that both paths share.
         """
         kv, end = self._kv, self._tree[node].depth
         if not self.store.budget or kv.offset != end or shared >= end or kv.without_snapshots() is not None:
@@ -172,24 +173,24 @@ class Mover:
         if old is not None and old.base <= shared and old.layout == kv.layout:
             self.store.touch(old)
             return
-        left = Behind(node, shared, end, kv.chunks, kv.layout)
+        left = StaleTail(node, shared, end, kv.chunks, kv.layout)
         if kv.stays():
             self._leave(left)
         else:
             self._save(left, shared, end)
 
-    def _leave(self, left: Behind) -> None:
-        """Leave a branch in the arrays; the end of one that begins with it is there already."""
+    def _leave(self, left: StaleTail) -> None:
+        """Record a branch that stays in the arrays; if a recorded one begins with it, extend that one instead."""
         kv = self._kv
         kv.save = self._save
-        for place, each in enumerate(kv.behind):
+        for place, each in enumerate(kv.stale):
             if each.begin <= left.end <= self._shared(each, left.node):
-                kv.behind[place] = replace(each, begin=min(each.begin, left.begin))
+                kv.stale[place] = replace(each, begin=min(each.begin, left.begin))
                 return
-        kv.behind.append(left)
+        kv.stale.append(left)
 
-    def _save(self, left: Behind, begin: int, end: int) -> None:
-        """Keep some tokens of a branch that was left, unless they are kept."""
+    def _save(self, left: StaleTail, begin: int, end: int) -> None:
+        """Save some tokens of a branch that was left, unless they are saved already."""
         node, kv = left.node, self._kv
         while self._tree[node].depth > end:
             node = self._tree[node].parent
@@ -200,22 +201,24 @@ class Mover:
         saved = kv.snapshot(begin, end)
         self.store.keep_segment(Segment(node, begin, end, left.chunks, left.layout, kv.quantized(), saved))
 
-    def _shared(self, left: Behind, node: int) -> int:
-        """Tokens that the path to a node shares with a branch that was left."""
+    def _shared(self, left: StaleTail, node: int) -> int:
+        """Number of tokens that the path to a node shares with a branch that was left."""
         return self._tree[self._tree.common_ancestor(left.node, node)].depth
 
     def move(self, current: int, node: int, want: int) -> MoveCost:
-        """Make the cache hold what it can of the first `want` tokens of the path to `node`; nothing if that fails.
+        """Make the cache contain the first `want` tokens of the path to `node`, or as many as possible.
+
+        On an error the cache is emptied.
 
         Args:
-            current: The node whose path the cache holds, or a beginning of it after a failure.
+            current: Last node of the path in the cache; after a failure the cache may have only a beginning of it.
             node: The node to move to.
-            want: Tokens to hold: all of the path, or all but the last where its logits are wanted.
+            want: Number of tokens wanted: the complete path, or all but the last token if its logits are needed.
         """
         try:
             return self._move(current, node, want)
         except BaseException:
-            self._kv.clear()  # it may hold a part of either path, and wrong KV is silent
+            self._kv.clear()  # it may contain a part of either path, and wrong KV raises no error
             raise
 
     def _move(self, current: int, node: int, want: int) -> MoveCost:
@@ -227,7 +230,7 @@ class Mover:
             return MoveCost(0, 0, "the prompt was cut into other chunks, and they change the numbers")
         self._bytes = 0
         why = ""
-        if kv.offset != shared:  # trimmed, or undone; where neither can be, nothing has changed
+        if kv.offset != shared:  # trimmed or undone; if neither is possible, nothing has changed
             if not (why := kv.trim_refusal(shared)):
                 kv.trim(shared)
             elif kv.offset == self._tree[current].depth and self._undo(current, shared):
@@ -242,11 +245,11 @@ class Mover:
         return MoveCost(shared, held - shared, why, self._bytes)
 
     def _clear(self) -> None:
-        self._kv.save_behind()
+        self._kv.save_stale()
         self._kv.clear()
 
     def _why_missing(self) -> str:
-        """Why tokens that were computed before are computed again."""
+        """Reason why tokens that were computed before are computed again."""
         if not self.store.budget:
             return "no KV of branches is kept: the budget is 0"
         if (unsupported := self._kv.without_snapshots()) is not None:
@@ -254,13 +257,14 @@ class Mover:
         return f"its KV is not kept any more: the budget is {self.store.budget / 2**20:g} MiB"
 
     def _same_chunks(self, node: int, chunks: Chunks, depth: int) -> bool:
-        """True if `depth` tokens were cut as those of the path to a node are: matters where `KV.chunks_matter`."""
+        """True if `depth` tokens ran in the same chunks as those of the path to a node; relevant if
+        `KV.chunks_matter`."""
         return cut_chunks(chunks, depth) == cut_chunks(self._tree.chunks(node), depth)
 
     # ---- back -------------------------------------------------------------------------------
 
     def _undo(self, current: int, depth: int) -> bool:
-        """Remove single tokens until `depth`, and trim once that is possible; where neither is, change nothing."""
+        """Remove tokens one by one down to `depth`, trimming once possible; if neither works, change nothing."""
         kv, steps = self._kv, self._undo_steps(current, depth)
         left = self._tree[current].depth - len(steps)
         if depth == 0 or (left > depth and not kv.could_trim(left, depth)):
@@ -278,16 +282,16 @@ class Mover:
             steps.append(records)
         return steps
 
-    # ---- forth ------------------------------------------------------------------------------
+    # ---- forward ----------------------------------------------------------------------------
 
     def _extend(self, node: int, at: int, want: int) -> int:
-        """Take back what is in the arrays and restore kept segments, one after another, from `at` tokens on.
+        """Extend the cache from `at` tokens with tails in the arrays and saved segments, one after another.
 
         Returns:
-            The tokens then held.
+            Number of tokens in the cache afterwards.
         """
         before = -1
-        while before < at < want:  # what one branch gives may be what another one's segments go on from
+        while before < at < want:  # the segments of one branch may continue where those of another end
             before = at
             at = self._take_back(node, at, want)
             for segment in self._useful(node, at, want):
@@ -299,9 +303,9 @@ class Mover:
         return at
 
     def _take_back(self, node: int, at: int, want: int) -> int:
-        """Hold again what is in the arrays of the path to a node, behind `at` tokens; returns the tokens then held."""
+        """Extend the cache with a branch in the arrays along the path to a node; returns the new token count."""
         kv = self._kv
-        for left in kv.behind:
+        for left in kv.stale:
             reach = min(self._shared(left, node), want)
             if left.begin <= at == kv.offset < reach:
                 self._bytes += (reach - at) * (kv.bytes_per_token() or 0)
@@ -310,8 +314,8 @@ class Mover:
         return at
 
     def _useful(self, node: int, at: int, want: int) -> Iterator[Segment]:
-        """Segments on the path to a node that cover it from `want` tokens down to `at`, in the path's order and none
-        inside another; then all: one of those may not fit, or one that ends on another branch may help."""
+        """Yield the segments on the path to a node that cover it from `at` to `want` tokens, in the path's order and
+        without nested ones; then all segments, since the first ones may not fit, or one of another branch may help."""
         way: list[Segment] = []
         partial = self._kv.partial_restore()
         for ancestor in self._tree.ancestors(node):
@@ -325,7 +329,7 @@ class Mover:
         yield from self.store.segments()
 
     def _restore(self, segment: Segment, node: int, at: int, reach: int) -> bool:
-        """Restore a segment behind `at` tokens, and hold `reach` then; where it doesn't fit, change nothing."""
+        """Restore a segment after `at` tokens, up to `reach` tokens; if it doesn't fit, change nothing."""
         kv = self._kv
         fits = (
             segment.base <= at
@@ -338,14 +342,14 @@ class Mover:
         if not fits or (whole and not self._can_shorten(segment, reach)):
             return False
         end = segment.end if whole else reach
-        # Before the branches are saved that it is written over: the oldest segments make room for them.
+        # Touched before the restore overwrites, and so saves, other branches: the oldest segments make room for them.
         self.store.touch(segment)
         self._bytes += kv.restore(segment.snapshots, at, end)
         kv.set_offset(end, chunks=segment.chunks, layout=segment.layout)
         return end == reach or self._undo(segment.node, reach)
 
     def _can_shorten(self, segment: Segment, reach: int) -> bool:
-        """True if a segment that can only be restored whole can then be undone down to `reach` tokens."""
+        """True if a segment that can only be restored completely can then be undone down to `reach` tokens."""
         if segment.end == reach:
             return True
         path = [node for node in self._tree.ancestors(segment.node) if self._tree[node].depth > reach]

@@ -1,13 +1,14 @@
-"""mlx_lm's caches of several rows of their own lengths: padding on the left of each, which masks hide.
+"""mlx_lm's caches for several rows of different lengths, padded on the left; masks hide the padding.
 
-All that this program knows of them: they begin empty with the padding of each prompt; `extend` joins the rows of
-others, `filter` keeps some. What they hold of a row is known from its length, since their own counts are arrays.
+They begin empty with the padding of each prompt; `extend` joins the rows of others, `filter` keeps some, and `finalize`
+says that from there on every column is a token. What they hold of a row is known from its length, since their own
+counts are arrays.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import mlx.core as mx
@@ -19,7 +20,7 @@ from engine.protocol import LaneKV
 
 
 def refusal(cache: Any) -> str:
-    """Why rows of their own lengths can't share a cache of the kind of this one; empty where they can."""
+    """Why rows of their own lengths can't share a cache of the kind of this one; empty if they can."""
     if type(cache) is caches.CacheList:
         return next(filter(None, map(refusal, cache.caches)), "")
     if type(cache) is caches.RotatingKVCache and cache.keep:
@@ -33,43 +34,16 @@ def empty(single: Sequence[Any], padding: Sequence[int]) -> list[Any]:
     """Empty caches of several rows.
 
     Args:
-        single: Empty caches of one row, none of which is refused.
-        padding: Columns on the left of each row that hold no token.
+        single: Empty caches of one row, none of them refused by `refusal`.
+        padding: Number of padding columns on the left of each row.
     """
     made = [type(cache).merge([cache] * len(padding)) for cache in single]
-    for cache in made:
-        _pad(cache, padding)
+    for part in _parts(made):
+        if type(part) is caches.ArraysCache:
+            part.left_padding = mx.array(list(padding))
+        else:
+            part.prepare(left_padding=list(padding))
     return made
-
-
-def _pad(cache: Any, padding: Sequence[int]) -> None:
-    if type(cache) is caches.CacheList:
-        for inner in cache.caches:
-            _pad(inner, padding)
-    elif type(cache) is caches.ArraysCache:
-        cache.left_padding = mx.array(list(padding))
-    else:
-        cache.prepare(left_padding=list(padding))
-
-
-def settle(rows: Sequence[Any]) -> None:
-    """The prompts are read: from here on every column is a token of its row."""
-    for cache in rows:
-        cache.finalize()
-
-
-def join(rows: Sequence[Any], others: Sequence[Any]) -> None:
-    """Add the rows of other caches behind those that are there."""
-    for cache, other in zip(rows, others, strict=True):
-        cache.extend(other)
-    mx.eval(state(rows))
-
-
-def keep(rows: Sequence[Any], places: Sequence[int]) -> None:
-    """Keep some of the rows, in this order."""
-    for cache in rows:
-        cache.filter(mx.array(list(places)))
-    mx.eval(state(rows))
 
 
 def state(rows: Sequence[Any]) -> list[mx.array]:
@@ -77,10 +51,21 @@ def state(rows: Sequence[Any]) -> list[mx.array]:
     return [array for cache in rows for array in arrays(cache.state)]
 
 
-def share_offsets(rows: Sequence[Any]) -> None:
-    """Give all layers one array of offsets, which are equal, so that `shared_rotary_factors` makes their factors once.
+def pending(rows: Sequence[Any]) -> list[mx.array]:
+    """The arrays that the logits after a forward pass don't depend on: all but keys and values."""
+    return [
+        array
+        for part in _parts(rows)
+        for array in arrays(
+            part.state if type(part) is caches.ArraysCache else (part.offset, part.left_padding)
+        )
+    ]
 
-    mlx_lm's caches replace that array and never change it.
+
+def share_offsets(rows: Sequence[Any]) -> None:
+    """Give all layers one shared array of (equal) offsets, so that `shared_rotary_factors` computes their factors once.
+
+    mlx_lm's caches replace that array and never modify it.
     """
     parts = counted(rows)
     for part in parts:
@@ -89,48 +74,38 @@ def share_offsets(rows: Sequence[Any]) -> None:
 
 def counted(rows: Sequence[Any]) -> list[Any]:
     """The caches that count the tokens of their rows, in the array `offset`."""
-    return [part for cache in rows for part in _parts(cache) if type(part) is not caches.ArraysCache]
-
-
-def pending(rows: Sequence[Any]) -> list[mx.array]:
-    """The arrays that the logits after a forward don't depend on: all but keys and values."""
-    parts = (part for cache in rows for part in _parts(cache))
-    counts = (
-        part.state if type(part) is caches.ArraysCache else (part.offset, part.left_padding) for part in parts
-    )
-    return list(arrays(tuple(counts)))
+    return [part for part in _parts(rows) if type(part) is not caches.ArraysCache]
 
 
 def read(rows: Sequence[Any], lengths: Sequence[int]) -> list[LaneKV]:
-    """What each row holds.
+    """The KV of each row.
 
     Args:
-        rows: The caches, with as many rows as there are lengths.
-        lengths: Tokens of each row that went through the model.
+        rows: The caches, with one row for each length.
+        lengths: Number of tokens of each row that went through the model.
     """
     fixed, count = 0, len(lengths)
     bytes_by_width: Counter[int] = Counter()  # of a column of one row, of the caches with so many columns
-    for part in (part for cache in rows for part in _parts(cache)):
+    for part in _parts(rows):
         if type(part) is caches.ArraysCache:
             fixed += part.nbytes // count
         else:
-            bytes_by_width[_columns(part)] += column_bytes(part) // count
-    columns = max(bytes_by_width, default=0)
-    return [_row(fixed, bytes_by_width, length, columns) for length in lengths]
+            column = sum(int(array.nbytes) // int(array.shape[2]) for array in (part.keys, part.values))
+            bytes_by_width[columns(part)] += column // count
+    widest, wide = max(bytes_by_width, default=0), bytes_by_width.items()
+    return [
+        LaneKV(
+            length,
+            widest,
+            fixed + sum(each * min(length, width) for width, each in wide),
+            sum(each * max(0, width - length) for width, each in wide),
+        )
+        for length in lengths
+    ]
 
 
-def _row(fixed: int, bytes_by_width: Mapping[int, int], length: int, columns: int) -> LaneKV:
-    used = fixed + sum(each * min(length, wide) for wide, each in bytes_by_width.items())
-    padding = sum(each * max(0, wide - length) for wide, each in bytes_by_width.items())
-    return LaneKV(length, columns, used, padding)
-
-
-def _parts(cache: Any) -> list[Any]:
-    return [part for inner in cache.caches for part in _parts(inner)] if hasattr(cache, "caches") else [cache]
-
-
-def _columns(part: Any) -> int:
-    """Columns that are written, padding among them."""
+def columns(part: Any) -> int:
+    """Columns of a cache that are written, padding among them."""
     if type(part) is caches.BatchKVCache:
         return int(part._idx)
     if type(part) is caches.BatchRotatingKVCache and part.keys is not None:
@@ -138,6 +113,8 @@ def _columns(part: Any) -> int:
     return 0
 
 
-def column_bytes(part: Any) -> int:
-    """Bytes of one column of all rows."""
-    return sum(int(array.nbytes) // int(array.shape[2]) for array in (part.keys, part.values))
+def _parts(rows: Sequence[Any]) -> list[Any]:
+    """Some caches, with the parts of those that have parts."""
+    return [
+        part for cache in rows for part in (_parts(cache.caches) if hasattr(cache, "caches") else [cache])
+    ]

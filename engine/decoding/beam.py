@@ -25,13 +25,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
-from msgspec import Struct
 
+from engine.decoding.rows import Rows, enough_memory, rows_of
 from engine.errors import StepError
-from engine.model.forward import Rows, rows_of
 from engine.protocol import Beam, BeamEnded, BeamOpened, BeamStep, Hypothesis
 from engine.sampling.ranking import Row, checked_logprobs, ranked
 from engine.session import node_records
@@ -41,7 +40,7 @@ from engine.settings import BeamSettings
 
 
 def search(
-    session: Session, settings: BeamSettings, forwards: Rows | None = None
+    session: Session, settings: BeamSettings, rows: Rows | None = None
 ) -> Iterator[BeamOpened | BeamStep | BeamEnded]:
     """Search, a step at a time; the session and its live cache don't change, but for new nodes in its tree.
 
@@ -49,8 +48,8 @@ def search(
 
     Args:
         session: Has read a prompt.
-        settings: Of the search; `min_tokens` is the session's.
-        forwards: What runs the beams; None for the model.
+        settings: Settings of the search; `min_tokens` is the session's.
+        rows: Run the beams; None for the model.
 
     Yields:
         A record of the begin, one for each step, and the ranking.
@@ -67,21 +66,17 @@ def search(
             "Name one with --extra-eos-token, or remove the grammar.",
         )
     session.prepare_step()
-    run = BeamRun(session, settings, forwards or rows_of(session.prepared_runner()))
-    yield run.opened()
-    while not run.over:
-        yield run.step()
-    yield run.ended()
+    yield from BeamRun(session, settings, rows or rows_of(session.prepared_runner())).run()
 
 
-class BeamCandidate(Struct, frozen=True):
+class BeamCandidate(NamedTuple):
     """A live beam and a token that could extend it."""
 
     place: int
     token: int
     logprob: float
-    """Of the token."""
     total: float
+    """Logprob of the beam with the token."""
 
 
 def candidates(totals: Sequence[float], logprobs: Sequence[Row], count: int) -> list[BeamCandidate]:
@@ -90,7 +85,7 @@ def candidates(totals: Sequence[float], logprobs: Sequence[Row], count: int) -> 
     Args:
         totals: Logprob of each beam, best first.
         logprobs: For each beam those of the next token, float32, shape (vocabulary,); minus infinity is no extension.
-        count: How many to return, fewer where there are no more.
+        count: Maximum number of extensions.
     """
     extensions = [
         BeamCandidate(place, int(token), float(row[token]), total + float(row[token]))
@@ -106,67 +101,54 @@ class BeamRun:
 
     Args:
         session: It begins at the session's current node.
-        settings: Checked.
-        forwards: Runs the beams.
+        settings: Settings of the search, checked.
+        rows: Run the beams.
     """
 
-    def __init__(self, session: Session, settings: BeamSettings, forwards: Rows) -> None:
+    def __init__(self, session: Session, settings: BeamSettings, rows: Rows) -> None:
         self._session = session
         self._settings = settings
-        self._forwards = forwards
+        self._rows = rows
         self._tree, self._start = session.tree, session.node
         at = self._tree[self._start]
         self._barred_until = session.settings.min_tokens - (at.depth - at.start)
-        self._limit = self._within_window(settings.max_tokens, at.depth)
+        window = session.facts.context_window
+        self._limit = settings.max_tokens
+        if window is not None and at.depth < window:  # unless it is exceeded already
+            self._limit = min(self._limit, window - at.depth)
         self._step = 0
-        self._steps: int | None = None
-        """Steps of the search once it is over."""
+        self._steps = 0
+        """Steps of the search once it is over; 0 before."""
         self._left: tuple[Beam, ...] = ()
-        self._ms = 0.0
         self._live = [Beam(self._start, at.parent, 0, 0, at.token, "", 0.0, 0.0, 0.0, 0)]
         self._greedy = self._live[0]
         self._greedy_ended: Hypothesis | None = None
         self._finished: list[Hypothesis] = []
         self._places = {self._start: 0}
-        self._logprobs = {self._start: self._read(self._start, session.logits)}
-        self._greedy_next = self._best(self._start, session.logits)
+        self._logprobs = {self._start: self._barred(self._start, checked_logprobs(session.logits))}
+        self._greedy_next = int(self._barred(self._start, session.logits.copy()).argmax())
+        """The token that stepping takes: by the logits, since rounded logprobs may tie."""
 
-    @property
-    def over(self) -> bool:
-        """True if both the search and greedy decoding ended."""
-        return self._steps is not None and self._greedy_ended is not None
-
-    def opened(self) -> BeamOpened:
-        """The record of its begin."""
-        settings = self._settings
-        return BeamOpened(
-            self._start, settings.width, settings.length_penalty, settings.early_stopping, self._limit,
-            self._forwards.note,
-        )  # fmt: skip
-
-    def step(self) -> BeamStep:
-        """Extend every live beam, and greedy decoding, by a token."""
-        begun = time.perf_counter()
-        self._step += 1
-        live: tuple[Beam, ...] = ()
-        pruned: tuple[Beam, ...] = ()
-        if self._steps is None:
-            live, pruned = self._search()
-        greedy = self._grow_greedy()
-        count = self._forward()
-        ms = (time.perf_counter() - begun) * 1000
-        self._ms += ms
-        finished = tuple(self._finished)
-        return BeamStep(self._step, live, pruned, finished, greedy, count, ms, self.over)
-
-    def ended(self) -> BeamEnded:
-        """The ranking, once it is over."""
-        assert self._steps is not None
+    def run(self) -> Iterator[BeamOpened | BeamStep | BeamEnded]:
+        """Search until both the search and greedy decoding have ended."""
+        asked = self._settings
+        yield BeamOpened(
+            self._start, asked.width, asked.length_penalty, asked.early_stopping, self._limit, self._rows.note
+        )
+        total, over = 0.0, False
+        while not over:
+            begun = time.perf_counter()
+            self._step += 1
+            live, pruned = ((), ()) if self._steps else self._search()
+            greedy = self._grow_greedy()
+            count = self._forward()
+            total += (ms := (time.perf_counter() - begun) * 1000)
+            over = self._steps > 0 and self._greedy_ended is not None
+            finished = tuple(self._finished)
+            yield BeamStep(self._step, live, pruned, finished, greedy, count, ms, over)
         assert self._greedy_ended is not None
         reason: Literal["finished", "length"] = "length" if self._steps == self._limit else "finished"
-        return BeamEnded(tuple(self._finished), self._greedy_ended, self._left, self._steps, reason, self._ms)
-
-    # ---- the search -------------------------------------------------------------------------
+        yield BeamEnded(tuple(self._finished), self._greedy_ended, self._left, self._steps, reason, total)
 
     def _search(self) -> tuple[tuple[Beam, ...], tuple[Beam, ...]]:
         """Steps 1 to 5; returns the live beams and the pruned ones."""
@@ -180,32 +162,23 @@ class BeamRun:
         ending = [by for by in best[:width] if last or by.token in eos]
         going = [] if last else [by for by in best if by.token not in eos][:width]
         live = tuple(self._grow(before[by.place], by, place) for place, by in enumerate(going))
-        self._finish([self._grow(before[by.place], by, -1) for by in ending])
+        hypotheses = [self._hypothesis(self._grow(before[by.place], by, -1)) for by in ending]
+        ranking = sorted(
+            [*self._finished, *hypotheses], key=lambda each: -each.score
+        )  # of equals the earlier
+        self._finished = ranking[:width]
+        enough = len(self._finished) == width and bool(live)
+        if enough and not self._settings.early_stopping:
+            enough = live[0].score <= self._finished[-1].score
         self._live = list(live)
-        if last or not live or self._enough():
+        if last or not live or enough:
             self._steps, self._left, self._live = self._step, live, []
         grown = [*(beam.node for beam in live), *(by.node for by in self._finished)]
         into = {self._tree[node].parent for node in grown}
         return live, tuple(beam for beam in before if beam.length and beam.node not in into)
 
-    def _enough(self) -> bool:
-        """True if the finished hypotheses are as many as wanted, and good enough."""
-        if len(self._finished) < self._settings.width:
-            return False
-        return self._settings.early_stopping or self._live[0].score <= self._finished[-1].score
-
-    def _finish(self, ending: list[Beam]) -> None:
-        """Keep the best of the present hypotheses and those that end now; of equals the earlier ones."""
-        hypotheses = [*self._finished, *map(self._hypothesis, ending)]
-        self._finished = sorted(hypotheses, key=lambda hypothesis: -hypothesis.score)[: self._settings.width]
-
-    def _score(self, total: float, length: int) -> float:
-        return float(total / length**self._settings.length_penalty)
-
-    # ---- greedy decoding --------------------------------------------------------------------
-
     def _grow_greedy(self) -> Beam | None:
-        """Extend greedy decoding by the most probable token; None where it ended before."""
+        """Extend greedy decoding by the most probable token; None if it ended before."""
         if self._greedy_ended is not None:
             return None
         token, total = self._greedy_next, self._greedy.total_logprob
@@ -215,15 +188,13 @@ class BeamRun:
             self._greedy_ended = self._hypothesis(grown)
         return next((beam for beam in self._live if beam.node == grown.node), grown)
 
-    # ---- tokens and forwards ----------------------------------------------------------------
-
     def _grow(self, beam: Beam, by: BeamCandidate, place: int) -> Beam:
         """The beam extended by a token, with its node in the tree."""
         session = self._session
         node = session.node_reader.add_token(beam.node, by.token, "beam")
         text = session.tokens.text(by.token, session.pending.get(beam.node, b""))[0]
         length = beam.length + 1
-        score = self._score(by.total, length)
+        score = float(by.total / length**self._settings.length_penalty)
         return Beam(node, beam.node, place, beam.place, by.token, text, by.logprob, by.total, score, length)
 
     def _hypothesis(self, beam: Beam) -> Hypothesis:
@@ -243,46 +214,26 @@ class BeamRun:
         if self._greedy_ended is None and self._greedy.node not in nodes:
             nodes.append(self._greedy.node)
         if nodes:
-            parents = [self._places[self._tree[node].parent] for node in nodes]
-            rows = self._run(parents, [self._tree[node].token for node in nodes])
+            self._rows.keep([self._places[self._tree[node].parent] for node in nodes])
+            with enough_memory(
+                f"There is not enough memory for {len(nodes)} beams at once.", "Take a smaller width."
+            ):
+                rows = self._rows.forward([self._tree[node].token for node in nodes])
             self._places = {node: place for place, node in enumerate(nodes)}
-            self._logprobs = {node: self._read(node, row) for node, row in zip(nodes, rows, strict=True)}
+            self._logprobs = {
+                node: self._barred(node, checked_logprobs(row)) for node, row in zip(nodes, rows, strict=True)
+            }
             if self._greedy_ended is None:
                 node = self._greedy.node
-                self._greedy_next = self._best(node, rows[self._places[node]])
+                self._greedy_next = int(self._barred(node, rows[self._places[node]].copy()).argmax())
         return len(nodes)
 
-    def _run(self, parents: Sequence[int], tokens: Sequence[int]) -> Sequence[Row]:
-        try:
-            return self._forwards.forward(parents, tokens)
-        except (MemoryError, RuntimeError) as error:
-            if isinstance(error, MemoryError) or "alloc" in str(error).lower():  # as every backend words it
-                raise StepError(
-                    f"There is not enough memory for {len(tokens)} beams at once.", "Take a smaller width."
-                ) from error
-            raise
-
-    def _read(self, node: int, row: Row) -> Row:
-        """The logprobs of a row of logits after a node, without what is barred there."""
-        logprobs = checked_logprobs(row)
-        self._bar(node, logprobs)
-        return logprobs
-
-    def _best(self, node: int, row: Row) -> int:
-        """The token that stepping takes after a node: by the logits, since rounded logprobs may tie."""
-        row = row.copy()
-        self._bar(node, row)
-        return int(row.argmax())
-
-    def _bar(self, node: int, row: Row) -> None:
-        """Cut end-of-sequence while it is barred, and what the grammar forbids after a node."""
+    def _barred(self, node: int, row: Row) -> Row:
+        """A row after a node without end-of-sequence while it is barred, and without what the grammar forbids there;
+        it is written."""
         grammar = self._session.node_reader.grammars.at(self._session.settings.grammar, node)
         if self._step < self._barred_until and (grammar is None or not grammar.complete):
             row[list(self._session.tokens.eos_ids)] = -np.inf
         if grammar is not None and grammar.allowed is not None:
             row[~grammar.allowed] = -np.inf
-
-    def _within_window(self, count: int, held: int) -> int:
-        """The limit of tokens: `count`, or what the context window leaves, unless it is exceeded already."""
-        window = self._session.facts.context_window
-        return min(count, window - held) if window is not None and held < window else count
+        return row

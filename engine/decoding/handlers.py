@@ -17,8 +17,8 @@ from engine.session.node_records import window_full
 from engine.task import Task
 
 
-class _Kept:
-    """What is kept of a tree between two commands."""
+class KeptRun:
+    """Search and breakpoints that are kept of a tree between two commands."""
 
     beams: Iterator[Record] | None = None
     """A paused beam search: its caches are kept until the next prompt, model or search."""
@@ -31,7 +31,7 @@ class _Kept:
 
 def run(context: Context, command: protocol.Run, task: Task) -> Iterator[Record]:
     """Take steps until one reaches a stop or a breakpoint."""
-    session, kept = context.session, context.of_tree(_Kept)
+    session, kept = context.session, context.of_tree(KeptRun)
     if session.tree[session.node].origin == "prompt" and (full := window_full(session, session.node)):
         yield full
         return
@@ -53,7 +53,7 @@ def run(context: Context, command: protocol.Run, task: Task) -> Iterator[Record]
 
 def search_beams(context: Context, command: protocol.SearchBeams, task: Task) -> Iterator[Record]:
     """Begin a beam search."""
-    context.of_tree(_Kept).beams = search(context.session, command.settings)
+    context.of_tree(KeptRun).beams = search(context.session, command.settings)
     yield from _advance(context, command.steps, task)
 
 
@@ -64,7 +64,7 @@ def go_on_beams(context: Context, command: protocol.GoOnBeams, task: Task) -> It
 
 def _advance(context: Context, steps: int | None, task: Task) -> Iterator[Record]:
     """Continue the paused beam search; a failure in it ends it."""
-    kept = context.of_tree(_Kept)
+    kept = context.of_tree(KeptRun)
     beams, kept.beams = kept.beams, None
     if beams is None:
         raise StepError("There is no beam search to continue.", "Start one.")

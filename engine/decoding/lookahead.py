@@ -2,8 +2,8 @@
 
 After each candidate follow the tokens that have the largest of the model's own logits, of equals the lowest id: no
 sampler, no penalty, and end-of-sequence is never barred. A grammar holds, and a line ends where its text must. The path
-that they share is not run again: its cache is copied for each candidate. Nothing is added to the
-tree, and the session doesn't change.
+that they share is not run again: its cache is copied for each candidate. Nothing is added to the tree, and the session
+doesn't change.
 
 A row of a batch may be rounded differently from a row alone. Where the two largest logits are nearer to each other than
 that, the token can differ from the one that stepping there takes: within the precision of the model's dtype, both are
@@ -13,18 +13,17 @@ the most probable one. On the CPU backend no row was seen to differ.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from engine.decoding.rows import enough_memory, rows_of
 from engine.errors import Cancelled, StepError
 from engine.grammar.states import GrammarState
-from engine.model.forward import Rows, rows_of
 from engine.model.tokens import Tokens
 from engine.protocol import AheadLine, LookedAhead
 from engine.sampling.ranking import Row, checked_logprobs
-from engine.session.session import Session
-from engine.session.state import DetachedPath, run_at
+from engine.session.session import DetachedPath, Session, run_at
 from engine.task import Stopped, never
 
 
@@ -37,8 +36,8 @@ def look_ahead(
         session: Has read a prompt.
         node: The node before the candidates.
         ids: The candidates.
-        tokens: How many to generate after each, at least 1; fewer where the context window ends before.
-        stopped: Polled before each forward.
+        tokens: Number of tokens to generate after each, at least 1; fewer if the context window ends before.
+        stopped: Polled before each forward pass.
 
     Yields:
         All lines so far, after each token.
@@ -53,87 +52,36 @@ def look_ahead(
     if not ids or tokens < 1:
         raise StepError("Look-ahead needs at least one candidate and one token.", "Ask for more.")
     session.tokens.check(list(ids))
-    run = _start(session, node, ids, tokens, stopped)
-    while not run.over:
+    detached = run_at(session, node, stopped)
+    limit, ends = _within_window(session, node, tokens)
+    rows = rows_of(detached.runner)
+    note = " ".join(filter(None, (_recomputed_note(detached), session.cut_note(node), rows.note, ends)))
+    logprobs, pending = checked_logprobs(detached.row), session.pending.get(node, b"")
+    state = session.node_reader.grammars.at(session.settings.grammar, node)
+    lines = [GreedyLine(session.tokens, token, float(logprobs[token]), pending, state) for token in ids]
+
+    def record(last: bool) -> LookedAhead:
+        told = tuple(line.record() for line in lines)
+        return LookedAhead(node, told, limit, last, (time.perf_counter() - begun) * 1000, note)
+
+    live, done = [line for line in lines if not line.ended], 0
+    places = [0] * len(live)
+    while live and done < limit:
         if stopped():
             raise Cancelled
-        run.step()
-        yield run.record(begun)
-    if not run.steps:  # every candidate is an end-of-sequence token, or the window ends with it
-        yield run.record(begun)
-
-
-def _start(session: Session, node: int, ids: Sequence[int], tokens: int, stopped: Stopped) -> LookAheadRun:
-    detached = run_at(session, node, stopped)
-    count, ends = _within_window(session, node, tokens)
-    forwards = rows_of(detached.runner)
-    notes = (_recomputed_note(detached), session.cut_note(node), forwards.note, ends)
-    logprobs, pending = checked_logprobs(detached.row), session.pending.get(node, b"")
-    follow = _grammar_at(session, node)
-    lines = [GreedyLine(session.tokens, token, float(logprobs[token]), pending, follow) for token in ids]
-    return LookAheadRun(node, lines, forwards, count, " ".join(filter(None, notes)))
-
-
-Follow = Callable[[GrammarState | None, int], GrammarState]
-"""From a grammar's state, None for that of the node, to the one after another token."""
-
-
-def _grammar_at(session: Session, node: int) -> Follow | None:
-    """How the grammar goes on after a node; None where none holds."""
-    grammar = session.settings.grammar
-    state = session.node_reader.grammars.at(grammar, node)
-    if grammar is None or state is None:
-        return None
-    compiled = session.node_reader.grammars.compiled(grammar)
-    return lambda before, token: compiled.after(state if before is None else before, token)
-
-
-class LookAheadRun:
-    """One look-ahead.
-
-    Args:
-        node: The node before the candidates.
-        lines: The candidates.
-        forwards: Runs them.
-        tokens: Tokens to generate after each.
-        note: For the records.
-    """
-
-    def __init__(self, node: int, lines: list[GreedyLine], forwards: Rows, tokens: int, note: str) -> None:
-        self._node, self._lines, self._forwards = node, lines, forwards
-        self._tokens, self._note = tokens, note
-        self.steps = 0
-        """Tokens generated so far in every line that hasn't ended."""
-
-    @property
-    def over(self) -> bool:
-        """True if every line has all of its tokens."""
-        return self.steps == self._tokens or all(line.ended for line in self._lines)
-
-    def step(self) -> None:
-        """Extend every line that hasn't ended by a token; those that end leave the batch."""
-        live = [line for line in self._lines if not line.ended]
-        for place, (line, row) in enumerate(zip(live, self._forward(live), strict=True)):
-            line.place = place
+        rows.keep(places)
+        with enough_memory(
+            f"There is not enough memory to look ahead from {len(live)} candidates at once.",
+            "Ask for fewer of them, or shorten the prompt.",
+        ):
+            found = rows.forward([line.latest for line in live])
+        for line, row in zip(live, found, strict=True):
             line.grow(row)
-        self.steps += 1
-
-    def record(self, begun: float) -> LookedAhead:
-        """All lines so far."""
-        lines = tuple(line.record() for line in self._lines)
-        ms = (time.perf_counter() - begun) * 1000
-        return LookedAhead(self._node, lines, self._tokens, self.over, ms, self._note)
-
-    def _forward(self, live: list[GreedyLine]) -> Sequence[Row]:
-        try:
-            return self._forwards.forward([line.place for line in live], [line.latest for line in live])
-        except (MemoryError, RuntimeError) as error:
-            if isinstance(error, MemoryError) or "alloc" in str(error).lower():  # as every backend words it
-                raise StepError(
-                    f"There is not enough memory to look ahead from {len(live)} candidates at once.",
-                    "Ask for fewer of them, or shorten the prompt.",
-                ) from error
-            raise
+        places = [place for place, line in enumerate(live) if not line.ended]
+        live, done = [live[place] for place in places], done + 1
+        yield record(done == limit or not live)
+    if not done:  # every candidate is an end-of-sequence token, or the window ends with it
+        yield record(True)
 
 
 class GreedyLine:
@@ -142,22 +90,19 @@ class GreedyLine:
     Args:
         tokens: The model's tokenizer.
         id: The candidate.
-        logprob: Its own.
+        logprob: Logprob of the candidate.
         pending: Bytes of an unfinished character before it.
-        follow: How the grammar goes on; None without one.
+        state: The grammar's state before the candidate; None without a grammar, and before it begins.
     """
 
     def __init__(
-        self, tokens: Tokens, id: int, logprob: float, pending: bytes, follow: Follow | None = None
+        self, tokens: Tokens, id: int, logprob: float, pending: bytes, state: GrammarState | None = None
     ) -> None:
         self._tokens, self._id, self._logprob = tokens, id, logprob
         self._ids: list[int] = []
         self._text = ""
         self._pending = tokens.text(id, pending)[1]
-        self._follow = follow
-        self._grammar = follow(None, id) if follow else None
-        self.place = 0
-        """Index of its row in the last forward."""
+        self._state = None if state is None else state.after(id)
 
     @property
     def latest(self) -> int:
@@ -167,15 +112,15 @@ class GreedyLine:
     @property
     def ended(self) -> bool:
         """True if it reached an end-of-sequence token, or a place where the grammar's text must end."""
-        complete = self._grammar is not None and self._grammar.complete
+        complete = self._state is not None and self._state.complete
         return complete or self.latest in self._tokens.eos_ids
 
     def grow(self, row: Row) -> None:
         """Take the most probable token after a row of logits."""
-        allowed = self._grammar.allowed if self._grammar is not None else None
+        allowed = self._state.allowed if self._state is not None else None
         token = int((row if allowed is None else np.where(allowed, row, -np.inf)).argmax())
-        if self._follow is not None:
-            self._grammar = self._follow(self._grammar, token)
+        if self._state is not None:
+            self._state = self._state.after(token)
         self._logprob += float(checked_logprobs(row)[token])
         self._ids.append(token)
         if token not in self._tokens.eos_ids:
@@ -183,12 +128,12 @@ class GreedyLine:
             self._text += text
 
     def record(self) -> AheadLine:
-        """As a record."""
+        """The record of the line."""
         return AheadLine(self._id, tuple(self._ids), self._text, self._logprob, self.ended)
 
 
 def _recomputed_note(detached: DetachedPath) -> str:
-    """The note that a part of the path was recomputed, empty where none was."""
+    """The note that a part of the path was recomputed; empty if none was."""
     if not detached.recomputed:
         return ""
     tokens = "1 token" if detached.recomputed == 1 else f"{detached.recomputed:,} tokens"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import mlx.core as mx
@@ -25,7 +26,7 @@ from engine.task import Stopped, never
 from engine.tree import ROOT
 
 EVERY_SECONDS = 0.5
-"""Between two records."""
+"""Seconds between two records."""
 CHUNK = 2048
 """Tokens of the prompt in one forward, as by the server's default: in other chunks it may be rounded otherwise."""
 
@@ -38,75 +39,66 @@ def repeat_reply(
     Args:
         session: Its settings are those of the request.
         model: The model, as mlx_lm loads it.
-        command: Says where, and with which seed or which tokens.
+        command: The node, and the seed or the tokens.
         stopped: Polled before each chunk of the prompt and each token.
 
     Yields:
-        All so far, twice a second; and all.
+        A record of all tokens so far, twice a second and at the end.
 
     Raises:
         StepError: There is no such node, it was computed under interventions, or the draws can't be repeated.
         Cancelled: `stopped` returned True.
     """
     _check(session, command)
+    settings, tokens = session.settings, session.tokens
     path, cache = session.tree.tokens(command.node), make_prompt_cache(model)
+
+    def poll(done: int = 0, total: int = 0) -> None:
+        if stopped():
+            raise Cancelled
+
     for begin in range(0, command.cached, CHUNK):
-        _raise_if(stopped)
+        poll()
         mx.eval(model(mx.array(path[begin : min(begin + CHUNK, command.cached)])[None], cache=cache))
     if command.seed is not None:
         mx.random.seed(command.seed)
-    tokens = generate_step(
+    # the part of a tokenizer that `make_stop_sequences` needs
+    encoder = SimpleNamespace(
+        eos_token_ids=tokens.eos_ids,
+        encode=lambda text, add_special_tokens: tokens.encode(text, bare=not add_special_tokens),
+    )
+    stops = make_stop_sequences(encoder, () if command.ids else settings.stop).matcher()
+    ids: list[int] = []
+    logprobs: list[float] = []
+    margins: list[float] = []
+
+    def record(last: bool) -> ReplyRepeated:
+        raws = tuple(map(tokens.raw, ids))
+        return ReplyRepeated(command.node, tuple(ids), tuple(logprobs), tuple(margins), raws, last)
+
+    shown = time.perf_counter()
+    for token, row in generate_step(
         mx.array(path[command.cached :]),
         model,
-        max_tokens=len(command.ids) or session.settings.max_tokens,
-        sampler=_given(command.ids) if command.ids else _sampler(session),
-        logits_processors=_processors(session.settings),
+        max_tokens=len(command.ids) or settings.max_tokens,
+        sampler=_sampler(session, command.ids),
+        logits_processors=_processors(settings),
         prompt_cache=cache,
         prefill_step_size=CHUNK,
-        prompt_progress_callback=lambda done, total: _raise_if(stopped),
-    )
-    stops = make_stop_sequences(_Ids(session), () if command.ids else session.settings.stop).matcher()
-    made = _Made(command.node, session.tokens.raw)
-    shown = time.perf_counter()
-    for token, row in tokens:
-        made.add(int(token), row)
+        prompt_progress_callback=poll,
+    ):
+        two: list[float] = np.array(mx.topk(row.astype(mx.float32), 2)).tolist()
+        own, largest = float(row[int(token)]), max(two)
+        ids.append(int(token))
+        logprobs.append(own)
+        margins.append(own - (largest if own < largest else min(two)))
         if stops.advance(token) and not command.ids:
             break
-        _raise_if(stopped)
+        poll()
         if time.perf_counter() - shown > EVERY_SECONDS:
-            yield made.record(last=False)
+            yield record(last=False)
             shown = time.perf_counter()
-    yield made.record(last=True)
-
-
-class _Made:
-    """The tokens so far.
-
-    Args:
-        node: The one before them.
-        raw: Gives the bytes of a token.
-    """
-
-    def __init__(self, node: int, raw: Callable[[int], bytes]) -> None:
-        self._node, self._raw = node, raw
-        self._ids: list[int] = []
-        self._logprobs: list[float] = []
-        self._margins: list[float] = []
-
-    def add(self, token: int, row: mx.array) -> None:
-        """Take in a token, and the logprobs that it was taken from, shape (vocabulary,)."""
-        two: list[float] = np.array(mx.topk(row.astype(mx.float32), 2)).tolist()
-        own, largest = float(row[token]), max(two)
-        self._ids.append(token)
-        self._logprobs.append(own)
-        self._margins.append(own - (largest if own < largest else min(two)))
-
-    def record(self, last: bool) -> ReplyRepeated:
-        """All of them."""
-        raws = tuple(map(self._raw, self._ids))
-        return ReplyRepeated(
-            self._node, tuple(self._ids), tuple(self._logprobs), tuple(self._margins), raws, last
-        )
+    yield record(last=True)
 
 
 def _check(session: Session, command: RepeatReply) -> None:
@@ -125,20 +117,12 @@ def _check(session: Session, command: RepeatReply) -> None:
     session.tokens.check(command.ids)
 
 
-def _raise_if(stopped: Stopped) -> None:
-    if stopped():
-        raise Cancelled
-
-
-def _given(ids: Sequence[int]) -> Callable[[mx.array], mx.array]:
-    """A sampler that takes tokens one after another; the generator asks for one more than it yields."""
-    left = iter((*ids, ids[-1]))
-    return lambda logprobs: mx.array([next(left)])
-
-
-def _sampler(session: Session) -> Callable[[mx.array], mx.array]:
-    """The sampler as mlx_lm.server makes it."""
+def _sampler(session: Session, ids: Sequence[int]) -> Callable[[mx.array], mx.array]:
+    """The sampler as mlx_lm.server makes it, or one that takes given tokens one after another."""
     settings = session.settings
+    if ids:
+        given = iter((*ids, ids[-1]))  # the generator asks for one more than it yields
+        return lambda logprobs: mx.array([next(given)])
     made: Callable[[mx.array], mx.array] = make_sampler(
         settings.temp,
         top_p=settings.top_p,
@@ -163,19 +147,3 @@ def _processors(settings: Settings) -> list[Callable[[mx.array, mx.array], mx.ar
         settings.frequency_context_size,
     )
     return made
-
-
-class _Ids:
-    """The part of a tokenizer that `make_stop_sequences` needs.
-
-    Args:
-        session: Has the model's tokens.
-    """
-
-    def __init__(self, session: Session) -> None:
-        self.eos_token_ids = session.tokens.eos_ids
-        self._tokens = session.tokens
-
-    def encode(self, text: str, add_special_tokens: bool) -> list[int]:
-        """Token ids of a stop string, without the beginning of a sequence."""
-        return self._tokens.encode(text, bare=not add_special_tokens)

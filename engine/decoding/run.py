@@ -1,10 +1,8 @@
 """Runs: steps at a pace, or back to back with the forward of one overlapping the readings of the one before.
 
-Back to back, the next forward begins while this one is evaluated: on the token that the device guesses from the row
-(`guess.py`), so that it never waits for the host. The host reads the row in its shadow and its sampler decides: the
-forward of another token is taken back, and that of the right one run. Where nothing guesses, the next graph is built
-ahead with a slot for the token. The records are those of single steps either way. A run that a breakpoint or a cancel
-ends discards one forward.
+Back to back, the next forward's graph is built while this one is evaluated, with a slot for its token. On a GPU,
+greedy, it even begins, with the token that the device finds most probable: `engine.model.forward.PipelinedForward`. The
+records are those of single steps either way. A run that a breakpoint or a cancel ends discards one forward.
 
 Breakpoints are evaluated after each of the steps. Figures of the distribution are computed from the step's logits, only
 where a condition needs them. Text is searched as it grows: a step costs the end of the text, not all of it.
@@ -23,7 +21,6 @@ import numpy as np
 from msgspec import Struct
 
 from engine.breakpoints import REACH, UNSURE, Breakpoints
-from engine.decoding.guess import guess_of, pays
 from engine.errors import SettingsError
 from engine.logits.node_sampler import NodeLogits
 from engine.model.forward import PipelinedForward
@@ -33,6 +30,7 @@ from engine.segments import ReplyReader, kind_of
 from engine.session.node_records import memory, run_limit, stop_reached
 from engine.session.session import Session
 from engine.setting import check, percent
+from engine.settings import BY_NAME, STAGES
 from engine.task import Stopped
 from engine.timing import StallTimes, stall_times
 from engine.token_texts import decode
@@ -343,6 +341,16 @@ def run(session: Session, stopped: Stopped, breaking: BreakpointEvaluator | None
             return
 
 
+def guesses(session: Session) -> bool:
+    """True if a run's next token is guessed on the device: on a GPU, if the sampler takes the most probable token.
+
+    On a CPU the guess saves as much time as it takes.
+    """
+    settings = session.settings
+    shapes = any(stage.kind == "logits" and BY_NAME[stage.setting].on(settings) for stage in STAGES.values())
+    return not (session.runner.on_cpu or settings.temp or shapes or settings.grammar is not None)
+
+
 class _PendingStep(Struct, frozen=True):
     """A token whose forward is under way."""
 
@@ -358,8 +366,7 @@ class _PendingStep(Struct, frozen=True):
 def _back_to_back(session: Session, stopped: Stopped, breaking: BreakpointEvaluator) -> Iterator[Step]:
     """Steps for as long as the caches can take a token back that turns out to be unwanted."""
     session.prepare_step()
-    guess = guess_of(session.settings) if pays(session.settings) else None
-    pipeline = PipelinedForward(session.runner, guess)
+    pipeline = PipelinedForward(session.runner, guesses(session))
     before, reader = session.position, session.node_reader
     try:
         pipeline.prepare()

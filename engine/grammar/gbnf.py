@@ -24,6 +24,8 @@ _DIGITS = {"x": 2, "u": 4, "U": 8}
 """Hexadecimal digits of an escape."""
 MOST_DIGITS = 9
 _NOTHING = '""'
+_LETTER = "\0"
+"""Stands for the first letter of names in Lark; no text in it has this character."""
 NAMES_A_TOKEN = (
     "{} names a token, and a grammar here matches text: write the text of the token, or leave it out"
 )
@@ -41,12 +43,13 @@ def lark_of(text: str) -> str:
         GbnfError: It isn't GBNF, or names tokens.
         RecursionError: Its parentheses are nested too deeply.
     """
-    grammar = _Grammar(text, "r")
+    grammar = _Grammar(text)
     try:
         TopologicalSorter(grammar.named).prepare()
+        letter = "R"  # terminals of Lark, of which each is one lexeme
     except CycleError:
-        return grammar.lark()
-    return _Grammar(text, "R").lark()
+        letter = "r"  # rules
+    return grammar.lark().replace(_LETTER, letter)
 
 
 class _Grammar:
@@ -54,11 +57,10 @@ class _Grammar:
 
     Args:
         text: The GBNF.
-        letter: `r` for rules of Lark, `R` for its terminals, of which each is one lexeme.
     """
 
-    def __init__(self, text: str, letter: str) -> None:
-        self._text, self._at, self._letter = text, 0, letter
+    def __init__(self, text: str) -> None:
+        self._text, self._at = text, 0
         self._numbers: dict[str, int] = {}
         """A number for each rule by its name: names in Lark have no `-`, and their case tells rules from terminals."""
         self._rules: dict[str, str] = {}
@@ -82,12 +84,12 @@ class _Grammar:
         return f"start: {self._lark_name('root')}\n{rules}"
 
     def _lark_name(self, name: str) -> str:
-        return f"{self._letter}{self._numbers.setdefault(name, len(self._numbers))}"
+        return f"{_LETTER}{self._numbers.setdefault(name, len(self._numbers))}"
 
     # ---- rules ------------------------------------------------------------------------------
 
     def _rule(self) -> None:
-        name = self._name()
+        name = self._read(_NAME, "the name of a rule")
         self._own = self.named[name] = {}
         self._skip(_BLANKS)
         self._expect("::=")
@@ -139,7 +141,7 @@ class _Grammar:
             raise self._wrong(NAMES_A_TOKEN.format(token[0][:40]))
         if not _NAME.match(self._text, self._at):
             return ""
-        place, name = self._at, self._name()
+        place, name = self._at, self._read(_NAME, "")
         self._own.setdefault(name, place)
         return self._lark_name(name)
 
@@ -186,23 +188,19 @@ class _Grammar:
         place = self._at
         if place == len(self._text):
             raise self._wrong("a text or class doesn't end")
-        self._at += 1
-        if (char := self._text[place]) != "\\":
-            return char
-        kind = self._text[self._at : self._at + 1]
-        self._at += 1
+        if self._text[place] != "\\":
+            self._at += 1
+            return self._text[place]
+        kind = self._text[place + 1 : place + 2]
+        self._at += 2 + _DIGITS.get(kind, 0)
         if kind in _ESCAPES:
             return _ESCAPES[kind]
-        digits = self._text[self._at : self._at + _DIGITS.get(kind, 0)]
-        self._at += len(digits)
-        if kind not in _DIGITS or not re.fullmatch(f"[0-9a-fA-F]{{{_DIGITS[kind]}}}", digits):
-            raise self._wrong(f"\\{kind}{digits} is no escape", place)
-        if (number := int(digits, 16)) > 0x10FFFF or 0xD800 <= number < 0xE000:
-            raise self._wrong(f"\\{kind}{digits} is no character", place)
+        written = self._text[place : self._at]
+        if kind not in _DIGITS or not re.fullmatch(f"[0-9a-fA-F]{{{_DIGITS[kind]}}}", written[2:]):
+            raise self._wrong(f"{written} is no escape", place)
+        if (number := int(written[2:], 16)) > 0x10FFFF or 0xD800 <= number < 0xE000:
+            raise self._wrong(f"{written} is no character", place)
         return chr(number)
-
-    def _name(self) -> str:
-        return self._read(_NAME, "the name of a rule")
 
     def _count(self) -> str:
         number = self._read(_COUNT, "a number")
@@ -211,8 +209,7 @@ class _Grammar:
         return number
 
     def _read(self, pattern: re.Pattern[str], what: str) -> str:
-        found = pattern.match(self._text, self._at)
-        if found is None:
+        if (found := pattern.match(self._text, self._at)) is None:
             raise self._wrong(f"expected {what}")
         self._at = found.end()
         return found[0]
@@ -221,7 +218,7 @@ class _Grammar:
         self._read(blanks, "")
 
     def _take(self, sign: str) -> bool:
-        """Go on after a sign if it comes next."""
+        """Continue after a sign if it comes next."""
         found = self._text.startswith(sign, self._at)
         self._at += len(sign) * found
         return found

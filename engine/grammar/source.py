@@ -27,9 +27,9 @@ Between the parts of JSON at most one space, as people and `json.dumps` write it
 a model that likes newlines writes newlines for ever. No `\\u` in strings: to llguidance `"\\u0061"` is another name
 than `"a"`, and the schema of `a` would not hold for it."""
 DECIMALS = 9
-"""Of a number that has a bound: with as many as the standard allows a model writes 2.1111… for ever."""
+"""Decimals of a number that has a bound: with as many as the standard allows a model writes 2.1111… for ever."""
 _EXACT = 2**53
-"""From here on neighbouring integers are one float64."""
+"""The least integer whose successor has the same float64."""
 _BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 _MAPS = ("properties", "patternProperties", "$defs", "definitions")
 """Keywords whose value has a schema for each name."""
@@ -41,13 +41,13 @@ _WITH_CONTROLS = re.compile(r"\\P|\\p\{?\^?C|\\x0|\\x\{|\\u00[01]|\[:|\[[^]]*(?:
 """A class of which it can't be seen whether it has all control characters and neither `"` nor a backslash."""
 _CLASS = re.compile(r"(\\.)|(\[\^?]?)((?:\\.|[^]\\])*)", re.DOTALL)
 _BRACKET = re.compile(r"(\\.)|\[", re.DOTALL)
-"""In a class of a JSON schema's pattern a character, in one of llguidance the beginning of another class."""
+"""A sign that is a character in a class of a JSON schema's pattern, and begins another class in llguidance's."""
 _CONTROL = re.compile(r"[\x00-\x07\x0b\x0e-\x1f\x7f]")
-"""What a string of JSON has as `\\u` and four digits alone; llguidance writes U+007F so too."""
+"""Characters that a string of JSON has as `\\u` and four digits alone; llguidance writes U+007F so, too."""
 
 
 def refusal(why: str) -> SettingsError:
-    """That a grammar can't be used, and why."""
+    """The error that a grammar can't be used."""
     return SettingsError(
         "grammar", f"The grammar can't be used: {why.rstrip('.')}.", "Change it, or remove it."
     )
@@ -85,7 +85,9 @@ def _schema(value: Any) -> Any:
         return value
     if "x-guidance" in value:
         raise refusal("it has x-guidance, options of llguidance that the program sets itself: leave them out")
-    _check_bounds(value)
+    for key in _BOUNDS:
+        if _number(bound := value.get(key)) and abs(bound) >= _EXACT:
+            raise refusal(f"its {key} {_short(bound)} is beyond what llguidance can hold, ±{_EXACT - 1:,}")
     made = _named({key: _keyword(key, held) for key, held in value.items()})
     _check_values(made)
     _check_count(made)
@@ -132,26 +134,29 @@ MOST_NAMES, LONGEST_NAME = 16, 200
 
 def _few_names(pattern: str) -> list[str] | None:
     """All names that a pattern matches, None if they aren't few."""
-    from llguidance import LLMatcher, LLTokenizer
-
-    bytes_ = LLTokenizer("byte")
-    schema = {"type": "string", "pattern": pattern, "x-guidance": DEFAULTS}
-    source = f"start: %json {json.dumps(schema)}{NO_FORCING}"
     found: list[str] = []
-    left = [(b"", LLMatcher(bytes_, source, log_level=0))]
+    left = [(b"", _over_bytes({"type": "string", "pattern": pattern}))]
     while left:
         text, matcher = left.pop()
         if matcher.is_error() or len(left) + len(found) > MOST_NAMES or len(text) > LONGEST_NAME:
             return None
         if matcher.is_accepting():
             found.append(json.loads(text))
-            continue  # behind the quotation mark there is nothing
+            continue  # after the quotation mark there is nothing
         mask = int.from_bytes(matcher.compute_bitmask(), "little")
         for byte in (byte for byte in range(256) if mask >> byte & 1):
             after = matcher.deep_copy()
             after.consume_token(byte)
             left.append((text + bytes([byte]), after))
     return sorted(found)
+
+
+def _over_bytes(schema: Mapping[str, Any]) -> Any:
+    """llguidance's matcher of a schema over single bytes."""
+    from llguidance import LLMatcher, LLTokenizer
+
+    source = f"start: %json {json.dumps({**schema, 'x-guidance': DEFAULTS})}{NO_FORCING}"
+    return LLMatcher(LLTokenizer("byte"), source, log_level=0)
 
 
 def _overlap(schema: Any) -> str:
@@ -163,7 +168,7 @@ def _overlap(schema: Any) -> str:
     shared = {key: schema[key] for key in ("$defs", "definitions") if key in schema}
     for place, parts in _one_ofs(schema, "#"):
         for (first, one), (second, other) in islice(combinations(enumerate(parts, 1), 2), MOST_PAIRS):
-            if ONE_OF in _error_of({**shared, "oneOf": [one, other]}):
+            if ONE_OF in str(_over_bytes({**shared, "oneOf": [one, other]}).get_error()):
                 both = f"parts {first} and {second} of {place}/oneOf"
                 if any(isinstance(each, dict) and "$ref" in each for each in (one, other)):
                     return f"llguidance can't compare {both} through a $ref. Write out what it names, or use anyOf"
@@ -188,13 +193,6 @@ def _one_ofs(schema: Any, place: str) -> Iterator[tuple[str, list[Any]]]:
             yield place, parts
 
 
-def _error_of(schema: Mapping[str, Any]) -> str:
-    from llguidance import LLMatcher, LLTokenizer
-
-    source = f"start: %json {json.dumps({**schema, 'x-guidance': DEFAULTS})}"
-    return str(LLMatcher(LLTokenizer("byte"), source, log_level=0).get_error())
-
-
 def _number(value: Any) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
@@ -205,12 +203,6 @@ def _short(number: float) -> str:
         return f"{number:.6g}"
     except OverflowError:
         return f"of {len(str(abs(int(number)))):,} digits"
-
-
-def _check_bounds(schema: Mapping[str, Any]) -> None:
-    for key in _BOUNDS:
-        if _number(bound := schema.get(key)) and abs(bound) >= _EXACT:
-            raise refusal(f"its {key} {_short(bound)} is beyond what llguidance can hold, ±{_EXACT - 1:,}")
 
 
 def _check_values(schema: Mapping[str, Any]) -> None:
@@ -246,7 +238,7 @@ def _check_count(schema: Mapping[str, Any]) -> None:
 
 
 def _fewer_digits(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """What bounds the digits of a number that has a bound: decimals, and the largest float64 that is exact."""
+    """Keywords that bound the digits of a number that has a bound: decimals, and the largest float64 that is exact."""
     types = schema.get("type")
     bounds = {key: schema[key] for key in _BOUNDS if _number(schema.get(key))}
     if "number" not in (types if isinstance(types, list) else [types]) or not bounds:
@@ -302,7 +294,7 @@ _LARK_TOKEN = re.compile(r'"(?:\\.|[^"\\\n])*"|(?://|#)[^\n]*|/(?:\\.|[^/\\\n])+
 _POSITION = re.compile(r"^(?:at )?(\d+)\((\d+)\): (.*)", re.DOTALL)
 _KEYWORDS = re.compile(r"Unimplemented keys: (\[.*\])")
 _ERROR, _CARET = re.compile(r"^error: (.*)", re.MULTILINE), re.compile(r"^    ( *)\^+ *$", re.MULTILINE)
-"""What the regex parser says, and where: it indents the line of an expression of one line by four."""
+"""The regex parser's message, and its place: it indents the line of an expression of one line by four."""
 _REMOTE = re.compile(r"Resource '(.*)' is not present in a registry")
 _DRAFT = re.compile(r'"\$schema"\s*:\s*"([^"]*)"')
 _FORMAT = re.compile(r"Unknown format: (.*)")
@@ -328,11 +320,11 @@ _WORDS = {
     "decimal literal invalid": "a number in it is beyond what llguidance can count",
     "number out of range": "a number in it is beyond what llguidance can count",
 }
-"""What llguidance says of a whole grammar, and what it means."""
+"""Meanings of what llguidance says of a whole grammar."""
 
 
 def llguidance_source(grammar: Grammar) -> str:
-    """The grammar as llguidance takes it, in Lark, where masks are those of the grammar alone.
+    """The grammar as llguidance takes it, in Lark, with masks that are those of the grammar alone.
 
     Raises:
         SettingsError: A schema is no JSON, GBNF can't be read, or the grammar names tokens.
@@ -340,35 +332,26 @@ def llguidance_source(grammar: Grammar) -> str:
     text = grammar.text.removeprefix(BYTE_ORDER_MARK)
     match grammar.kind:
         case "regex":
-            return _rule(grammar.text) + NO_FORCING
+            from llguidance import LLMatcher
+
+            rules = json.loads(LLMatcher.grammar_from_regex(grammar.text))["grammars"][0]["lark_grammar"]
         case "json-schema":
-            return f"start: %json {json.dumps(schema_for_llguidance(grammar.text))}{NO_FORCING}"
+            rules = f"start: %json {json.dumps(schema_for_llguidance(grammar.text))}"
         case "lark":
             if token := next((found[1] for found in _LARK_TOKEN.finditer(text) if found[1]), None):
                 raise refusal(NAMES_A_TOKEN.format(token[:40]))
-            return text + NO_FORCING
+            rules = text
         case "gbnf":
-            return _lark_of_gbnf(text) + NO_FORCING
+            try:
+                rules = lark_of(text)
+            except GbnfError as error:
+                raise refusal(str(error)) from None
+            except RecursionError:
+                raise refusal("it is nested too deeply") from None
         case "choices":
             texts = dict.fromkeys(text for text in grammar.text.split("\n") if text)
-            return f"start: {' | '.join(json.dumps(text, ensure_ascii=False) for text in texts)}{NO_FORCING}"
-
-
-def _rule(regex: str) -> str:
-    """A regular expression as a rule of Lark."""
-    from llguidance import LLMatcher
-
-    grammars = json.loads(LLMatcher.grammar_from_regex(regex))["grammars"]
-    return str(grammars[0]["lark_grammar"])
-
-
-def _lark_of_gbnf(text: str) -> str:
-    try:
-        return lark_of(text)
-    except GbnfError as error:
-        raise refusal(str(error)) from None
-    except RecursionError:
-        raise refusal("it is nested too deeply") from None
+            rules = f"start: {' | '.join(json.dumps(text, ensure_ascii=False) for text in texts)}"
+    return f"{rules}{NO_FORCING}"
 
 
 def in_words(error: str, grammar: Grammar) -> str:

@@ -1,36 +1,247 @@
-"""The state of a grammar after each node of a tree. A function of the grammar and the path: kept, never stored.
+"""A grammar over one vocabulary, its state after each node of a tree, and the trial of a grammar in a child process.
 
-A matcher is kept for the nodes asked last, so that a step costs one copy (2 KiB) and one token, and a move to a node
-whose matcher was dropped goes on from the nearest ancestor that has one.
+A state is a function of the grammar and the path: kept, never stored. A matcher is kept for the nodes asked last, so
+that a step costs one copy (2 KiB) and one token, and a move to a node whose matcher was dropped continues from the
+nearest ancestor that has one. llguidance refuses what it can't compile, and stops if a step takes too much; its
+messages, and those of its log, are never written to the terminal.
 """
 
 from __future__ import annotations
 
+import signal
 from collections import OrderedDict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Literal, TypeVar
+from functools import cached_property, lru_cache, partial
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from engine.grammar.matcher import GrammarTokens, GrammarVocabulary, Mask, Matcher, try_out
+from engine import processes
+from engine.errors import EngineError, SettingsError, StepError
+from engine.grammar.source import NO_TOKEN, in_words, llguidance_source, refusal
 from engine.grammar_settings import Grammar
+from engine.processes import limited
 from engine.protocol import ExpectedBeginning, GrammarReading
 from engine.sampling.ranking import Row
+from engine.token_texts import TokenTexts
 from engine.tree import TokenPaths
 
+MOST_ITEMS = 10_000
+"""Rules that may be active at one place. Three levels of `anyOf`, 6 each, around objects have 2,376, and llguidance's
+own bound is 2,000; 5,632 take 10 ms a token."""
 MOST_MATCHERS = 4096
-"""Matchers that are kept: some 9 MiB."""
+"""Matchers that are kept for one grammar: 9 MiB."""
 MOST_STATES = 64
 """States that are kept with their masks: a mask of 150,000 tokens takes 150 KiB."""
 MOST_GRAMMARS = 8
 """Compiled grammars that are kept, with the matchers of their nodes."""
-Key = TypeVar("Key")
-Value = TypeVar("Value")
+Mask = npt.NDArray[np.bool_]
+"""True for the tokens that are allowed, shape (vocabulary,)."""
 Outside = Literal["left", "ended"]
 """Why a grammar holds no more: a token was taken that it forbids, or its text ended with an end of sequence."""
+
+
+class GrammarVocabulary:
+    """A vocabulary, in the form in which `llguidance.LLTokenizer` takes it.
+
+    It takes 30 ms for 4,096 tokens and 0.5 s for 150,000: made once, when the first grammar is set. If there is no
+    end-of-sequence token, one more id stands for it, which no mask shows.
+
+    Args:
+        tokens: The bytes of each token; empty for an id without a token.
+        special: Ids of marks of the format: a grammar never allows them as text.
+        eos_ids: Ids that end the sequence.
+    """
+
+    bos_token_id = None
+
+    def __init__(self, tokens: Sequence[bytes], special: Iterable[int], eos_ids: tuple[int, ...]) -> None:
+        from llguidance import LLTokenizer
+        from llguidance._tokenizer import TokenizerWrapper
+
+        self.size, self.eos_ids = len(tokens), eos_ids
+        self.tokens = [*tokens, *([] if eos_ids else [b"<end>"])]
+        self.eos_token_ids = list(eos_ids) or [self.size]
+        self.special_token_ids = sorted({*special, *self.eos_token_ids})
+        self.eos_token_id = self.eos_token_ids[0]
+        self.own: Any = LLTokenizer(TokenizerWrapper(self), eos_token=self.eos_token_ids)
+
+    def __call__(self, text: bytes | str) -> list[int]:
+        """No encoder: llguidance never asks for the tokens of a forced text (see `source.NO_FORCING`)."""
+        return []
+
+
+def byte_vocabulary() -> GrammarVocabulary:
+    """The 256 bytes and an end of sequence: the vocabulary over which a grammar is tried."""
+    return GrammarVocabulary([*(bytes([byte]) for byte in range(256)), b"<end>"], (), (256,))
+
+
+@lru_cache(maxsize=1)
+def vocabulary_of(tokens: TokenTexts) -> GrammarVocabulary:
+    """A model's vocabulary; that of the model in use is kept, since the next tree has it, too."""
+    raws = [tokens.raw(token) for token in range(tokens.vocabulary)]
+    # some tokenizers list sentencepiece's single bytes as special: they are text
+    special = (token for token, raw in enumerate(raws) if tokens.is_special(token) and len(raw) != 1)
+    return GrammarVocabulary(raws, special, tokens.eos_ids)
+
+
+class Matcher:
+    """A grammar after some tokens.
+
+    Args:
+        own: `llguidance.LLMatcher`.
+        vocabulary: Its vocabulary.
+        grammar: For messages.
+    """
+
+    def __init__(self, own: Any, vocabulary: GrammarVocabulary, grammar: Grammar) -> None:
+        self._own, self.vocabulary, self._grammar = own, vocabulary, grammar
+
+    @classmethod
+    def begin(cls, grammar: Grammar, vocabulary: GrammarVocabulary) -> Matcher:
+        """The grammar before any token.
+
+        Raises:
+            SettingsError: It can't be read, no text matches it, or it takes too much.
+        """
+        from llguidance import LLMatcher, LLParserLimits
+
+        limits = LLParserLimits(verbose_errors=False, max_items_in_row=MOST_ITEMS)
+        own = LLMatcher(vocabulary.own, llguidance_source(grammar), log_level=0, limits=limits)
+        if own.is_error():
+            raise refusal(in_words(own.get_error(), grammar))
+        return cls(own, vocabulary, grammar)
+
+    def copy(self) -> Matcher:
+        """The same place again: 2 KiB and some microseconds."""
+        return Matcher(self._own.deep_copy(), self.vocabulary, self._grammar)
+
+    def allows(self, token: int) -> bool:
+        """True if a token may follow: an end of sequence if the text may end."""
+        if token in self.vocabulary.eos_ids and self.accepting:
+            return True  # where it must end, llguidance takes the first of several ends alone
+        return bool(self._own.validate_tokens([token]) == 1)
+
+    def take(self, token: int) -> None:
+        """Continue after a token that the grammar allows.
+
+        Raises:
+            StepError: The grammar became too complex.
+        """
+        if not self._own.consume_token(token) or (self._own.is_error() and not self.complete):
+            raise self._error()
+
+    def mask(self) -> Mask:
+        """The tokens that may follow, end-of-sequence if the text may end, shape (vocabulary,).
+
+        Raises:
+            StepError: The grammar became too complex; or, before any token, no text matches it.
+        """
+        bits = np.frombuffer(self._own.compute_bitmask(), np.uint8)
+        if self._own.is_error():
+            raise self._error()
+        return np.unpackbits(bits, bitorder="little", count=self.vocabulary.size).view(np.bool_)
+
+    def allowed_ids(self) -> list[int]:
+        """Ids of the tokens that may follow, in their order."""
+        return [int(token) for token in np.flatnonzero(self.mask())]
+
+    @property
+    def accepting(self) -> bool:
+        """True if the text may end here."""
+        return bool(self._own.is_accepting())
+
+    @property
+    def complete(self) -> bool:
+        """True if the text must end here."""
+        return self.accepting and bool(self._own.is_stopped())
+
+    def forced(self) -> bytes:
+        """The bytes that every text of the grammar has next."""
+        return bytes(self._own.compute_ff_bytes())
+
+    def why(self) -> str:
+        """The reason why the grammar can't continue, without a full stop."""
+        return in_words(self._own.get_error(), self._grammar)
+
+    def _error(self) -> StepError:
+        message = f"The grammar allows no token here: {self.why()}."
+        return StepError(message, "Remove the grammar, or change it.")
+
+
+# ---- trying a grammar in a process of its own --------------------------------------------------
+# llguidance bounds what compiling and a step may take, but its bounds are counts: `(a{1000}){1000}` stays within them
+# and takes 2.7 s and 270 MiB at its first token, in one call that nothing can interrupt. A trial takes 0.2 s, once a
+# grammar.
+
+MEMORY = 1024 * 2**20
+"""Bytes of address space of the process; 300 MB are numpy's and llguidance's own. Not bounded on macOS."""
+SECONDS = 1
+"""Processor time, beside the 0.2 s that the imports take."""
+STEPS = 64
+"""Bytes of the text along which masks are computed."""
+_ENDED = {
+    -signal.SIGSEGV: "it is nested too deeply",
+    -signal.SIGBUS: "it is nested too deeply",
+    -signal.SIGABRT: "it takes too much memory",
+    -signal.SIGKILL: "it takes too much time or memory",
+    -signal.SIGXCPU: "it takes too much time",
+}
+"""Why a trial was ended, by its exit status: llguidance calls itself for what is nested, until the stack is full."""
+
+
+def trial(given: dict[str, str]) -> dict[str, str]:
+    """Compute masks along a text that a grammar allows, over single bytes; called in the child.
+
+    Args:
+        given: `kind` and `text` of the grammar.
+
+    Returns:
+        `refusal`, a message; empty if the grammar can be used.
+    """
+    try:
+        step, matcher = 0, Matcher.begin(Grammar(**given), byte_vocabulary())  # type: ignore[arg-type]
+        while step < STEPS and (allowed := [byte for byte in matcher.allowed_ids() if byte < 256]):
+            matcher.take(allowed[step * 7919 % len(allowed)])
+            step += 1
+    except StepError as failed:  # every byte is a token: where none is first, no text is matched
+        why = "no text matches it" if matcher.why() == NO_TOKEN else matcher.why()
+        return {"refusal": failed.message if step else refusal(why).message}
+    except EngineError as refused:
+        return {"refusal": refused.message}
+    return {"refusal": ""}
+
+
+@lru_cache(maxsize=256)
+def try_out(grammar: Grammar) -> None:
+    """Try a grammar; one that can be used is not tried again.
+
+    Raises:
+        SettingsError: It can't be used, or takes too much time or memory.
+    """
+    given = {"kind": grammar.kind, "text": grammar.text}
+    try:
+        answer = limited("engine.grammar.states:trial", given, MEMORY, SECONDS)
+    except OSError as error:
+        message = f"The grammar can't be checked: {error.strerror}."
+        raise SettingsError("grammar", message, "Close other programs, and try again.") from error
+    if message := answer.get("refusal", ""):
+        raise SettingsError("grammar", message, "Change it, or remove it.")
+    if "error" in answer:
+        raise refusal(answer["error"])
+    if (ended := answer.get("ended", 0)) is None:
+        raise SettingsError(
+            "grammar",
+            f"The grammar can't be checked: the process that tries it gave no answer in {processes.PATIENCE:g} s.",
+            "Try again when the machine is less busy, or take a simpler one.",
+        )
+    if "ended" in answer:
+        raise refusal(_ENDED.get(ended, f"the process that tries it {processes.ending_of(ended)}"))
+
+
+# ---- states ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -38,12 +249,12 @@ class GrammarState:
     """A grammar after a node. Its parts are computed when they are asked for."""
 
     matcher: Matcher | None
-    """None where the grammar holds no more."""
+    """The grammar after the node; None if it holds no more."""
     outside: Outside | None = None
 
     @cached_property
     def allowed(self) -> Mask | None:
-        """Which tokens may follow, shape (vocabulary,); None for all, as where the text must end and no token ends it.
+        """Mask of the tokens that may follow, shape (vocabulary,); None for all, as at an end that no token ends.
 
         Raises:
             StepError: The grammar became too complex.
@@ -55,7 +266,7 @@ class GrammarState:
 
     @cached_property
     def count(self) -> int:
-        """How many tokens it allows: 0 where the text must end and no token ends it."""
+        """Number of tokens that it allows: 0 if the text must end and no token ends it."""
         assert self.matcher is not None
         return 0 if self.allowed is None else int(np.count_nonzero(self.allowed))
 
@@ -73,8 +284,24 @@ class GrammarState:
         """True if a token may follow."""
         return self.allowed is None or bool(self.allowed[token])
 
+    def after(self, token: int) -> GrammarState:
+        """The state after one more token, without its mask.
+
+        Raises:
+            StepError: The grammar became too complex.
+        """
+        if self.matcher is None:
+            return self
+        if not self.matcher.allows(token):
+            return GrammarState(None, "left")
+        if token in self.matcher.vocabulary.eos_ids:
+            return GrammarState(None, "ended")
+        matcher = self.matcher.copy()
+        matcher.take(token)
+        return GrammarState(matcher)
+
     def first_forbidden(self, tokens: Sequence[int], eos_ids: Collection[int]) -> int | None:
-        """The place of the first of some following tokens that the grammar forbids, None where it allows all."""
+        """The index of the first of some following tokens that the grammar forbids, None if it allows all."""
         if self.matcher is None:
             return None
         matcher = self.matcher.copy()
@@ -110,75 +337,6 @@ class GrammarState:
         return GrammarReading(self.count, mass, state, self.matcher.forced())
 
 
-class CompiledGrammar:
-    """One grammar over one tree.
-
-    Args:
-        first: The matcher before any token.
-        tree: The tree.
-        eos_ids: Ids that end the sequence.
-        begin: As in `Grammar`.
-    """
-
-    def __init__(self, first: Matcher, tree: TokenPaths, eos_ids: tuple[int, ...], begin: int | None) -> None:
-        self._first, self._tree, self._eos_ids, self._begin = first, tree, eos_ids, begin
-        # by node and begin: a token of a completion may become one of a prompt later, and the other way round
-        self._matchers: OrderedDict[tuple[int, int], GrammarState] = OrderedDict()
-        self._states: OrderedDict[tuple[int, int], GrammarState] = OrderedDict()
-
-    def at(self, node: int) -> GrammarState | None:
-        """The state after a node, None before the grammar begins.
-
-        Raises:
-            StepError: The grammar became too complex.
-        """
-        begin = self._begin_of(node)
-        if self._tree[node].depth < begin:
-            return None
-        if (state := self._states.get((node, begin))) is None:
-            state = self._follow(node, begin)
-            _remember(self._states, (node, begin), state, MOST_STATES)
-        return state
-
-    def _begin_of(self, node: int) -> int:
-        """Tokens of the path before the text that must match."""
-        return max(self._tree[node].start, self._begin or 0)
-
-    def _follow(self, node: int, begin: int) -> GrammarState:
-        """Go on from the nearest ancestor whose matcher is kept, or from the first."""
-        path: list[int] = []
-        state = GrammarState(self._first)
-        for ancestor in (node, *self._tree.ancestors(self._tree[node].parent)):
-            if self._tree[ancestor].depth <= begin:
-                break
-            if (kept := self._matchers.get((ancestor, begin))) is not None:
-                state = kept
-                break
-            path.append(ancestor)
-        for following in reversed(path):
-            state = self.after(state, self._tree[following].token)
-            _remember(self._matchers, (following, begin), state, MOST_MATCHERS)
-        # the masks of `_matchers` are never asked for: they stay small
-        return GrammarState(state.matcher, state.outside)
-
-    def after(self, state: GrammarState, token: int) -> GrammarState:
-        """The state after one more token, wherever in a text.
-
-        Raises:
-            StepError: The grammar became too complex.
-        """
-        matcher = state.matcher
-        if matcher is None:
-            return state
-        if not matcher.allows(token):
-            return GrammarState(None, "left")
-        if token in self._eos_ids:
-            return GrammarState(None, "ended")
-        matcher = matcher.copy()
-        matcher.take(token)
-        return GrammarState(matcher)
-
-
 class GrammarStates:
     """The states of every grammar that was set, over one tree.
 
@@ -187,9 +345,12 @@ class GrammarStates:
         tree: The tree.
     """
 
-    def __init__(self, tokens: GrammarTokens, tree: TokenPaths) -> None:
-        self._tokens, self._tree = tokens, tree
-        self._compiled: OrderedDict[Grammar, CompiledGrammar] = OrderedDict()
+    def __init__(self, tokens: TokenTexts, tree: TokenPaths) -> None:
+        self._tree = tree
+        matchers: Matchers = OrderedDict()
+        # functions of their own, not methods: caches of methods would keep this object until the collector runs
+        self.compiled = lru_cache(MOST_GRAMMARS)(partial(_compile, tokens))
+        self._state = lru_cache(MOST_STATES)(partial(_follow, tree, matchers))
 
     def at(self, grammar: Grammar | None, node: int) -> GrammarState | None:
         """The state of a grammar after a node; None without a grammar, and before it begins.
@@ -198,37 +359,51 @@ class GrammarStates:
             SettingsError: The grammar can't be used.
             StepError: It became too complex at that node.
         """
-        return None if grammar is None else self.compiled(grammar).at(node)
-
-    def compiled(self, grammar: Grammar) -> CompiledGrammar:
-        """A grammar, compiled; one that was not seen before is tried in a process of its own first.
-
-        Raises:
-            SettingsError: The grammar can't be used.
-        """
-        if (known := self._compiled.get(grammar)) is None:
-            try_out(grammar)
-            first = Matcher.begin(grammar, _vocabulary(self._tokens))
-            known = CompiledGrammar(first, self._tree, self._tokens.eos_ids, grammar.begin)
-            _remember(self._compiled, grammar, known, MOST_GRAMMARS)
-        return known
+        if grammar is None:
+            return None
+        first = self.compiled(grammar)
+        begin = max(
+            self._tree[node].start, grammar.begin or 0
+        )  # tokens of the path before the text that must match
+        return None if self._tree[node].depth < begin else self._state(grammar, first, node, begin)
 
 
-_prepared: list[tuple[GrammarTokens, GrammarVocabulary]] = []
-"""The vocabulary of the model in use, which the next tree has too."""
+Matchers = OrderedDict[tuple[Grammar, int, int], GrammarState]
+"""States without masks, by grammar, node and begin: a token of a completion may become one of a prompt later, and the
+other way round."""
 
 
-def _vocabulary(tokens: GrammarTokens) -> GrammarVocabulary:
-    """The tokens' vocabulary, prepared for grammars; the last one is kept."""
-    if not _prepared or _prepared[0][0] is not tokens:
-        _prepared[:] = [(tokens, GrammarVocabulary(tokens))]
-    return _prepared[0][1]
+def _compile(tokens: TokenTexts, grammar: Grammar) -> GrammarState:
+    """The state of a grammar before any token; one that is new is tried in a process of its own first.
+
+    Raises:
+        SettingsError: The grammar can't be used.
+    """
+    try_out(grammar)
+    vocabulary = vocabulary_of(tokens)  # type: ignore[arg-type]  # no protocol is hashable to mypy
+    return GrammarState(Matcher.begin(grammar, vocabulary))
 
 
-def _remember(kept: OrderedDict[Key, Value], key: Key, value: Value, most: int) -> None:
-    kept[key] = value
-    while len(kept) > most:
-        kept.popitem(last=False)
+def _follow(
+    tree: TokenPaths, matchers: Matchers, grammar: Grammar, first: GrammarState, node: int, begin: int
+) -> GrammarState:
+    """Continue from the nearest ancestor whose matcher is kept, or from the first state."""
+    path: list[int] = []
+    state = first
+    for ancestor in (node, *tree.ancestors(tree[node].parent)):
+        if tree[ancestor].depth <= begin:
+            break
+        if (kept := matchers.get((grammar, ancestor, begin))) is not None:
+            state = kept
+            break
+        path.append(ancestor)
+    for following in reversed(path):
+        state = state.after(tree[following].token)
+        matchers[grammar, following, begin] = state
+        if len(matchers) > MOST_MATCHERS:
+            matchers.popitem(last=False)
+    # the masks of `matchers` are never computed: they stay small
+    return GrammarState(state.matcher, state.outside)
 
 
 # ---- what a grammar expects, in a few words ----------------------------------------------------
@@ -246,7 +421,7 @@ class Beginnings:
         tokens: The vocabulary.
     """
 
-    def __init__(self, tokens: GrammarTokens) -> None:
+    def __init__(self, tokens: TokenTexts) -> None:
         self.tokens = tokens
         places: dict[str, int] = {}
         firsts = (self._first(token) for token in range(tokens.vocabulary))
@@ -264,29 +439,25 @@ class Beginnings:
         return text[0] if whole else _PART if raw else _NOTHING
 
     def of(self, allowed: Mask, logprobs: Row | None, most: int = 12) -> tuple[ExpectedBeginning, ...]:
-        """What the allowed tokens begin with.
+        """The first characters of the allowed tokens, by kinds if they are many.
 
         Args:
-            allowed: Which are allowed, shape (vocabulary,).
-            logprobs: The model's log-softmax, same shape; None where it isn't known.
-            most: How many are named; the rest are left out.
+            allowed: True for those that are allowed, shape (vocabulary,).
+            logprobs: The model's log-softmax, same shape; None if it isn't known.
+            most: Number of beginnings; the rest are left out.
         """
         ids = np.flatnonzero(allowed)
         size, places = len(self._firsts), self._place[ids]
         counts = np.bincount(places, minlength=size)
-        masses: npt.NDArray[np.float64] | None = None
-        if logprobs is not None:
-            masses = np.bincount(places, np.exp(logprobs[ids]), size).astype(np.float64)
+        masses = None if logprobs is None else np.bincount(places, np.exp(logprobs[ids]), size)
         kinds: dict[str, list[int]] = {}
         for place in np.flatnonzero(counts).tolist():
             kinds.setdefault(_kind(self._firsts[place]), []).append(place)
-        found = [
-            ExpectedBeginning(
-                words, int(counts[group].sum()), None if masses is None else float(masses[group].sum())
-            )
-            for kind, group in kinds.items()
-            for words, group in self._named(kind, group)
-        ]
+        found: list[ExpectedBeginning] = []
+        for kind, every in kinds.items():
+            for words, group in self._named(kind, every):
+                mass = None if masses is None else float(masses[group].sum())
+                found.append(ExpectedBeginning(words, int(counts[group].sum()), mass))
         found.sort(key=lambda each: (-(each.mass or 0.0), -each.tokens))
         return tuple(found[:most])
 
@@ -300,14 +471,7 @@ class Beginnings:
 def _kind(first: str) -> str:
     if len(first) > 1:
         return first
-    if first.isdigit():
-        return "a digit"
     if first.isalpha():
-        return (
-            "a lowercase letter"
-            if first.islower()
-            else "an uppercase letter"
-            if first.isupper()
-            else "a letter"
-        )
-    return "white space" if first.isspace() else "a sign"
+        cased = {(True, False): "a lowercase letter", (False, True): "an uppercase letter"}
+        return cased.get((first.islower(), first.isupper()), "a letter")
+    return "a digit" if first.isdigit() else "white space" if first.isspace() else "a sign"

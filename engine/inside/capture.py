@@ -19,8 +19,7 @@ from engine.inside.taps import Edits, LayerRun, Taps
 from engine.model.forward import Runner, precision
 from engine.model.layers import Patch, after_layers
 from engine.protocol import CaptureFacts, Check
-from engine.session.session import Session
-from engine.session.state import run_at
+from engine.session.session import Session, run_at
 from engine.task import Stopped, never
 from engine.tree import ROOT, Chunks, chunk_end
 

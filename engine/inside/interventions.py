@@ -624,7 +624,7 @@ def hold(
     held = session.held.add(interventions, changed(model, interventions))
     session.runner.compute = session.held.computes[held]
     try:
-        step = session.take(token, "intervened", held)
+        step = session.step(token, "intervened", held)
     finally:
         session.make_current(session.node)  # and with it what computes the token after it
     yield step

@@ -28,7 +28,6 @@ from engine.protocol import (
 )
 from engine.sampling.ranking import Row, checked_logprobs
 from engine.session.session import Session
-from engine.session.uncached import open_session
 from engine.settings import Settings
 from engine.task import Stopped, never
 
@@ -87,7 +86,7 @@ def _patched(
     loaded: Loaded, pair: PatchPair, part: PatchKind, stopped: Stopped
 ) -> Iterator[Measuring | tuple[ActivationsPatched, PairPatched]]:
     """One pair, and what is told of it, after the progress."""
-    session = open_session(loaded, Settings())
+    session = Session(loaded, Settings())
     node, own, tokens = _read(session, pair.text, stopped)
     source, given, source_tokens = _read(session, pair.source, stopped)
     if bool(pair.token) != bool(pair.other):

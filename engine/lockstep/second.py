@@ -1,4 +1,4 @@
-"""The second model: what it needs of the machine's memory, loading it beside the first, and how both are compared."""
+"""The second model: the memory that it needs, loading it beside the first, and how both are compared."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from engine.errors import Cancelled, LoadError
 from engine.lockstep.spans import first_difference
 from engine.memory import size_words
 from engine.model import directory, source
-from engine.model.directory import read_entries
-from engine.model.load import Loaded, Quantization, float32_scales, load, unpacked_by_itself
-from engine.model.weights import free_bytes, unpacks
+from engine.model.load import Loaded, load
+from engine.model.weights import float32_scales, free_bytes, unpacked_by_itself, unpacks
 from engine.models_on_disk.facts import stored_weights
 from engine.protocol import (
     Alignment,
@@ -42,9 +41,9 @@ class Second(Struct, frozen=True):
     loaded: Loaded
     aligned: Alignment
     system: str | None
-    """The system prompt that it gets in the place of the conversation's."""
+    """System prompt that it gets instead of the conversation's; None for the same one."""
     title: str
-    """In what it differs from the first."""
+    """Difference from the first model."""
 
     @property
     def prompted(self) -> bool:
@@ -65,13 +64,9 @@ class Second(Struct, frozen=True):
         return self.loaded.tokens.chat(messages, options)
 
     def compared(self, first: Loaded) -> int | None:
-        """How many values of both models' rows belong to tokens of both; None for all of each."""
-        same = first.tokens.vocabulary == self.loaded.tokens.vocabulary
-        return (
-            None
-            if self.aligned == "bytes" or same
-            else min(first.tokens.vocabulary, self.loaded.tokens.vocabulary)
-        )
+        """Number of values of both models' rows that belong to tokens of both; None for all of each."""
+        one, other = first.tokens.vocabulary, self.loaded.tokens.vocabulary
+        return None if self.aligned == "bytes" or one == other else min(one, other)
 
 
 def open_second(first: Loaded, command: OpenLockstep, emit: Emit, cancel: Event) -> Second:
@@ -79,8 +74,8 @@ def open_second(first: Loaded, command: OpenLockstep, emit: Emit, cancel: Event)
 
     Args:
         first: The session's model; its weights are not touched.
-        command: What the second one is.
-        emit: Receives what it needs, the progress, and what it is.
+        command: Settings of the second model.
+        emit: Receives the memory that it needs, the progress, and facts about it.
         cancel: Stops the loading.
 
     Raises:
@@ -89,8 +84,15 @@ def open_second(first: Loaded, command: OpenLockstep, emit: Emit, cancel: Event)
     """
     _check(first, command)
     shared = command.bits is None and command.against == first.settings
-    emit(_memory(first, command, shared, cancel))
-    quantization = None if command.bits is None else Quantization(command.bits, command.group_size)
+    needed, free = 0 if shared else _weights(first, command, cancel), free_bytes()
+    if free is not None and needed * OVERHEAD > free:
+        raise LoadError(
+            f"A second model of about {size_words(needed)} doesn't fit beside the first, which has "
+            f"{size_words(first.facts.weight_bytes)}: {size_words(free)} are free.",
+            "Compare with fewer bits, or close other programs.",
+        )
+    emit(LockstepMemory(first.facts.weight_bytes, needed, free))
+    quantization = None if command.bits is None else (command.bits, command.group_size)
 
     def progress(loading: Loading) -> None:
         emit(Measuring("OpenLockstep", loading.done, loading.total, f"{loading.stage} {loading.detail}"))
@@ -124,7 +126,7 @@ def _check(first: Loaded, command: OpenLockstep) -> None:
 
 
 def _title(first: Loaded, command: OpenLockstep, loaded: Loaded) -> str:
-    """In what the second model differs from the first."""
+    """The difference of the second model from the first."""
     parts = [loaded.facts.name]
     if loaded.facts.quantized and loaded.facts.quantized != first.facts.quantized:
         parts.append(loaded.facts.quantized.removesuffix(", affine"))
@@ -153,26 +155,6 @@ def _notes(first: Loaded, second: Second, differs: int | None) -> Iterator[str]:
         yield from (f"Of the second model: {note}" for note in second.loaded.facts.notes)
 
 
-# ---- memory -----------------------------------------------------------------------------------
-
-
-def _memory(first: Loaded, command: OpenLockstep, shared: bool, cancel: Event) -> LockstepMemory:
-    """What both need, once it is known that the second fits.
-
-    Raises:
-        LoadError: It doesn't.
-    """
-    needed = 0 if shared else _weights(first, command, cancel)
-    free = free_bytes()
-    if free is not None and needed * OVERHEAD > free:
-        raise LoadError(
-            f"A second model of about {size_words(needed)} doesn't fit beside the first, which has "
-            f"{size_words(first.facts.weight_bytes)}: {size_words(free)} are free.",
-            "Compare with fewer bits, or close other programs.",
-        )
-    return LockstepMemory(first.facts.weight_bytes, needed, free)
-
-
 def _weights(first: Loaded, command: OpenLockstep, cancel: Event) -> int:
     """Bytes of the second model's weights in memory, from the headers of its files."""
     path = source.resolve(command.against.model, lambda _: None, cancel)
@@ -184,11 +166,10 @@ def _weights(first: Loaded, command: OpenLockstep, cancel: Event) -> int:
         packed = "quantization" in config or "quantization_config" in config
         doubled = wide == 4 and not packed and config.get("torch_dtype", config.get("dtype")) != "float32"
         if packed and first.facts.blas and unpacked_by_itself(command.against):
-            entries = {name: each for file in files for name, each in read_entries(file).items()}
-            parameters = stored_weights(entries, config).parameters
+            parameters = stored_weights(directory.read_weights(path, files), config).parameters
             return 4 * parameters if unpacks(parameters) else held
         return held * 2 if doubled and command.against.dtype == "auto" else held
-    shapes = [entry.shape for file in files for entry in read_entries(file).values()]
+    shapes = [entry.shape for entry in directory.read_weights(path, files).values()]
     if float32_scales(command.against):
         wide = 4
     matrix = command.bits / 8 + 2 * wide / command.group_size

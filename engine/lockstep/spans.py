@@ -1,25 +1,19 @@
-"""Spans of a text in two models: common borders, what each made of its tokens there, how far they are apart."""
+"""Spans of a text in two models: common borders, each model's reading of its tokens there, and how far they differ."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
-import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
-from msgspec import Struct
 
-from engine.errors import Cancelled, PromptError, StepError
+from engine.errors import PromptError, StepError
 from engine.logits.node_sampler import RowReader
-from engine.model.forward import Runner
 from engine.model.tokens import Tokens
 from engine.protocol import Candidate, LockstepSpan
 from engine.sampling.ranking import Row, rank_of, ranked, sum_of_products
-from engine.task import Stopped
-from engine.tree import Chunks, chunk_end, chunks_go_on
 
 # ---- where two cuts of one text have common borders --------------------------------------------
 
@@ -43,9 +37,12 @@ def by_bytes(ends: Sequence[int], other_ends: Sequence[int]) -> list[Span]:
 
     Args:
         ends: Bytes of the text up to the end of each token; marks that a tokenizer adds have none.
-        other_ends: The other cut's.
+        other_ends: The same of the other cut.
     """
-    borders, other_borders = _borders(ends), _borders(other_ends)
+    # by byte, the tokens before a border there: marks without bytes belong to what is before them
+    borders, other_borders = (
+        {end: place + 1 for place, end in enumerate(each)} for each in (ends, other_ends)
+    )
     common = [end for end in borders if end in other_borders and end > 0]
     spans, first, other_first = [], borders.get(0, 0), other_borders.get(0, 0)
     for end in common:
@@ -54,13 +51,8 @@ def by_bytes(ends: Sequence[int], other_ends: Sequence[int]) -> list[Span]:
     return spans
 
 
-def _borders(ends: Sequence[int]) -> dict[int, int]:
-    """By byte, how many tokens are before a border there: marks without bytes belong to what is before them."""
-    return {end: place + 1 for place, end in enumerate(ends)}
-
-
 def byte_ends(raws: Sequence[bytes], text: bytes) -> list[int] | None:
-    """Bytes of a text up to the end of each of its tokens; None where the tokens don't spell the text.
+    """Bytes of a text up to the end of each of its tokens; None if the tokens don't spell the text.
 
     Not the text's own are the marks that a tokenizer adds at both ends, and the space that sentencepiece puts before
     the first word.
@@ -75,7 +67,7 @@ def byte_ends(raws: Sequence[bytes], text: bytes) -> list[int] | None:
 
 
 def first_difference(one: Tokens, other: Tokens) -> int | None:
-    """The first id that is another token in two tokenizers; None where all are the same.
+    """The first id that is another token in two tokenizers; None if all are the same.
 
     One may have more rows than the other as long as no token of its own has them: they are padding.
     """
@@ -97,11 +89,11 @@ LEAST_WINDOW = 16
 
 
 def window_size(context_window: int | None, wanted: int | None) -> int:
-    """Tokens of a model's in a window, the marks among them.
+    """Number of a model's tokens in a window, the marks among them.
 
     Args:
-        context_window: The model's; None where it has no bound.
-        wanted: None for all that fits.
+        context_window: The model's context window; None for no bound.
+        wanted: Number of tokens that was asked for; None for all that fit.
 
     Raises:
         PromptError: A window of so few tokens tells nothing.
@@ -124,26 +116,26 @@ def windows(spans: Sequence[Span], size: int, other_size: int) -> Iterator[Windo
     """Cut a text into windows that overlap by half, so that what is scored has at least as much before it.
 
     Args:
-        spans: Of the whole text.
-        size: Tokens of the first cut in a window at most.
-        other_size: Of the second.
+        spans: Spans of the whole text.
+        size: Maximum number of the first cut's tokens in a window.
+        other_size: The same of the second cut.
 
     Yields:
-        One window where the text fits.
+        One window if the text fits.
     """
     first = scored = 0
     while scored < len(spans):
         end = scored + 1  # a span of more tokens than a window is read all the same
-        while end < len(spans) and _fits(spans[first], spans[end], size, other_size):
+        while (
+            end < len(spans)
+            and spans[end].end - spans[first].first <= size
+            and spans[end].other_end - spans[first].other_first <= other_size
+        ):
             end += 1
         yield Window(first, scored, end)
         scored, half = end, (spans[end - 1].end - spans[first].first) // 2
         while first < scored - 1 and spans[scored - 1].end - spans[first].first > half:
             first += 1
-
-
-def _fits(first: Span, last: Span, size: int, other_size: int) -> bool:
-    return last.end - first.first <= size and last.other_end - first.other_first <= other_size
 
 
 # ---- how far two distributions over the same tokens are apart, in float64 ----------------------
@@ -172,11 +164,11 @@ def logprobs_of(logits: Row) -> LogProbs:
 def kl_nats(one: LogProbs, other: LogProbs) -> float:
     """KL(P||Q) of two distributions, in nats: the sum of p (ln p - ln q).
 
-    Rounding may leave it some 1e-17 below 0, which is given as 0. It is infinite where Q gives 0 to what P doesn't.
+    Rounding may leave it some 1e-17 below 0, which is given as 0. It is infinite if Q gives 0 to what P doesn't.
 
     Args:
-        one: Of P.
-        other: Of Q, over the same tokens.
+        one: Log-probabilities of P.
+        other: Log-probabilities of Q, over the same tokens.
     """
     probs = np.exp(one)
     live: npt.NDArray[Any] = probs > 0
@@ -192,99 +184,23 @@ def entropy_bits(logprobs: LogProbs) -> float:
     return max(0.0, -sum_of_products(probs[live], logprobs[live]) / float(np.log(2)))
 
 
-# ---- rows of logits along a path, chunk by chunk -----------------------------------------------
-
-ROWS_BYTES = 2**26
-"""Of the rows of a chunk at most: 64 MiB, 110 rows of a vocabulary of 150,000."""
-
-
-class RowSource(Protocol):
-    """Where the rows of one model along one path come from."""
-
-    def after(self, place: int) -> Row:
-        """The logits after a token of the path, float32, shape (vocabulary,); places are asked for in order."""
-
-
-class ChunkedRows:
-    """Runs a path in chunks as its rows are asked for.
-
-    Args:
-        runner: Its cache holds a beginning of the path; none of the rows before its end can be asked for.
-        vocabulary: Values of a row, which bound the tokens of a chunk.
-        ids: The whole path (checked by the caller: an id beyond the embedding ends the process).
-        stopped: Polled before each chunk.
-        like: Where another path's chunks ended, so that equal models give equal bits; may grow while this one runs.
-            None for chunks of about 100 ms.
-        chunks: Which tokens run in chunks, where the cache's numbers depend on that; None for all.
-    """
-
-    def __init__(
-        self,
-        runner: Runner,
-        vocabulary: int,
-        ids: Sequence[int],
-        stopped: Stopped,
-        like: Sequence[int] | None = None,
-        chunks: Chunks | None = None,
-    ) -> None:
-        self._chunks = chunks if runner.kv.chunks_matter else None
-        if self._chunks is not None and not chunks_go_on(runner.kv.chunks, self._chunks, runner.kv.offset):
-            runner.kv.clear()
-        self._runner, self._ids, self._stopped = runner, ids, stopped
-        self._like = like
-        self._sizer = runner.chunk_sizer(max(8, ROWS_BYTES // (4 * vocabulary)))
-        self.first = self._end = runner.kv.offset
-        """Place of the first row that can be asked for."""
-        self._rows = np.empty((0, 0), np.float32)
-        self.ends: list[int] = []
-        """Where its chunks ended."""
-        self.ms = 0.0
-        """Of its forwards, the logits of every token included."""
-
-    def after(self, place: int) -> Row:
-        """See `RowSource`.
-
-        Raises:
-            Cancelled: `stopped` returned True.
-        """
-        while place >= self._end:
-            self._advance()
-        row: Row = self._rows[place - self.first]
-        return row
-
-    def _advance(self) -> None:
-        if self._stopped():
-            raise Cancelled
-        begun = time.perf_counter()
-        end = min(self._end + self._sizer.size, len(self._ids))
-        if self._like is not None:
-            end = next((each for each in self._like if each > self._end), end)
-        if self._chunks is not None:
-            end = min(end, max(chunk_end(self._chunks, self._end), self._end + 1))
-        ids = self._ids[self._end : end]
-        self._rows = np.array(self._runner.forward_logits(ids))
-        self.first, self._end = self._end, end
-        self.ends.append(end)
-        mx.clear_cache()
-        ms = (time.perf_counter() - begun) * 1000
-        self._sizer.learn(len(ids), ms)
-        self.ms += ms
-
-
 # ---- reading spans in both models --------------------------------------------------------------
 
 
-class SpanReading(Struct, frozen=True):
+class SpanReading(NamedTuple):
     """The reading of a span's tokens by one model."""
 
-    logits: Row | None
-    """Before the first of them; None where nothing is before it."""
-    logprobs: LogProbs | None
+    before: tuple[Row, LogProbs] | None
+    """Logits and their log-softmax before the first of the tokens; None if nothing is before it."""
     logprob: float | None
-    """Of the scored ones together."""
+    """Logprob of the scored tokens together."""
     scored: int
     rank: int | None
-    """Of the first."""
+    """Rank of the first token."""
+    entropy_bits: float | None
+    candidates: tuple[Candidate, ...]
+    """Most probable tokens before the span."""
+    text: str
 
 
 class Side:
@@ -292,40 +208,60 @@ class Side:
 
     Args:
         tokens: Its tokenizer.
-        ids: The tokens of the text.
-        rows: Its logits along them.
-        compared: The rows of logits up to here belong to tokens of both models; None for all.
+        ids: Token ids of the text.
+        after: Returns the logits after the token at a place, float32, shape (vocabulary,); asked for in order.
+        compared: The values of a row up to here belong to tokens of both models; None for all.
+        candidates: Number of most probable tokens to list.
+        first: Place in the text of the first of `ids`.
     """
 
     def __init__(
-        self, tokens: Tokens, ids: Sequence[int], rows: RowSource, compared: int | None = None
+        self,
+        tokens: Tokens,
+        ids: Sequence[int],
+        after: Callable[[int], Row],
+        compared: int | None,
+        candidates: int,
+        first: int = 0,
     ) -> None:
-        self._tokens, self._ids, self._rows, self._compared = tokens, ids, rows, compared
+        self._tokens, self._ids, self._after, self._compared = tokens, ids, after, compared
+        self._candidates, self._first = candidates, first
         self._reader = RowReader(tokens)
         self._place, self._pending = 0, b""
 
     def read(self, begin: int, end: int) -> SpanReading:
-        """What the model made of its tokens from place `begin` to before `end`; with none of what may follow."""
-        logits = logprobs = logprob = rank = None
-        scored = 0
+        """Read the tokens from place `begin` to before `end`, or, if there are none, what may follow.
+
+        Raises:
+            StepError: A row of logits holds values that are not numbers.
+            Cancelled: As `after`.
+        """
+        begin, end = begin - self._first, end - self._first
+        before = logprob = rank = entropy = None
+        scored, candidates = 0, tuple[Candidate, ...]()
         for place in range(max(begin, 1), max(end, begin + 1)):
-            row = self._rows.after(place - 1)[: self._compared]
+            row = self._after(place - 1)[: self._compared]
             after = logprobs_of(row)
             if place == begin:
-                logits, logprobs = row, after
+                before = row, after
             if place < end:
                 token = self._ids[place]
                 logprob = (logprob or 0.0) + float(after[token])
                 rank = rank_of(row, token) if place == begin else rank
                 scored += 1
-        return SpanReading(logits, logprobs, logprob, scored, rank)
-
-    def text(self, begin: int, end: int) -> tuple[str, bytes]:
-        """The characters and the bytes of its tokens from place `begin` to before `end`."""
         self._walk(begin)
-        return self._walk(end), b"".join(map(self._tokens.raw, self._ids[begin:end]))
+        if before is not None:
+            logits, logprobs = before
+            entropy = entropy_bits(logprobs)
+            if self._candidates:
+                best = ranked(logits, self._candidates)
+                candidates = self._reader.candidates(
+                    logits, lambda ids: logprobs[ids].astype(logits.dtype), best, self._pending, None
+                )
+        return SpanReading(before, logprob, scored, rank, entropy, candidates, self._walk(end))
 
     def _walk(self, to: int) -> str:
+        """The characters of the tokens from the last place to another."""
         texts = []
         for token in self._ids[self._place : to]:
             text, self._pending = self._tokens.text(token, self._pending)
@@ -333,80 +269,48 @@ class Side:
         self._place = max(self._place, to)
         return "".join(texts)
 
-    def candidates(self, reading: SpanReading, count: int) -> tuple[Candidate, ...]:
-        """The most probable tokens before a span that begins where the text was read to."""
-        if not count or reading.logits is None or reading.logprobs is None:
-            return ()
-        logits, logprobs = reading.logits, reading.logprobs
-        return self._reader.candidates(
-            logits, lambda ids: logprobs[ids].astype(logits.dtype), ranked(logits, count), self._pending, None
-        )
+    def raw(self, begin: int, end: int) -> bytes:
+        """The bytes of the tokens from place `begin` to before `end`."""
+        return b"".join(map(self._tokens.raw, self._ids[begin - self._first : end - self._first]))
 
 
-class SpanReader:
-    """Reads spans of one text in both models.
+def read_span(one: Side, other: Side, span: Span, by_ids: bool, node: int = -1) -> LockstepSpan:
+    """Read a span of one text in both models; spans are read in the order of the text.
 
     Args:
         one: P.
         other: Q.
-        by_ids: Whether both have the same tokens, so that their distributions can be compared.
-        candidates: Most probable tokens of each that are listed.
+        span: Places in both cuts; an empty one reads what may follow.
+        by_ids: True if both have the same tokens, so that their distributions can be compared.
+        node: Node of the last token, in a session's tree.
+
+    Raises:
+        StepError: A row of logits holds values that are not numbers.
+        Cancelled: As the sides' rows.
     """
-
-    def __init__(self, one: Side, other: Side, by_ids: bool, candidates: int) -> None:
-        self._one, self._other, self._by_ids, self._count = one, other, by_ids, candidates
-
-    def read(self, span: Span, position: int, node: int = -1) -> LockstepSpan:
-        """One span; spans are read in the order of the text.
-
-        Args:
-            span: Places in both cuts; an empty one reads what may follow.
-            position: Of its first token in the whole text.
-            node: Of its last token, in a session's tree.
-
-        Raises:
-            StepError: A row of logits holds values that are not numbers.
-            Cancelled: As the rows' sources.
-        """
-        mine = self._one.read(span.first, span.end)
-        theirs = self._other.read(span.other_first, span.other_end)
-        self._one.text(span.first, span.first)
-        self._other.text(span.other_first, span.other_first)
-        candidates = self._one.candidates(mine, self._count)
-        other_candidates = self._other.candidates(theirs, self._count)
-        text, raw = self._one.text(span.first, span.end)
-        alone = self._by_ids and span.end - span.first == span.other_end - span.other_first == 1
-        return LockstepSpan(
-            node=node,
-            position=position,
-            tokens=span.end - span.first,
-            other_tokens=span.other_end - span.other_first,
-            text=text,
-            raw=raw,
-            logprob=mine.logprob,
-            other_logprob=theirs.logprob,
-            scored=mine.scored,
-            other_scored=theirs.scored,
-            entropy_bits=_entropy(mine),
-            other_entropy_bits=_entropy(theirs),
-            kl_nats=self._kl(mine, theirs),
-            rank=mine.rank if alone else None,
-            other_rank=theirs.rank if alone else None,
-            same_top=self._same_top(mine, theirs),
-            candidates=candidates,
-            other_candidates=other_candidates,
-        )
-
-    def _kl(self, mine: SpanReading, theirs: SpanReading) -> float | None:
-        if not self._by_ids or mine.logprobs is None or theirs.logprobs is None:
-            return None
-        return kl_nats(mine.logprobs, theirs.logprobs)
-
-    def _same_top(self, mine: SpanReading, theirs: SpanReading) -> bool | None:
-        if not self._by_ids or mine.logits is None or theirs.logits is None:
-            return None
-        return bool(mine.logits.argmax() == theirs.logits.argmax())
-
-
-def _entropy(reading: SpanReading) -> float | None:
-    return None if reading.logprobs is None else entropy_bits(reading.logprobs)
+    mine, theirs = one.read(span.first, span.end), other.read(span.other_first, span.other_end)
+    alone = by_ids and span.end - span.first == span.other_end - span.other_first == 1
+    kl = same_top = None
+    if by_ids and mine.before is not None and theirs.before is not None:
+        kl = kl_nats(mine.before[1], theirs.before[1])
+        same_top = bool(mine.before[0].argmax() == theirs.before[0].argmax())
+    return LockstepSpan(
+        node=node,
+        position=span.first,
+        tokens=span.end - span.first,
+        other_tokens=span.other_end - span.other_first,
+        text=mine.text,
+        raw=one.raw(span.first, span.end),
+        logprob=mine.logprob,
+        other_logprob=theirs.logprob,
+        scored=mine.scored,
+        other_scored=theirs.scored,
+        entropy_bits=mine.entropy_bits,
+        other_entropy_bits=theirs.entropy_bits,
+        kl_nats=kl,
+        rank=mine.rank if alone else None,
+        other_rank=theirs.rank if alone else None,
+        same_top=same_top,
+        candidates=mine.candidates,
+        other_candidates=theirs.candidates,
+    )

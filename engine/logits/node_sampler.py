@@ -1,8 +1,8 @@
-"""The logits after a node, what the sampler makes of them, and their readings: candidates, entropy, ranks. numpy alone.
+"""The logits after a node, the sampler's result, and statistics: candidates, entropy, ranks. Uses numpy, not MLX.
 
-The numbers are the model's own: float32 log-softmax of its logits, before any penalty or filter. The sampler's
-probabilities are added to them and replace none. Order and ranks go by the logits: logprobs are rounded, and two that
-differ may become one.
+Logprobs are the model's own: float32 log-softmax of its logits, before any penalty or filter. The sampler's
+probabilities are listed in addition. Order and ranks follow the logits: logprobs are rounded, so that two different
+logits may have the same logprob.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from engine.sampling.ranking import (
     ranked_rows,
     sum_of_products,
 )
-from engine.sampling.stages import Context
+from engine.sampling.stages import StageContext
 from engine.settings import Settings
 from engine.token_texts import TokenTexts
 from engine.tree import TokenPaths
@@ -40,23 +40,23 @@ from engine.tree import TokenPaths
 Wide = npt.NDArray[np.float64]
 """Probabilities or log-probabilities, float64, shape (vocabulary,)."""
 SAMPLERS_BEST = 5
-"""Candidates that a grammar's distribution has besides the model's own: as a rule it cuts all of these but one or two.
-"""
+"""Number of the sampler's candidates that a distribution under a grammar lists in addition to the model's: usually the
+grammar cuts all but one or two of the model's."""
 MOST_KNOWN = 2**15
-"""Tokens of a model whose text and bytes are kept together for the next time, some 200 bytes each."""
+"""Maximum number of tokens with cached text and bytes, some 200 bytes each."""
 LogprobsOf = Callable[[Ids], Row]
 """Returns the log-softmax of the given tokens, float32, shape (tokens,)."""
 _ID = attrgetter("id")
 
 
 def entropy_of(probs: Wide) -> float:
-    """Shannon entropy of a distribution given by its probabilities, shape (vocabulary,), in bits."""
+    """Shannon entropy in bits of a distribution, given as probabilities of shape (vocabulary,)."""
     left = probs if probs.min() > 0 else probs.compress(probs > 0)
     return max(0.0, -sum_of_products(left, np.log(left))) / LN2
 
 
 class RowReader:
-    """Turns rows into records with the text of one model's tokens.
+    """Converts rows of logits into records with the texts of one model's tokens.
 
     Args:
         tokens: The bytes and texts of the model's tokens.
@@ -75,17 +75,17 @@ class RowReader:
         best: int = 0,
         also: Sequence[int] = (),
     ) -> tuple[Candidate, ...]:
-        """The most probable tokens, best first; then the sampler's best, the picked one and given ones, where they are
-        others.
+        """List the most probable tokens, best first; then the sampler's best, the picked one and given ones, each only
+        once.
 
         Args:
-            logits: The model's, float32, shape (vocabulary,).
-            logprobs_of: The log-softmax of some tokens.
-            ids: The most probable.
-            pending: Bytes of a character that the text before left unfinished.
-            sampled: The sampler's result, None where nothing is drawn (in the prompt).
-            best: Most probable tokens of the sampler's that are listed too.
-            also: More tokens that are.
+            logits: The model's logits, float32, shape (vocabulary,).
+            logprobs_of: Returns the log-softmax of given tokens.
+            ids: Ids of the most probable tokens.
+            pending: Bytes of an unfinished character in the text before.
+            sampled: The sampler's result; None if nothing is sampled (in the prompt).
+            best: Number of the sampler's most probable tokens to list too.
+            also: Additional tokens to list.
         """
         listed, values = ids.tolist(), logprobs_of(ids).tolist()
         ranks: list[int] = []
@@ -108,13 +108,13 @@ class RowReader:
     def chosen(
         self, masses: Masses, ids: Ids, pending: bytes, sampled: Sampled | None
     ) -> tuple[Candidate, ...]:
-        """The given tokens as candidates, in their order.
+        """List the given tokens as candidates, in their order.
 
         Args:
             masses: The model's logits and their probabilities.
             ids: Token ids, shape (tokens,).
-            pending: Bytes of a character that the text before left unfinished.
-            sampled: The sampler's result, None where nothing is drawn.
+            pending: Bytes of an unfinished character in the text before.
+            sampled: The sampler's result; None if nothing is sampled.
         """
         logits = masses.logits
         above = logits.size - np.searchsorted(np.sort(logits), logits[ids], side="right")
@@ -130,7 +130,7 @@ class RowReader:
             names: tuple[str | None, ...] = (None,)
         else:
             final, cuts = sampled.probs_of(ids), sampled.cut[ids].tolist()
-            names = (*sampled.names, None)  # -1, not cut, is the last
+            names = (*sampled.names, None)  # index -1, not cut, is the last
         tokens, known, made = self._tokens, self._tokens.known, []
         for id, logprob, rank, drawn, cut in zip(ids, logprobs, ranks, final, cuts, strict=True):
             if (named := known.get(id)) is None:
@@ -140,7 +140,7 @@ class RowReader:
             text, raw, special = named
             if pending:
                 text = tokens.text(id, pending)[0]
-            # positional arguments: this runs for every candidate of every step
+            # positional arguments, since this runs for every candidate of every step
             made.append(
                 Candidate(id, text, raw, special, logprob, math.exp(logprob), rank, drawn, names[cut])
             )
@@ -149,12 +149,12 @@ class RowReader:
     def echoes(
         self, tokens: Sequence[tuple[PromptToken, bytes]], logits: Sequence[Row], k: int
     ) -> Iterator[PromptToken]:
-        """Prompt tokens with the model's readings of them.
+        """Add the model's logprobs, ranks and candidates to prompt tokens.
 
         Args:
-            tokens: The tokens, without readings, each with the bytes that the text before left unfinished.
-            logits: The model's at their positions, float32, each of shape (vocabulary,).
-            k: Candidates to record.
+            tokens: The prompt tokens, each with the bytes of an unfinished character in the text before it.
+            logits: The model's logits at their positions, float32, each of shape (vocabulary,).
+            k: Number of candidates to record.
         """
         given = iter(tokens)
         for block in blocks(logits):
@@ -173,22 +173,22 @@ class RowReader:
                 )
 
 
-# ---- the logits after one node, and the distribution that a record has of them -----------------
+# ---- the logits after one node, and the distribution in its record -----------------------------
 
 
 class NodeLogits(Struct, frozen=True):
-    """The logits after a node and the sampler's result: enough for the next step, not yet for a record."""
+    """The logits after a node and the sampler's result: enough for the next step, but not yet a record."""
 
     node: int
     masses: Masses
     """The model's logits and their probabilities."""
     sampled: Sampled
     sample_ms: float
-    """With the sums over the row, which the readings use, too."""
+    """Milliseconds of the sampler, including the sums over the row that the statistics use too."""
     reroll: int = 0
-    """The re-roll count that the draw was made with."""
+    """Re-roll count of the draw."""
     grammar: GrammarState | None = None
-    """The grammar's state; None without one, and before it begins."""
+    """State of the grammar; None if there is none, or before it begins."""
 
     @property
     def row(self) -> Row:
@@ -197,18 +197,18 @@ class NodeLogits(Struct, frozen=True):
 
     @property
     def logprobs(self) -> Row:
-        """Their log-softmax, float32, shape (vocabulary,)."""
+        """The log-softmax of the logits, float32, shape (vocabulary,)."""
         return self.masses.logprobs
 
 
 class Position(Struct, frozen=True):
-    """A node's logits, and the distribution that a record has of them."""
+    """A node's logits, and the distribution in its record."""
 
     node_logits: NodeLogits
     next: Distribution
 
     def rank(self, token: int) -> int:
-        """A token's rank among the model's, as `rank_of` has it: that of a candidate is known already."""
+        """Rank of a token by the model's logits; see `rank_of`. A candidate's rank is known already."""
         for each in self.next.candidates:
             if each.id == token and each.rank:
                 return each.rank
@@ -239,12 +239,12 @@ class NodeSampler:
         watch: OnStage | None = None,
         reroll: int | None = None,
     ) -> NodeLogits:
-        """Sample what follows a node.
+        """Sample the token after a node.
 
         Args:
             node: The node that the row follows.
             row: The model's logits, float32, shape (vocabulary,).
-            settings: The sampler's.
+            settings: Settings of the sampler.
             watch: Receives the run after each stage.
             reroll: The re-roll count of the draw; None for the node's current one.
 
@@ -262,21 +262,22 @@ class NodeSampler:
         return NodeLogits(node, masses, sampled, (time.perf_counter() - begun) * 1000, count, grammar)
 
     def expected(self, node: int, row: Row, settings: Settings) -> Wide:
-        """The probabilities of what follows a node, over all re-rolls.
+        """The probabilities of the token after a node, averaged over all re-rolls.
 
-        XTC tosses a coin for each draw, while `Sampled` has the probabilities after one toss: these are their mean.
+        XTC is applied at random to each draw, and `Sampled` has the probabilities with or without it: this is their
+        mean.
 
         Args:
             node: The node that the row follows.
             row: The model's logits, float32, shape (vocabulary,).
-            settings: The sampler's.
+            settings: Settings of the sampler.
 
         Returns:
-            Shape (vocabulary,).
+            Probabilities, float64, shape (vocabulary,).
 
         Raises:
-            StepError: As `sample`.
-            SettingsError: As `sample`.
+            StepError: See `sample`.
+            SettingsError: See `sample`.
         """
         masses, heads = checked_masses(row), settings.xtc_probability
         grammar = self.grammars.at(settings.grammar, node) if settings.grammar is not None else None
@@ -284,7 +285,7 @@ class NodeSampler:
         tosses = (
             (heads, 0.0),
             (1 - heads, 1.0),
-        )  # the probability of a toss, and a random number that gives it
+        )  # the probability of XTC's toss, and a random number that gives it
         probs: list[Wide] = [
             share * sample(masses, settings, 0.0, replace(context, chance=chance)).probs
             for share, chance in tosses
@@ -292,17 +293,19 @@ class NodeSampler:
         ]
         return sum(probs[1:], probs[0])
 
-    def context(self, node: int, settings: Settings, reroll: int, grammar: GrammarState | None) -> Context:
-        """What the sampler's stages look at in addition to the row after a node."""
+    def context(
+        self, node: int, settings: Settings, reroll: int, grammar: GrammarState | None
+    ) -> StageContext:
+        """Inputs of the sampler's stages in addition to the row after a node."""
         at = self._tree[node]
         short = at.depth - at.start < settings.min_tokens
         complete = grammar is not None and grammar.complete  # then nothing else may follow
-        reach = max(  # tokens that the active penalties look back
+        reach = max(  # number of recent tokens that the active penalties use
             settings.repetition_context_size if settings.repetition_penalty else 0,
             settings.presence_context_size if settings.presence_penalty else 0,
             settings.frequency_context_size if settings.frequency_penalty else 0,
         )
-        return Context(
+        return StageContext(
             path=tuple(self._tree.tail(node, reach)) if reach else (),
             barred=self._tokens.eos_ids if short and not complete else (),
             spared=self._tokens.spared if settings.xtc_probability else (),
@@ -313,13 +316,13 @@ class NodeSampler:
     def position(
         self, logits: NodeLogits, candidates: int, ids: Ids | None = None, also: Sequence[int] = ()
     ) -> Position:
-        """Read candidates, entropies and ranks off the logits of a node.
+        """Compute candidates, entropies and ranks from the logits of a node.
 
         Args:
-            logits: Of the node.
-            candidates: How many of the best; more than the vocabulary means all.
-            ids: The most probable tokens, as many or more, best first; None to find them here.
-            also: Tokens that are listed beside them.
+            logits: The node's logits.
+            candidates: Number of the most probable tokens to list; all if it exceeds the vocabulary.
+            ids: The most probable tokens, at least as many, best first; None to find them here.
+            also: Additional tokens to list.
         """
         row, masses, sampled, grammar = logits.row, logits.masses, logits.sampled, logits.grammar
         ids = ranked(row, candidates) if ids is None else ids[:candidates]
@@ -327,7 +330,7 @@ class NodeSampler:
         best = min(candidates, SAMPLERS_BEST) if grammar is not None else 0
         listed = self.row_reader.candidates(row, masses.logprobs_of, ids, pending, sampled, best, also)
         shown = ids if len(listed) == ids.size else np.array(list(map(_ID, listed)))
-        drawn = sampled.draw is not None  # greedy leaves one token, a candidate
+        drawn = sampled.draw is not None  # greedy leaves a single token, which is a candidate
         distribution = Distribution(
             node=logits.node,
             position=self._tree[logits.node].depth,

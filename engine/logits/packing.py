@@ -1,10 +1,10 @@
-"""Rows of logits and vocabularies as records, without any loss, and back within bounds that no file can exceed.
+"""Lossless packing of rows of logits and vocabularies into records, and bounded unpacking.
 
-Which tokens a filter keeps, and how much it removes, rests on sums over the whole row: a row that was rounded gives
-other figures, and near an edge another token. So nothing is rounded. The logits of a model that computes in bfloat16 or
-float16 have 16 bits, those of one that computes in float32 have 32. Bytes of equal weight are kept together, since the
-highest ones repeat: of the bundled model's 4,096 tokens a row takes 5.6 KiB in bfloat16 and 13.8 KiB in float32
-(tests/engine/logits/test_packing.py), in a file that is not compressed a third more.
+The tokens that a filter keeps, and the probability that it removes, depend on sums over the complete row: a rounded row
+would give other numbers, and near a filter's edge other tokens. So nothing is rounded. The logits of a model that
+computes in bfloat16 or float16 have 16 bits, those of one that computes in float32 have 32. Bytes of equal significance
+are stored together, since the highest ones repeat: a row of the bundled model's 4,096 tokens takes 5.6 KiB in bfloat16
+and 13.8 KiB in float32 (tests/engine/logits/test_packing.py), and a third more in an uncompressed file.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from engine.sampling.ranking import Row
 from engine.token_texts import TokenTexts
 
 MOST_TOKENS = 2**19
-"""Tokens of a vocabulary that is read: the largest in use have 262,144."""
+"""Maximum vocabulary that is unpacked; the largest in use have 262,144 tokens."""
 MOST_TEXT = 16 * 2**20
-"""Bytes of all its tokens together; those have 2 MiB."""
+"""Maximum total bytes of its tokens; the largest vocabularies in use have 2 MiB."""
 LEVEL = 1
-"""Of zlib: 6 takes twice the time, 2 ms in place of 0.9, and saves 2 to 4 %."""
+"""zlib's compression level: level 6 takes twice the time, 2 ms instead of 0.9, and saves 2 to 4 %."""
 _BYTES: dict[RowType, int] = {"bfloat16": 2, "float16": 2, "float32": 4}
 
 
@@ -33,7 +33,7 @@ def pack_row(node: int, row: Row) -> LogitsRow:
 
     Args:
         node: The node.
-        row: float32, shape (vocabulary,).
+        row: Logits, float32, shape (vocabulary,).
     """
     dtype = _smallest(row)
     numbers = row.astype("<f2" if dtype == "float16" else "<f4").view(np.uint8).reshape(row.size, -1)
@@ -51,10 +51,10 @@ def _smallest(row: Row) -> RowType:
 
 
 def unpack_row(record: LogitsRow) -> Row:
-    """The logits of a record, float32, shape (vocabulary,); every bit is that of the packed row.
+    """Unpack a row of logits, float32, shape (vocabulary,), equal to the packed row in every bit.
 
     Raises:
-        StepError: Its bytes are not those of so many numbers.
+        StepError: Its bytes don't have the length for its number of tokens, or are damaged.
     """
     width = _BYTES[record.dtype]
     planes = _inflated(record.packed, record.tokens, record.tokens * width)
@@ -65,7 +65,7 @@ def unpack_row(record: LogitsRow) -> Row:
 
 
 def pack_vocabulary(tokens: TokenTexts) -> ModelVocabulary:
-    """Pack the tokens of a model; of one with more than 65,535 bytes, which no model has, the first ones."""
+    """Pack the tokens of a model; of a token with more than 65,535 bytes, which no model has, only the first bytes."""
     ids = range(tokens.vocabulary)
     raws = [tokens.raw(token)[:0xFFFF] for token in ids]
     sizes = np.array([len(raw) for raw in raws], "<u2").tobytes()
@@ -75,10 +75,10 @@ def pack_vocabulary(tokens: TokenTexts) -> ModelVocabulary:
 
 
 def unpack_vocabulary(record: ModelVocabulary) -> list[bytes]:
-    """The bytes of each token.
+    """Unpack the bytes of each token.
 
     Raises:
-        StepError: They don't fit together.
+        StepError: The record is damaged.
     """
     content = _inflated(record.packed, record.tokens, MOST_TEXT + 2 * MOST_TOKENS, exact=False)
     if len(content) < 2 * record.tokens:
@@ -91,7 +91,7 @@ def unpack_vocabulary(record: ModelVocabulary) -> list[bytes]:
 
 
 def _inflated(packed: bytes, tokens: int, most: int, exact: bool = True) -> bytes:
-    """Decompress, never to more than a record of so many tokens can have."""
+    """Decompress, but never to more bytes than a record of so many tokens can have."""
     if not 0 < tokens <= MOST_TOKENS:
         raise StepError(
             f"The logits recorded here are of {tokens:,} tokens; at most {MOST_TOKENS:,} are read.", _MEND

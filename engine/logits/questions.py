@@ -1,6 +1,6 @@
-"""What is asked of kept rows of logits, of a live session's or of recorded ones: same draw, no forward.
+"""Questions about cached or recorded rows of logits, answered with the same draws and without a forward pass.
 
-Why a token was chosen, which one other settings would choose, what a grammar expects, and which tokens match a search.
+They ask why a token was chosen, which one other settings would choose, what a grammar allows, and which tokens match.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from engine.errors import COMPUTE_AGAIN, Cancelled, StepError
 from engine.grammar.states import Beginnings
@@ -27,7 +26,7 @@ from engine.protocol import (
     WhatIfAnswered,
     WhatIfStep,
 )
-from engine.sampling.ranking import Row, checked_logprobs
+from engine.sampling.ranking import Ids, Row, checked_logprobs
 from engine.sampling.stages import Stage
 from engine.setting import check
 from engine.settings import Settings
@@ -37,56 +36,56 @@ from engine.tree import ROOT, TokenPaths
 
 
 class LogitsSource(Protocol):
-    """What questions about the sampler and the vocabulary are answered from: a session, or a `RecordedSource`."""
+    """A session or a `RecordedSource`: the data for questions about the sampler and the vocabulary."""
 
     @property
     def tree(self) -> TokenPaths:
-        """The tokens taken."""
+        """The token tree."""
 
     @property
     def facts(self) -> ModelFacts:
-        """About the model."""
+        """Facts about the model."""
 
     @property
     def tokens(self) -> TokenTexts:
-        """Its tokens."""
+        """The model's tokens."""
 
     @property
     def settings(self) -> Settings:
-        """In force."""
+        """Settings that apply now."""
 
     @property
     def settings_at(self) -> Mapping[int, Settings]:
-        """By node, the settings of its last distribution."""
+        """Settings of each node's last distribution."""
 
     @property
     def pending(self) -> Mapping[int, bytes]:
-        """By node, the bytes of a character that its text leaves unfinished."""
+        """Bytes of an unfinished character at the end of the text up to a node, by node."""
 
     @property
     def node_reader(self) -> NodeSampler:
-        """Samples after the nodes."""
+        """Sampler after the nodes of the tree."""
 
     def row_at(self, node: int) -> Row | None:
-        """The logits after a node, float32, shape (vocabulary,); None where they aren't kept."""
+        """The logits after a node, float32, shape (vocabulary,); None if they are not available."""
 
 
 def check_node(source: LogitsSource, node: int) -> None:
-    """Check that there is a node.
+    """Check that a node exists.
 
     Raises:
-        StepError: There is none of that number.
+        StepError: The node does not exist.
     """
     if node not in source.tree:
         raise StepError(f"There is no token number {node}.", "Begin with a prompt.")
 
 
 def kept_row(source: LogitsSource, node: int) -> Row:
-    """The kept logits after a node, float32, shape (vocabulary,); the current node of a session always has some.
+    """The logits after a node, float32, shape (vocabulary,); always available for a session's current node.
 
     Raises:
-        StepError: There is no such node, it is the root, or its logits aren't kept: dropped to hold the memory bound,
-            or inside the prompt, whose chunks leave none behind.
+        StepError: There is no such node, it is the root, or its logits are not available: dropped to stay within the
+            memory limit, or inside the prompt, where no rows are stored.
     """
     check_node(source, node)
     if node == ROOT:
@@ -118,11 +117,11 @@ def explain(
     """Explain the sampler's result after a node, stage by stage.
 
     Args:
-        source: Provides tree and kept logits; not changed.
+        source: Provides tree and rows of logits; not changed.
         node: The node whose distribution is explained.
-        settings: To try, with the same draw; None for those that were used there.
-        reroll: How often that draw was repeated.
-        also: Tokens that are listed beside the most probable ones.
+        settings: Settings to try with the same draw; None for those that the node was sampled with.
+        reroll: Number of re-rolls of that draw.
+        also: Tokens to list in addition to the most probable ones.
 
     Raises:
         StepError: There is no such node, or its logits were dropped to stay within the memory limit.
@@ -137,7 +136,7 @@ def explain(
     )
     also = [token for token in also if 0 <= token < row.size]
     position = source.node_reader.position(node_logits, settings.candidates, also=also)
-    occurs: dict[int, list[int]] = {}  # by candidate, its positions among the last ones of the path
+    occurs: dict[int, list[int]] = {}  # by candidate, its positions among the path's last tokens
     for candidate in position.next.candidates:
         occurs[candidate.id] = []
     path = source.node_reader.context(node, settings, reroll, node_logits.grammar).path
@@ -145,9 +144,10 @@ def explain(
         if token in occurs:
             occurs[token].append(at)
     ids = np.array(list(occurs))
-    columns: list[StageColumn] = []
-    for (stage, left), reading in zip(stage_rows, position.next.stages, strict=False):
-        columns.append(_column(stage, left, reading, ids))
+    columns = [
+        _column(stage, left, reading, ids)
+        for (stage, left), reading in zip(stage_rows, position.next.stages, strict=False)
+    ]
     return Explained(
         node=node,
         logits=tuple(row[ids].tolist()),
@@ -158,8 +158,8 @@ def explain(
     )
 
 
-def _column(stage: Stage, row: Row, reading: StageReading, ids: npt.NDArray[np.intp]) -> StageColumn:
-    """The values of some tokens after a stage: their logits, or their share of what is left."""
+def _column(stage: Stage, row: Row, reading: StageReading, ids: Ids) -> StageColumn:
+    """Values of some tokens after a stage: their logits, or their probabilities among the remaining tokens."""
     left = row[ids].astype(np.float64)
     if not stage.changes_logits:
         top = row.max()
@@ -174,12 +174,12 @@ def _column(stage: Stage, row: Row, reading: StageReading, ids: npt.NDArray[np.i
 
 
 def what_if(source: LogitsSource, settings: Settings, tip: int, stopped: Stopped = never) -> WhatIfAnswered:
-    """What the same draws would have picked under other settings, at each step of a path, with the path unchanged.
+    """Find the tokens that the same draws would have picked under other settings, at each step of an unchanged path.
 
     Args:
-        source: Provides tree and kept logits; not changed.
-        settings: To try.
-        tip: The last node of the path.
+        source: Provides tree and rows of logits; not changed.
+        settings: Settings to try.
+        tip: Last node of the path.
         stopped: Polled before each step.
 
     Raises:
@@ -208,58 +208,55 @@ def what_if(source: LogitsSource, settings: Settings, tip: int, stopped: Stopped
     return WhatIfAnswered(tip, tuple(answers), tuple(dropped), (time.perf_counter() - begun) * 1000)
 
 
-# ---- what a grammar expects after a node -------------------------------------------------------
+# ---- what a grammar allows after a node --------------------------------------------------------
 
-_made: list[Beginnings] = []
-"""Those of the vocabulary asked about last."""
+_beginnings: list[Beginnings] = []
+"""First characters of the tokens of the last vocabulary used."""
 
 
 def expected(source: LogitsSource, node: int, grammar: Grammar | None = None) -> GrammarExpected:
-    """What a grammar expects after a node.
+    """Find what a grammar allows after a node.
 
     Args:
-        source: Provides tree and kept logits; not changed.
-        node: The node; with the root a grammar is only tried.
-        grammar: To try; None for the one in force.
+        source: Provides tree and rows of logits; not changed.
+        node: The node; for the root the grammar is only compiled.
+        grammar: Grammar to try; None for the one in the settings.
 
     Raises:
-        StepError: There is no such node, no grammar, or it became too complex there.
-        SettingsError: The grammar can't be used.
+        StepError: There is no such node or no grammar, or the grammar became too complex there.
+        SettingsError: The grammar is invalid.
     """
     check_node(source, node)
     if (grammar := grammar or source.settings.grammar) is None:
         raise StepError("No grammar is set.", "Set one first.")
-    if grammar is not None:
-        check(grammar)
+    check(grammar)
     grammars = source.node_reader.grammars
     if node == ROOT:
         grammars.compiled(grammar)
         return GrammarExpected(node, None, ())
     row, state = source.row_at(node), grammars.at(grammar, node)
     logprobs = None if row is None else checked_logprobs(row)
+    reading = None if state is None or logprobs is None else state.reading(logprobs)
     if state is None or state.allowed is None:
-        reading = state.reading(logprobs) if state is not None and logprobs is not None else None
         return GrammarExpected(node, reading, ())
-    if not _made or _made[0].tokens is not source.tokens:
-        _made[:] = [Beginnings(source.tokens)]
-    reading = None if logprobs is None else state.reading(logprobs)
-    return GrammarExpected(node, reading, _made[0].of(state.allowed, logprobs))
+    if not _beginnings or _beginnings[0].tokens is not source.tokens:
+        _beginnings[:] = [Beginnings(source.tokens)]
+    return GrammarExpected(node, reading, _beginnings[0].of(state.allowed, logprobs))
 
 
-# ---- the vocabulary at a node: the tokens that match, with their probability there -------------
-# No forward is needed: the logits are those that were kept. A search of 150,000 tokens takes about 30 ms; the first
-# one reads every token's bytes, which takes about half a second and is done in batches that can be stopped.
+# ---- the vocabulary at a node: the matching tokens, with their probabilities -------------------
+# No forward pass is needed: the logits are available. A search of 150,000 tokens takes about 30 ms; the first one reads
+# every token's bytes, which takes about half a second and is done in batches, so that it can be stopped.
 
-Ids = npt.NDArray[np.intp]
 BATCH = 4096
-"""Tokens that are read between two polls of `stopped`: about 15 ms."""
+"""Number of tokens read between two polls of `stopped`: about 15 ms."""
 
 
 class Vocabulary:
-    """The bytes and texts of a model's tokens, in the form that searches need; read at the first search.
+    """The bytes and texts of a model's tokens, in a form for searches; read at the first search.
 
     Args:
-        tokens: The model's.
+        tokens: The model's tokens.
     """
 
     def __init__(self, tokens: TokenTexts) -> None:
@@ -267,12 +264,12 @@ class Vocabulary:
         self._raws: list[bytes] = []
         self._texts: list[str] = []
         self._lowered: list[str] = []
-        """The same objects as in `_texts` where the text is in lower case already."""
+        """Texts in lower case; the same objects as in `_texts` if those are lower case already."""
         self._continuing: list[int] = []
-        """Ids that may finish a character: their text depends on the bytes before them."""
+        """Ids of tokens that may finish a character, so that their text depends on the bytes before them."""
 
     def read(self, stopped: Stopped = never) -> None:
-        """Read every token that was not read before.
+        """Read the tokens that were not read before.
 
         Raises:
             Cancelled: `stopped` returned True; the tokens read so far stay.
@@ -281,21 +278,19 @@ class Vocabulary:
             if stopped():
                 raise Cancelled
             ids = range(done, min(done + BATCH, self._tokens.vocabulary))
-            raws, texts = (
-                [self._tokens.raw(token) for token in ids],
-                [self._tokens.text(token)[0] for token in ids],
-            )
+            raws = [self._tokens.raw(token) for token in ids]
+            texts = [self._tokens.text(token)[0] for token in ids]
             self._continuing += [token for token in ids if 0x80 <= (raws[token - done] or b"\0")[0] < 0xC0]
             self._texts += texts
             self._lowered += [lower if (lower := text.lower()) != text else text for text in texts]
             self._raws += raws
 
     def matching(self, query: TokenQuery, pending: bytes = b"") -> list[int]:
-        """Ids of the tokens that match, in rising order.
+        """Ids of the tokens that match, in ascending order.
 
         Args:
             query: The search.
-            pending: Bytes that the text before left unfinished: tokens that finish them match by the character.
+            pending: Bytes of an unfinished character in the text before: tokens that finish it match by that character.
         """
         match query.kind:
             case "id":
@@ -322,16 +317,16 @@ class Vocabulary:
 def find(
     source: LogitsSource, vocabulary: Vocabulary, asked: FindTokens, stopped: Stopped = never
 ) -> TokensFound:
-    """Find tokens, with their probability after a node by the model and by the sampler.
+    """Find tokens, with their probabilities after a node from the model and from the sampler.
 
     Args:
-        source: Provides tree and kept logits; not changed.
-        vocabulary: Of its model.
-        asked: The question.
+        source: Provides tree and rows of logits; not changed.
+        vocabulary: The vocabulary of its model.
+        asked: The search.
         stopped: Polled while the vocabulary is read for the first time.
 
     Raises:
-        StepError: There is no such node, or its logits aren't kept.
+        StepError: There is no such node, or its logits are not available.
         Cancelled: `stopped` returned True.
     """
     node = asked.node
@@ -349,7 +344,7 @@ def find(
 
 
 def _best(logits: Row, ids: Ids, limit: int) -> Ids:
-    """The most probable of some tokens, ties by id."""
+    """The most probable of some tokens; ties are in the order of their ids."""
     values = logits[ids]
     if limit < ids.size:
         edge = np.partition(values, ids.size - limit)[ids.size - limit]

@@ -1,7 +1,7 @@
-"""What was recorded of a session's logits, entry by entry, and the answers to what is asked of them: no model, no MLX.
+"""Rows of logits that were recorded of a session, and the answers computed from them: no model, no MLX.
 
-The answers are computed by the code that a live session has: `explain`, `what_if` and `find`. Standard library alone
-until something is asked: a replay without rows does without numpy.
+The answers are computed by the code that a live session has: `explain`, `what_if`, `expected` and `find`. Nothing but
+the standard library and msgspec is imported until something is asked: a replay without rows does without numpy.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from engine import protocol
 from engine.errors import Cancelled, StepError
-from engine.protocol import Command, Distribution, LogitsRow, ModelFacts, ModelVocabulary, Record
+from engine.protocol import Command, LogitsRow, ModelFacts, ModelVocabulary, Record
 from engine.settings import LoadSettings, Settings
 from engine.token_texts import decode
 from engine.tree import ROOT, Node, TokenPaths, root
@@ -32,7 +32,7 @@ class RecordedTexts:
         eos_ids: Ids that end the sequence.
 
     Raises:
-        StepError: The record doesn't hold together.
+        StepError: The record is damaged.
     """
 
     def __init__(self, record: ModelVocabulary, eos_ids: tuple[int, ...]) -> None:
@@ -56,12 +56,12 @@ class RecordedTexts:
 
 
 class RecordedSource:
-    """One tree of a recorded session with its rows, and the model's facts: a `LogitsSource`.
+    """One tree of a recorded session with its rows, and facts about the model: a `LogitsSource`.
 
     Args:
-        facts: About the model.
+        facts: Facts about the model.
         vocabulary: Its tokens.
-        settings: In force.
+        settings: Settings in force.
     """
 
     def __init__(self, facts: ModelFacts, vocabulary: ModelVocabulary | None, settings: Settings) -> None:
@@ -82,20 +82,10 @@ class RecordedSource:
 
     @cached_property
     def node_reader(self) -> NodeSampler:
-        """Samples after the nodes."""
+        """Sampler after the nodes of the tree."""
         from engine.logits.node_sampler import NodeSampler
 
         return NodeSampler(self.tokens, self.tree, self.pending)
-
-    def row_at(self, node: int) -> Row | None:
-        """The logits after a node; None where they weren't recorded.
-
-        Raises:
-            StepError: They are damaged.
-        """
-        from engine.logits.packing import unpack_row
-
-        return unpack_row(self.rows[node]) if node in self.rows else None
 
     @cached_property
     def search(self) -> Vocabulary:
@@ -104,13 +94,21 @@ class RecordedSource:
 
         return Vocabulary(self.tokens)
 
-    # ---- entries ----------------------------------------------------------------------------
-
-    def take(self, value: Record | Settings | LoadSettings) -> None:
-        """Take in what an entry says of this tree.
+    def row_at(self, node: int) -> Row | None:
+        """The logits after a node; None if they weren't recorded.
 
         Raises:
-            LookupError: It names a node that no entry before it has.
+            StepError: They are damaged.
+        """
+        from engine.logits.packing import unpack_row
+
+        return unpack_row(self.rows[node]) if node in self.rows else None
+
+    def take(self, value: Record | Settings | LoadSettings) -> None:
+        """Receive an entry of this tree.
+
+        Raises:
+            LookupError: It names a node that no earlier entry has.
         """
         match value:
             case ModelVocabulary():
@@ -118,72 +116,56 @@ class RecordedSource:
             case LogitsRow(node=node):
                 self.rows[node] = value
             case Settings():
-                self._configure(value)
-            case protocol.PromptOpened():
-                self._open(value)
+                self.settings = value
+                if self.node in self.settings_at:  # the current node was sampled after again with them
+                    self.settings_at[self.node] = value
+            case protocol.PromptOpened(parent=parent):
+                for token in value.tokens:
+                    pending = decode(self.pending.get(parent, b""), token.raw)[1]
+                    at = self._add(token.node, parent, token.id, "prompt", pending)
+                    at.origin, at.start = "prompt", at.depth
+                    parent = token.node
             case protocol.Step():
-                self._step(value)
-                self._arrive(value.next)
-            case protocol.Moved():
-                self._arrive(value.next)
-            case protocol.Prefilled() | protocol.Resampled() | protocol.Restored():
-                self._arrive(value.next)
+                at = self._add(value.node, value.parent, value.id, value.origin, value.pending)
+                at.start = self.nodes[value.parent].start
+                if at.origin == "prompt":  # it belongs to the completion from here on
+                    at.origin = value.origin
+                at.has_step, at.drawn_reroll = True, value.choice.reroll
+        match value:
+            case (
+                protocol.Step(next=following)
+                | protocol.Moved(next=following)
+                | protocol.Prefilled(next=following)
+                | protocol.Resampled(next=following)
+                | protocol.Restored(next=following)
+            ):
+                self.node = following.node
+                self.nodes[self.node].reroll = following.reroll
+                self.settings_at[self.node] = self.settings
 
-    def _open(self, prompt: protocol.PromptOpened) -> None:
-        parent = prompt.parent
-        for token in prompt.tokens:
-            self._add(token.node, parent, token.id, "prompt")
-            at = self.nodes[token.node]
-            at.origin, at.start = "prompt", at.depth
-            self._leave(token.node, decode(self.pending.get(parent, b""), token.raw)[1])
-            parent = token.node
-
-    def _step(self, step: protocol.Step) -> None:
-        self._add(step.node, step.parent, step.id, step.origin)
-        at = self.nodes[step.node]
-        at.start = self.nodes[step.parent].start
-        if at.origin == "prompt":  # it belongs to the completion from here on
-            at.origin = step.origin
-        at.has_step, at.drawn_reroll = True, step.choice.reroll
-        self._leave(step.node, step.pending)
-
-    def _add(self, node: int, parent: int, token: int, origin: protocol.Origin) -> None:
+    def _add(self, node: int, parent: int, token: int, origin: protocol.Origin, pending: bytes) -> Node:
+        """A node, which is added if it isn't there, and the bytes that it leaves unfinished."""
         above = self.nodes[parent]
-        if node not in self.nodes:
-            self.nodes[node] = Node(token, parent, above.depth + 1, origin, above.start)
-
-    def _leave(self, node: int, pending: bytes) -> None:
         if pending:
             self.pending[node] = pending
-
-    def _arrive(self, following: Distribution) -> None:
-        """Make the node of a distribution the current one."""
-        self.node = following.node
-        self.nodes[self.node].reroll = following.reroll
-        self.settings_at[self.node] = self.settings
-
-    def _configure(self, settings: Settings) -> None:
-        """Other settings are in force; the current node's distribution was made anew with them."""
-        self.settings = settings
-        if self.node in self.settings_at:
-            self.settings_at[self.node] = settings
+        return self.nodes.setdefault(node, Node(token, parent, above.depth + 1, origin, above.start))
 
 
 class RecordedLogits:
-    """Takes in the entries of a recording, and answers from the rows among them."""
+    """Receives the entries of a recording, and answers from the rows among them."""
 
     def __init__(self) -> None:
         self._source: RecordedSource | None = None
         self._settings = Settings()
         self._rows: set[int] = set()
-        """Nodes of the present tree with a row."""
+        """Nodes of the current tree with a row."""
         self._complete = False
         """True if the vocabulary was recorded, too."""
         self._waiting: list[Record | Settings | LoadSettings] = []
-        """What was taken in since something was asked last: where no row comes, no tree is built of it."""
+        """Entries since the last question: if no row comes, no tree is built of them."""
 
     def take(self, value: Record | Settings | LoadSettings) -> None:
-        """Take in what an entry says, in the order of the recording."""
+        """Receive an entry, in the order of the recording."""
         match value:
             case ModelFacts():
                 self._rows, self._complete = set(), False
@@ -205,20 +187,32 @@ class RecordedLogits:
         return False
 
     def question(self, command: Command) -> Callable[[Callable[[], bool]], Record]:
-        """What answers a command for which `answers` is True, given a function that is True once nobody waits for it.
+        """The function that answers a command for which `answers` is True, given one that is True once it is cancelled.
 
         It may be called in another thread; those of several questions are called one after another, in their order. It
-        raises as a live session does, and any exception where what was recorded doesn't hold together.
+        raises as a live session does, and any exception if the record doesn't hold together.
         """
         waiting, self._waiting = self._waiting, []
 
         def answer(stopped: Callable[[], bool]) -> Record:
+            from engine.logits.questions import expected, explain, find, what_if
+
             for value in waiting:
                 self._build(value)
             if stopped():
                 raise Cancelled
-            assert self._source is not None
-            return _answer(self._source, command, stopped)
+            source = self._source
+            assert source is not None
+            match command:
+                case protocol.Explain():
+                    return explain(source, command.node, command.settings, command.reroll, command.also)
+                case protocol.WhatIf():
+                    return what_if(source, command.settings, command.tip, stopped)
+                case protocol.ReadGrammar():
+                    return expected(source, command.node, command.grammar)
+                case protocol.FindTokens():
+                    return find(source, source.search, command, stopped)
+            raise TypeError(f"{command.kind} is not answered from rows")
 
         return answer
 
@@ -233,18 +227,3 @@ class RecordedLogits:
                 self._source = RecordedSource(source.facts, source.vocabulary, self._settings)
         if self._source is not None:
             self._source.take(value)
-
-
-def _answer(source: RecordedSource, command: Command, stopped: Callable[[], bool]) -> Record:
-    from engine.logits.questions import expected, explain, find, what_if
-
-    match command:
-        case protocol.Explain():
-            return explain(source, command.node, command.settings, command.reroll, command.also)
-        case protocol.WhatIf():
-            return what_if(source, command.settings, command.tip, stopped)
-        case protocol.ReadGrammar():
-            return expected(source, command.node, command.grammar)
-        case protocol.FindTokens():
-            return find(source, source.search, command, stopped)
-    raise TypeError(f"{command.kind} is not answered from rows")

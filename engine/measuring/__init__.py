@@ -1,1 +1,1 @@
-"""What things cost: the race, the fenced profile and the roofline, without changing a session."""
+"""Measurements that don't change the session: race, fenced profile, roofline, quantized KV caches."""

@@ -1,4 +1,4 @@
-"""The commands that measure, on separate caches, so that the session doesn't change."""
+"""Handlers of the commands that measure; they use separate caches, so that the session doesn't change."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from engine.task import Task
 
 
 def _session(context: Context) -> Session:
-    """The session, at a token of the model's own.
+    """The session, if its current node was computed without interventions.
 
     Raises:
-        StepError: No model is loaded, or the token was computed under interventions.
+        StepError: No model is loaded, or the node was computed under interventions.
     """
     session = context.session
     session.held.refuse(session.node, "measurements are")
@@ -27,7 +27,7 @@ def _session(context: Context) -> Session:
 
 
 def race(context: Context, command: protocol.Race, task: Task) -> Iterator[Record]:
-    """Race with a KV cache and without one."""
+    """Race decoding with a KV cache against decoding without one."""
     yield from racing.race(context.model, _session(context), command.first, command.last, task.cancel.is_set)
 
 
@@ -37,7 +37,7 @@ def profile(context: Context, command: protocol.Profile, task: Task) -> Iterator
 
 
 def capture_metal(context: Context, command: protocol.CaptureMetal, task: Task) -> Iterator[Record]:
-    """Have Metal record one step."""
+    """Record one step with Metal."""
     yield profiling.capture(_session(context), typed(command.path))
 
 
@@ -55,6 +55,6 @@ def compare_kv(context: Context, command: protocol.CompareKV, task: Task) -> Ite
 
 def read_machine(context: Context, command: protocol.ReadMachine, task: Task) -> Iterator[Record]:
     """Read the facts of the machine."""
-    from engine.measuring import machine  # needed rarely, and start-up shouldn't pay for it
+    from engine.measuring import machine  # needed rarely, so start-up doesn't import it
 
     yield machine.read_machine(context.model.facts)

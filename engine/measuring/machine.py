@@ -1,4 +1,4 @@
-"""This machine, the versions that matter, and what its arithmetic and its device do."""
+"""This machine, the versions that matter, and properties of its arithmetic and its device."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from engine.protocol import Machine, MachineRead, ModelFacts
 
 def machine(facts: ModelFacts) -> Machine:
     """This machine, and the versions that matter."""
-    from importlib import metadata  # slow to import, and only wanted here
+    from importlib import metadata  # slow to import, and used only here
 
     return Machine(
         system=f"{platform.system()} {platform.release()}",
-        processor=_processor(),
+        # MLX's name of the device: `Apple M2 Pro`, a GPU or a CPU; on every Mac `platform` says only `arm`
+        processor=str(mx.device_info().get("device_name") or platform.machine()),
         cores=os.cpu_count() or 1,
         memory_bytes=memory_installed(),
         python=platform.python_version(),
@@ -32,13 +33,8 @@ def machine(facts: ModelFacts) -> Machine:
     )
 
 
-def _processor() -> str:
-    """MLX's name of the device: `Apple M2 Pro`, a GPU's, or a CPU's; on a Mac `platform` says `arm` of each."""
-    return str(mx.device_info().get("device_name") or platform.machine())
-
-
 def read_machine(facts: ModelFacts) -> MachineRead:
-    """Measure what the numbers of a model depend on here."""
+    """Measure the properties of this machine that a model's numbers depend on."""
     return MachineRead(
         machine=machine(facts),
         numpy=np.__version__,
@@ -52,10 +48,10 @@ def read_machine(facts: ModelFacts) -> MachineRead:
 
 
 def _reads_a_late_token() -> bool:
-    """True where a graph reads the token that numpy writes into its array after the build, as `PipelinedForward` does.
+    """True if a lazy graph reads a token that numpy writes into its array after the graph was built.
 
-    The array's memory is that of the device where both share it. Where they don't, a copy is what the graph reads, and
-    a run would continue with the token before.
+    `PipelinedForward` needs this. It works if host and device share the array's memory; otherwise the graph reads a
+    copy, and a run would continue with the previous token.
     """
     slot, table = mx.zeros((1, 1), dtype=mx.int32), mx.arange(8)
     mx.eval(slot, table)

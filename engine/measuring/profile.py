@@ -1,7 +1,7 @@
-"""The fenced profile of one step: the cost of its parts when nothing overlaps, and of the step without fences.
+"""The fenced profile of one step: the time of its parts without overlap, and of the step without fences.
 
-A fence itself costs time, and keeps MLX from overlapping the work of two parts: so the parts are compared with their
-own total, and that total with the step without fences, both measured in turn in the same call.
+A fence itself takes time and keeps MLX from overlapping two parts. So the parts are compared with their own sum, and
+that sum with the step without fences; both are measured alternately in the same call.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import mlx.core as mx
 import mlx.nn as nn
-from msgspec import Struct, field
 
 from engine.cache.kind import arrays
 from engine.errors import Cancelled, PathError, SettingsError, StepError, first_line
@@ -29,13 +29,13 @@ from engine.task import Stopped, never
 
 
 class RepeatedStep:
-    """One step on a copy of the live cache; the live one is only read.
+    """One step on a copy of the live cache, which is only read.
 
-    MLX copies the arrays when the first step writes them, so that the copy takes as much memory as the cache has
-    allocated, and the first step is to be discarded.
+    MLX copies the arrays when the first step writes to them: the copy takes as much memory as the cache has allocated,
+    and the time of the first step must be discarded.
 
     Args:
-        session: The step begins at its current node.
+        session: The session; the step begins at its current node.
 
     Raises:
         StepError: There is no prompt, or no room for one more token.
@@ -49,10 +49,10 @@ class RepeatedStep:
         self._path = session.tree.tokens(session.node)
         self._runner: Runner = session.runner.copy()
         self.copies = session.cached and session.kv.without_snapshots() is not None
-        """True if every step copies the cache, which takes additional time."""
+        """True if every step copies the cache, which adds to its time."""
 
     def forward(self) -> Row:
-        """Run the token: over the cache or, in a session without one, the whole path with it."""
+        """Run the token over the cache, or, in a session without a cache, the complete path with it."""
         if not self._session.cached:
             return self._runner.forward_uncached([*self._path, self.token])
         return self._runner.forward(self.token)
@@ -62,12 +62,12 @@ class RepeatedStep:
         return self._runner.kv.pending()
 
     def bytes_read(self) -> int:
-        """Bytes of keys, values and states that the step had to read, its own included; call it before `undo`."""
+        """Bytes of keys, values and states that the step read, including its own; call it before `undo`."""
         kv = self._runner.kv
         return kv.reading().used_bytes if self._session.cached else kv.last_pass[1]
 
     def undo(self) -> None:
-        """Undo the token, so that the next step is the same."""
+        """Remove the token from the cache, so that the next step is the same."""
         if not self._session.cached:
             return
         runner, offset = self._runner, self._session.kv.offset
@@ -75,26 +75,26 @@ class RepeatedStep:
             runner.kv.undo([runner.undo])
         elif not self.copies:
             runner.kv.rewind(offset)
-        if self.copies or runner.kv.offset != offset:  # where mlx_lm quantized at this token, undo can't work
+        if self.copies or runner.kv.offset != offset:  # undo fails if mlx_lm quantized at this token
             self._runner = self._session.runner.copy()
 
 
-# ---- one step as Metal sees it -----------------------------------------------------------------
+# ---- one step recorded by Metal ----------------------------------------------------------------
 
 METAL_SUFFIX = ".gputrace"
-"""Of the files that Xcode opens."""
+"""Suffix of the files that Xcode opens."""
 
 
 def capture(session: Session, path: Path) -> MetalCaptured:
-    """Have Metal record the next step; the session doesn't change.
+    """Record the next step with Metal; the session doesn't change.
 
     Args:
-        session: The step begins at its current node.
-        path: Of the new file.
+        session: The session; the step begins at its current node.
+        path: The new file.
 
     Raises:
         StepError: There is no prompt, no room for one more token, or no Metal.
-        PathError: The file can't be written, or Metal refuses: the process was not started for it.
+        PathError: The file can't be written, or Metal refuses because the process was not started for captures.
     """
     if not mx.metal.is_available():
         raise StepError("This MLX has no Metal: no step can be captured.", "Capture one on a Mac.")
@@ -104,7 +104,7 @@ def capture(session: Session, path: Path) -> MetalCaptured:
             f"Give {path.stem}{METAL_SUFFIX}.",
         )
     step = RepeatedStep(session)
-    step.forward()  # shaders and buffers are made in the first one
+    step.forward()  # the first step creates shaders and buffers
     step.undo()
     try:
         mx.metal.start_capture(str(free(path, force=False)))
@@ -120,27 +120,31 @@ def capture(session: Session, path: Path) -> MetalCaptured:
     return MetalCaptured(str(path), (time.perf_counter() - begun) * 1000)
 
 
-# ---- times of the parts of a model -------------------------------------------------------------
-# The parts are the decoder layers and their direct children (`engine.model.layers`), and outside the layers every
-# module without submodules.
+# ---- times of a model's parts ------------------------------------------------------------------
+# The parts are the decoder layers and their direct children (`engine.model.layers`), and each module outside the layers
+# that has no submodules.
 #
-# Python looks up a module's call on its class, so the classes are patched while the fences are installed.
+# Python looks up a module's call in its class, so the classes are patched while the fences are installed.
 
 
-class FencedPlace(Struct, frozen=True):
-    """A part's place in the model, and its role."""
+class FencedPlace(NamedTuple):
+    """Position of a part in the model, and its role."""
 
     name: str
     role: Role
     layer: int | None
 
 
+Times = dict[FencedPlace, float]
+"""Milliseconds of each part, without the parts inside it, in the order in which they end."""
+
+
 def places(model: Any, vocabulary: int) -> dict[int, FencedPlace]:
-    """The parts of a model, by the `id()` of their modules.
+    """The parts of a model by the `id()` of their modules.
 
     Args:
         model: As mlx_lm loads it.
-        vocabulary: Rows of its embedding: a projection to that many numbers is the head.
+        vocabulary: Number of rows of its embedding: a projection to so many numbers is the head.
     """
     names = {id(module): name for name, module in model.named_modules()}
     parts: dict[int, FencedPlace] = {}
@@ -171,57 +175,50 @@ def _outer_role(module: Any, attribute: str, vocabulary: int) -> Role:
     return role if role == "norm" else "other"
 
 
-class Fences(Struct):
-    """Measures the parts of one model.
+@contextmanager
+def fences(
+    model: Any, places: Mapping[int, FencedPlace], pending: Callable[[], list[mx.array]]
+) -> Iterator[Times]:
+    """Install fences around a model's parts; they are removed on exit, also after an exception.
 
     Args:
-        places: The parts.
-        pending: Arrays that belong to a part though its result doesn't depend on them: recurrent states.
+        model: As mlx_lm loads it.
+        places: Its parts, by the `id()` of their modules.
+        pending: Returns arrays of a part that its result doesn't depend on, such as recurrent states.
+
+    Yields:
+        The times of the parts, updated while they run.
     """
+    times: Times = {}
+    inner: list[float] = []
+    """Milliseconds spent inside each running part, outermost first."""
 
-    places: Mapping[int, FencedPlace]
-    pending: Callable[[], list[mx.array]]
-    times: dict[FencedPlace, float] = field(default_factory=dict)
-    """Milliseconds of each part without the parts inside it, in the order in which they ended."""
-    _inner: list[float] = field(default_factory=list)
-    """Of each part that runs, milliseconds of the parts inside it."""
-
-    def take(self) -> dict[FencedPlace, float]:
-        """Return the times since the last call, and reset them."""
-        times, self.times = self.times, {}
-        return times
-
-    @contextmanager
-    def installed(self, model: Any) -> Iterator[None]:
-        """Fence the parts of a model; on leaving, even by an exception, they are as before."""
-        parts = [module for _, module in model.named_modules() if id(module) in self.places]
-        tied = [module for module in parts if hasattr(module, "as_linear")]
-        try:
-            with patched(*calls(parts, self._call), *calls(tied, self._as_linear, "as_linear")):
-                yield
-        finally:
-            self._inner.clear()
-
-    def _call(self, original: Any, module: Any, args: Any, kwargs: Any) -> Any:
-        return self._timed(self.places[id(module)], lambda: original(module, *args, **kwargs), (args, kwargs))
-
-    def _as_linear(self, original: Any, module: Any, args: Any, kwargs: Any) -> Any:
-        """Tied weights: the embedding is the head too."""
-        place = FencedPlace(f"{self.places[id(module)].name}.as_linear", "head", None)
-        return self._timed(place, lambda: original(module, *args, **kwargs), (args, kwargs))
-
-    def _timed(self, place: FencedPlace, run: Callable[[], Any], given: Any) -> Any:
-        mx.eval(list(_arrays(given)))
-        self._inner.append(0.0)
+    def timed(place: FencedPlace, original: Any, module: Any, args: Any, kwargs: Any) -> Any:
+        mx.eval(list(_arrays((args, kwargs))))
+        inner.append(0.0)
         begun = time.perf_counter()
-        result = run()
-        mx.eval([*_arrays(result), *self.pending()])
+        result = original(module, *args, **kwargs)
+        mx.eval([*_arrays(result), *pending()])
         ms = (time.perf_counter() - begun) * 1000
-        inner = self._inner.pop()
-        if self._inner:
-            self._inner[-1] += ms
-        self.times[place] = self.times.get(place, 0.0) + ms - inner
+        own = ms - inner.pop()
+        if inner:
+            inner[-1] += ms
+        times[place] = times.get(place, 0.0) + own
         return result
+
+    def call(original: Any, module: Any, args: Any, kwargs: Any) -> Any:
+        return timed(places[id(module)], original, module, args, kwargs)
+
+    def as_linear(original: Any, module: Any, args: Any, kwargs: Any) -> Any:
+        place = FencedPlace(
+            f"{places[id(module)].name}.as_linear", "head", None
+        )  # tied weights: the embedding is also the head
+        return timed(place, original, module, args, kwargs)
+
+    parts = [module for _, module in model.named_modules() if id(module) in places]
+    tied = [module for module in parts if hasattr(module, "as_linear")]
+    with patched(*calls(parts, call), *calls(tied, as_linear, "as_linear")):
+        yield times
 
 
 def _arrays(value: Any) -> Iterator[mx.array]:
@@ -238,7 +235,7 @@ def _arrays(value: Any) -> Iterator[mx.array]:
 # ---- the profile -------------------------------------------------------------------------------
 
 WARM_UP = 2
-"""Rounds that are not counted: the first copies the cache and may grow it."""
+"""Number of rounds that are not counted: the first copies the cache and may grow it."""
 HOW = (
     "Fenced: the input of each part is evaluated before it starts, its output before it ends; mean of the {}"
     " middle ones of {} repeats after {} rounds of warm-up. The unfenced step took turns with it. Both are the"
@@ -248,26 +245,19 @@ COPIED = " The kind of cache can't take a token off again, so each step copies i
 UNCACHED = " There is no KV cache: the step runs the whole path."
 
 
-class _Round(Struct, frozen=True):
-    """One measured step, in milliseconds."""
-
-    parts: dict[FencedPlace, float]
-    total: float
-
-
 def profile(
     model: Any, session: Session, repeats: int = 5, stopped: Stopped = never
 ) -> Iterator[Measuring | Profiled]:
-    """Measure the step that would be taken next; the session and its cache don't change.
+    """Measure the next step; the session and its cache don't change.
 
     Args:
-        model: The session's.
-        session: Has read a prompt.
-        repeats: Counted rounds, at least 1.
+        model: The session's model.
+        session: A session with a prompt.
+        repeats: Number of counted rounds, at least 1.
         stopped: Polled before each step.
 
     Yields:
-        The progress, before each round, and the profile.
+        A progress record before each round, then the profile.
 
     Raises:
         SettingsError: `repeats` is below 1.
@@ -277,23 +267,46 @@ def profile(
     if repeats < 1:
         raise SettingsError("repeats", f"The repeats must be a whole number from 1 up, not {repeats}.")
     trial = RepeatedStep(session)
-    fences = Fences(places(model, session.facts.vocabulary), trial.pending)
-    fenced: list[_Round] = []
-    plain: list[_Round] = []
+    parts = places(model, session.facts.vocabulary)
+    fenced: list[tuple[float, Times]] = []
+    plain: list[tuple[float, Times]] = []
     for turn in range(WARM_UP + repeats):
         yield Measuring("Profile", turn, WARM_UP + repeats, "warm-up" if turn < WARM_UP else "one step")
-        for with_fences in ((True, False), (False, True))[turn % 2]:
+        for rounds in ((fenced, plain), (plain, fenced))[turn % 2]:
             if stopped():
                 raise Cancelled
-            with fences.installed(model) if with_fences else nullcontext():
-                measured = _round(session, trial, fences)
-            (fenced if with_fences else plain).append(measured)
-    yield _profiled(session, trial, fenced[WARM_UP:], plain[WARM_UP:])
+            fenced_or_not: AbstractContextManager[Times] = (
+                fences(model, parts, trial.pending) if rounds is fenced else nullcontext({})
+            )
+            with fenced_or_not as times:
+                rounds.append((_timed_step(session, trial, times), times))
+    middle = _middle(fenced[WARM_UP:])
+    how = HOW.format(len(middle), repeats, WARM_UP) + (COPIED if trial.copies else "")
+    yield Profiled(
+        node=session.node,
+        tokens=session.tree[session.node].depth,
+        repeats=repeats,
+        parts=tuple(
+            ProfilePart(*place, statistics.fmean(times.get(place, 0.0) for _, times in middle))
+            for place in fenced[WARM_UP][1]
+        ),
+        fenced_ms=statistics.fmean(total for total, _ in middle),
+        unfenced_ms=statistics.fmean(total for total, _ in _middle(plain[WARM_UP:])),
+        how=how + ("" if session.cached else UNCACHED),
+    )
 
 
-def _round(session: Session, trial: RepeatedStep, fences: Fences) -> _Round:
-    """One step: the forward, the draw of the token after it, and that token's text."""
-    fences.take()
+def _timed_step(session: Session, trial: RepeatedStep, times: Times) -> float:
+    """Run one step: the forward pass, the draw of the next token, and that token's text.
+
+    Args:
+        session: The session.
+        trial: The step; it is undone afterwards.
+        times: Receives the milliseconds of the draw and the text.
+
+    Returns:
+        Milliseconds of the step.
+    """
     begun = time.perf_counter()
     row = trial.forward()
     ran = time.perf_counter()
@@ -301,39 +314,13 @@ def _round(session: Session, trial: RepeatedStep, fences: Fences) -> _Round:
     drawn = time.perf_counter()
     session.tokens.text(node_logits.sampled.picked, session.pending.get(session.node, b""))
     ended = time.perf_counter()
-    parts = fences.take()
-    parts[FencedPlace("sampling", "sampling", None)] = (drawn - ran) * 1000
-    parts[FencedPlace("detokenizing", "detokenizing", None)] = (ended - drawn) * 1000
+    times[FencedPlace("sampling", "sampling", None)] = (drawn - ran) * 1000
+    times[FencedPlace("detokenizing", "detokenizing", None)] = (ended - drawn) * 1000
     trial.undo()
-    return _Round(parts, (ended - begun) * 1000)
+    return (ended - begun) * 1000
 
 
-def _profiled(
-    session: Session, trial: RepeatedStep, fenced: Sequence[_Round], plain: Sequence[_Round]
-) -> Profiled:
-    middle, repeats = _middle(fenced), len(fenced)
-    parts = [
-        ProfilePart(
-            place.name,
-            place.role,
-            place.layer,
-            statistics.fmean(measured.parts.get(place, 0.0) for measured in middle),
-        )
-        for place in fenced[0].parts
-    ]
-    how = HOW.format(len(middle), repeats, WARM_UP) + (COPIED if trial.copies else "")
-    return Profiled(
-        node=session.node,
-        tokens=session.tree[session.node].depth,
-        repeats=repeats,
-        parts=tuple(parts),
-        fenced_ms=statistics.fmean(measured.total for measured in middle),
-        unfenced_ms=statistics.fmean(measured.total for measured in _middle(plain)),
-        how=how + ("" if session.cached else UNCACHED),
-    )
-
-
-def _middle(rounds: Sequence[_Round]) -> Sequence[_Round]:
-    """The middle half by total, at least one: as steady as a median, with all parts from the same rounds."""
-    ordered, cut = sorted(rounds, key=lambda measured: measured.total), len(rounds) // 4
+def _middle(rounds: Sequence[tuple[float, Times]]) -> Sequence[tuple[float, Times]]:
+    """The middle half of the rounds by total, at least one: as stable as a median, with parts that add up."""
+    ordered, cut = sorted(rounds, key=itemgetter(0)), len(rounds) // 4
     return ordered[cut : len(ordered) - cut]

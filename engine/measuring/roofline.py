@@ -1,8 +1,8 @@
-"""The roofline: prefill and decode of this model against the limits of this machine.
+"""The roofline: prefill and decode of this model compared with the limits of this machine.
 
-Measured, not looked up: on the CPU backend MLX is far from the processor's peak, and it is MLX that runs the
-model. What an evaluation of nothing takes, some 0.2 ms on a Mac and 40 us on CUDA, is not counted: a large GPU reads
-128 MiB in less.
+The limits are measured, not looked up: on the CPU backend MLX is far from the processor's peak, and MLX runs the model.
+The time of an empty evaluation, some 0.2 ms on a Mac and 40 us on CUDA, is subtracted: a large GPU reads 128 MiB in
+less time.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import platform
 import statistics
 import time
+import timeit
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from operator import attrgetter
@@ -30,37 +31,37 @@ from engine.model.layers import calls, patched
 from engine.model.load import Loaded
 from engine.model.weights import SWITCHED, experts_of, own_arrays, own_parameters
 from engine.protocol import KVGroup, Measuring, ModelFacts, RooflineMeasured, Work
+from engine.sampling.ranking import Row
 from engine.session.session import Session
 from engine.task import Stopped, never
 
-# ---- what this machine reaches through MLX -----------------------------------------------------
+# ---- rates that MLX reaches on this machine ----------------------------------------------------
 
 ARRAY_BYTES = 128 * 2**20
-"""Larger than most processors' caches."""
+"""Bytes of the array to read, more than most processors' caches."""
 MOST_TIMES = 64
-"""An array is read in one evaluation at most."""
+"""Maximum number of passes through the array in one evaluation."""
 EVALUATIONS = 20
-"""Of nothing, which the reads of one evaluation take at least as long as."""
+"""Minimum time of the passes of one evaluation, in empty evaluations."""
 BANDWIDTH_SECONDS = 0.4
 MATMUL_SECONDS = 0.5
 LONG_ENOUGH = 0.04
-"""Seconds of a matrix product from which on a larger one gives no higher rate."""
+"""Seconds of a matrix product; a larger product gives no higher rate."""
 SMALLEST, LARGEST = 256, 8192
-"""Rows of the matrices."""
+"""Smallest and largest number of rows of the square matrices."""
 
 
 class Rate(Struct, frozen=True):
-    """The best of some measurements, and how it was taken."""
+    """Best of several measurements, in 10^9 per second."""
 
     value: float
-    """In 10^9 a second."""
     median: float
-    """Of the same measurements."""
     how: str
+    """Description of the measurement."""
 
 
 def memory_bandwidth(stopped: Stopped) -> Rate:
-    """Bytes read and written a second, the best of several ways to go through an array of 128 MiB.
+    """Bytes read and written per second: the best of several operations on an array of 128 MiB.
 
     Raises:
         Cancelled: `stopped` returned True.
@@ -77,41 +78,41 @@ def memory_bandwidth(stopped: Stopped) -> Rate:
     times = dict.fromkeys(ways, 1)
     for name in _in_turn(list(ways), BANDWIDTH_SECONDS, stopped):
         factor, run = ways[name]
-        while (took := _seconds(partial(run, times[name]))) < EVALUATIONS * nothing and times[
-            name
-        ] < MOST_TIMES:
+        while (took := _seconds(partial(run, times[name]))) < EVALUATIONS * nothing:
+            if times[name] >= MOST_TIMES:
+                break
             times[name] *= 2
         rates[name].append(factor * times[name] * ARRAY_BYTES / _net(took, nothing) / 1e9)
     name = max(rates, key=lambda way: max(rates[way]))
     mx.clear_cache()
-    return _best(
-        rates[name],
+    how = (
         f"an array of {ARRAY_BYTES // 2**20} MiB of float32, {name}, {times[name]} times in one evaluation less one of "
-        "nothing: the best of its repeats",
+        "nothing: the best of its repeats"
     )
+    return Rate(max(rates[name]), statistics.median(rates[name]), how)
 
 
 def _negated(array: mx.array, times: int) -> mx.array:
-    """An array written anew so often, each time from the one before."""
+    """Negate an array several times, each time from the last result."""
     for _ in range(times):
         array = mx.negative(array)
     return array
 
 
 def seconds_of_nothing() -> float:
-    """Seconds of an evaluation with next to nothing to compute."""
+    """Seconds of an almost empty evaluation, the best of several."""
     one = mx.ones((1,))
     mx.eval(one)
     return min(_seconds(lambda: [mx.negative(one)]) for _ in range(8))
 
 
 def _net(seconds: float, nothing: float) -> float:
-    """Seconds of an evaluation without those of nothing; no less than half, where both are as short."""
+    """Seconds of an evaluation without those of an empty one, but at least half of them."""
     return max(seconds - nothing, seconds / 2)
 
 
 def matmul_rate(model: Any, facts: ModelFacts, stopped: Stopped) -> Rate:
-    """Operations a second of a square matrix product in the weights' own type, the best of growing sizes.
+    """Operations per second of a square matrix product in the weights' type, the best of growing sizes.
 
     Raises:
         Cancelled: `stopped` returned True.
@@ -119,30 +120,30 @@ def matmul_rate(model: Any, facts: ModelFacts, stopped: Stopped) -> Rate:
     quantized = next((m for _, m in model.named_modules() if isinstance(m, nn.QuantizedLinear)), None)
     dtype = getattr(mx, facts.dtype)
     ends, nothing = time.perf_counter() + MATMUL_SECONDS, seconds_of_nothing()
-    rows, rates, at, run, took = SMALLEST, [0.0], SMALLEST, None, 0.0
-    # the next product takes eight times as long: it has to fit into the remaining time
-    while run is None or (rows < LARGEST and took < LONG_ENOUGH and time.perf_counter() + 8 * took < ends):
+    rows, rates, at = SMALLEST, [0.0], SMALLEST
+    while True:
         if stopped():
             raise Cancelled
-        rows = rows if run is None else 2 * rows
         run = _product(rows, dtype, quantized)
         times = [_net(_seconds(run), nothing) for _ in range(2)]
         took = min(times)
         if 2 * rows**3 / took > max(rates):
             rates, at = [2 * rows**3 / each for each in times], rows
+        # the next product takes eight times as long and must fit into the remaining time
+        if rows >= LARGEST or took >= LONG_ENOUGH or time.perf_counter() + 8 * took >= ends:
+            break
+        rows *= 2
     run = run if at == rows else _product(at, dtype, quantized)
     for _ in _in_turn([""], ends - time.perf_counter(), stopped):
         rates.append(2 * at**3 / _net(_seconds(run), nothing))
     mx.clear_cache()
     kind = facts.quantization if quantized is not None else facts.dtype
-    return _best(
-        [rate / 1e9 for rate in rates],
-        f"the product of two matrices of {at} x {at}, weights in {kind}: the best of its repeats",
-    )
+    how = f"the product of two matrices of {at} x {at}, weights in {kind}: the best of its repeats"
+    return Rate(max(rates) / 1e9, statistics.median(rates) / 1e9, how)
 
 
 SLOW_EXPONENTIALS = 4.0
-"""Times as long as numpy's from which on it is said: 27 with MLX's wheel for x86."""
+"""Ratio of MLX's time to numpy's above which a note is given; it is 27 with MLX's wheel for x86."""
 BOUND = (
     "An exponential takes {:.1f} ns in MLX here and {:.1f} in numpy: MLX's wheel for x86 is built without FMA. Softmax "
     "and activations bound a prefill as much as the matrices do (39 % of the bundled model's); no setting changes that."
@@ -151,29 +152,21 @@ NUMBERS = 2**18
 
 
 def exponentials() -> tuple[float, float]:
-    """Nanoseconds of an exponential in MLX and in numpy, the best of some measurements."""
+    """Nanoseconds of an exponential in MLX and in numpy, each the best of several measurements."""
     array = mx.random.uniform(-4, 4, (NUMBERS,), key=mx.random.key(0))
     mx.eval(array)
     same = np.array(array)
-    ours = min(_seconds(lambda: [mx.exp(array)]) for _ in range(5))
-    theirs = []
-    for _ in range(5):
-        begun = time.perf_counter()
-        np.exp(same)
-        theirs.append(time.perf_counter() - begun)
-    return ours / NUMBERS * 1e9, min(theirs) / NUMBERS * 1e9
+    ours = timeit.repeat(lambda: mx.eval(mx.exp(array)), number=1, repeat=5)
+    theirs = timeit.repeat(lambda: np.exp(same), number=1, repeat=5)
+    return min(ours) / NUMBERS * 1e9, min(theirs) / NUMBERS * 1e9
 
 
 def bound(facts: ModelFacts) -> tuple[str, ...]:
-    """What to know of a prefill that MLX's own build bounds: one sentence or two, or none."""
+    """Note if MLX's own build limits the speed of a prefill."""
     if facts.backend != "cpu" or platform.machine() != "x86_64":
         return ()
     ours, theirs = exponentials()
     return (BOUND.format(ours, theirs),) if ours >= SLOW_EXPONENTIALS * theirs else ()
-
-
-def _best(rates: list[float], how: str) -> Rate:
-    return Rate(max(rates), statistics.median(rates), how)
 
 
 def _product(rows: int, dtype: mx.Dtype, like: Any) -> Callable[[], list[mx.array]]:
@@ -189,7 +182,7 @@ def _product(rows: int, dtype: mx.Dtype, like: Any) -> Callable[[], list[mx.arra
 
 
 def _in_turn(names: list[str], seconds: float, stopped: Stopped) -> Iterator[str]:
-    """Names in turn, all at least once, until the time is up."""
+    """Repeat the names in turn until the time is up, each at least once."""
     ends, turn = time.perf_counter() + seconds, 0
     while turn < len(names) or time.perf_counter() < ends:
         if stopped():
@@ -204,19 +197,19 @@ def _seconds(run: Callable[[], list[mx.array]]) -> float:
     return time.perf_counter() - begun
 
 
-# ---- what a forward must read and compute, by formula ------------------------------------------
-# - **Operations**: 2 for each parameter that takes part and each token, and for attention 4 x heads x head size for
-#   each layer, token and token attended to (queries by keys, weights by values; a multiplication and an addition each).
-#   This is the count of PaLM (Chowdhery et al. 2022, appendix B: 6 N + 12 L H Q T for forward and backward) without its
-#   backward two thirds. Softmax, norms and the arithmetic of recurrent states are left out: they are few.
-# - **Bytes**: the weights that take part are read once a forward, and so are the keys, values and states held.
-#   Activations are left out: they are small against the weights and stay in the processor's caches.
+# ---- the reads and operations of a forward pass, by formula ------------------------------------
+# - **Operations**: 2 for each active parameter and token, and for attention 4 x heads x head size for each layer, token
+#   and attended token (queries by keys, weights by values; a multiplication and an addition each). This is the count of
+#   PaLM (Chowdhery et al. 2022, appendix B: 6 N + 12 L H Q T for forward and backward) without the two thirds of the
+#   backward pass. Softmax, norms and the arithmetic of recurrent states are negligible.
+# - **Bytes**: each forward pass reads the active weights once, and the cached keys, values and states. Activations are
+#   left out: they are small compared with the weights and stay in the processor's caches.
 
 CHOSEN = (
     "num_experts_per_tok", "num_experts_per_token", "experts_per_token", "moe_topk", "moe_top_k", "moe_k",
     "top_k_experts", "num_selected_experts", "top_k",
 )  # fmt: skip
-"""Names, in the configs of different families, of the number of experts that one token goes through."""
+"""Names of the number of experts per token in the configs of different families."""
 WORK_HOW = (
     "By formula: 2 operations for each parameter and token, 4 x heads x head size for each layer, token and token"
     " attended to; weights, keys, values and states are read once a forward, activations are not counted."
@@ -224,20 +217,20 @@ WORK_HOW = (
 
 
 class Weights(Struct, frozen=True):
-    """The weights that one token needs, and those that several tokens do."""
+    """Weights that a forward pass of one or several tokens reads."""
 
     parameters: int
-    """Parameters that a token is multiplied with; the table of an embedding is only looked up."""
+    """Number of parameters that a token is multiplied with; an embedding's table is only looked up."""
     read_bytes: int
-    """For one token: of an embedding's table its row, of the experts those that are chosen."""
+    """Bytes read for one token: one row of an embedding's table, and only the selected experts."""
     expert_bytes: int
-    """Of all experts together."""
+    """Bytes of all experts together."""
     chosen: float
-    """Share of the experts that one token goes through."""
+    """Fraction of the experts that one token uses."""
     notes: tuple[str, ...]
 
     def read(self, tokens: int) -> int:
-        """Bytes that a forward of some tokens reads; its tokens choose different experts until all are read."""
+        """Bytes that a forward pass of some tokens reads, if they use different experts until all are read."""
         share = min(1.0, self.chosen * tokens)
         return self.read_bytes + round(self.expert_bytes * (share - self.chosen))
 
@@ -246,11 +239,10 @@ def weights_of(model: Any) -> Weights:
     """Count the weights of a model, module by module.
 
     Args:
-        model: As mlx_lm loads it.
+        model: The model, as mlx_lm loads it.
     """
     tied, chosen = _heads(model), _chosen(model)
     parameters = read = experts = 0
-    notes: list[str] = []
     for _, module in model.named_modules():
         own = own_arrays(module).values()
         size, count = sum(array.nbytes for array in own), own_parameters(module)
@@ -258,22 +250,20 @@ def weights_of(model: Any) -> Weights:
             read += size // module.weight.shape[0]
         elif isinstance(module, SWITCHED):
             share = min(1.0, chosen / module.num_experts) if chosen else 1.0
-            parameters, read, experts = (
-                parameters + round(count * share),
-                read + round(size * share),
-                experts + size,
-            )
+            parameters += round(count * share)
+            read += round(size * share)
+            experts += size
         else:
-            parameters, read = parameters + count, read + size
+            parameters += count
+            read += size
     count = experts_of(model)
     share = min(1.0, chosen / count) if chosen and count else 1.0
-    if experts and not chosen:
-        notes.append("How many experts a token goes through isn't known: all of them are counted.")
-    return Weights(parameters, read, experts, share, tuple(notes))
+    unknown = "How many experts a token goes through isn't known: all of them are counted."
+    return Weights(parameters, read, experts, share, (unknown,) if experts and not chosen else ())
 
 
 def _chosen(model: Any) -> int | None:
-    """Experts that one token goes through, None where the model's arguments don't have it."""
+    """Number of experts per token; None if the model's arguments don't contain it."""
     for holder in (model, getattr(model, "language_model", None)):
         args = getattr(holder, "args", None)
         for name in CHOSEN:
@@ -284,7 +274,7 @@ def _chosen(model: Any) -> int | None:
 
 
 def _heads(model: Any) -> set[int]:
-    """Embeddings that are the head too, by `id()`: a forward computes its logits with them. Nothing is evaluated."""
+    """The `id()` of each embedding that is also used to compute the logits. Nothing is evaluated."""
     heads: set[int] = set()
 
     def noted(original: Any, module: Any, args: Any, kwargs: Any) -> Any:
@@ -299,17 +289,17 @@ def _heads(model: Any) -> set[int]:
     return heads
 
 
-# ---- one forward ------------------------------------------------------------------------------
+# ---- one forward pass --------------------------------------------------------------------------
 
 
 def attention_operations(facts: ModelFacts, groups: Sequence[KVGroup], before: int, tokens: int) -> int:
-    """Operations of attention in one forward; 0 where the heads aren't known.
+    """Number of attention operations of one forward pass; 0 if the heads are unknown.
 
     Args:
         facts: The model's heads and their size.
-        groups: Its caches: a layer attends to no more than its cache can hold.
-        before: Tokens held before it.
-        tokens: Tokens of the forward.
+        groups: The model's caches: a layer attends to at most as many tokens as its cache can contain.
+        before: Number of cached tokens before the forward pass.
+        tokens: Number of tokens of the forward pass.
     """
     attending = [group for group in groups if kind_named(group.kind).attended]
     attended = sum(len(group.layers) * _attended(before, tokens, group.limit) for group in attending)
@@ -317,7 +307,7 @@ def attention_operations(facts: ModelFacts, groups: Sequence[KVGroup], before: i
 
 
 def _attended(before: int, tokens: int, limit: int | None) -> int:
-    """Sum over the tokens of a forward of those that each attends to: all before it and itself, within the window."""
+    """Number of (token, attended token) pairs: each token attends to itself and all before it in the window."""
     top = before + tokens
     full = max(0, top - max(before, limit)) if limit is not None else 0
     growing = tokens - full
@@ -328,12 +318,12 @@ def _attended(before: int, tokens: int, limit: int | None) -> int:
 
 REPEATS = 7
 LEAST_TOKENS, MOST_TOKENS = 16, 256
-"""Of the prefill."""
+"""Minimum and maximum number of tokens of the prefill."""
 PREFILL_MS = 1000.0
-"""Estimated time of one prefill at most, as if its tokens took as long as decode steps: it is faster."""
+"""Maximum milliseconds of one prefill, estimated as if each token took as long as a decode step; it is faster."""
 NO_HEADS = "The attention heads aren't known: the operations of attention are not counted."
 NOISY = 1.25
-"""Median over best from which on it is said: on quiet machines 1.02 to 1.15 was seen."""
+"""Ratio of median to best above which a note is given; it is 1.02 to 1.15 on quiet machines."""
 BUSY = (
     "The machine was busy: half of the measurements of {} took {:.1f} times as long as the best or longer. "
     "The figures are of the best; measure again when nothing else runs."
@@ -359,22 +349,27 @@ def roofline(
 
     Args:
         loaded: The session's model.
-        session: Has read a prompt.
+        session: A session with a prompt.
         stopped: Polled between two measurements.
+
+    Yields:
+        Progress records, then the result.
 
     Raises:
         StepError: There is no prompt, or no room for one more token.
         Cancelled: `stopped` returned True.
     """
-    begun, run = time.perf_counter(), Roofline(loaded, session, stopped)
-    yield _progress(0, "decode")
-    decode = run.decode()
-    yield _progress(1, "prefill")
-    prefill, repeats = run.prefill(decode.ms)
-    yield _progress(2, "memory bandwidth")
+    begun, model, facts = time.perf_counter(), loaded.model, loaded.facts
+    weights = weights_of(model)
+    yield Measuring("MeasureRoofline", 0, 4, "decode")
+    decode = _decode(loaded, session, weights, stopped)
+    yield Measuring("MeasureRoofline", 1, 4, "prefill")
+    prefill, repeats = _prefill(loaded, session, weights, decode.ms, stopped)
+    yield Measuring("MeasureRoofline", 2, 4, "memory bandwidth")
     bandwidth = memory_bandwidth(stopped)
-    yield _progress(3, "matrix product")
-    matmul = matmul_rate(loaded.model, loaded.facts, stopped)
+    yield Measuring("MeasureRoofline", 3, 4, "matrix product")
+    matmul = matmul_rate(model, facts, stopped)
+    how_prefill = HOW_PREFILL.format(prefill.tokens, repeats) if prefill else ""
     measured = RooflineMeasured(
         node=session.node,
         bandwidth_gbs=bandwidth.value,
@@ -383,20 +378,21 @@ def roofline(
         matmul_how=matmul.how,
         decode=decode,
         prefill=prefill,
-        active_parameters=run.weights.parameters,
-        how=(
-            HOW.format(REPEATS) + (HOW_PREFILL.format(prefill.tokens, repeats) if prefill else "") + WORK_HOW
-        ),
+        active_parameters=weights.parameters,
+        how=HOW.format(REPEATS) + how_prefill + WORK_HOW,
     )
     if any(_above(measured)):  # the machine may have been busy
-        yield _progress(3, "memory bandwidth and matrix product again")
+        yield Measuring("MeasureRoofline", 3, 4, "memory bandwidth and matrix product again")
         bandwidth = max(bandwidth, memory_bandwidth(stopped), key=attrgetter("value"))
-        matmul = max(matmul, matmul_rate(loaded.model, loaded.facts, stopped), key=attrgetter("value"))
+        matmul = max(matmul, matmul_rate(model, facts, stopped), key=attrgetter("value"))
         measured = replace(measured, bandwidth_gbs=bandwidth.value, bandwidth_how=bandwidth.how,
                            matmul_gflops=matmul.value, matmul_how=matmul.how)  # fmt: skip
+    attends = any(kind_named(name).attended for name in facts.cache_kinds)
+    no_heads = attends and not (facts.heads and facts.head_size)
     notes = (
-        *run.notes(),
-        *bound(loaded.facts),
+        *weights.notes,
+        *((NO_HEADS,) if no_heads else ()),
+        *bound(facts),
         *_busy(decode, prefill, bandwidth, matmul),
         *_above(measured),
     )
@@ -404,7 +400,7 @@ def roofline(
 
 
 def _busy(decode: Work, prefill: Work | None, *rates: Rate) -> Iterator[str]:
-    """What to know of a machine that had other things to do."""
+    """Note if the machine was busy."""
     spreads = {
         "decode": decode.median_ms / decode.ms,
         "prefill": prefill.median_ms / prefill.ms if prefill else 1.0,
@@ -416,71 +412,58 @@ def _busy(decode: Work, prefill: Work | None, *rates: Rate) -> Iterator[str]:
 
 
 def _above(measured: RooflineMeasured) -> Iterator[str]:
-    """What to know of a forward that is faster than the machine seems to allow."""
+    """Note for each forward pass that is faster than the measured limits allow."""
     for name, forward in (("Decode", measured.decode), ("Prefill", measured.prefill)):
         if forward is not None and (share := measured.share(forward)) > 1:
             yield ABOVE.format(name, share)
 
 
-def _progress(done: int, detail: str) -> Measuring:
-    return Measuring("MeasureRoofline", done, 4, detail)
+def _decode(loaded: Loaded, session: Session, weights: Weights, stopped: Stopped) -> Work:
+    """Measure the next step; without a KV cache that is a pass over the complete path."""
+    trial, times, read = RepeatedStep(session), list[float](), 0
+    for _ in range(REPEATS + 1):
+        times.append(_forward_ms(trial.forward, stopped))
+        read = trial.bytes_read()
+        trial.undo()
+    held = session.tree[session.node].depth
+    tokens, before = (1, held) if session.cached else (held + 1, 0)
+    return _work(loaded, session, weights, tokens, before, read, times[1:])
 
 
-class Roofline:
-    """The two forwards of one model; see `roofline`."""
+def _prefill(
+    loaded: Loaded, session: Session, weights: Weights, decode_ms: float, stopped: Stopped
+) -> tuple[Work | None, int]:
+    """Measure a prefill of the path's first tokens, as many as the time allows; None if that is a single token.
 
-    def __init__(self, loaded: Loaded, session: Session, stopped: Stopped) -> None:
-        self._loaded = loaded
-        self._session = session
-        self._stopped = stopped
-        self.weights = weights_of(loaded.model)
+    Returns:
+        The measured prefill, and the number of repeats.
+    """
+    affordable = int(PREFILL_MS / max(decode_ms, 0.01))
+    ids = session.tree.tokens(session.node)[: max(LEAST_TOKENS, min(MOST_TOKENS, affordable))]
+    if len(ids) < 2:
+        return None, 0
+    settings = replace(loaded.settings, kv_bits=None, max_kv_size=None, prefill_step_size=None)
+    runner = Runner(loaded.model, settings)
+    times: list[float] = []
+    while len(times) < 2 or (len(times) < 4 and sum(times) < PREFILL_MS):
+        times.append(_forward_ms(partial(runner.forward_uncached, ids), stopped))
+    work = _work(loaded, session, weights, len(ids), 0, runner.kv.last_pass[1], times[1:])
+    return work, len(times) - 1
 
-    def notes(self) -> tuple[str, ...]:
-        """What the formulas leave out for this model."""
-        facts = self._loaded.facts
-        attends = any(kind_named(name).attended for name in facts.cache_kinds)
-        unknown = attends and not (facts.heads and facts.head_size)
-        return (*self.weights.notes, *((NO_HEADS,) if unknown else ()))
 
-    def decode(self) -> Work:
-        """The step that would be taken next; without a KV cache that is a pass over the whole path."""
-        session, trial = self._session, RepeatedStep(self._session)
-        times: list[float] = []
-        for _ in range(REPEATS + 1):
-            times.append(self._ms(trial.forward))
-            read = trial.bytes_read()
-            trial.undo()
-        held = session.tree[session.node].depth
-        return (
-            self._work(1, held, read, times[1:])
-            if session.cached
-            else self._work(held + 1, 0, read, times[1:])
-        )
+def _work(
+    loaded: Loaded, session: Session, weights: Weights,
+    tokens: int, before: int, kv_bytes: int, times: Sequence[float],
+) -> Work:  # fmt: skip
+    flops = 2 * weights.parameters * tokens
+    flops += attention_operations(loaded.facts, session.kv.reading().groups, before, tokens)
+    read = weights.read(tokens)
+    return Work(tokens, before + tokens, read, kv_bytes, flops, min(times), statistics.median(times))
 
-    def prefill(self, decode_ms: float) -> tuple[Work | None, int]:
-        """A forward of the path's first tokens, as many as the time allows; returns it and the number of repeats."""
-        affordable = int(PREFILL_MS / max(decode_ms, 0.01))
-        path = self._session.tree.tokens(self._session.node)
-        ids = path[: max(LEAST_TOKENS, min(MOST_TOKENS, affordable))]
-        if len(ids) < 2:
-            return None, 0
-        settings = replace(self._loaded.settings, kv_bits=None, max_kv_size=None, prefill_step_size=None)
-        runner = Runner(self._loaded.model, settings)
-        times = [self._ms(lambda: runner.forward_uncached(ids))]
-        while len(times) < 2 or (len(times) < 4 and sum(times) < PREFILL_MS):
-            times.append(self._ms(lambda: runner.forward_uncached(ids)))
-        return self._work(len(ids), 0, runner.kv.last_pass[1], times[1:]), len(times) - 1
 
-    def _work(self, tokens: int, before: int, kv_bytes: int, times: Sequence[float]) -> Work:
-        groups = self._session.kv.reading().groups
-        flops = 2 * self.weights.parameters * tokens
-        flops += attention_operations(self._loaded.facts, groups, before, tokens)
-        read = self.weights.read(tokens)
-        return Work(tokens, before + tokens, read, kv_bytes, flops, min(times), statistics.median(times))
-
-    def _ms(self, run: Callable[[], object]) -> float:
-        if self._stopped():
-            raise Cancelled
-        begun = time.perf_counter()
-        run()
-        return (time.perf_counter() - begun) * 1000
+def _forward_ms(forward: Callable[[], Row], stopped: Stopped) -> float:
+    if stopped():
+        raise Cancelled
+    begun = time.perf_counter()
+    forward()
+    return (time.perf_counter() - begun) * 1000

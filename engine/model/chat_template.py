@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
@@ -18,7 +17,7 @@ from msgspec.structs import replace
 
 from engine.errors import PromptError, first_line
 from engine.files import TEXT_LIMIT
-from engine.processes import answer_of
+from engine.processes import limited
 from engine.protocol import ChatOptions, Message
 
 TAG = "CONTINUE_FINAL_MESSAGE_TAG "
@@ -33,7 +32,7 @@ ARGUMENTS = (
     "continue_final_message",
     "return_dict",
 )
-"""What mlx_lm itself gives to the function that fills the template: no variables of the template."""
+"""Arguments of the function that fills the template, which mlx_lm sets itself: no variables of the template."""
 
 
 class Filling(Struct, frozen=True):
@@ -47,7 +46,7 @@ class Filling(Struct, frozen=True):
     config: dict[str, Any]
     """The template's variables besides those."""
     opened: bool
-    """True if the last message is left open, in place of beginning an answer."""
+    """True if the last message is left open, instead of beginning an answer."""
 
     @property
     def last(self) -> str:
@@ -55,7 +54,7 @@ class Filling(Struct, frozen=True):
         return str(self.conversation[-1]["content"])
 
     def marked(self) -> list[dict[str, Any]]:
-        """The conversation, with `TAG` behind a message that is left open."""
+        """The conversation, with `TAG` after a message that is left open."""
         *before, last = self.conversation
         return [*before, {**last, "content": self.last + TAG}] if self.opened else self.conversation
 
@@ -65,7 +64,7 @@ def filling(messages: Sequence[Message], options: ChatOptions) -> Filling:
 
     Args:
         messages: The conversation.
-        options: What else the template gets.
+        options: The other values that the template gets.
 
     Raises:
         PromptError: The options are no JSON of the right kind, or set what can't be set.
@@ -74,13 +73,10 @@ def filling(messages: Sequence[Message], options: ChatOptions) -> Filling:
         messages = (*messages, Message("assistant", options.response))
     config = _parsed("The template's configuration", options.config, dict) or {}
     tools = _parsed("The list of tools", options.tools, list)
-    taken = next(
-        (name for name in config if name in ARGUMENTS or (name == "tools" and tools is not None)), None
-    )
-    if taken is not None:
-        raise PromptError(
-            f"The template's configuration can't set {taken}, which the program sets itself.", "Leave it out."
-        )
+    for name in config:
+        if name in ARGUMENTS or (name == "tools" and tools is not None):
+            message = f"The template's configuration can't set {name}, which the program sets itself."
+            raise PromptError(message, "Leave it out.")
     return Filling(
         conversation=[_values(message) for message in messages],
         tools=config.pop("tools", tools),
@@ -100,19 +96,19 @@ def given_tools(options: ChatOptions) -> list[Any] | None:
     return given.tools
 
 
-def left_open(text: str, content: str) -> str:
+def left_open(text: str | None, content: str) -> str | None:
     """A filled template up to the end of its last message, cut as transformers cuts it.
 
     Args:
-        text: With `TAG` behind that message's content.
-        content: Without it.
+        text: The text, with `TAG` after that message's content.
+        content: The content.
 
-    Raises:
-        PromptError: The template doesn't write the message.
+    Returns:
+        None if there is no text, or the template doesn't write the message.
     """
     mark = TAG.strip()
-    if content.strip() not in text or mark not in text:
-        raise refusal("it does not write out the message that is to be continued")
+    if text is None or content.strip() not in text or mark not in text:
+        return None
     end = text.rindex(mark)
     return text[:end] if text.startswith(TAG, end) else text[:end].rstrip()
 
@@ -129,7 +125,7 @@ def _values(message: Message) -> dict[str, Any]:
 
 
 def _parsed(what: str, content: str, kind: type) -> Any:
-    """Some JSON of a request, None where it is empty."""
+    """A JSON value of a request, None if it is empty."""
     if not content:
         return None
     try:
@@ -147,10 +143,9 @@ def _parsed(what: str, content: str, kind: type) -> Any:
 MEMORY = 512 * 2**20
 """Bytes of address space of the process; 40 MB are its own. Not bounded on macOS, whose kernel has no such limit."""
 SECONDS = 2
-"""Of processor time. Templates that models come with take milliseconds."""
+"""Seconds of processor time. Templates that models come with take milliseconds."""
 CHARACTERS = 2 * TEXT_LIMIT
-"""Of the result at most."""
-_SCRIPT = Path(__file__).with_name("chat_template_process.py")
+"""Maximum number of characters of the result."""
 _RAW = "Use it as raw text."
 
 
@@ -161,25 +156,19 @@ def render(
 
     Args:
         template: jinja2 source.
-        values: What it may use: `messages` and the like, of values that JSON has.
-        others: Values with which it is filled, too, in the place of some of these, while that takes no time.
+        values: Its variables, `messages` and the like, of values that JSON has.
+        others: Values that replace some of these: it is filled with them, too, while that takes no time.
 
     Returns:
-        The text, and those with the other values; None where there is none.
+        The text, and those with the other values, None if there is none.
 
     Raises:
         PromptError: The template is wrong, refuses the messages, or takes too much time or memory.
     """
-    given = {
-        "template": template,
-        "values": dict(values),
-        "others": list(others),
-        "bytes": MEMORY,
-        "seconds": SECONDS,
-        "characters": CHARACTERS,
-    }
+    given: dict[str, Any] = {"template": template, "values": dict(values), "others": list(others)}
+    given |= {"seconds": SECONDS, "characters": CHARACTERS}
     try:
-        answer = answer_of(_SCRIPT, given)
+        answer = limited("engine.model.chat_template_process:fill", given, MEMORY, SECONDS)
     except OSError as error:
         raise PromptError(f"The chat template can't be filled: {error.strerror}.", _RAW) from error
     if "text" not in answer:
@@ -188,6 +177,6 @@ def render(
 
 
 def refusal(why: object) -> PromptError:
-    """That a template, or its model's own code, refuses a prompt."""
+    """The error that a template, or its model's own code, refuses a prompt."""
     first = first_line(why, nothing="no reason given")
     return PromptError(f"The chat template refuses this prompt: {first}.", _RAW)

@@ -1,7 +1,7 @@
-"""What a model directory must hold, checked before mlx_lm and transformers open its files by their names.
+"""Checks of a model directory, before mlx_lm and transformers open its files by their names.
 
 They wait for ever at a named pipe, read `/dev/zero` without end, and build as many layers as config.json says. The
-header of a safetensors file is read here too: what tensors there are, each checked against the size of the file.
+headers of safetensors files are read here too, by the safetensors library.
 """
 
 from __future__ import annotations
@@ -10,33 +10,17 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from engine.errors import LoadError
+from engine.errors import LoadError, first_line
 from engine.files import CONFIG_LIMIT, MIB, check_regular, open_regular, read_regular
 
 # ---- safetensors -------------------------------------------------------------------------------
 
-Tensors = dict[str, tuple[int, ...]]
-"""Shapes by name."""
-HEADER_LIMIT = 100_000_000
-"""Bytes of a header at most, as in the safetensors library and MLX."""
-HEADER_VALUES = 8_000_000
-"""Values of a header at most: some 700,000 tensors."""
-BITS = {
-    **dict.fromkeys(("BOOL", "U8", "I8", "F8_E5M2", "F8_E4M3", "F8_E8M0"), 8),
-    **dict.fromkeys(("U16", "I16", "F16", "BF16"), 16),
-    **dict.fromkeys(("U32", "I32", "F32"), 32),
-    **dict.fromkeys(("U64", "I64", "F64", "C64"), 64),
-    **dict.fromkeys(("F6_E2M3", "F6_E3M2"), 6),
-    "F4": 4,
-}
-
-
-class Damaged(ValueError):
-    """A file isn't safetensors, or is cut short."""
+HEADERS = 64 * MIB
+"""Bytes of the headers of a model's files together at most: 15 were seen, in 91,000 tensors of 160 files."""
 
 
 class TensorEntry(NamedTuple):
@@ -45,84 +29,50 @@ class TensorEntry(NamedTuple):
     dtype: str
     """As safetensors names it: `BF16`."""
     shape: tuple[int, ...]
-    size: int
-    """Bytes in the file."""
+
+    @property
+    def size(self) -> int:
+        """Bytes in the file."""
+        bits = re.search(r"\d+", self.dtype)  # none in BOOL
+        return math.prod(self.shape) * (int(bits[0]) if bits else 8) // 8
 
 
-def read_header(path: Path) -> Tensors:
-    """The tensors of a file.
+def read_weights(path: Path, files: Iterable[Path]) -> dict[str, TensorEntry]:
+    """Read the headers of safetensors files.
 
     Args:
-        path: A safetensors file.
+        path: The model's directory, for messages.
+        files: Its files; they may be anything.
 
     Returns:
-        The shape of each.
+        The tensors by name.
 
     Raises:
-        OSError: It can't be read, or is no regular file.
-        Damaged: Its header is wrong, or says more than the file holds.
+        LoadError: One can't be read, or its header is wrong, too large, or doesn't fit the size of the file.
     """
-    return {name: entry.shape for name, entry in read_entries(path).items()}
+    from safetensors import SafetensorError, safe_open  # not before a header is read: numpy comes with it
 
-
-def read_entries(path: Path, limit: int = HEADER_LIMIT) -> dict[str, TensorEntry]:
-    """The tensors of a file, with their types.
-
-    Args:
-        path: A safetensors file.
-        limit: Bytes of its header at most.
-
-    Raises:
-        OSError: It can't be read, or is no regular file.
-        Damaged: Its header is wrong, or larger, or says more than the file holds.
-    """
-    with open_regular(path) as file:
-        size = os.fstat(file.fileno()).st_size
-        length = int.from_bytes(file.read(8), "little")
-        if size < 8 or length > min(limit, size - 8):
-            raise Damaged(f"{path.name} has no header")
-        text = file.read(length)
-    if text.count(b",") + text.count(b"[") + 4 * text.count(b"{") > HEADER_VALUES:
-        raise Damaged(f"{path.name} has a header of too many values")
-    try:
-        entries = json.loads(text.decode())
-    except RecursionError as error:
-        raise Damaged(f"the header of {path.name} is nested too deeply") from error
-    except ValueError as error:
-        raise Damaged(f"the header of {path.name} is not JSON") from error
-    if not isinstance(entries, dict):
-        raise Damaged(f"the header of {path.name} names no tensors")
-    metadata = entries.pop("__metadata__", None)
-    if not isinstance(metadata, dict | None):
-        raise Damaged(f"the header of {path.name} has metadata of another kind")
-    return {name: _entry(name, entry, size - 8 - length) for name, entry in entries.items()}
-
-
-def _entry(name: str, entry: Any, size: int) -> TensorEntry:
-    """One tensor, checked.
-
-    Args:
-        name: For the message.
-        entry: Its entry in the header.
-        size: Bytes of data in the file.
-    """
-    entry = entry if isinstance(entry, dict) else {}
-    shape, span, dtype = entry.get("shape"), entry.get("data_offsets"), entry.get("dtype")
-    if not (_whole(shape) and _whole(span) and len(span) == 2 and isinstance(dtype, str)):
-        raise Damaged(f"the entry of {name[:100]!r} is wrong")
-    begin, end = span
-    if not begin <= end <= size:
-        raise Damaged(f"{name[:100]!r} lies beyond the end of the file")
-    if dtype in BITS and math.prod(shape) * BITS[dtype] != (end - begin) * 8:
-        raise Damaged(f"{name[:100]!r} has another size than its shape")
-    return TensorEntry(dtype, tuple(shape), end - begin)
-
-
-def _whole(values: Any) -> bool:
-    """True if this is a list of numbers that count something."""
-    if not isinstance(values, list) or not set(map(type, values)) <= {int}:
-        return False
-    return not values or (min(values) >= 0 and max(values) < 2**63)
+    entries: dict[str, TensorEntry] = {}
+    left = HEADERS
+    for file in files:
+        try:
+            with open_regular(file) as opened:  # the library would wait at a named pipe
+                length = int.from_bytes(opened.read(8), "little")
+                most = min(left, os.fstat(opened.fileno()).st_size - 8)
+            if not 0 < length <= most:
+                raise ValueError("it has no header")
+            left -= length
+            with safe_open(file, framework="numpy") as tensors:
+                slices = ((name, tensors.get_slice(name)) for name in tensors.keys())  # noqa: SIM118
+                entries |= {
+                    name: TensorEntry(each.get_dtype(), tuple(each.get_shape())) for name, each in slices
+                }
+        except OSError as error:
+            raise unreadable(file, error) from error
+        except (SafetensorError, ValueError) as error:
+            why = f"{file.name}: {first_line(error, 160)}"
+            raise LoadError(f"The weights in {path} are damaged or cut short ({why}).", _ALL_AGAIN) from error
+    return entries
 
 
 # ---- directories -------------------------------------------------------------------------------
@@ -136,26 +86,20 @@ TOKENIZER_FILES = (
     "vocab.json",
 )
 SETTINGS = (
-    "generation_config.json",
-    "hf_quant_config.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
+    "generation_config.json", "hf_quant_config.json", "tokenizer_config.json", "special_tokens_map.json",
     "chat_template.json",
-)
-"""Files that hold a JSON object, where they are there."""
+)  # fmt: skip
+"""Files that hold a JSON object, if they are there."""
 VOCABULARIES = ("tokenizer.json", "vocab.json", "added_tokens.json")
 """Likewise, and with a vocabulary in it."""
-LIMITS = {
-    "chat_template.jinja": MIB,
-    **dict.fromkeys(
-        ("merges.txt", "vocab.txt", "tokenizer.model", "spiece.model", "tiktoken.model"), 64 * MIB
-    ),
-}
+LIMITS = {"chat_template.jinja": MIB} | dict.fromkeys(
+    ("merges.txt", "vocab.txt", "tokenizer.model", "spiece.model", "tiktoken.model"), 64 * MIB
+)
 """Bytes of other files at most."""
 SUFFIXES = frozenset(
     {".json", ".jinja", ".model", ".txt", ".tiktoken", ".safetensors", ".spm", ".bpe", ".codes"}
 )
-"""Of the files that some tokenizer or another reads."""
+"""Suffixes of the files that some tokenizer or another reads."""
 VALUES, VALUES_OF_VOCABULARY = 1_000_000, 3_000_000
 """Values of a JSON file at most, an object counted as four: 200 bytes and 4 microseconds each. Models with 65,000 added
 tokens list them in 700,000; gemma3's tokenizer.json has 1.9 million."""
@@ -172,8 +116,10 @@ _SIZE = re.compile(
 _WINDOW = re.compile(r"max_position_embeddings|n_positions|max_sequence_length|seq_length")
 WIDEST = 2**40
 """Tokens of a context window at most."""
-_NAME = re.compile(r"\w[\w.-]{0,99}", re.ASCII)
-_AGAIN = "Download it again."
+_AGAIN, _ALL_AGAIN = "Download it again.", "Download them again."
+_GIVE_FILES = "Give the directory that holds the model's files."
+_GIVE_ADAPTER = "Give the directory that mlx_lm.lora wrote."
+_NO_CONFIG = "It is not the config of a language model."
 
 
 def check(path: Path, needs_weights: bool = True) -> None:
@@ -187,13 +133,16 @@ def check(path: Path, needs_weights: bool = True) -> None:
         LoadError: With what is missing and where it usually comes from.
     """
     if os.path.isfile(path):
-        raise _not_a_directory(path)
+        if path.suffix != ".gguf":
+            raise LoadError(f"{path} is a file, not a model directory.", f"Did you mean {path.parent}?")
+        raise LoadError(
+            f"{path} is a GGUF file, which this program can't read.",
+            "Give a directory with safetensors, or convert with mlx_lm.convert.",
+        )
     try:
         names = sorted(entry.name for entry in path.iterdir())
     except NotADirectoryError as error:
-        raise LoadError(
-            f"{path} is not a directory.", "Give the directory that holds the model's files."
-        ) from error
+        raise LoadError(f"{path} is not a directory.", _GIVE_FILES) from error
     except OSError as error:
         raise LoadError(f"{path} can't be read: {error.strerror}.", "Check its permissions.") from error
     weights = sorted(path.glob(WEIGHTS))
@@ -203,8 +152,12 @@ def check(path: Path, needs_weights: bool = True) -> None:
             "Use the model's safetensors, or convert them with mlx_lm.convert.",
         )
     if "config.json" not in names:
-        raise LoadError(f"{path} has no config.json.", "Give the directory that holds the model's files.")
-    config = _config(path / "config.json")
+        raise LoadError(f"{path} has no config.json.", _GIVE_FILES)
+    config = read_object(path / "config.json")
+    if not config.get("model_type"):
+        raise LoadError(f"{path}/config.json names no model_type.", _NO_CONFIG)
+    if not isinstance(config["model_type"], str):
+        raise LoadError(f"{path}/config.json has a model_type that is not a string.", _NO_CONFIG)
     if needs_weights and not weights:
         raise LoadError(
             f"{path} has no weights ({WEIGHTS}).", "Download them, or convert with mlx_lm.convert."
@@ -214,13 +167,14 @@ def check(path: Path, needs_weights: bool = True) -> None:
             f"{path} has no tokenizer (tokenizer.json).", "Copy it from the model's original directory."
         )
     if needs_weights:
-        tensors = _headers(path, weights)
+        tensors = read_weights(path, weights)
         check_sizes(path, config, tensors)
-        longest = max((size for shape in tensors.values() for size in shape), default=0)
+        longest = max((size for entry in tensors.values() for size in entry.shape), default=0)
     else:
         sizes = [size for name, size in _numbers(config) if name == "vocab_size" and isinstance(size, int)]
         longest = min(max(sizes, default=0), WIDEST)
-    _check_files(path, names, longest)
+    for name in names:
+        _check_file(path / name, max(TOKENS, 2 * longest))
 
 
 def check_adapter(path: Path) -> None:
@@ -230,45 +184,59 @@ def check_adapter(path: Path) -> None:
         LoadError: With what is missing.
     """
     for name in ("adapter_config.json", "adapters.safetensors"):
-        if not os.path.lexists(path / name):
-            if os.path.lexists(path / "adapter_model.safetensors"):
-                raise LoadError(
-                    f"The adapter in {path} is one of PEFT, which mlx_lm can't load.",
-                    "Merge it into its model with PEFT, and convert that with mlx_lm.convert.",
-                )
+        if os.path.lexists(path / name):
+            continue
+        if os.path.lexists(path / "adapter_model.safetensors"):
             raise LoadError(
-                f"The adapter directory {path} has no {name}.", "Give the directory that mlx_lm.lora wrote."
+                f"The adapter in {path} is one of PEFT, which mlx_lm can't load.",
+                "Merge it into its model with PEFT, and convert that with mlx_lm.convert.",
             )
+        raise LoadError(f"The adapter directory {path} has no {name}.", _GIVE_ADAPTER)
     config = read_object(path / "adapter_config.json")
     if "lora_layers" in config and "num_layers" not in config:
         raise LoadError(
             f"{path}/adapter_config.json is of an early mlx_lm: it has lora_layers, and mlx_lm now reads num_layers.",
             "Rename lora_layers to num_layers in it.",
         )
-    if not _headers(path, [path / "adapters.safetensors"]):
-        raise LoadError(
-            f"{path}/adapters.safetensors holds no tensors.", "Give the directory that mlx_lm.lora wrote."
-        )
+    if not read_weights(path, [path / "adapters.safetensors"]):
+        raise LoadError(f"{path}/adapters.safetensors holds no tensors.", _GIVE_ADAPTER)
 
 
-def _not_a_directory(path: Path) -> LoadError:
-    if path.suffix == ".gguf":
-        return LoadError(
-            f"{path} is a GGUF file, which this program can't read.",
-            "Give a directory with safetensors, or convert with mlx_lm.convert.",
-        )
-    return LoadError(f"{path} is a file, not a model directory.", f"Did you mean {path.parent}?")
-
-
-# ---- JSON ---------------------------------------------------------------------------------------
-
-
-def read_object(path: Path, values: int = VALUES) -> dict[str, Any]:
-    """The JSON object that a file holds.
+def _check_file(path: Path, most: int) -> None:
+    """Refuse a file that the loaders of models and tokenizers can't read at once.
 
     Args:
         path: The file.
-        values: How many there may be in it.
+        most: Entries of a vocabulary at most.
+    """
+    name = path.name
+    if name in SETTINGS:
+        try:
+            read_object(path)
+        except LoadError as error:
+            # mlx_lm continues without a generation_config.json that is no JSON
+            if name != "generation_config.json" or not isinstance(error.__cause__, json.JSONDecodeError):
+                raise
+    elif name in VOCABULARIES:
+        content = read_object(path, VALUES_OF_VOCABULARY)
+        model = content.get("model")
+        words = model.get("vocab") if isinstance(model, dict) else None
+        for tokens in (content, content.get("added_tokens"), words):
+            if isinstance(tokens, dict | list) and len(tokens) > most:
+                raise LoadError(f"{path} has {len(tokens)} tokens, and the model far fewer.", _AGAIN)
+    elif name in LIMITS or (path.suffix in SUFFIXES and not path.is_dir()):
+        try:
+            check_regular(path, LIMITS.get(name))
+        except OSError as error:
+            raise unreadable(path, error) from error
+
+
+def read_object(path: Path, values: int = VALUES) -> dict[str, Any]:
+    """Read a file that holds a JSON object.
+
+    Args:
+        path: The file.
+        values: Values in it at most.
 
     Raises:
         LoadError: It can't be read, or holds something else.
@@ -290,56 +258,10 @@ def read_object(path: Path, values: int = VALUES) -> dict[str, Any]:
 
 
 def unreadable(path: Path, error: OSError) -> LoadError:
-    """That a file of a model can't be read."""
+    """The error for a file of a model that can't be read."""
     return LoadError(
         f"{path} can't be read: {error.strerror or error}.", "Check the file, or download it again."
     )
-
-
-def _config(path: Path) -> dict[str, Any]:
-    config = read_object(path)
-    if not config.get("model_type"):
-        raise LoadError(f"{path} names no model_type.", "It is not the config of a language model.")
-    if not isinstance(config["model_type"], str):
-        raise LoadError(
-            f"{path} has a model_type that is not a string.", "It is not the config of a language model."
-        )
-    return config
-
-
-def _check_files(path: Path, names: list[str], longest: int) -> None:
-    for name in names:
-        entry = path / name
-        if name in SETTINGS:
-            _check_settings(entry)
-        elif name in VOCABULARIES:
-            _check_vocabulary(entry, max(TOKENS, 2 * longest))
-        elif name in LIMITS or (entry.suffix in SUFFIXES and not entry.is_dir()):
-            try:
-                check_regular(entry, LIMITS.get(name))
-            except OSError as error:
-                raise unreadable(entry, error) from error
-
-
-def _check_vocabulary(path: Path, most: int) -> None:
-    content = read_object(path, VALUES_OF_VOCABULARY)
-    model = content.get("model")
-    for tokens in (
-        content,
-        content.get("added_tokens"),
-        model.get("vocab") if isinstance(model, dict) else None,
-    ):
-        if isinstance(tokens, dict | list) and len(tokens) > most:
-            raise LoadError(f"{path} has {len(tokens)} tokens, and the model far fewer.", _AGAIN)
-
-
-def _check_settings(path: Path) -> None:
-    try:
-        read_object(path)
-    except LoadError as error:
-        # mlx_lm goes on without a generation_config.json that is no JSON
-        if path.name != "generation_config.json" or not isinstance(error.__cause__, json.JSONDecodeError):
-            raise
 
 
 # ---- formats of quantized weights ----------------------------------------------------------------
@@ -389,37 +311,22 @@ def unreadable_format(
 
 
 def format_error(path: Path) -> LoadError | None:
-    """Why mlx_lm can't load the quantized weights of a model, if their format is the cause."""
+    """The error that names the format of a model's weights, if mlx_lm can't load it."""
     try:
         config = read_object(path / "config.json")
         if "quantization_config" not in config and (path / QUANTIZATION).exists():
             config["quantization_config"] = read_object(path / QUANTIZATION)
-        tensors = {name: each for file in path.glob(WEIGHTS) for name, each in read_entries(file).items()}
-    except (LoadError, OSError, Damaged):
+        form = unreadable_format(config, read_weights(path, path.glob(WEIGHTS)), dequantizes=False)
+    except LoadError:
         return None
-    if not (form := unreadable_format(config, tensors, dequantizes=False)):
-        return None
-    return LoadError(f"mlx_lm can't load the weights in {path}: they are in {form}.", IN_MLX_FORMAT)
+    message = f"mlx_lm can't load the weights in {path}: they are in {form}."
+    return LoadError(message, IN_MLX_FORMAT) if form else None
 
 
 # ---- sizes --------------------------------------------------------------------------------------
 
 
-def _headers(path: Path, files: list[Path]) -> Tensors:
-    tensors: Tensors = {}
-    for file in files:
-        try:
-            tensors |= read_header(file)
-        except OSError as error:
-            raise unreadable(file, error) from error
-        except Damaged as error:
-            raise LoadError(
-                f"The weights in {path} are damaged or cut short ({error}).", "Download them again."
-            ) from error
-    return tensors
-
-
-def check_sizes(path: Path, config: dict[str, Any], tensors: Tensors) -> None:
+def check_sizes(path: Path, config: dict[str, Any], tensors: Mapping[str, TensorEntry]) -> None:
     """Refuse a config that asks for more layers than there are tensors, or for wider ones than any tensor is.
 
     Args:
@@ -431,8 +338,8 @@ def check_sizes(path: Path, config: dict[str, Any], tensors: Tensors) -> None:
         LoadError: They don't fit each other.
     """
     if not tensors:
-        raise LoadError(f"The weights in {path} hold no tensors.", "Download them again.")
-    largest = max(map(math.prod, tensors.values()))
+        raise LoadError(f"The weights in {path} hold no tensors.", _ALL_AGAIN)
+    largest = max(math.prod(entry.shape) for entry in tensors.values())
     for name, value in _numbers(config):
         if not isinstance(value, int):
             raise LoadError(
@@ -452,7 +359,7 @@ def check_sizes(path: Path, config: dict[str, Any], tensors: Tensors) -> None:
 
 def _numbers(table: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
     """The fields of a config, and of the configs in it, that say how much is built. Sizes may be lists, one for each
-    layer, which the model's own code checks; what is no number in the place of a window is left to nobody else."""
+    layer, which the model's own code checks; a window that is not a number is yielded as it is."""
     for name, value in table.items():
         if _WINDOW.fullmatch(name) and value is not None:
             yield name, int(value) if isinstance(value, float) and value.is_integer() else value

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache, cached_property
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import mlx.core as mx
 import numpy as np
@@ -17,7 +18,7 @@ from engine.cache.kind import Snapshot
 from engine.cache.live import KV
 from engine.errors import Cancelled
 from engine.memory import trim
-from engine.model.rotary import RotaryBlocks, shared_rotary_factors
+from engine.patches.rotary import RotaryBlocks, shared_rotary_factors
 from engine.sampling.ranking import Row
 from engine.settings import LoadSettings
 from engine.task import Stopped, never
@@ -65,9 +66,6 @@ Compute = Callable[..., Any]
 """A model, or what is called in its place: with token ids and a cache it returns logits."""
 MakeKV = Callable[[Any, LoadSettings], KV]
 """From a model and the settings of a cache to an empty one."""
-Guess = Callable[[mx.array, int], mx.array]
-"""From the logits after a token, float32, shape (vocabulary,), and the position of the next token to a guess of its id,
-both on the device."""
 Changed = tuple[int, Compute]
 """A number of tokens of a path, and what computes those after them in the model's place."""
 
@@ -140,8 +138,7 @@ class Runner:
 
     @cached_property
     def on_cpu(self) -> bool:
-        """True where MLX computes in the host's memory. The device then begins each layer while Python builds the next;
-        a GPU would get a command buffer for each."""
+        """True if MLX computes in the host's memory."""
         return mx.default_device() == mx.Device(mx.cpu)
 
     @cached_property
@@ -164,6 +161,17 @@ class Runner:
         copied.kv, copied.undo = self.kv.copied(), None
         return copied
 
+    @contextmanager
+    def _forwarding(self) -> Iterator[None]:
+        """The layers of a forward share the factors of their positions; if it fails, the caches are recovered."""
+        offset = self.kv.offset
+        try:
+            with shared_rotary_factors(self._rotary_blocks):
+                yield
+        except BaseException:
+            self.recover(offset)
+            raise
+
     def forward_chunk(self, ids: Sequence[int]) -> mx.array:
         """Run a chunk of tokens, as mlx_lm's prefill does: the caches are evaluated, the logits stay lazy.
 
@@ -173,32 +181,28 @@ class Runner:
         Returns:
             Logits in the model's dtype, shape (1, len(ids), vocabulary), not evaluated: unused, they cost nothing.
         """
-        offset = self.kv.offset
-        try:
-            logits = self._logits(mx.array([list(ids)]), chunk=True)
+        with self._forwarding():
+            logits = self.kv.run(self.compute, mx.array([list(ids)]), chunk=True)
             mx.eval(self.kv.state())
-        except BaseException:
-            self.recover(offset)
-            raise
         return logits
 
     def forward(self, token: int) -> Row:
-        """Run one token.
+        """Run a single token; `undo` then has what removes it again, if trimming can't.
+
+        Args:
+            token: Its id (checked by the caller).
 
         Returns:
-            Its logits, float32, shape (vocabulary,), in host memory.
+            The logits after it, float32, shape (vocabulary,), in host memory.
         """
-        offset = self.kv.offset
         self.undo = None if self.kv.can_step_back() else self.kv.undo_records()
-        outputs = self.build_graph(mx.array([[token]]), begin=self.on_cpu)
-        try:
-            mx.eval(outputs)
-        except BaseException:
-            self.recover(offset)
-            raise
+        with self._forwarding():
+            logits = self.kv.run(self.compute, mx.array([[token]]))
+            row = logits[0, -1].astype(mx.float32)
+            mx.eval(row, self.kv.pending())
         if self.kv.offset % LOOK_EVERY == CLEAR_AT:
             release_buffers(self.kv.offset)
-        return self.on_host(outputs[0])
+        return self.on_host(row)
 
     def on_host(self, row: mx.array) -> Row:
         """The logits of one token in host memory; on a CPU a view, which keeps the array alive.
@@ -230,11 +234,11 @@ class Runner:
                 self._check(stopped)
                 self.forward_chunk(ids[self.kv.offset : self.kv.offset + chunk_size])
             self._check(stopped)
-            outputs = self.build_graph(mx.array([list(ids[self.kv.offset :])]))
-            mx.eval(outputs)
+            last, _ = self.build_graph(mx.array([list(ids[self.kv.offset :])]))
+            mx.eval(last)
         finally:
             self.kv.drop()
-        row = np.array(outputs[0])
+        row = np.array(last)
         mx.clear_cache()  # the next pass is longer by a token and can use none of these buffers
         return row
 
@@ -247,14 +251,10 @@ class Runner:
         Returns:
             float32, shape (len(ids), vocabulary), evaluated.
         """
-        offset = self.kv.offset
-        try:
-            logits = self._logits(mx.array([list(ids)]), chunk=len(ids) > 1)
+        with self._forwarding():
+            logits = self.kv.run(self.compute, mx.array([list(ids)]), chunk=len(ids) > 1)
             rows = logits[0].astype(mx.float32)
             mx.eval(rows, self.kv.state())
-        except BaseException:
-            self.recover(offset)
-            raise
         return rows
 
     def forward_rows(self, tokens: Sequence[int]) -> npt.NDArray[np.float32]:
@@ -263,35 +263,26 @@ class Runner:
         Returns:
             Logits, float32, shape (rows, vocabulary), in host memory.
         """
-        logits = self._logits(mx.array([[token] for token in tokens]))
+        with shared_rotary_factors(self._rotary_blocks):
+            logits = self.kv.run(self.compute, mx.array([[token] for token in tokens]))
         outputs = [logits[:, -1].astype(mx.float32), *self.kv.pending()]
         mx.eval(outputs)
         if self.kv.offset % (CLEAR_EVERY // 8) == 0:  # every reordering of rows leaves more free buffers
             mx.clear_cache()
         return np.array(outputs[0])
 
-    def build_graph(self, tokens: mx.array, begin: bool = False) -> list[mx.array]:
-        """The forward of some tokens, which the cache counts from here on.
+    def build_graph(self, tokens: mx.array) -> tuple[mx.array, list[mx.array]]:
+        """Build the forward of some tokens, which the cache counts from here on; nothing is evaluated.
 
         Args:
             tokens: int32 ids, shape (1, n).
-            begin: Whether the device begins with it meanwhile; else nothing is evaluated.
 
         Returns:
             The float32 logits after the last, shape (vocabulary,), and the states that they don't depend on.
         """
-        offset = self.kv.offset
-        try:
-            logits = self._logits(tokens, begin=begin)
-        except BaseException:
-            self.recover(offset)
-            raise
-        return [logits[0, -1].astype(mx.float32), *self.kv.pending()]
-
-    def _logits(self, tokens: mx.array, *, chunk: bool = False, begin: bool = False) -> mx.array:
-        """`KV.run`, whose layers share the factors of their positions."""
-        with shared_rotary_factors(self._rotary_blocks):
-            return self.kv.run(self.compute, tokens, chunk=chunk, begin=begin)
+        with self._forwarding():
+            logits = self.kv.run(self.compute, tokens)
+        return logits[0, -1].astype(mx.float32), self.kv.pending()
 
     def chunk_sizer(self, limit: int = FIXED_CHUNK) -> ChunkSizer:
         """The chunk sizes of a prompt: those of the settings, mlx_lm's where they change the numbers, else adapting.
@@ -367,11 +358,6 @@ def _reads_arrays(kind: type[Any]) -> bool:
     return code is not None and not {"tolist", "item"}.isdisjoint(code.co_names)
 
 
-RIGHT_FOR_WRONG = 50
-"""Guesses that must be made for each wrong one but the first. A wrong one costs a forward; a right one saves the time
-in which the device would wait, a tenth of a forward of the bundled model and less of a larger one."""
-
-
 class _Forward(Struct, frozen=True):
     """One token's forward, built or begun."""
 
@@ -379,108 +365,97 @@ class _Forward(Struct, frozen=True):
     """The logits, float32, shape (vocabulary,)."""
     states: list[mx.array]
     """What the logits don't depend on; empty once it has begun."""
-    guess: mx.array | None
-    """Of the token after it."""
     undo: tuple[Snapshot, ...] | None
-    """What removes its token from the cache; None where trimming does."""
+    """What removes its token from the cache; None if trimming does."""
 
     def begin(self) -> None:
         """Evaluate it in the background.
 
-        The states are let go: a cache writes its arrays in place, so that from the next forward's graph on the same
-        objects stand for that graph, and who waited for them would evaluate it before its token is known.
+        The states are dropped: a cache writes its arrays in place, so that from the next forward's graph on the same
+        objects stand for that graph, and waiting for them would evaluate it before its token is known.
         """
-        mx.async_eval(self.wanted(), self.states)
+        mx.async_eval(self.row, self.states)
         self.states.clear()
-
-    def wanted(self) -> list[mx.array]:
-        """What the host reads of it."""
-        return [self.row] if self.guess is None else [self.row, self.guess]
 
 
 class PipelinedForward:
-    """Goes ahead by one forward before its token is known: begun for a guess of the token, or built for any.
+    """Goes ahead by one forward before its token is known, so that building its graph costs no time of the device.
 
-    mlx_lm feeds the sampled token on unseen, so that the device never waits for the host. So does this where the device
-    can guess what the host will pick: once that is known, the forward of another token is taken back. Where nothing
-    guesses, building the graph still costs Python time (half a millisecond for eight small layers). On a CPU each layer
-    is begun as soon as it is built (`BegunByLayer`). On a GPU the graph is built ahead: the token's slot in it is an
-    evaluated array whose memory is written once the token is known, before the graph is evaluated.
+    The token's slot in the graph is an evaluated array whose memory is written once the token is known, before the
+    graph is evaluated. With guesses the device goes on without waiting for the host, as in mlx_lm's own loop: the next
+    forward begins with the most probable token, and is taken back if the host's sampler picks another one.
 
     Args:
         runner: The model and its cache.
-        guess: Guesses the token after a row; None where nothing can.
+        guesses: Whether the most probable token is guessed; useful if the sampler takes it.
     """
 
-    def __init__(self, runner: Runner, guess: Guess | None) -> None:
-        self._runner = runner
-        self._guess = guess
-        self._token_slot = mx.zeros((1, 1), dtype=mx.int32)
-        mx.eval(self._token_slot)
-        self._token = np.array(self._token_slot, copy=False)
+    def __init__(self, runner: Runner, guesses: bool) -> None:
+        self._runner, self._guesses = runner, guesses
+        self._slot = mx.zeros((1, 1), dtype=mx.int32)
+        mx.eval(self._slot)
+        self._token = np.array(self._slot, copy=False)
         self._under_way: _Forward | None = None
         """The forward of a known token, which becomes the newest that `collect` waited for."""
         self._ahead: _Forward | None = None
         """The one after it."""
-        self._guessed: int | None = None
-        """The token that `_ahead` runs; None where its token isn't known yet."""
-        self._guesses = self._wrong = 0
-        self._by_layer = runner.on_cpu
+        self._guess: mx.array | None = None
+        """The token that `_ahead` was begun with, shape (1, 1); None if its token isn't known yet."""
 
     @property
     def undo(self) -> tuple[Snapshot, ...] | None:
-        """What removes the token that was launched last; None where trimming does it or nothing can."""
+        """What removes the token that was launched last; None if trimming does it or nothing can."""
         return None if self._under_way is None else self._under_way.undo
 
     def prepare(self) -> bool:
-        """Go ahead by one more token, which the cache counts from here on; on a CPU only for a guess of it.
+        """Go ahead by one more token, which the cache counts from here on.
 
         Returns:
-            Whether that went well; behind a forward under way an error is left to the step that meets it again.
+            True if that succeeded; behind a forward under way an error is left to the step that meets it again.
         """
-        if self._under_way is not None and self._under_way.guess is not None:
-            return self._went_ahead(self._under_way.guess.reshape(1, 1), begin=True)
-        return self._by_layer or self._went_ahead(self._token_slot)
+        if not self._guesses or self._under_way is None:
+            return self._built(self._slot)
+        guess = self.most_probable(self._under_way.row)
+        if not self._built(guess):
+            return False
+        assert self._ahead is not None
+        self._ahead.begin()
+        self._guess = guess
+        return True
 
-    def _went_ahead(self, token: mx.array, begin: bool = False) -> bool:
-        """Build the forward of a token, and begin it where that is wanted; whether that went well, as above."""
-        offset = self._runner.kv.offset
+    def most_probable(self, row: mx.array) -> mx.array:
+        """The guess of the token after a row of logits, shape (1, 1), on the device."""
+        return mx.argmax(row).reshape(1, 1)
+
+    def _built(self, token: mx.array) -> bool:
+        """Build the forward of a token; True if that succeeded, as in `prepare`."""
+        kv = self._runner.kv
         try:
-            self._ahead = self._build(token, begin and self._by_layer)
-            if begin:
-                self._ahead.begin()
+            undo = None if kv.can_step_back() else kv.undo_records()
+            self._ahead = _Forward(*self._runner.build_graph(token), undo)
         except Exception:
-            if self._runner.kv.offset > offset:
-                self._runner.recover(offset)
             self._ahead = None
             if self._under_way is None:
                 raise
         return self._ahead is not None
 
     def launch(self, token: int) -> bool:
-        """Begin the forward of a token (checked by the caller), unless it began for a guess that was right.
+        """Begin the forward of a token (checked by the caller), unless it began with a guess that was right.
 
         Returns:
-            Whether that went well, as above.
+            True if that succeeded, as in `prepare`.
         """
-        right = self._guessed == token
-        if self._guessed is not None:
-            self._guesses += 1
-            if not right:
-                self._take_back(self._runner.kv.offset - 1)
-                self._wrong += 1
-                if self._guesses < RIGHT_FOR_WRONG * (self._wrong - 1):
-                    self._guess = None
-        if not right and self._by_layer:
-            self._went_ahead(mx.array([[token]]), begin=True)
-        elif not right and (self._ahead is not None or self._went_ahead(self._token_slot)):
+        right = self._guess is not None and self._guess.item() == token
+        if self._guess is not None and not right:
+            self._take_back(self._runner.kv.offset - 1)
+        if not right:
+            if self._ahead is None and not self._built(self._slot):
+                return False
             assert self._ahead is not None
             mx.synchronize()  # states of the forward before may still read its token
             self._token[0, 0] = token
             self._ahead.begin()
-        if self._ahead is None:
-            return False
-        self._under_way, self._ahead, self._guessed = self._ahead, None, None
+        self._under_way, self._ahead, self._guess = self._ahead, None, None
         return True
 
     def collect(self) -> Row:
@@ -490,25 +465,17 @@ class PipelinedForward:
             Its logits, float32, shape (vocabulary,), in host memory.
         """
         assert self._under_way is not None
-        mx.eval(self._under_way.wanted())
+        mx.eval([each for each in (self._under_way.row, self._guess) if each is not None])
         if self._runner.kv.offset % LOOK_EVERY == CLEAR_AT:
             release_buffers(self._runner.kv.offset)
-        if self._ahead is not None and self._under_way.guess is not None:
-            self._guessed = int(np.array(self._under_way.guess))
         return self._runner.on_host(self._under_way.row)
 
     def drop(self, offset: int) -> None:
-        """Rewind the cache to `offset` tokens, where the run ended early."""
+        """Rewind the cache to `offset` tokens, if the run ended early."""
         kv = self._runner.kv
         if kv.offset > offset:
             self._take_back(offset)
             mx.eval(kv.state())  # what was written past the end must not stay a graph for the next step
-
-    def _build(self, token: mx.array, begin: bool = False) -> _Forward:
-        kv = self._runner.kv
-        undo = None if kv.can_step_back() else kv.undo_records()
-        row, *states = self._runner.build_graph(token, begin)
-        return _Forward(row, states, self._guess and self._guess(row, kv.offset), undo)
 
     def _take_back(self, offset: int) -> None:
         """Hold `offset` tokens, without one or both of the last two."""
@@ -518,84 +485,7 @@ class PipelinedForward:
             self._runner.kv.undo(undo)
         else:
             self._runner.kv.rewind(offset)
-        self._ahead = self._guessed = None
-
-
-# ---- several continuations of one path at once -------------------------------------------------
-# Every cache of mlx_lm has its sequences along the first axis, so that indexing it gives a row to each sequence and
-# reorders beams; the cache kinds implement this. The live cache is read once and never written.
-
-
-class Rows(Protocol):
-    """Sequences of one length that began as one."""
-
-    note: str
-    """Why they go through the model one after another, if they do."""
-
-    def forward(self, parents: Sequence[int], tokens: Sequence[int]) -> Sequence[Row]:
-        """Continue some of the sequences, each of them any number of times.
-
-        Args:
-            parents: For each new sequence the index, in the previous call, of the one it continues; 0 the first time.
-            tokens: Its next token (checked by the caller).
-
-        Returns:
-            The logits after each token, float32, shape (vocabulary,).
-        """
-
-
-def rows_of(runner: Runner) -> Rows:
-    """Continuations of the path in a runner's live cache: batched where all its caches support several rows."""
-    unsupported = runner.kv.without_snapshots()
-    return BatchedRows(runner) if unsupported is None else SequentialRows(runner, unsupported)
-
-
-class BatchedRows:
-    """All sequences in one forward.
-
-    Args:
-        runner: Its live cache is read at the first forward.
-    """
-
-    note = ""
-
-    def __init__(self, runner: Runner) -> None:
-        self._from: KV | None = runner.kv
-        self._since = runner.kv.offset
-        self._runner = runner.fresh()
-        self._runner.compute = runner.compute
-        self._count = 1
-
-    def forward(self, parents: Sequence[int], tokens: Sequence[int]) -> list[Row]:
-        """See `Rows`."""
-        if self._from is not None:
-            self._runner.kv.adopt_rows(self._from, len(parents))
-            self._from = None
-        elif list(parents) != list(range(self._count)):
-            self._runner.kv.reorder(parents, self._since if len(parents) == self._count else None)
-        self._count = len(parents)
-        return list(self._runner.forward_rows(tokens))
-
-
-class SequentialRows:
-    """One sequence after another, each with its own caches: for kinds of cache that this program doesn't know.
-
-    Args:
-        runner: Its live cache is read at the first forward.
-        unsupported: Kind and class name of the first cache that can't have several rows.
-    """
-
-    def __init__(self, runner: Runner, unsupported: tuple[str, str]) -> None:
-        kind, name = unsupported
-        self.note = (
-            f"A cache of kind {kind} ({name}) can't hold several sequences: they run one after another."
-        )
-        self._runners = [runner]
-
-    def forward(self, parents: Sequence[int], tokens: Sequence[int]) -> list[Row]:
-        """See `Rows`."""
-        self._runners = [self._runners[parent].copy() for parent in parents]
-        return [runner.forward(token) for runner, token in zip(self._runners, tokens, strict=True)]
+        self._ahead = self._guess = None
 
 
 # ---- how much logits may differ where the same tokens run in other chunks or batches -----------

@@ -7,7 +7,7 @@ attribute indicate what a part does; where they don't, only its path is known.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import mlx.core as mx
@@ -32,37 +32,30 @@ ROLES: tuple[tuple[Role, tuple[str, ...]], ...] = (
 def decoder_layers(model: Any) -> list[Any]:
     """The decoder layers: the model's `layers`, else its longest list of modules."""
     found: Any = getattr(model, "layers", None)
-    layers = [layer for layer in found if isinstance(layer, nn.Module)] if isinstance(found, list) else []
-    if layers:
-        return layers
-    stacks = (value for _, module in model.named_modules() for value in module.values() if is_stack(value))
-    return [layer for layer in max(stacks, key=len, default=[]) if isinstance(layer, nn.Module)]
+    if not is_stack(found):
+        values = (value for _, module in model.named_modules() for value in module.values())
+        found = max(filter(is_stack, values), key=len, default=[])
+    return [layer for layer in found if isinstance(layer, nn.Module)]
 
 
-def parts_of(layer: Any) -> Iterator[tuple[str, Any]]:
+def parts_of(layer: Any) -> list[tuple[str, Any]]:
     """The direct children of a layer: attribute and module."""
-    for attribute, child in layer.children().items():
-        if isinstance(child, nn.Module):
-            yield attribute, child
+    return [each for each in layer.children().items() if isinstance(each[1], nn.Module)]
 
 
 def is_stack(value: Any) -> bool:
     """True if it is a list with modules in it."""
-    if isinstance(value, list):
-        for item in value:
-            if isinstance(item, nn.Module):
-                return True
-    return False
+    return isinstance(value, list) and any(isinstance(item, nn.Module) for item in value)
 
 
 def role_of(module: Any, attribute: str) -> Role:
-    """What a part does, by the names of its class and of the attribute that holds it."""
+    """The role of a part, by the names of its class and of the attribute that holds it."""
     words = f"{type(module).__name__} {attribute}".lower()
     return next((role for role, parts in ROLES if any(part in words for part in parts)), "other")
 
 
 def layers_in_words(numbers: Sequence[int]) -> str:
-    """Layers as a person counts them, from 1: `Layer 3`, `Layers 1-4, 7`."""
+    """Layers as the screen counts them, from 1: `Layer 3`, `Layers 1-4, 7`."""
     runs: list[list[int]] = []
     for number in sorted(set(numbers)):
         if runs and number == runs[-1][1]:
@@ -78,27 +71,21 @@ def layers_in_words(numbers: Sequence[int]) -> str:
 Patch = tuple[Any, str, Any]
 """An owner, the name of its attribute, and the value to set."""
 Wrapper = Callable[[Callable[..., Any], Any, tuple[Any, ...], dict[str, Any]], Any]
-"""Called in the place of a module's `__call__` with the original, the module, and its arguments."""
-
-_OWN = object()
-"""For an attribute that a class inherits: to restore it, the class's own is deleted."""
+"""Called instead of a module's `__call__` with the original, the module, and its arguments."""
 
 
 @contextmanager
 def patched(*patches: Patch) -> Iterator[None]:
-    """Set attributes; on leaving, even by an exception, they are restored in reverse order."""
-    saved: list[Patch] = []
-    try:
+    """Set attributes in this block; afterwards, even after an exception, they are restored in reverse order."""
+    with ExitStack() as restored:
         for owner, name, value in patches:
-            saved.append((owner, name, vars(owner).get(name, _OWN)))
+            own = vars(owner)
+            if name in own:
+                restored.callback(setattr, owner, name, own[name])
+            else:  # a class inherits it
+                restored.callback(delattr, owner, name)
             setattr(owner, name, value)
         yield
-    finally:
-        for owner, name, value in reversed(saved):
-            if value is _OWN:
-                delattr(owner, name)
-            else:
-                setattr(owner, name, value)
 
 
 def calls(modules: Collection[Any], wrapper: Wrapper, method: str = "__call__") -> list[Patch]:
@@ -109,8 +96,8 @@ def calls(modules: Collection[Any], wrapper: Wrapper, method: str = "__call__") 
 
     Args:
         modules: The instances.
-        wrapper: Runs in the place of their calls.
-        method: Another method than the call.
+        wrapper: Runs instead of their calls.
+        method: The method to wrap, if it isn't the call.
     """
     wrapped = set(map(id, modules))
     running: set[int] = set()
@@ -144,10 +131,8 @@ def hidden(result: Any) -> mx.array:
 
 
 def with_hidden(result: Any, state: mx.array) -> Any:
-    """What a layer returned, with another residual stream."""
-    if isinstance(result, tuple | list):
-        return type(result)([state, *result[1:]])
-    return state
+    """The result of a layer, with another residual stream."""
+    return type(result)([state, *result[1:]]) if isinstance(result, tuple | list) else state
 
 
 def kept(array: mx.array) -> mx.array:
@@ -161,7 +146,7 @@ def after_layers(model: Any, streams: mx.array, returned: Mapping[int, Any]) -> 
     Args:
         model: As mlx_lm loads it.
         streams: Shape (..., rows, tokens, size); gemma3n has several, an axis before the rows.
-        returned: By index what layers returned for any tokens: what it has besides a stream is handed on.
+        returned: Results of layers for any tokens, by index: their values besides the stream are passed on.
 
     Returns:
         In the model's dtype, shape (rows, tokens, vocabulary), lazy.
@@ -178,7 +163,7 @@ def after_layers(model: Any, streams: mx.array, returned: Mapping[int, Any]) -> 
 
 
 class Tail:
-    """A model's end, for the streams of its own forwards.
+    """A model's end, for the streams of its own forward passes.
 
     Args:
         model: As mlx_lm loads it.
@@ -187,7 +172,7 @@ class Tail:
     def __init__(self, model: Any) -> None:
         self._model = model
         self._returned: dict[int, Any] = {}
-        """By index what its layers returned in the trial, where that is more than the stream."""
+        """Values that its layers returned in the trial, by index, if they are more than the stream."""
         self.fits = False
         """True if the trial's logits were those of the model."""
 
@@ -196,23 +181,23 @@ class Tail:
 
         Args:
             tokens: One token, shape (1, 1).
-            cache: For the model.
+            cache: The model's caches.
         """
         with self.watched(self._returned) as streams:
             logits: mx.array = self._model(tokens, cache=cache)
-        try:
+        with suppress(
+            Exception
+        ):  # whatever this family's code does after its layers doesn't fit these streams
             near = mx.allclose(logits, self.logits(streams[0]), rtol=1e-2, atol=1e-2, equal_nan=True)
             self.fits = bool(near.item())
-        except Exception:  # whatever this family's code does after its layers doesn't fit these streams
-            self.fits = False
         return logits
 
     @contextmanager
     def watched(self, returned: dict[int, Any] | None = None) -> Iterator[list[mx.array]]:
-        """Keep the stream after the last layer of the forward in this block; it stays lazy.
+        """Keep the stream after the last layer of the forward pass in this block; it stays lazy.
 
         Args:
-            returned: Takes what layers return that is more than the stream.
+            returned: Receives what layers return that is more than the stream.
         """
         layers = decoder_layers(self._model)
         index = {id(layer): number for number, layer in enumerate(layers)}

@@ -1,9 +1,9 @@
-"""Whose the text of a filled chat template is: the place of each string of a conversation and of its tools.
+"""The place of each string of a conversation and of its tools in the text of a filled chat template.
 
-Its text is not searched: a message `a` is found in `<|im_start|>system`, and `You are` in a system prompt of the
+The text is not searched: a message `a` is found in `<|im_start|>system`, and `You are` in a system prompt of the
 template's own. The template is filled again with characters around each string that no template and no text uses;
-where it is the same text without them, they are where the strings are. What a template leaves out is known from that,
-too. Where a template takes notice of the marks, it is filled with those of single messages.
+if it is the same text without them, they are where the strings are. Strings that a template leaves out are known from
+that, too. If a template takes notice of the marks, it is filled with those of single messages.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from copy import deepcopy
-from itertools import accumulate, islice
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, groupby
 from typing import Any
 
 from msgspec import Struct
@@ -25,14 +24,17 @@ from engine.protocol import LeftOut, PromptSegments, ReplyFormat, SegmentKind, S
 from engine.segments import MARKUP, ReplyReader, kind_of
 
 Fill = Callable[[Sequence[Filling]], Sequence[str | None]]
-"""The template filled with each of some conversations; only the first is sure to be filled."""
+"""Fills the template with each of some conversations; only the first is sure to be filled."""
+Placed = dict[int, list[tuple[int, int]]]
+"""The places of each part in the text, by its number: none if the template leaves it out, no entry if that isn't known.
+A template may write a part twice."""
 _PLANES = (0xF0000, 0x100000)
-"""Where planes of private use begin: the first is taken unless the conversation has characters of it."""
+"""First characters of the planes of private use: the first is taken unless the conversation has characters of it."""
 _SIZE = 0xFFFE
 _MOST = _SIZE // 2
 """Strings that are marked: the first ones, messages before tools."""
 ALONE = 64
-"""Strings of messages that are looked for one by one, the last ones, where a template takes notice of the marks."""
+"""Strings of messages that are marked one by one, the last ones, if a template takes notice of the marks."""
 _AROUND = 400
 """Characters before a tool or a call among which the JSON object may begin that has all of it."""
 _KINDS: Mapping[str, SegmentKind] = {
@@ -41,7 +43,6 @@ _KINDS: Mapping[str, SegmentKind] = {
 }  # fmt: skip
 _NAMES = frozenset({"type", "required"})
 """Keys in the definition of a tool whose words templates compare."""
-Path = tuple[str | int, ...]
 
 
 class FieldSpan(Struct, frozen=True):
@@ -49,9 +50,9 @@ class FieldSpan(Struct, frozen=True):
 
     kind: SegmentKind
     message: int
-    """From 0; -1 for definitions of tools."""
+    """Index of the message, from 0; -1 for definitions of tools."""
     begin: int
-    """Its first character that is no space, as a place in the text."""
+    """Place in the text of its first character that is no space."""
     end: int
 
 
@@ -60,7 +61,7 @@ class ChatText(Struct, frozen=True):
 
     text: str
     spans: tuple[FieldSpan, ...] = ()
-    """In the order of the text; they don't overlap."""
+    """Spans in the order of the text; they don't overlap."""
     left_out: tuple[LeftOut, ...] = ()
     reply: ReplyFormat = ReplyFormat()
 
@@ -86,124 +87,40 @@ class ChatText(Struct, frozen=True):
 
 
 def _runs(of: ChatText, texts: Sequence[str]) -> Iterator[SegmentRun]:
-    """A token is whose its first character is that is no space."""
+    """The runs of tokens of one message; a token belongs to the message of its first character that is no space."""
     joined = "".join(texts)
     if joined != of.text and joined != f" {of.text}":  # some tokenizers begin with a space
         return
     shift = len(joined) - len(of.text)
     begins = [span.begin for span in of.spans]
-    run: SegmentRun | None = None
-    for place, (text, end) in enumerate(zip(texts, accumulate(map(len, texts)), strict=True)):
+    spans: list[FieldSpan | None] = []
+    for text, end in zip(texts, accumulate(map(len, texts)), strict=True):
         at = end - len(text.lstrip() or text) - shift
         index = bisect_right(begins, at) - 1
-        span = of.spans[index] if index >= 0 and at < of.spans[index].end else None
-        if run is not None and (span is None or (span.kind, span.message) != (run.kind, run.message)):
-            yield run
-            run = None
-        if span is not None:
-            begin = run.begin if run is not None else place
-            run = SegmentRun(span.kind, begin, place + 1, span.message)
-    if run is not None:
-        yield run
+        spans.append(of.spans[index] if index >= 0 and at < of.spans[index].end else None)
+    begin = 0
+    for owner, group in groupby(spans, key=lambda span: None if span is None else (span.kind, span.message)):
+        end = begin + len(list(group))
+        if owner is not None:
+            yield SegmentRun(owner[0], begin, end, owner[1])
+        begin = end
 
 
-# ---- the strings of a conversation --------------------------------------------------------------
+# ---- marks around the strings of a conversation --------------------------------------------------
 
 
-class _FieldPart(Struct, frozen=True):
-    """A string, or a part of one, inside the white space that a template may cut off."""
+class _Stretch(Struct, frozen=True):
+    """A string of a conversation, or a part of one, without the white space around it, which a template may cut off."""
 
     kind: SegmentKind
     message: int
-    group: Path
-    """Those of one call, or of one tool, have the same."""
-    paths: tuple[Path, ...]
-    """Where it stands in the conversation or the tools: reasoning stands there under several names."""
-    begin: int
-    end: int
-
-
-def _parts(of: Filling) -> Iterator[_FieldPart]:
-    for number, message in enumerate(of.conversation):
-        kind = _KINDS.get(str(message.get("role")), "user")
-        at: Path = ("conversation", number)
-        yield from _reasoning(message, number)
-        if isinstance(content := message.get("content"), str):
-            yield from _content(content, kind, number, (*at, "content"))
-        for place, call in enumerate(_listed(message.get("tool_calls"))):
-            group = (*at, "tool_calls", place)
-            inner = "function" if isinstance(call, dict) and isinstance(call.get("function"), dict) else None
-            for key in ("name", "arguments"):
-                path = (*group, inner, key) if inner else (*group, key)
-                yield from _strings(_value(of, path), "tool call", number, group, path)
-    for place, tool in enumerate(_listed(of.tools)):
-        group = ("tools", place)
-        yield from _strings(tool, "tools", -1, group, group)
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _reasoning(message: Mapping[str, Any], number: int) -> Iterator[_FieldPart]:
-    text = next((message[name] for name in REASONING if isinstance(message.get(name), str)), "")
-    names = [name for name in REASONING if message.get(name) == text]
-    paths = tuple(("conversation", number, name) for name in names)
-    if text.strip():
-        yield _part(text, "thinking", number, paths[0], paths, 0, len(text))
-
-
-def _content(text: str, kind: SegmentKind, number: int, path: Path) -> Iterator[_FieldPart]:
-    """A message; an answer has its thinking in it where that is marked, and templates cut it off."""
-    begin = 0
-    for opens, closes in THOUGHTS if kind == "answer" else ():
-        if (at := text.rfind(closes)) >= 0:
-            first = text.find(opens, 0, at)
-            within = first + len(opens) if first >= 0 else 0
-            if text[within:at].strip():
-                yield _part(text, "thinking", number, (*path, "thinking"), (path,), within, at)
-            begin = at + len(closes)
-            break
-    if text[begin:].strip():
-        yield _part(text, kind, number, path, (path,), begin, len(text))
-
-
-def _strings(value: Any, kind: SegmentKind, number: int, group: Path, path: Path) -> Iterator[_FieldPart]:
-    """The strings in the JSON of a call or of a tool."""
-    if isinstance(value, str) and value.strip():
-        yield _part(value, kind, number, group, (path,), 0, len(value))
-    elif isinstance(value, dict):
-        for key, each in value.items():
-            if kind != "tools" or key not in _NAMES:
-                yield from _strings(each, kind, number, group, (*path, key))
-    elif isinstance(value, list):
-        for place, each in enumerate(value):
-            yield from _strings(each, kind, number, group, (*path, place))
-
-
-def _part(
-    text: str, kind: SegmentKind, number: int, group: Path, paths: tuple[Path, ...], begin: int, end: int
-) -> _FieldPart:
-    inner = text[begin:end]
-    first = begin + len(inner) - len(inner.lstrip())
-    return _FieldPart(kind, number, group, paths, first, max(first, begin + len(inner.rstrip())))
-
-
-def _value(of: Filling, path: Path) -> Any:
-    value: Any = of.conversation if path[0] == "conversation" else of.tools
-    for key in path[1:]:
-        try:
-            value = value[key]
-        except (LookupError, TypeError):
-            return None
-    return value
-
-
-# ---- marks --------------------------------------------------------------------------------------
+    group: int
+    """Number of the call within its message, or of the tool; -1 for other strings."""
+    text: str
 
 
 class _Marks:
-    """Marks characters of a plane of private use around parts of a conversation.
+    """Marks parts of a conversation by characters of a plane of private use: two for each, before and after it.
 
     Args:
         of: The conversation.
@@ -212,96 +129,123 @@ class _Marks:
 
     def __init__(self, of: Filling, plane: int) -> None:
         self._of, self._plane = of, plane
-        self._any = re.compile(f"[{chr(plane)}-{chr(plane + _SIZE - 1)}]")
-        self.parts = list(islice(_parts(of), _MOST))
+        self._any = _signs(plane)
+        self.parts: list[_Stretch] = []
+        self._begins: Container[int] = ()
+        self._ends: Container[int] = ()
+        self.marked()
 
-    def marked(self, numbers: Iterable[int], begins: bool = True, ends: bool = True) -> Filling:
-        """The conversation with marks around some of its parts."""
-        cuts: dict[Path, list[tuple[int, str]]] = {}
-        for number in numbers:
-            part, sign = self.parts[number], self._plane + 2 * number
-            for path in part.paths:
-                cuts.setdefault(path, []).extend(
-                    [(part.begin, chr(sign))] * begins + [(part.end, chr(sign + 1))] * ends
-                )
-        made = replace(self._of, conversation=deepcopy(self._of.conversation), tools=deepcopy(self._of.tools))
-        for path, signs in cuts.items():
-            text, begin, pieces = _value(made, path), 0, []
-            for place, sign_ in sorted(signs, key=lambda cut: cut[0]):
-                pieces += [text[begin:place], sign_]
-                begin = place
-            _value(made, path[:-1])[path[-1]] = "".join((*pieces, text[begin:]))
+    def marked(self, begins: Container[int] = (), ends: Container[int] = ()) -> Filling:
+        """The conversation with marks before and after the parts of some numbers."""
+        self.parts, self._begins, self._ends = [], begins, ends
+        conversation = [self._message(*each) for each in enumerate(self._of.conversation)]
+        tools = self._of.tools
+        if isinstance(tools, list):
+            tools = [self._strings(tool, "tools", -1, place) for place, tool in enumerate(tools)]
+        return replace(self._of, conversation=conversation, tools=tools)
+
+    def _message(self, number: int, message: dict[str, Any]) -> dict[str, Any]:
+        made = dict(message)
+        names = [name for name in REASONING if isinstance(message.get(name), str)]
+        if names:
+            text = message[names[0]]
+            thought = self._part(text, "thinking", number)
+            made |= {name: thought for name in names if message[name] == text}
+        if isinstance(content := message.get("content"), str):
+            kind = _KINDS.get(str(message.get("role")), "user")
+            made["content"] = self._content(content, kind, number)
+        if isinstance(calls := message.get("tool_calls"), list):
+            made["tool_calls"] = [self._call(call, number, place) for place, call in enumerate(calls)]
         return made
 
+    def _content(self, text: str, kind: SegmentKind, number: int) -> str:
+        """A message; an answer has its thinking in it if that is marked, and templates cut it off."""
+        for opens, closes in THOUGHTS if kind == "answer" else ():
+            if (end := text.rfind(closes)) >= 0:
+                first = text.find(opens, 0, end)
+                begin, after = first + len(opens) if first >= 0 else 0, end + len(closes)
+                thought = self._part(text[begin:end], "thinking", number)
+                return text[:begin] + thought + text[end:after] + self._part(text[after:], kind, number)
+        return self._part(text, kind, number)
+
+    def _call(self, call: Any, number: int, place: int) -> Any:
+        if not isinstance(call, dict):
+            return call
+        inner = call["function"] if isinstance(call.get("function"), dict) else call
+        names = [name for name in ("name", "arguments") if name in inner]
+        made = {**inner, **{name: self._strings(inner[name], "tool call", number, place) for name in names}}
+        return made if inner is call else {**call, "function": made}
+
+    def _strings(self, value: Any, kind: SegmentKind, number: int, group: int) -> Any:
+        """The JSON of a call or of a tool."""
+        if isinstance(value, str):
+            return self._part(value, kind, number, group)
+        if isinstance(value, dict):
+            return {
+                key: each if kind == "tools" and key in _NAMES else self._strings(each, kind, number, group)
+                for key, each in value.items()
+            }
+        return (
+            [self._strings(each, kind, number, group) for each in value] if isinstance(value, list) else value
+        )
+
+    def _part(self, text: str, kind: SegmentKind, message: int, group: int = -1) -> str:
+        inner, number = text.strip(), len(self.parts)
+        if not inner or number == _MOST:
+            return text
+        self.parts.append(_Stretch(kind, message, group, inner))
+        begin = chr(self._plane + 2 * number) if number in self._begins else ""
+        end = chr(self._plane + 2 * number + 1) if number in self._ends else ""
+        return text.replace(inner, f"{begin}{inner}{end}", 1)
+
     def found(self, text: str, marked: str | None) -> list[tuple[int, bool, int]] | None:
-        """The marks in a text: number, whether it is that of an end, and place; None where the text is another one."""
+        """The marks in a text: number, True for the mark of an end, and place; None if the rest is a different text."""
         if marked is None or self._any.sub("", marked) != text:
             return None
-        return [
-            (*self._named(match[0]), match.start() - count)
-            for count, match in enumerate(self._any.finditer(marked))
-        ]
-
-    def _named(self, sign: str) -> tuple[int, bool]:
-        number, end = divmod(ord(sign) - self._plane, 2)
-        return number, bool(end)
-
-    def content(self, number: int) -> str:
-        """The text of a part."""
-        part = self.parts[number]
-        return str(_value(self._of, part.paths[0]))[part.begin : part.end]
+        signs = [(ord(match[0]) - self._plane, match.start()) for match in self._any.finditer(marked)]
+        return [(sign // 2, bool(sign % 2), place - count) for count, (sign, place) in enumerate(signs)]
 
 
-Placed = dict[int, list[tuple[int, int]]]
-"""Where each part is in the text, by its number: none where the template leaves it out, and no entry where that isn't
-known. A template may write one twice."""
+def _signs(plane: int) -> re.Pattern[str]:
+    return re.compile(f"[{chr(plane)}-{chr(plane + _SIZE - 1)}]")
 
 
 def chat_text(fill: Fill, of: Filling, reply: ReplyFormat) -> ChatText:
-    """Fill a template, and find what is in the text.
+    """Fill a template, and find the strings of the conversation in the text.
 
     Args:
         fill: Fills it.
-        of: What it is filled with.
-        reply: How replies are marked.
+        of: Its values.
+        reply: The marks of replies.
     """
     said = json.dumps([of.conversation, of.tools, of.config], ensure_ascii=False, default=str)
-    plane = next(
-        (each for each in _PLANES if not re.search(f"[{chr(each)}-{chr(each + _SIZE - 1)}]", said)), 0
-    )
-    if not plane:
-        return ChatText(_first(fill([of])), reply=reply)
-    marks = _Marks(of, plane)
-    every = range(len(marks.parts))
-    if not every:
-        text, placed = _first(fill([of])), {}
-    else:
-        first, marked = fill([of, marks.marked(every)])
-        text, found = _first([first]), marks.found(_first([first]), marked)
-        placed = _one_by_one(fill, of, marks, text) if found is None else _placed(found, every)
-    spans, behind = _spans(marks.parts, placed, text), _behind(of, marks, placed, text)
+    plane = next((each for each in _PLANES if not _signs(each).search(said)), 0)
+    marks = _Marks(of, plane) if plane else None
+    every = range(len(marks.parts)) if marks is not None else range(0)
+    text, *marked = fill([of, marks.marked(every, every)] if marks is not None and every else [of])
+    assert text is not None
+    if marks is None:
+        return ChatText(text, reply=reply)
+    found = marks.found(text, marked[0]) if marked else []
+    placed = _one_by_one(fill, of, marks, text) if found is None else _placed(found, every)
+    spans, end = _spans(marks.parts, placed, text), _end_of_messages(of, marks.parts, placed, text)
     if of.opened:
-        spans = _own_beginning(spans, len(of.conversation) - 1, text, behind, reply)
-    return ChatText(text, spans, _left_out(marks.parts, placed), begun(reply, text[behind:]))
+        spans = _own_beginning(spans, len(of.conversation) - 1, text, end, reply)
+    return ChatText(text, spans, _left_out(marks.parts, placed), begun(reply, text[end:]))
 
 
 def _own_beginning(
-    spans: tuple[FieldSpan, ...], message: int, text: str, behind: int, reply: ReplyFormat
+    spans: tuple[FieldSpan, ...], message: int, text: str, end_of_messages: int, reply: ReplyFormat
 ) -> tuple[FieldSpan, ...]:
     """The spans with those of a reply's given beginning as the marks in it say: a thinking may be open."""
     begin = next((span.begin for span in spans if span.message == message), None)
     if begin is None:
         return spans
     made = [span for span in spans if span.message != message]
-    for state, first, end in ReplyReader(begun(reply, text[behind:begin])).split(text[begin:]):
+    for state, first, end in ReplyReader(begun(reply, text[end_of_messages:begin])).split(text[begin:]):
         if (kind := kind_of(state)) != MARKUP:
             made.append(FieldSpan(kind, message, begin + first, begin + end))
     return tuple(made)
-
-
-def _first(texts: Sequence[str | None]) -> str:
-    assert texts[0] is not None
-    return texts[0]
 
 
 def _placed(found: Iterable[tuple[int, bool, int]], numbers: Iterable[int]) -> Placed:
@@ -325,26 +269,19 @@ def _one_by_one(fill: Fill, of: Filling, marks: _Marks, text: str) -> Placed:
     messages = [number for number, part in enumerate(marks.parts) if part.message >= 0]
     tools = [number for number, part in enumerate(marks.parts) if part.message < 0]
     last = messages[-ALONE:]
-    _, of_messages, of_tools, *alone = fill(
-        [
-            of,
-            marks.marked(messages),
-            marks.marked(tools),
-            *(marks.marked([number], ends=False) for number in last),
-            *(marks.marked([number], begins=False) for number in last),
-        ]
-    )
-    found = marks.found(text, of_tools)
-    placed = {} if found is None else _placed(found, tools)
-    if (found := marks.found(text, of_messages)) is not None:
-        return placed | _placed(found, messages)
-    for number, first, second in zip(last, alone[: len(last)], alone[len(last) :], strict=True):
-        begins, ends = marks.found(text, first), marks.found(text, second)
-        content = marks.content(number)
-        if begins == [] and ends == []:
-            placed[number] = []
-        elif begins:
+    alone = [marks.marked([number]) for number in last] + [marks.marked((), [number]) for number in last]
+    together = [marks.marked(each, each) for each in (set(messages), set(tools))]
+    _, *filled = fill([of, *together, *alone])
+    of_messages, of_tools, *each = (marks.found(text, marked) for marked in filled)
+    placed = {} if of_tools is None else _placed(of_tools, tools)
+    if of_messages is not None:
+        return placed | _placed(of_messages, messages)
+    for number, begins, ends in zip(last, each[: len(last)], each[len(last) :], strict=True):
+        content = marks.parts[number].text
+        if begins:
             placed[number] = [(at, _end(text, content, at, ends)) for _, _, at in begins]
+        elif begins == [] and ends == []:
+            placed[number] = []
         elif ends:
             starts = [at - len(content) for _, _, at in ends]
             if all(at >= 0 and text.startswith(content, at) for at in starts):
@@ -354,28 +291,24 @@ def _one_by_one(fill: Fill, of: Filling, marks: _Marks, text: str) -> Placed:
 
 def _end(text: str, content: str, begin: int, ends: Sequence[tuple[int, bool, int]] | None) -> int:
     """The end of a string that begins at a place."""
-    behind = [at for _, _, at in ends or () if at >= begin]
-    return behind[0] if behind else begin + len(content) if text.startswith(content, begin) else begin
+    after = [at for _, _, at in ends or () if at >= begin]
+    return after[0] if after else begin + len(content) if text.startswith(content, begin) else begin
 
 
 # ---- what was found -----------------------------------------------------------------------------
 
 
-def _spans(parts: Sequence[_FieldPart], placed: Placed, text: str) -> tuple[FieldSpan, ...]:
-    """Where whose text is: calls and tools as wholes, with the JSON around their strings."""
+def _spans(parts: Sequence[_Stretch], placed: Placed, text: str) -> tuple[FieldSpan, ...]:
+    """The text of each message: calls and tools as wholes, with the JSON around their strings."""
     single: list[FieldSpan] = []
-    groups: dict[Path, list[FieldSpan]] = {}
+    groups: dict[tuple[int, int], list[FieldSpan]] = {}
     for number, places in placed.items():
         part = parts[number]
-        for begin, end in places:
-            span = FieldSpan(part.kind, part.message, begin, end)
-            groups.setdefault(part.group, []).append(span)
-            if part.kind not in ("tool call", "tools"):
-                single.append(span)
+        spans = [FieldSpan(part.kind, part.message, begin, end) for begin, end in places]
+        (single if part.group < 0 else groups.setdefault((part.message, part.group), [])).extend(spans)
     single.sort(key=lambda span: span.begin)
-    for spans in groups.values():
-        if spans[0].kind in ("tool call", "tools"):
-            single += _whole(sorted(spans, key=lambda span: span.begin), single, text)
+    for spans in filter(None, groups.values()):
+        single += _whole(sorted(spans, key=lambda span: span.begin), single, text)
     return tuple(_apart(sorted(single, key=lambda span: (span.begin, span.end))))
 
 
@@ -406,12 +339,11 @@ def _apart(spans: Iterable[FieldSpan]) -> Iterator[FieldSpan]:
             end = span.end
 
 
-def _left_out(parts: Sequence[_FieldPart], placed: Placed) -> tuple[LeftOut, ...]:
-    """What of a message, or of the tools, stands nowhere."""
+def _left_out(parts: Sequence[_Stretch], placed: Placed) -> tuple[LeftOut, ...]:
+    """The kinds of text of a message, or of the tools, that stand nowhere."""
     known: dict[tuple[SegmentKind, int], list[list[tuple[int, int]] | None]] = {}
     for number, part in enumerate(parts):
-        if part.end > part.begin:
-            known.setdefault((part.kind, part.message), []).append(placed.get(number))
+        known.setdefault((part.kind, part.message), []).append(placed.get(number))
     return tuple(
         LeftOut(kind, message, any(places is None for places in every))
         for (kind, message), every in known.items()
@@ -419,11 +351,14 @@ def _left_out(parts: Sequence[_FieldPart], placed: Placed) -> tuple[LeftOut, ...
     )
 
 
-def _behind(of: Filling, marks: _Marks, placed: Placed, text: str) -> int:
-    """Where the text begins that is behind the last message, but for a reply's own beginning."""
+def _end_of_messages(of: Filling, parts: Sequence[_Stretch], placed: Placed, text: str) -> int:
+    """The place in the text after the last message, without a reply's own beginning."""
     last = len(of.conversation) - (2 if of.opened else 1)
-    own = [number for number, part in enumerate(marks.parts) if part.message <= last]
-    if unknown := [number for number in own if marks.parts[number].message == last and number not in placed]:
-        content = marks.content(unknown[-1])
-        return max(0, text.rfind(content)) + len(content) if content in text else len(text)
-    return max((end for number in own for _, end in placed.get(number, ())), default=0)
+    unknown = [
+        part.text for number, part in enumerate(parts) if part.message == last and number not in placed
+    ]
+    if unknown:
+        at = text.rfind(unknown[-1])
+        return at + len(unknown[-1]) if at >= 0 else len(text)
+    ends = (end for number, places in placed.items() if parts[number].message <= last for _, end in places)
+    return max(ends, default=0)

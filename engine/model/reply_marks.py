@@ -1,4 +1,4 @@
-"""How a model marks thinking and tool calls in its replies: as mlx_lm knows it, and for families that it doesn't know.
+"""The marks of thinking and tool calls in a model's replies: those that mlx_lm knows, and those of other families.
 
 A chat template of the request's own says it for that request, so that the marks are found in the template's source
 before they are found in the vocabulary. What begins a reply is read off the text behind the last message: a template
@@ -12,10 +12,10 @@ import json
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any
 
 import mlx_lm
-from msgspec import Struct
 from msgspec.structs import replace
 
 from engine.errors import first_line
@@ -36,80 +36,40 @@ _OWN_CALLS = (
     ("<|python_tag|>", "", ""),
     ("<tool_call>", "</tool_call>", "json_tools"),
 )
-"""Begin and end of tool calls of families for which mlx_lm names no parser, and what parses them."""
+"""Begin and end of tool calls of families for which mlx_lm names no parser, and the name of their parser."""
 _HARMONY = "<|channel|>"
 PARSERS = tuple(
     sorted(path.stem for path in Path(mlx_lm.__file__).with_name("tool_parsers").glob("[a-z]*.py"))
 )
 """Names of mlx_lm's parsers."""
 JSON = "json"
-"""What parses calls that are JSON alone."""
+"""Name of the parser of calls that are JSON alone."""
 _STATES = {"normal": "answer", "reasoning": "thinking", "tool": "tool call"}
-"""By mlx_lm's names."""
+"""States by mlx_lm's names."""
 
 
-class _Stand(NamedTuple):
-    """What mlx_lm looks at of a tokenizer to name its parser."""
-
-    chat_template: str
-    get_vocab: Callable[[], Mapping[str, int]]
-    """Called where the template doesn't say it."""
-
-
-class KnownMarks(Struct, frozen=True):
-    """What mlx_lm knows of a model, whatever template fills its prompts."""
-
-    think: tuple[str | None, str | None] = (None, None)
-    parser: Callable[..., Any] | None = None
-    transitions: Mapping[str, Any] | None = None
-    """Of its own renderer of the family."""
-    structure: tuple[str, ...] = ()
-
-    @property
-    def parser_name(self) -> str:
-        """Name of the module of the parser; empty for none."""
-        return "" if self.parser is None else self.parser.__module__.rpartition(".")[2]
-
-
-def known_marks(wrapper: Any) -> KnownMarks:
-    """What mlx_lm's wrapper of a tokenizer knows.
+def reply_format(template: str, wrapper: Any, vocabulary: Callable[[], Mapping[str, int]]) -> ReplyFormat:
+    """The marks of replies to prompts that a template fills.
 
     Args:
-        wrapper: Its `TokenizerWrapper`, or a `PlainWrapper`, which has less.
-    """
-    return KnownMarks(
-        (getattr(wrapper, "think_start", None), getattr(wrapper, "think_end", None)),
-        getattr(wrapper, "tool_parser", None),
-        getattr(wrapper, "response_transitions", None),
-        tuple(getattr(wrapper, "structural_markers", ())),
-    )
-
-
-def reply_format(
-    template: str, known: KnownMarks, vocabulary: Callable[[], Mapping[str, int]]
-) -> ReplyFormat:
-    """How replies are marked to prompts that a template fills.
-
-    Args:
-        template: Its source; empty for code in its place.
-        known: Of the model.
-        vocabulary: Gives the ids of all tokens by their pieces.
+        template: Its source; empty for code instead.
+        wrapper: mlx_lm's `TokenizerWrapper`, or a `PlainTokenizer`, which has less.
+        vocabulary: Returns the ids of all tokens by their pieces.
     """
     if _HARMONY in template:
         return _harmony()
-    opens, closes = next(
-        (pair for pair in THOUGHTS if pair[1] in template or pair[0] in template), known.think
-    )
-    begin, end, parser = _calls(template, known, vocabulary)
+    own = getattr(wrapper, "response_transitions", None) or {}
+    thinking = getattr(wrapper, "think_start", None), getattr(wrapper, "think_end", None)
+    opens, closes = next((pair for pair in THOUGHTS if pair[1] in template or pair[0] in template), thinking)
+    begin, end, parser = _calls(template, getattr(wrapper, "tool_parser", None), vocabulary)
     marks = [ReplyMark("answer", opens, "thinking")] if opens else []
     marks += [ReplyMark("thinking", closes, "answer")] if closes else []
-    own = known.transitions or {}
     if begin:
         if not any(to == "tool" for edges in own.values() for _, to in edges):
             marks.append(ReplyMark("answer", begin, "tool call"))
         marks += [ReplyMark("thinking", begin, "tool call")] if opens else []
         marks += [ReplyMark("tool call", end, "answer")] if end else []
-    marks += [ReplyMark("answer", mark, "answer") for mark in known.structure]
+    marks += [ReplyMark("answer", mark, "answer") for mark in getattr(wrapper, "structural_markers", ())]
     marks += [
         ReplyMark(_STATES.get(at, at), text, _STATES.get(to, to))
         for at, edges in own.items()
@@ -119,12 +79,13 @@ def reply_format(
 
 
 def _calls(
-    template: str, known: KnownMarks, vocabulary: Callable[[], Mapping[str, int]]
+    template: str, parser: Callable[..., Any] | None, vocabulary: Callable[[], Mapping[str, int]]
 ) -> tuple[str, str, str]:
-    """Begin and end of tool calls, and the name of what parses them; empty where there is none."""
+    """Begin and end of tool calls, and the name of their parser; empty if there is none."""
     from mlx_lm.tokenizer_utils import _infer_tool_parser
 
-    name = known.parser_name or (_infer_tool_parser(_Stand(template, vocabulary)) or "")
+    stand = SimpleNamespace(chat_template=template, get_vocab=vocabulary)
+    name = parser.__module__.rpartition(".")[2] if parser is not None else _infer_tool_parser(stand)
     if name in PARSERS:
         module = import_module(f"mlx_lm.tool_parsers.{name}")
         return module.tool_call_start, module.tool_call_end, name
@@ -147,7 +108,7 @@ def begun(format: ReplyFormat, tail: str) -> ReplyFormat:
     """A format with the state in which a reply begins.
 
     Args:
-        format: Of replies.
+        format: The replies' format.
         tail: The end of the prompt, from behind the last message that is not the reply's own beginning.
     """
     return replace(format, begin=ReplyReader(replace(format, begin="answer")).state_after(tail))
@@ -178,7 +139,7 @@ def parse_call(parser: str, text: str, tools: list[Any] | None) -> tuple[str, ..
         tools: Definitions of the tools, whose types some parsers heed.
 
     Returns:
-        Names of the functions that it calls; none where the text has arguments alone.
+        Names of the functions that it calls; none if the text has arguments alone.
 
     Raises:
         CallError: It can't be parsed.
@@ -208,13 +169,10 @@ def _attempt(parse: Callable[..., Any], text: str, *given: Any) -> Any:
             fault = fault.__cause__ or fault.__context__
         if isinstance(fault, json.JSONDecodeError) and (begin := text.find(fault.doc)) >= 0:
             raise CallError(fault.msg, begin + fault.pos) from None
-        why = "it is nested too deeply" if isinstance(error, RecursionError) else _first_words(error)
+        # what a parser says, without the text that it repeats
+        why = first_line(error, nothing=type(error).__name__).partition(":")[0].rstrip(".")[:100]
+        why = "it is nested too deeply" if isinstance(error, RecursionError) else why
         raise CallError(why, _first_fault(text)) from None
-
-
-def _first_words(error: Exception) -> str:
-    """What a parser says, without the text that it repeats."""
-    return first_line(error, nothing=type(error).__name__).partition(":")[0].rstrip(".")[:100]
 
 
 def _first_fault(text: str) -> int:

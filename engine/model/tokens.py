@@ -6,7 +6,7 @@ module knows every token's own bytes; the bytes of a path, joined, are its text.
 A tokenizer whose files say all of it is run by the `tokenizers` library as transformers' `PreTrainedTokenizerFast`
 would run it, which hands texts to that library and mends what its files or its model's family need. For files that need
 nothing mended the ids are the same, and 1.7 s of a start (importing transformers) are saved. The conditions are in
-`_plain` and `_says_all`; any doubt gives None, and the tokenizer is loaded by mlx_lm.
+`plain_tokenizer`; any doubt gives None, and the tokenizer is loaded by mlx_lm.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
@@ -24,10 +23,10 @@ from msgspec.structs import replace
 from tokenizers import AddedToken, Tokenizer
 
 from engine.errors import LoadError, PromptError, cutting
-from engine.model import chat_template as chat_template
+from engine.model import chat_template
 from engine.model.chat_template import Filling, filling, left_open
 from engine.model.prompt_fields import ChatText, chat_text
-from engine.model.reply_marks import known_marks, reply_format
+from engine.model.reply_marks import reply_format
 from engine.protocol import ChatOptions, Message, ReplyFormat
 from engine.token_texts import alphabet, decode
 
@@ -45,7 +44,7 @@ _FIELDS: dict[str, tuple[type, ...]] = {
     ),
     "model_max_length": (int, float),
 }
-"""Of tokenizer_config.json, that are known to change nothing else, and what they are where they are not null."""
+"""Fields of tokenizer_config.json that are known to change nothing else, and their types if they are not null."""
 _OTHERS = (
     "added_tokens.json", "special_tokens_map.json", "chat_template.jinja", "chat_template.json",
     "additional_chat_templates", "tokenizer.model", "vocab.json", "merges.txt", "tiktoken.model",
@@ -62,33 +61,39 @@ _LARGEST = 100_000
 
 
 class PlainTokenizer:
-    """What `Tokens` needs of a tokenizer, by the names that transformers has for it.
+    """A tokenizer by the names that transformers has for it, and its wrapper by those of mlx_lm's `TokenizerWrapper`.
 
     Args:
         backend: From `tokenizer.json`.
         config: `tokenizer_config.json`.
+        eos_ids: Ids that end the sequence, of the model's config.
     """
 
-    def __init__(self, backend: Tokenizer, config: Mapping[str, Any]) -> None:
-        self.backend_tokenizer = backend
+    _chat_template: None = None
+    """mlx_lm's own renderer of some families' prompts."""
+
+    def __init__(self, backend: Tokenizer, config: Mapping[str, Any], eos_ids: Sequence[int] = ()) -> None:
+        from mlx_lm.tokenizer_utils import _infer_thinking
+
+        self._tokenizer, self.backend_tokenizer = self, backend
         self.special_tokens_map = {name: config[name] for name in NAMED if config.get(name)}
         self.bos_token: str | None = config.get("bos_token")
         self.chat_template: str | None = config.get("chat_template")
+        self.has_chat_template = self.chat_template is not None
         special = [*self.special_tokens_map.values(), *_listed(config)]
         self.all_special_ids = list(dict.fromkeys(backend.token_to_id(token) for token in special))
         eos = config.get("eos_token")
-        self.eos_token_id: int | None = backend.token_to_id(eos) if eos else None
+        self.eos_token_ids = {*eos_ids, *([backend.token_to_id(eos)] if eos else [])}
         self.convert_ids_to_tokens: Callable[[int], str | None] = backend.id_to_token
         """The piece of an id."""
+        self.think_start, self.think_end, *_ = _infer_thinking(self)
+        self.has_thinking = self.think_start is not None
 
     @property
     def added_tokens_decoder(self) -> dict[int, AddedToken]:
         """Tokens beside the vocabulary, by id."""
         found: dict[int, AddedToken] = self.backend_tokenizer.get_added_tokens_decoder()
         return found
-
-    def __len__(self) -> int:
-        return int(self.backend_tokenizer.get_vocab_size(with_added_tokens=True))
 
     def get_vocab(self) -> dict[str, int]:
         """Ids by piece."""
@@ -103,96 +108,56 @@ class PlainTokenizer:
         return list(self.backend_tokenizer.encode(text, add_special_tokens=add_special_tokens).ids)
 
 
-class PlainWrapper:
-    """What `Tokens` needs of mlx_lm's `TokenizerWrapper`.
-
-    Args:
-        tokenizer: The tokenizer.
-        eos_ids: That the model's config names.
-    """
-
-    _chat_template: None = None
-    """mlx_lm's own renderer of some families' prompts."""
-
-    def __init__(self, tokenizer: PlainTokenizer, eos_ids: list[int]) -> None:
-        from mlx_lm import tokenizer_utils
-
-        self._tokenizer = tokenizer
-        own = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
-        self.eos_token_ids = {*eos_ids, *own}
-        self.has_chat_template = tokenizer.chat_template is not None
-        self.think_start, self.think_end, *_ = tokenizer_utils._infer_thinking(tokenizer)
-        self.has_thinking = self.think_start is not None
-
-
-def plain_tokenizer(path: Path, config: Mapping[str, Any]) -> PlainWrapper | None:
-    """The tokenizer of a model directory, where its files say all of it.
+def plain_tokenizer(path: Path, config: Mapping[str, Any]) -> PlainTokenizer | None:
+    """The tokenizer of a model directory, if its files say all of it.
 
     Args:
         path: The directory, whose files have been checked.
         config: Its `config.json`.
 
     Returns:
-        None where transformers might do more than its files say, or where they are wrong: then mlx_lm loads it, and
-        says what is wrong.
+        None if transformers might do more than its files say, or if they are wrong: then mlx_lm loads it, and says what
+        is wrong.
     """
     if config.get("model_type") not in _FAMILIES or any((path / name).exists() for name in _OTHERS):
         return None
     try:
         given = json.loads((path / "tokenizer_config.json").read_bytes())
-        if not _plain(given):
-            return None  # before the other file, which takes a second where it has 30 MB
+        known = (value is None or type(value) in _FIELDS.get(name, ()) for name, value in given.items())
+        adds = given.get("add_bos_token") or given.get("add_eos_token")
+        if not all(known) or given.get("tokenizer_class") not in CLASSES or adds:
+            return None  # before the other file, which takes a second if it has 30 MB
         file = json.loads((path / "tokenizer.json").read_bytes())
-        if not _says_all(given, file):
+        if any(file.get(name) for name in ("truncation", "padding", "post_processor")):
             return None
-        backend = Tokenizer.from_file(str(path / "tokenizer.json"))
-        eos = config.get("eos_token_id")
-        return PlainWrapper(PlainTokenizer(backend, given), _ids(eos))
+        if (file.get("decoder") or {}).get("type") != "ByteLevel" or len(file["model"]["vocab"]) > _LARGEST:
+            return None
+        marks = {str(each["content"]) for each in file["added_tokens"] if each["special"]}
+        named = [given[name] for name in NAMED if given.get(name) is not None]
+        if not all(isinstance(each, str) and each in marks for each in [*named, *_listed(given)]):
+            return None
+        eos: Any = config.get("eos_token_id")
+        eos_ids = [int(each) for each in (eos if isinstance(eos, list) else [eos]) if eos is not None]
+        return PlainTokenizer(Tokenizer.from_file(str(path / "tokenizer.json")), given, eos_ids)
     except Exception:  # tokenizers raises Exception itself
         return None
-
-
-def _plain(config: Mapping[str, Any]) -> bool:
-    """True if tokenizer_config.json asks for nothing beyond `tokenizer.json`."""
-    if not all(value is None or type(value) in _FIELDS.get(name, ()) for name, value in config.items()):
-        return False
-    if config.get("tokenizer_class") not in CLASSES:
-        return False
-    return not (config.get("add_bos_token") or config.get("add_eos_token"))
-
-
-def _says_all(config: Mapping[str, Any], file: Mapping[str, Any]) -> bool:
-    """True if `tokenizer.json` is all else that transformers would heed."""
-    if file.get("truncation") or file.get("padding") or file.get("post_processor"):
-        return False
-    if (file.get("decoder") or {}).get("type") != "ByteLevel" or len(file["model"]["vocab"]) > _LARGEST:
-        return False
-    marks = {str(each["content"]) for each in file["added_tokens"] if each["special"]}
-    named = [config[name] for name in NAMED if config.get(name) is not None]
-    return all(isinstance(each, str) and each in marks for each in [*named, *_listed(config)])
 
 
 def _listed(config: Mapping[str, Any]) -> list[Any]:
     return [token for name in LISTS for token in config.get(name) or ()]
 
 
-def _ids(eos: Any) -> list[int]:
-    if eos is None:
-        return []
-    return [int(each) for each in (eos if isinstance(eos, list) else [eos])]
-
-
 # ---- the tokens of a model ---------------------------------------------------------------------
 
 BYTE_PIECE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
-"""How sentencepiece spells a byte that no piece covers; some tokenizers list these as added tokens."""
+"""Sentencepiece's name of a byte that no piece covers; some tokenizers list these as added tokens."""
 
 
 class Tokens:
     """A model's tokenizer, as mlx_lm loads it.
 
     Args:
-        wrapper: `mlx_lm.tokenizer_utils.TokenizerWrapper`, or a `PlainWrapper`.
+        wrapper: `mlx_lm.tokenizer_utils.TokenizerWrapper`, or a `PlainTokenizer`.
         vocabulary: Rows of the model's embedding; ids beyond never reach it.
     """
 
@@ -204,16 +169,15 @@ class Tokens:
         self.has_chat_template = bool(wrapper.has_chat_template)
         added = getattr(self._fast, "added_tokens_decoder", {})
         self._added = {int(i): str(token.content) for i, token in added.items()}
-        self._special = {int(i) for i, token in added.items() if token.special} | set(
-            self._fast.all_special_ids
-        )
+        special = {int(i) for i, token in added.items() if token.special} | {*self._fast.all_special_ids}
+        self._special = special - {None}
         self._decoded = self._decoder()
         self._raw: dict[int, bytes] = {}
         self._texts: dict[int, tuple[str, bytes]] = {}
         self.known: dict[int, tuple[str, bytes, bool]] = {}
-        """Of tokens that were candidates: see `TokenTexts`."""
+        """Texts of tokens that were candidates: see `TokenTexts`."""
         self._formats: dict[str, ReplyFormat] = {}
-        """Of the last chat template, by its source."""
+        """The format of the last chat template, by its source."""
 
     @property
     def backend(self) -> Tokenizer:
@@ -237,7 +201,7 @@ class Tokens:
         return tuple(sorted({*self.eos_ids, *(i for i in newline if 0 <= i < self.vocabulary)}))
 
     def add_eos(self, text: str) -> None:
-        """Have one more token end the sequence, as mlx_lm's `add_eos_token` does; before anything is asked of `spared`.
+        """Let one more token end the sequence, as mlx_lm's `add_eos_token` does; before anything is asked of `spared`.
 
         Args:
             text: The token's text, its piece as the tokenizer's file spells it, or its id.
@@ -261,7 +225,7 @@ class Tokens:
         self.eos_ids = tuple(sorted({*self.eos_ids, token}))
 
     def _token_of(self, text: str) -> int | None:
-        """The token of a text or a piece; where several have the text, the one that the tokenizer cuts it into."""
+        """The token of a text or a piece; if several have the text, the one that the tokenizer cuts it into."""
         cut = [int(i) for i in self._fast.encode(text, add_special_tokens=False)]
         raw, whole = text.encode(), range(self.vocabulary)
         if len(cut) == 1 and self.raw(cut[0]) == raw:
@@ -271,7 +235,7 @@ class Tokens:
 
     @cached_property
     def template(self) -> str:
-        """The chat template's source; empty where the model has none, or code in its place."""
+        """The chat template's source; empty if the model has none, or code instead."""
         try:
             source = "" if self._has_own_renderer else self._fast.get_chat_template()
         except Exception:  # there is none, or no default among several
@@ -281,7 +245,7 @@ class Tokens:
     @property
     def special_ids(self) -> tuple[int, ...]:
         """Ids of the tokens that are marks of the format."""
-        return tuple(sorted(token for token in self._special if token is not None))
+        return tuple(sorted(self._special))
 
     @property
     def named_ids(self) -> dict[str, int]:
@@ -340,45 +304,44 @@ class Tokens:
         return ids
 
     def takes_chat(self, options: ChatOptions) -> bool:
-        """True if there is a template to fill: the model's, or its tokenizer's default where the options allow it."""
+        """True if there is a template to fill: the model's, or its tokenizer's default if the options allow it."""
         return self.has_chat_template or (options.default_template and self._default_template is not None)
 
     def chat(self, messages: Sequence[Message], options: ChatOptions) -> str:
-        """Fill the model's chat template, up to where its answer begins or goes on.
+        """Fill the model's chat template, up to where its answer begins or continues.
 
         Args:
             messages: The conversation.
-            options: What else the template gets.
+            options: The other values that the template gets.
 
         Raises:
             PromptError: The model has no template and the options bring none, or the template refuses the messages or
                 takes too long.
         """
-        return str(self._filled(self._filling(messages, options))[0])
+        return str(self._filled([self._filling(messages, options)])[0])
 
     def chat_text(self, messages: Sequence[Message], options: ChatOptions) -> ChatText:
-        """As `chat`, with whose each part of the text is.
+        """Fill the template as `chat` does, and find each message in the text.
 
         Raises:
             PromptError: As `chat`.
         """
         given = self._filling(messages, options)
-        format = self.reply_format(self._source(given) or "")
-        return chat_text(lambda every: self._filled(given, every[1:]), given, format)
+        return chat_text(self._filled, given, self.reply_format(self._source(given) or ""))
 
     def raw_text(self, text: str) -> ChatText:
-        """A text of which nobody knows whose it is: what the model writes after it is an answer, until a mark."""
+        """A raw prompt, without messages: the text that the model writes after it is an answer, until a mark."""
         return ChatText(text, reply=replace(self.reply_format(), begin="answer"))
 
     def reply_format(self, template: str | None = None) -> ReplyFormat:
-        """How replies are marked.
+        """The marks of replies.
 
         Args:
-            template: The source of the one that filled the prompt; None for the model's.
+            template: The source of the template that filled the prompt; None for the model's.
         """
         source = self.template if template is None else template
         if (known := self._formats.get(source)) is None:
-            known = reply_format(source, known_marks(self._wrapper), self._fast.get_vocab)
+            known = reply_format(source, self._wrapper, self._fast.get_vocab)
             self._formats = {source: known}
         return known
 
@@ -390,14 +353,14 @@ class Tokens:
         return given
 
     def _source(self, given: Filling) -> str | None:
-        """The template that is filled; None where code writes the prompts.
+        """The template that is filled; None if code writes the prompts.
 
         Raises:
             PromptError: There is none.
         """
+        if self._has_own_renderer:
+            return None
         try:
-            if self._has_own_renderer:
-                return None
             default = None if self.has_chat_template else self._default_template
             template = self._fast.get_chat_template(given.template or default, given.tools)
             if not isinstance(template, str):
@@ -406,46 +369,47 @@ class Tokens:
             raise chat_template.refusal(error) from error
         return template
 
-    def _filled(self, given: Filling, others: Sequence[Filling] = ()) -> list[str | None]:
-        """The template filled; and filled with other conversations and tools, None for those that it refuses."""
+    def _filled(self, every: Sequence[Filling]) -> list[str | None]:
+        """The template filled with each of some values, None for those after the first that it refuses."""
+        given, *others = every
         if (template := self._source(given)) is None:
-            try:
-                return [self._rendered(given), *(self._tried(each) for each in others)]
-            except Exception as error:  # code may raise anything
-                raise chat_template.refusal(error) from error
-        thinking = {"enable_thinking": self._wrapper.has_thinking, **given.config}
+            return self._rendered(every)
         values = {
+            **self._fast.special_tokens_map,
+            "enable_thinking": self._wrapper.has_thinking,
+            **given.config,
             "messages": given.marked(),
             "tools": given.tools,
             "documents": given.documents,
             "add_generation_prompt": not given.opened,
         }
-        every = {**self._fast.special_tokens_map, **thinking, **values}
         instead = [{"messages": each.marked(), "tools": each.tools} for each in others]
-        text, *more = chat_template.render(template, every, instead)
-        if not given.opened:
-            return [text, *more]
-        ends = (_left_open(text, each.last) for text, each in zip(more, others, strict=True))
-        return [left_open(str(text), given.last), *ends]
+        texts = chat_template.render(template, values, instead)
+        if given.opened:
+            texts = [left_open(text, each.last) for text, each in zip(texts, every, strict=True)]
+            if texts[0] is None:
+                raise chat_template.refusal("it does not write out the message that is to be continued")
+        return texts
 
-    def _rendered(self, given: Filling) -> str:
-        """What the code writes that fills the template."""
-        return str(
-            self._wrapper.apply_chat_template(
-                given.conversation,
-                tools=given.tools,
-                tokenize=False,
-                continue_final_message=given.opened,
-                add_generation_prompt=not given.opened,
-                **given.config,
-            )
-        )
-
-    def _tried(self, given: Filling) -> str | None:
-        try:
-            return self._rendered(given)
-        except Exception:  # code may raise anything
-            return None
+    def _rendered(self, every: Sequence[Filling]) -> list[str | None]:
+        """The same by the code that fills the template."""
+        texts: list[str | None] = []
+        for each in every:
+            try:
+                text = self._wrapper.apply_chat_template(
+                    each.conversation,
+                    tools=each.tools,
+                    tokenize=False,
+                    continue_final_message=each.opened,
+                    add_generation_prompt=not each.opened,
+                    **each.config,
+                )
+                texts.append(str(text))
+            except Exception as error:  # code may raise anything
+                if not texts:
+                    raise chat_template.refusal(error) from error
+                texts.append(None)
+        return texts
 
     @property
     def _default_template(self) -> str | None:
@@ -456,13 +420,15 @@ class Tokens:
     @property
     def _has_own_renderer(self) -> bool:
         """True if code of mlx_lm or transformers fills the template, instead of a template of the model's files."""
-        if self._wrapper._chat_template is not None:
-            return True
+        return self._wrapper._chat_template is not None or self._overrides("apply_chat_template")
+
+    def _overrides(self, method: str) -> bool:
+        """True if the tokenizer's class has its own method instead of that of transformers."""
         if isinstance(self._fast, PlainTokenizer):
             return False
         from transformers import PreTrainedTokenizerBase  # imported before: it made the tokenizer
 
-        return type(self._fast).apply_chat_template is not PreTrainedTokenizerBase.apply_chat_template
+        return getattr(type(self._fast), method) is not getattr(PreTrainedTokenizerBase, method)
 
     def check(self, tokens: Sequence[int]) -> None:
         """Refuse ids that the embedding has no row for; MLX would end the process or read garbage.
@@ -503,7 +469,7 @@ class Tokens:
         """A function from a token and its piece to its text within a text: at the ends decoders drop spaces."""
         backend = getattr(self._fast, "backend_tokenizer", None)
         decode: Callable[[list[Any]], str]
-        if by_piece := isinstance(backend, Tokenizer) and not self._decodes_itself:
+        if by_piece := isinstance(backend, Tokenizer) and not self._overrides("decode"):
             decode = " ".join if backend.decoder is None else backend.decoder.decode
             around: list[Any] = ["\0"]
         else:
@@ -517,15 +483,6 @@ class Tokens:
 
         return between
 
-    @property
-    def _decodes_itself(self) -> bool:
-        """True if code decodes tokens, instead of the `tokenizers` library alone."""
-        if isinstance(self._fast, PlainTokenizer):
-            return False
-        from transformers import PreTrainedTokenizerBase  # imported before: it made the tokenizer
-
-        return type(self._fast).decode is not PreTrainedTokenizerBase.decode
-
 
 _BYTE_OF = alphabet()
 
@@ -537,10 +494,3 @@ def _check_unicode(text: str) -> None:
         raise PromptError(
             f"The prompt is not valid Unicode at character {error.start}.", "Save it as UTF-8 and try again."
         ) from None
-
-
-def _left_open(text: str | None, content: str) -> str | None:
-    """As `left_open`, None where the template doesn't write the message."""
-    with suppress(PromptError):
-        return None if text is None else left_open(text, content)
-    return None

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
 from typing import Any, cast
 
 import mlx.core as mx
 import mlx.nn as nn
 from mlx.utils import tree_flatten
 from mlx_lm.models.switch_layers import QuantizedSwitchLinear, SwitchLinear
-from mlx_lm.utils import dequantize_model, maybe_set_recommended_wired_limit
+from mlx_lm.utils import dequantize_model
 
 from engine.errors import LoadError
 from engine.memory import MemoryOf, memory_available, memory_installed
+from engine.settings import LoadSettings
 
 SCALING = ("scales", "biases", "global_scale")
 """Arrays that belong to a packed weight and are no parameters of their own."""
@@ -26,23 +27,9 @@ def own_arrays(module: Any) -> dict[str, mx.array]:
     Returns:
         By attribute; mlx.nn counts no attribute that begins with `_`.
     """
-    return {
-        name: array
-        for key, value in module.items()
-        if not key.startswith("_")
-        for name, array in _arrays(key, value)
-    }
-
-
-def _arrays(name: str, value: Any) -> Iterator[tuple[str, mx.array]]:
-    if isinstance(value, mx.array):
-        yield name, value
-    elif isinstance(value, list | tuple):
-        for index, item in enumerate(value):
-            yield from _arrays(f"{name}.{index}", item)
-    elif isinstance(value, dict) and not isinstance(value, nn.Module):
-        for key, item in value.items():
-            yield from _arrays(f"{name}.{key}", item)
+    own = {key: value for key, value in module.items() if not key.startswith("_")}
+    leaves = cast(list[tuple[str, Any]], tree_flatten(own, is_leaf=lambda each: isinstance(each, nn.Module)))
+    return {name: leaf for name, leaf in leaves if isinstance(leaf, mx.array)}
 
 
 def arrays_of(model: Any) -> list[tuple[str, mx.array]]:
@@ -78,7 +65,7 @@ def bytes_of(model: Any) -> int:
 
 
 def experts_of(model: Any) -> int:
-    """Number of experts of a model's largest mixture, in one array or as modules of their own; 0 where it has none."""
+    """Number of experts of a model's largest mixture, in one array or as modules of their own; 0 without a mixture."""
     counts = [
         int(each.num_experts) if isinstance(each, SWITCHED) else len(each.get("experts") or ())
         for each in _modules(model)
@@ -93,7 +80,7 @@ def _modules(model: Any) -> list[Any]:
 # ---- types -------------------------------------------------------------------------------------
 
 MEMORY_SHARE = 0.5
-"""Of the memory that is free, what the weights may take in a larger type without being asked for."""
+"""Share of the free memory that weights may take in a larger type without a request."""
 _BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8}
 _UNPACKED = (nn.QuantizedLinear, nn.QuantizedEmbedding, QuantizedSwitchLinear)
 """The layers that mlx_lm dequantizes."""
@@ -101,21 +88,20 @@ _UNPACKED = (nn.QuantizedLinear, nn.QuantizedEmbedding, QuantizedSwitchLinear)
 
 def dtype_of(model: Any) -> str:
     """The type of most of the weights' floating-point numbers; the packed ones of quantized weights don't count."""
-    sizes: dict[str, int] = {}
+    sizes = Counter[str]()
     for array in _floating(model):
-        name = str(array.dtype).removeprefix("mlx.core.")
-        sizes[name] = sizes.get(name, 0) + array.size
-    return max(sizes, key=lambda name: sizes[name], default="float32")
+        sizes[str(array.dtype).removeprefix("mlx.core.")] += array.size
+    return max(sizes, key=sizes.__getitem__, default="float32")
 
 
 def quantization_of(model: Any) -> str | None:
-    """How most of the packed weights are quantized, as their arrays say; None where none are."""
-    sizes: dict[str, int] = {}
+    """The quantization of most of the packed weights, as their arrays say; None if none are packed."""
+    sizes = Counter[str]()
     for _, module in model.named_modules():
         if "scales" in module and hasattr(module, "bits"):
-            name = f"{module.bits}-bit, group {module.group_size}, {getattr(module, 'mode', 'affine')}"
-            sizes[name] = sizes.get(name, 0) + module.weight.size
-    return max(sizes, key=lambda name: sizes[name], default=None)
+            mode = getattr(module, "mode", "affine")
+            sizes[f"{module.bits}-bit, group {module.group_size}, {mode}"] += module.weight.size
+    return max(sizes, key=sizes.__getitem__, default=None)
 
 
 def weights_in(model: Any) -> str:
@@ -124,16 +110,16 @@ def weights_in(model: Any) -> str:
 
 
 def set_dtype(model: Any, wanted: str, fast_blas: bool) -> tuple[str, ...]:
-    """Have a model compute in another type than its file's; before its weights are evaluated.
+    """Let a model compute in another type than its file's, before its weights are evaluated.
 
     Args:
         model: Its weights are lazy.
-        wanted: One of `engine.settings.DTYPES`; `auto` is float32 where `fast_blas`, with quantized weights unpacked,
+        wanted: One of `engine.settings.DTYPES`; `auto` is float32 if `fast_blas`, with quantized weights unpacked,
             as far as memory allows it.
-        fast_blas: Whether a fast BLAS multiplies float32 matrices.
+        fast_blas: True if a fast BLAS multiplies float32 matrices.
 
     Returns:
-        What to know of it, as sentences.
+        Sentences on what was done, or could not be.
 
     Raises:
         LoadError: Its quantized weights can't be unpacked.
@@ -146,15 +132,14 @@ def set_dtype(model: Any, wanted: str, fast_blas: bool) -> tuple[str, ...]:
     if wanted == "auto" and (packed := quantization_of(model)) is not None:
         return _unpack_where_it_fits(model, packed)
     computed = "float32" if wanted == "auto" else wanted
-    if computed == own:
-        return ()
     needed = sum(array.nbytes for array in _floating(model)) * _BYTES[computed] // _BYTES[own]
-    if wanted == "auto" and (free := _short_of(needed)):
+    if wanted == "auto" and computed != own and (free := _short_of(needed)):
         return (
             f"Computed in {own}: {computed} would be faster, but its weights would take more than half of the "
             f"{free / 2**30:.1f} GiB that are free. --dtype {computed} asks for it all the same.",
         )
-    model.set_dtype(getattr(mx, computed))
+    if computed != own:
+        model.set_dtype(getattr(mx, computed))
     return ()
 
 
@@ -163,7 +148,7 @@ def quantize(model: Any, bits: int, group_size: int) -> None:
 
     Args:
         model: Its weights are lazy.
-        bits: Of a weight.
+        bits: Bits of a weight.
         group_size: Weights that share a scale.
 
     Raises:
@@ -194,9 +179,8 @@ def _dequantize(model: Any) -> tuple[str, ...]:
     model.set_dtype(mx.float32)  # the scales: else the products with them are rounded to the file's type
     try:
         dequantize_model(model)
-        model.set_dtype(
-            mx.float32
-        )  # MLX unpacks mxfp4, mxfp8 and nvfp4 to bfloat16, which holds their numbers exactly
+        # MLX unpacks mxfp4, mxfp8 and nvfp4 to bfloat16, which holds their numbers exactly
+        model.set_dtype(mx.float32)
     except (AttributeError, TypeError, ValueError) as error:
         raise LoadError(
             f"mlx_lm can't dequantize these weights ({error}).", "Leave --dtype out: they run as they are."
@@ -207,7 +191,7 @@ def _dequantize(model: Any) -> tuple[str, ...]:
 
 
 def _unpack_where_it_fits(model: Any, packed: str) -> tuple[str, ...]:
-    """Unpack quantized weights that are all of kinds which can be, where memory allows it; else they stay packed."""
+    """Unpack quantized weights if all are of kinds that can be, and memory allows it; else they stay packed."""
     packed_modules = [module for module in _modules(model) if is_packed(module)]
     if not all(isinstance(each, _UNPACKED) and each.get("global_scale") is None for each in packed_modules):
         return ()
@@ -231,7 +215,7 @@ def unpacks(parameters: int) -> bool:
 
 
 def _short_of(needed: int) -> int:
-    """The bytes that are free, where so many may not be taken without being asked for; 0 where they may."""
+    """The free bytes if so many may not be taken without a request; 0 if they may."""
     free = memory_available()
     return free if free is not None and needed > MEMORY_SHARE * free else 0
 
@@ -244,23 +228,49 @@ def _floating(model: Any) -> list[mx.array]:
     return [array for _, array in arrays_of(model) if mx.issubdtype(array.dtype, mx.floating)]
 
 
+# ---- quantized weights with float32 scales -----------------------------------------------------
+
+
+def float32_scales(settings: LoadSettings) -> bool:
+    """True if a quantized model is computed with float32 scales under these settings."""
+    wanted = settings.float32_scales
+    if wanted is None:
+        wanted = mx.default_device() == mx.Device(mx.cpu)
+    return wanted and settings.dtype in ("auto", "file")
+
+
+def unpacked_by_itself(settings: LoadSettings) -> bool:
+    """True if quantized weights may be unpacked without a request: not if the settings name float32 scales."""
+    return settings.dtype == "auto" and settings.float32_scales is None
+
+
+def set_float32_scales(model: Any, settings: LoadSettings) -> tuple[str, ...]:
+    """Compute a quantized model in float32 if the settings say so or, on the CPU backend, don't forbid it.
+
+    Returns:
+        Sentences that say so.
+    """
+    if quantization_of(model) is None or not float32_scales(settings):
+        return ()
+    scales = [array for name, array in arrays_of(model) if name.endswith(".scales")]
+    what = (
+        "Quantized weights are computed with float32 scales (7 to 40 times faster on the CPU backend);"
+        if any(mx.issubdtype(array.dtype, mx.floating) for array in scales)
+        else "All but the quantized weights, whose scales are bytes, is computed in float32 (3 to 5 times faster on "
+        "the CPU backend);"
+    )
+    model.set_dtype(mx.float32)
+    return (f"{what} the KV cache is float32 then, too.",)
+
+
 # ---- memory ------------------------------------------------------------------------------------
 
 NEAR = 0.9
-"""Of the memory that is free, what weights may take without a word: mlx_lm's bound on Metal."""
-
-
-def keep_in_memory() -> None:
-    """Allow Metal to wire as much memory as it recommends, as mlx_lm does while it generates; nothing elsewhere.
-
-    Weights that are not wired may be paged out between two steps, and here a person thinks between two steps. So the
-    limit holds as long as the process, as that of mlx_lm's server.
-    """
-    maybe_set_recommended_wired_limit()
+"""Share of the free memory that weights may take without a warning: mlx_lm's bound on Metal."""
 
 
 def memory_of_device() -> MemoryOf:
-    """Whose memory arrays take where MLX computes."""
+    """The memory that arrays take on MLX's device."""
     device = mx.device_info()
     if isinstance(device.get("free_memory"), int):
         return "gpu"
@@ -268,7 +278,7 @@ def memory_of_device() -> MemoryOf:
 
 
 def free_bytes() -> int | None:
-    """Bytes that new arrays may take where MLX computes; None where neither the framework nor the system says.
+    """Bytes that new arrays may take on MLX's device; None if neither the framework nor the system says.
 
     On CUDA what is free on the GPU. On Metal, which shares the machine's memory, what is left of what it recommends to
     wire, and no more than what the system has free. On a CPU what the system has free.
@@ -286,7 +296,7 @@ def free_bytes() -> int | None:
 
 
 def warning_of(needed: int) -> str:
-    """Why weights that are about to be read would be slow to compute with; empty where they fit.
+    """A sentence on why weights that are about to be read would be slow to compute with; empty if they fit.
 
     Args:
         needed: Their bytes in memory.
@@ -306,4 +316,4 @@ _SCARCE: dict[MemoryOf, tuple[str, str]] = {
     "metal": ("of what Metal recommends to take", "macOS will swap, and a step may take minutes"),
     "gpu": ("of the GPU's memory", "loading, or a later step, will end for want of it"),
 }
-"""What of it is free, and what happens where it is too little."""
+"""Names of the memory, and the consequences of too little."""

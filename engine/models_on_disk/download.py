@@ -1,95 +1,93 @@
-"""Has a model downloaded from a hub into its cache, by a process of its own that is ended at once where that is wanted.
+"""Downloads of a model from a hub into its cache, by a process of its own that is ended at once when it is to stop.
 
-What came stays, and another download goes on from there. The loaded model is not touched, and nothing is written to the
+The process has huggingface_hub download, and compares the files with what the hub's list states. Files that came whole
+are kept, and another download fetches the others. The loaded model is not touched, and nothing is written to the
 terminal.
 """
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import json
 import os
 import re
-import selectors
+import resource
+import select
+import shutil
 import subprocess
 import sys
+import threading
 import time
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import closing, suppress
+from fnmatch import fnmatch
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
+from urllib.parse import unquote
 
 from msgspec import Struct
 
-from engine.errors import Cancelled, LoadError
+from engine.errors import Cancelled, LoadError, first_line
 from engine.models_on_disk.places import hub_cache
+from engine.processes import python_command
 
 PATTERNS = (
     "*.json", "model*.safetensors", "*.py", "tokenizer.model", "*.tiktoken", "tiktoken.model", "*.txt", "*.jsonl",
     "*.jinja",
 )  # fmt: skip
 """The files that mlx_lm downloads (`DEFAULT_ALLOW_PATTERNS`, which a test holds this against)."""
-ENDPOINT = "https://huggingface.co"
 RATE_SECONDS = 5.0
 """Over which the rate is taken."""
-_SCRIPT = Path(__file__).with_name("hub_process.py")
-_ID = re.compile(r"(?:[A-Za-z0-9][\w.-]{0,95}/)?[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
+REPORT_SECONDS = 0.2
+TIMEOUT = 20.0
+"""Seconds until the hub's list must come."""
+MEMORY = 2 * 2**30
+"""Bytes of address space of the process: a list without an end is given up."""
+MOST_FILES = 10_000
+"""Files of a repository."""
+_HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _POLL = 0.1
+_KEPT = "the files that arrived are kept."
 _MESSAGES = {
+    "busy": ("{spec} was not downloaded: another program is downloading it.", "Wait for that one."),
+    "disk": ("{spec} can't be kept: {why}.", "Make room in the hub's cache, or set HF_HUB_CACHE to another place."),
+    "ended": ("{spec} was not downloaded: the process that did it was ended.", f"Try again; {_KEPT}"),
+    "id": ("{spec} is not a hub id.", "A hub id has the form owner/name."),
     "login": ("The hub asks for a login to read {spec}.", "Run `hf auth login`, then try again."),
-    "none": (
-        "The hub has no model {spec}, or not for you.",
-        "Check the name; `hf auth login` for a private one.",
-    ),
-    "network": (
-        "{spec} can't be downloaded now: {why}.",
-        "Check the network; the part that arrived is kept.",
-    ),
+    "network": ("{spec} can't be downloaded now: {why}.", f"Check the network; {_KEPT}"),
+    "none": ("The hub has no model {spec}, or not for you.", "Check the name; `hf auth login` for a private one."),
     "wrong": ("{spec} was not downloaded: {why}.", "Try again, or choose another model."),
-    "disk": (
-        "{spec} can't be kept: {why}.",
-        "Make room in the hub's cache, or set HF_HUB_CACHE to another place.",
-    ),
-    "ended": (
-        "{spec} was not downloaded: the process that did it was ended.",
-        "Try again; the part that arrived is kept.",
-    ),
-    "busy": ("{spec} was not downloaded: {why}.", "Wait for that one."),
-}
+}  # fmt: skip
+
+
+Files = Mapping[str, tuple[int, str]]
+"""Size and hash of each file, by its name: SHA-256 of a large one, else the SHA-1 by which git names it."""
 
 
 class DownloadProgress(Struct, frozen=True):
-    """How far a download is."""
+    """The progress of a download."""
 
     done: int
     """Bytes that are there, those of an earlier download among them."""
     total: int
     rate: float | None = None
-    """Bytes a second lately; None where that isn't known yet."""
+    """Bytes a second lately; None while that isn't known."""
 
     @property
     def seconds_left(self) -> float | None:
-        """At that rate."""
+        """Time left at that rate."""
         return (self.total - self.done) / self.rate if self.rate else None
 
 
-def is_hub_id(name: str) -> bool:
-    """True if a name can be a hub's: owner/name, or one name."""
-    return bool(_ID.fullmatch(name)) and "--" not in name and ".." not in name
-
-
-def download(
-    spec: str,
-    tell: Callable[[DownloadProgress], None],
-    stopped: Callable[[], bool],
-    environ: Mapping[str, str] = os.environ,
-) -> Path:
+def download(spec: str, tell: Callable[[DownloadProgress], None], stopped: Callable[[], bool]) -> Path:
     """Download what is missing of a model.
 
     Args:
         spec: Its hub id.
-        tell: Called as it goes on.
-        stopped: Polled ten times a second: whether to end; what came stays.
-        environ: Says which hub, which cache and whose token, as huggingface_hub reads it.
+        tell: Receives the progress.
+        stopped: Polled ten times a second: whether to end; files that came whole stay.
 
     Returns:
         The directory of the model, whole.
@@ -98,85 +96,217 @@ def download(
         LoadError: It can't be downloaded; the message says why, the hint what to do.
         Cancelled: `stopped` returned True.
     """
-    if not is_hub_id(spec):
-        raise LoadError(f"{spec} is not a hub id.", "A hub id has the form owner/name.")
-    if environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
+    if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
         raise LoadError(f"{spec} can't be downloaded: HF_HUB_OFFLINE is set.", "Unset it to download.")
-    given = {
-        "path": sys.path, "spec": spec, "patterns": PATTERNS, "cache": str(hub_cache(environ)),
-        "endpoint": environ.get("HF_ENDPOINT") or ENDPOINT, "token": _token(environ),
-    }  # fmt: skip
+    folder = hub_cache() / f"models--{spec.replace('/', '--')}"
+    last = {"error": "busy"}
+    if not _discard_parts(folder):
+        last, rates = {}, list[tuple[float, int]]()
+        try:
+            with closing(_written(spec, stopped)) as written:
+                for each in written:
+                    if "done" not in each:
+                        last = each
+                        continue
+                    now, done = time.monotonic(), each["done"]
+                    rates = [one for one in (*rates, (now, done)) if now - one[0] <= RATE_SECONDS]
+                    begun, before = rates[0]
+                    rate = (done - before) / (now - begun) if now - begun >= 0.5 else None
+                    tell(DownloadProgress(done, each["total"], rate))
+        finally:
+            _discard_parts(folder)
+    if "path" in last:
+        return Path(last["path"])
+    message, hint = _MESSAGES[last.get("error", "ended")]
+    raise LoadError(message.format(spec=spec, why=last.get("message", "").rstrip(".")), hint)
+
+
+def _written(spec: str, stopped: Callable[[], bool]) -> Generator[dict[str, Any]]:
+    """The JSON objects that the process writes, which is ended with the reading of them."""
+    # Xet would keep files by hashes of another list, whose names are not checked
+    own = {"HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_OFFLINE": "0"}
     try:
         process = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(_SCRIPT)],
+            python_command(f"from engine.models_on_disk.download import fetch; fetch({spec!r})"),
+            bufsize=0,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
+            env={**os.environ, **own, "HF_HUB_CACHE": str(hub_cache())},
             start_new_session=True,  # a Ctrl-C of the terminal is answered here
         )
     except OSError as error:
         raise LoadError(f"No process can be started: {error.strerror}.", "Close other programs.") from error
+    assert process.stdout is not None
     with process:
         try:
-            last = _followed(process, given, tell, stopped)
+            while not stopped():
+                if select.select([process.stdout], [], [], _POLL)[0]:
+                    if not (line := process.stdout.readline()):
+                        return
+                    yield json.loads(line)
+            raise Cancelled
         finally:
             process.kill()
-    if "path" in last:
-        return Path(last["path"])
-    message, hint = _MESSAGES[last.get("error", "ended")]
-    why = str(last.get("message", "")).rstrip(".")
-    raise LoadError(message.format(spec=spec, why=why), hint)
 
 
-def _followed(
-    process: subprocess.Popen[bytes],
-    given: Mapping[str, Any],
-    tell: Callable[[DownloadProgress], None],
-    stopped: Callable[[], bool],
-) -> dict[str, Any]:
-    """Take in what the process writes, up to its end; returns the last of it."""
-    assert process.stdin is not None
-    assert process.stdout is not None
-    process.stdin.write(json.dumps(given).encode() + b"\n")
-    process.stdin.flush()
-    rates, last = deque[tuple[float, int]](), dict[str, Any]()
-    descriptor, held = process.stdout.fileno(), b""
-    with selectors.DefaultSelector() as ready:
-        ready.register(descriptor, selectors.EVENT_READ)
-        while True:
-            if stopped():
-                raise Cancelled
-            if not ready.select(_POLL):
-                continue
-            if not (block := os.read(descriptor, 2**16)):
-                return last
-            *lines, held = (held + block).split(b"\n")
-            for line in lines:
-                last = json.loads(line)
-                if "done" in last:
-                    tell(_progress(last["done"], last["total"], rates))
+def _discard_parts(folder: Path) -> bool:
+    """Delete files of a repository that came in part: huggingface_hub begins them from nothing.
+
+    Returns:
+        True if another program is downloading one of them.
+    """
+    busy = False
+    for part in folder.glob("blobs/*.incomplete"):
+        lock = folder.parent / ".locks" / folder.name / f"{part.name.partition('.')[0]}.lock"
+        try:
+            lock.parent.mkdir(parents=True, exist_ok=True)
+            with open(lock, "ab") as held:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                part.unlink(missing_ok=True)
+        except BlockingIOError:
+            busy = True
+        except OSError:  # the download says what is wrong with the cache
+            continue
+    return busy
 
 
-def _progress(done: int, total: int, rates: deque[tuple[float, int]]) -> DownloadProgress:
-    now = time.monotonic()
-    rates.append((now, done))
-    while now - rates[0][0] > RATE_SECONDS:
-        rates.popleft()
-    begun, before = rates[0]
-    return DownloadProgress(done, total, (done - before) / (now - begun) if now - begun >= 0.5 else None)
+# ---- the process that downloads ---------------------------------------------------------------
 
 
-def _token(environ: Mapping[str, str]) -> str:
-    """The person's token, where huggingface_hub keeps it; empty for none."""
-    if token := environ.get("HF_TOKEN") or environ.get("HUGGING_FACE_HUB_TOKEN"):
-        return token.strip()
-    place = environ.get("HF_TOKEN_PATH")
-    path = (
-        Path(place)
-        if place
-        else hub_cache({**environ, "HF_HUB_CACHE": "", "HUGGINGFACE_HUB_CACHE": ""}).parent / "token"
-    )
+def fetch(spec: str) -> None:
+    """Download in this process, which ends with its standard input: its parent can't leave it behind.
+
+    Args:
+        spec: A hub id; the environment says which hub, which cache and whose token.
+    """
+    threading.Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()
     try:
-        return path.expanduser().read_text(encoding="utf-8")[:4096].strip()
-    except (OSError, ValueError):
-        return ""
+        _tell(path=str(_fetched(spec)))
+    except Exception as error:
+        _refuse(*_reason(error))
+    os._exit(0)  # the thread waits for standard input
+
+
+def _tell(**values: Any) -> None:
+    os.write(1, json.dumps(values).encode() + b"\n")
+
+
+def _refuse(kind: str, why: str) -> NoReturn:
+    """End the process, with all its threads.
+
+    Args:
+        kind: A key of the messages.
+        why: What is wrong.
+    """
+    _tell(error=kind, message=why)
+    os._exit(0)
+
+
+def _fetched(spec: str) -> Path:
+    """Download what is missing, and compare it with the hub's list; returns the directory of the model."""
+    from huggingface_hub import constants, get_session, snapshot_download
+
+    with suppress(ValueError, OSError):  # macOS has no such limit
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    get_session().timeout = TIMEOUT
+    constants.DOWNLOAD_CHUNK_SIZE = 2**16  # of the usual 10 MB nothing is on the disk for seconds
+    commit, files = _listed(spec)
+    cache = Path(constants.HF_HUB_CACHE)
+    folder = cache / f"models--{spec.replace('/', '--')}"
+    snapshot = folder / "snapshots" / commit
+    missing = {name: file for name, file in files.items() if not (snapshot / name).exists()}
+    left = sum(size for size, _ in missing.values())
+    cache.mkdir(parents=True, exist_ok=True)
+    if left > (free := shutil.disk_usage(cache).free):
+        _refuse("disk", f"{left:,} bytes are to come, and the disk has {free:,}")
+    threading.Thread(target=_report, args=(snapshot, files), daemon=True).start()
+    get_session().event_hooks["response"].append(partial(_check, commit, files))
+    snapshot_download(spec, revision=commit, allow_patterns=list(PATTERNS))
+    for name, (size, digest) in missing.items():
+        git = hashlib.sha1(b"blob %d\0" % size)
+        with open(snapshot / name, "rb") as file:
+            found = hashlib.file_digest(file, "sha256" if len(digest) == 64 else git.copy)
+        if found.hexdigest() != digest:
+            os.unlink(os.path.realpath(snapshot / name))
+            _refuse("wrong", f"{name} has another hash than the hub states")
+    (folder / "refs").mkdir(exist_ok=True)
+    (folder / "refs" / "main").write_text(commit)
+    total = sum(size for size, _ in files.values())
+    _tell(done=total, total=total)
+    return snapshot
+
+
+def _check(commit: str, files: Files, response: Any) -> None:
+    """Refuse a file of another size than listed, or whose ETag, under which it would be kept, is not its hash."""
+    name = unquote(response.request.url.path).partition(f"/resolve/{commit}/")[2]
+    if response.request.method != "HEAD" or name not in files:
+        return
+    size, digest = files[name]
+    headers = response.headers
+    own = headers if response.status_code == 200 else {}  # a redirect has a length and a tag of its own
+    length = headers.get("X-Linked-Size") or own.get("Content-Length")
+    tag = headers.get("X-Linked-Etag") or own.get("ETag")
+    if length and length != str(size):
+        _refuse("wrong", f"{name} has another size than the hub states")
+    if tag and tag.strip('W/"') != digest:
+        _refuse("wrong", f"{name} has another hash than the hub states")
+
+
+def _report(snapshot: Path, files: Files) -> NoReturn:
+    """Tell the progress as it is on the disk, some times a second, and refuse a file without an end."""
+    sizes, told = [size for size, _ in files.values()], -1
+    while True:
+        with suppress(FileNotFoundError):  # a part that is whole meanwhile
+            whole = [(snapshot / name).stat().st_size for name in files if (snapshot / name).exists()]
+            parts = [part.stat().st_size for part in snapshot.parents[1].glob("blobs/*.incomplete")]
+            if max(parts, default=0) > max(sizes):
+                _refuse("wrong", "a file is larger than the hub states")
+            if (done := sum(whole) + sum(parts)) > told:
+                _tell(done=(told := done), total=sum(sizes))
+        time.sleep(REPORT_SECONDS)
+
+
+def _listed(spec: str) -> tuple[str, Files]:
+    """The latest commit of a model, and the files of it that are wanted."""
+    from huggingface_hub import HfApi
+
+    info = HfApi().model_info(spec, files_metadata=True, timeout=TIMEOUT)
+    files = {
+        each.rfilename: (each.size, each.lfs.sha256 if each.lfs else each.blob_id)
+        for each in info.siblings
+        if any(fnmatch(each.rfilename, pattern) for pattern in PATTERNS)
+    }
+    whole = all(
+        type(size) is int and size >= 0 and _HASH.fullmatch(digest) for size, digest in files.values()
+    )
+    if not whole or len(info.siblings) > MOST_FILES or not _HASH.fullmatch(info.sha):
+        raise ValueError("its list of files is none that can be kept")
+    for name in files:
+        if not name.isprintable() or "\\" in name or {"", ".", ".."}.intersection(name.split("/")):
+            _refuse("wrong", f"a file has the name {ascii(name)[:80]}")
+    if not any(name.endswith(".safetensors") for name in files):
+        _refuse("wrong", "it has no weights in safetensors files")
+    return info.sha, files
+
+
+def _reason(error: BaseException) -> tuple[str, str]:
+    """The key of the message for what was raised, and why in a line."""
+    from huggingface_hub import errors
+
+    if isinstance(error, errors.HFValidationError):
+        return "id", str(error)
+    while isinstance(error, errors.LocalEntryNotFoundError) and error.__cause__ is not None:
+        error = error.__cause__  # why the cache was looked at
+    if isinstance(error, errors.HfHubHTTPError):
+        status = error.response.status_code
+        if isinstance(error, errors.RemoteEntryNotFoundError):
+            name = unquote(error.response.url.path).partition("/resolve/")[2].partition("/")[2]
+            return "wrong", f"the hub lists {name} but does not have it (status {status})"
+        missing = isinstance(error, errors.RepositoryNotFoundError)
+        if isinstance(error, errors.GatedRepoError) or status == 403 or (status == 401 and not missing):
+            return "login", f"status {status}"
+        return "none" if missing or status == 404 else "network", f"the hub answered with status {status}"
+    if isinstance(error, errors.HfHubHTTPError.__bases__):  # an OSError, or what the HTTP library raises
+        return "disk" if getattr(error, "errno", None) else "network", first_line(error, 160)
+    return "wrong", f"the hub's answer can't be read ({type(error).__name__}: {first_line(error, 100)})"

@@ -1,18 +1,30 @@
-"""The facts of a model on the disk, read from headers, and whether it fits in memory."""
+"""The facts of a model on the disk, and whether it fits in memory.
+
+They are read from its config.json and the headers of its weights, of regular files alone.
+"""
 
 from __future__ import annotations
 
+import ast
+import importlib.util
 import math
+import os
 import re
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
-from functools import lru_cache
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Mapping
+from fnmatch import fnmatch
+from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from engine.model.directory import TensorEntry
+from engine.errors import LoadError
+from engine.model import directory
+from engine.model.directory import IN_MLX_FORMAT, QUANTIZATION, WEIGHTS, WIDEST, TensorEntry, read_object
 
 Source = Literal["bundled", "recent", "given", "hub", "LM Studio"]
 WORKING_SHARE = 1.1
@@ -27,7 +39,7 @@ class StoredWeights(Struct, frozen=True):
     size: int
     """Bytes of all tensors."""
     bits: tuple[int, ...]
-    """Of quantized weights, those of most parameters first; empty where none are quantized."""
+    """Bits of quantized weights, those of most parameters first; empty if none are quantized."""
     group_size: int | None
     """Numbers that share a scale, where they do."""
     dtype: str
@@ -54,18 +66,13 @@ class KVSize(Struct, frozen=True):
         return self.growing * tokens + self.windowed * min(tokens, self.window)
 
     def tokens_in(self, room: int, most: int) -> int:
-        """How many tokens fit in some bytes.
+        """The number of tokens that fit in some bytes.
 
         Args:
             room: Bytes.
             most: Tokens at most.
         """
-        if self.at(most) <= room:
-            return most
-        in_window = min(room // max(1, self.growing + self.windowed), self.window)
-        if in_window < self.window or not self.growing:
-            return max(0, in_window)
-        return max(0, (room - self.at(self.window)) // self.growing + self.window)
+        return bisect_right(range(most + 1), room, key=self.at) - 1
 
 
 class DiskModel(Struct, frozen=True):
@@ -76,25 +83,25 @@ class DiskModel(Struct, frozen=True):
     path: Path
     source: Source
     hub_id: str = ""
-    """Of what came from the hub; not yet printable."""
+    """Id of a model that came from the hub; not yet printable."""
     family: str = ""
-    """`model_type` of its config.json, empty where it can't be read; not yet printable."""
+    """`model_type` of its config.json, empty if it can't be read; not yet printable."""
     layers: int | None = None
     context: int | None = None
-    """Tokens, None where the config states none."""
+    """Tokens, None if the config states none."""
     size: int = 0
     """Bytes of its weights' files."""
     weights: StoredWeights | None = None
     kv: KVSize | None = None
-    """None where the headers don't tell."""
+    """Bytes of its cache; None if that isn't known for the family."""
     known: bool | None = None
-    """True if mlx_lm has this family; None where mlx_lm isn't installed."""
+    """True if mlx_lm has this family; None if mlx_lm isn't installed."""
     problem: str = ""
     """Why it can't be loaded, and what to do about it: a sentence or two; not yet printable. Empty where it can be."""
     incomplete: bool = False
     """True if files of it are missing."""
     notes: tuple[str, ...] = ()
-    """What else there is to know, a sentence each; not yet printable."""
+    """Sentences about it; not yet printable."""
 
     @property
     def downloads(self) -> bool:
@@ -103,7 +110,7 @@ class DiskModel(Struct, frozen=True):
 
     @property
     def spec(self) -> str:
-        """What opens it: its path, `pocket`, or its hub id where files of it are missing; empty where nothing does."""
+        """The name that opens it: its path, `pocket`, or its hub id if files of it are missing; empty if none does."""
         if self.downloads:
             return self.hub_id
         if self.problem:
@@ -112,7 +119,7 @@ class DiskModel(Struct, frozen=True):
 
     @property
     def bits(self) -> str:
-        """How its weights are stored: `4-bit`, `4/6-bit`, `bf16`; empty where that isn't known."""
+        """The format of its weights: `4-bit`, `4/6-bit`, `bf16`; empty if that isn't known."""
         if self.weights is None:
             return ""
         if self.weights.bits:
@@ -120,13 +127,13 @@ class DiskModel(Struct, frozen=True):
         return self.weights.dtype.lower()
 
     def fits(self, available: int | None) -> int | None:
-        """Tokens of context that fit in memory beside the weights, 0 where the weights don't: an estimate.
+        """Tokens of context that fit in memory beside the weights, 0 if the weights don't: an estimate.
 
         Args:
             available: Bytes of memory that a program can take.
 
         Returns:
-            None where it isn't known.
+            None if it isn't known.
         """
         if available is None or self.weights is None:
             return None
@@ -137,25 +144,20 @@ class DiskModel(Struct, frozen=True):
 
 
 # ---- parameters and bits of weights from the headers of their files ----------------------------
-# In a quantized weight of mlx the columns, 32 / bits numbers each, and those of its scales, one a group, give the
-# product of bits and group size. Which of 4 bits in groups of 64 and 8 bits in groups of 32 it is, a weight tells that
-# reads the hidden state, whose width the norms have.
 
 Entries = Mapping[str, TensorEntry]
 FLOATS = {"F16": 2, "BF16": 2, "F32": 4, "F64": 8}
 """Bytes of the types that a cache can have."""
-BITS, GROUPS = (2, 3, 4, 5, 6, 8), (16, 32, 64, 128)
-_PRODUCTS = frozenset(bits * group for bits in BITS for group in GROUPS)
+BITS, GROUPS = (2, 3, 4, 5, 6, 8), (64, 32, 128, 16)
 MX_FORMATS = {64: (4, 16), 128: (4, 32), 256: (8, 32)}
 """nvfp4, mxfp4 and mxfp8: bits and group size by their product, where scales are bytes."""
-_READS_HIDDEN = re.compile(r"(embed\w*|wte|lm_head|[qkv]_proj|gate_proj|up_proj)$")
 _NO_PARAMETER = (
     ".scales", ".biases", ".qzeros", ".g_idx", ".weight_scale", ".weight_scale_inv", ".weight_scale_2", ".input_scale",
     ".inv_freq", "_scales", "_scale_inv",
 )  # fmt: skip
-"""How tensors are called that belong to a weight and are no parameters of their own."""
+"""Ends of the names of tensors that belong to a weight and are no parameters of their own."""
 _BYTES_OF_TWO = "_blocks"
-"""How tensors are called that hold two numbers a byte: mxfp4 as on the hub."""
+"""End of the names of tensors that hold two numbers a byte: mxfp4 as on the hub."""
 
 
 def stored_weights(entries: Entries, config: Mapping[str, Any]) -> StoredWeights:
@@ -163,17 +165,19 @@ def stored_weights(entries: Entries, config: Mapping[str, Any]) -> StoredWeights
 
     Args:
         entries: All tensors of its files.
-        config: Its config.json, for the width of the hidden state and for formats that aren't mlx's own.
+        config: Its config.json, for the groups of quantized weights and for formats that aren't mlx's own.
     """
-    packed = _packed(entries, config)
+    stated = (config.get(name) for name in ("quantization", "quantization_config"))
+    quantization: Mapping[str, Any] = next((each for each in stated if isinstance(each, dict)), {})
+    packed = _packed(entries, quantization)
+    claimed = quantization.get("bits")
     by_bits: Counter[int] = Counter()
     plain: Counter[str] = Counter()
-    claimed = _claimed_bits(config)
     for name, entry in entries.items():
         numbers = math.prod(entry.shape)
         if name in packed:
             by_bits[packed[name][0]] += numbers * 32 // packed[name][0]
-        elif name.endswith(".qweight") and claimed:
+        elif name.endswith(".qweight") and claimed in BITS:
             by_bits[claimed] += numbers * 32 // claimed
         elif name.endswith(_BYTES_OF_TWO) and entry.dtype == "U8":
             by_bits[4] += numbers * 2
@@ -182,247 +186,276 @@ def stored_weights(entries: Entries, config: Mapping[str, Any]) -> StoredWeights
         elif not name.endswith(_NO_PARAMETER):
             plain[entry.dtype] += numbers
     groups = Counter(group for _, group in packed.values())
+    scales = Counter(entries[f"{name.removesuffix('weight')}scales"].dtype for name in packed)
+    kinds = [kind for kind, _ in (*scales.most_common(), *plain.most_common())]
     return StoredWeights(
         parameters=by_bits.total() + plain.total(),
         size=sum(entry.size for entry in entries.values()),
         bits=tuple(bits for bits, _ in by_bits.most_common()),
         group_size=groups.most_common(1)[0][0] if groups else None,
-        dtype=_dtype(entries, packed, plain),
+        dtype=next((kind for kind in kinds if kind in FLOATS), next(iter(plain), "")),
     )
 
 
-def kept_in(dtype: str) -> int:
-    """Bytes of a number in a cache of a model whose weights have a type."""
-    return FLOATS.get(dtype, 2)
+def _packed(entries: Entries, quantization: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
+    """Bits and group size of each quantized weight of mlx, by its name.
 
-
-def _dtype(entries: Entries, packed: Mapping[str, object], plain: Counter[str]) -> str:
-    """The type that is computed in: that of the scales, else that of most plain weights."""
-    scales = (entries.get(f"{name.removesuffix('weight')}scales") for name in packed)
-    for kinds in (Counter(one.dtype for one in scales if one), plain):
-        if floats := [(count, kind) for kind, count in kinds.items() if kind in FLOATS]:
-            return max(floats)[1]
-    return max(plain, key=lambda kind: plain[kind], default="")
-
-
-# ---- quantized weights ------------------------------------------------------------------------
-
-
-def _packed(entries: Entries, config: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
-    """Bits and group size of each quantized weight of mlx, by its name."""
-    products = dict(_products(entries))
-    hidden = _hidden(entries, config)
-    sure = {name: way for name, product in products.items() if (way := _way(name, product, entries, hidden))}
-    groups = [group for group, _ in Counter(group for _, group in sure.values()).most_common()]
-    claimed = _quantization(config).get("group_size")
-    if claimed in GROUPS:
-        groups.append(claimed)
-    return {name: sure.get(name) or _by_group(product, groups) for name, product in products.items()}
-
-
-def _products(entries: Entries) -> Iterator[tuple[str, int]]:
-    """Bits x group size of each quantized weight of mlx."""
+    The columns of a weight, 32 / bits numbers each, and those of its scales, one a group, give the product of both. The
+    config divides it; where its group size doesn't, mlx's own choice of 64 is the likeliest.
+    """
+    found = {}
     for name, entry in entries.items():
-        if entry.dtype != "U32" or not name.endswith("weight") or not entry.shape:
-            continue
-        scales = entries.get(f"{name.removesuffix('weight')}scales")
-        if scales and scales.shape and scales.shape[-1] and not 32 * entry.shape[-1] % scales.shape[-1]:
+        module = name.removesuffix("weight")
+        scales = entries.get(f"{module}scales")
+        if entry.dtype == "U32" and entry.shape and scales and scales.shape and scales.shape[-1]:
             product = 32 * entry.shape[-1] // scales.shape[-1]
-            if product in _PRODUCTS:
-                yield name, product
+            stated = (quantization.get(module.removesuffix(".")), quantization)
+            likely = [number(each, "group_size") for each in stated if isinstance(each, dict)]
+            ways = [
+                (product // group, group)
+                for group in (*likely, *GROUPS)
+                if group in GROUPS and not product % group
+            ]
+            if scales.dtype == "U8" and product in MX_FORMATS:
+                ways = [MX_FORMATS[product]]
+            if way := next((way for way in ways if way[0] in BITS), None):
+                found[name] = way
+    return found
 
 
-def _way(name: str, product: int, entries: Entries, hidden: int) -> tuple[int, int] | None:
-    """Bits and group size of a weight that tells them; None for one that doesn't."""
-    if entries[f"{name.removesuffix('weight')}scales"].dtype == "U8" and product in MX_FORMATS:
-        return MX_FORMATS[product]
-    if not hidden or not _READS_HIDDEN.search(name.removesuffix(".weight")):
-        return None
-    bits = 32 * entries[name].shape[-1] // hidden
-    if bits in BITS and bits * hidden == 32 * entries[name].shape[-1] and product // bits in GROUPS:
-        return bits, product // bits
-    return None
+# ---- bytes of the KV cache a token, from config.json -------------------------------------------
+# tests/engine/models_on_disk/test_reading.py holds the figures against caches of mlx_lm's families.
 
-
-def _by_group(product: int, groups: list[int]) -> tuple[int, int]:
-    """Bits and group size of a product: with one of the likely groups, else with mlx's own choice of 64."""
-    for group in (*groups, 64, 32, 128, 16):
-        if not product % group and product // group in BITS:
-            return product // group, group
-    raise AssertionError("a product is one of BITS and GROUPS")
-
-
-def _hidden(entries: Entries, config: Mapping[str, Any]) -> int:
-    """Width of the hidden state: as the config says, where some norm has it, else that of most norms; 0 without any."""
-    widths = Counter(e.shape[0] for e in entries.values() if len(e.shape) == 1 and e.dtype in FLOATS)
-    for name in ("hidden_size", "n_embd", "d_model"):
-        if isinstance(config.get(name), int) and config[name] in widths:
-            return int(config[name])
-    return widths.most_common(1)[0][0] if widths else 0
-
-
-def _quantization(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    found = (config.get(name) for name in ("quantization", "quantization_config"))
-    return next((each for each in found if isinstance(each, dict)), {})
-
-
-def _claimed_bits(config: Mapping[str, Any]) -> int:
-    """Bits that a config claims, for formats whose arrays don't tell them; 0 where it claims none."""
-    bits = _quantization(config).get("bits")
-    return bits if bits in BITS else 0
-
-
-# ---- bytes of the KV cache a token, from the shapes of the weights that make keys and values ----
-# A layer that attends has them, a recurrent one has not, so that hybrids come out right. How wide a fused projection's
-# keys are, which layers keep a window alone, and which share the cache of another one, the config tells. Where neither
-# does, there is no figure. tests/engine/models_on_disk/test_reading.py holds it against caches of mlx_lm's families.
-
-_LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks|layer)\.(\d{1,6})\.(.+)$")
-_OTHER_TOWER = re.compile(r"vision|visual|audio|image|(^|\.)mtp\.|speech")
-_KEY = re.compile(r"(?:^|\.)(k_proj|c_k|attn_key|wk|k)\.weight$")
-_VALUE = re.compile(r"(?:^|\.)(v_proj|c_v|attn_value|wv|v)\.weight$")
-_FUSED = re.compile(
-    r"(?:^|\.)(qkv_proj|q_k_v_proj|query_key_value|c_attn|[Ww]qkv|att_proj|qkv|W_pack|attn_qkv)\.weight$"
+KEEP_ALL = frozenset({
+    "afm7", "apertus", "bailing_moe", "cohere", "deepseek", "deepseek_v2", "dots1", "ernie4_5", "ernie4_5_moe",
+    "exaone", "falcon_h1", "gemma", "gemma2", "glm", "glm4", "glm4_moe", "granite", "granitemoe", "helium",
+    "hunyuan_v1_dense", "internlm2", "internlm3", "Klear", "lille-130m", "llama4", "llama4_text", "mimo", "minicpm",
+    "minimax", "minimax_m2", "mixtral", "nanochat", "nemotron", "olmo2", "olmoe", "phi", "phi3", "phi3small",
+    "phimoe", "qwen2", "qwen2_5_vl", "qwen2_moe", "qwen2_vl", "qwen3", "qwen3_moe", "qwen3_vl", "qwen3_vl_moe",
+    "seed_oss", "smollm3", "solar_open", "stablelm", "starcoder2", "telechat3",
+})  # fmt: skip
+"""Families all of whose layers keep the keys and values of all tokens."""
+BY_KIND = frozenset({
+    "afmoe", "cohere2", "exaone4", "exaone_moe", "gear", "gemma3", "gemma3_text", "gemma3n", "gemma4",
+    "gemma4_text", "gemma4_unified", "gpt_oss", "granitemoehybrid", "iquestcoder", "laguna", "lfm2", "lfm2_moe",
+    "llama", "llava", "mellum", "ministral3", "mistral", "mistral3", "muse_glimmer", "olmo3", "olmo_hybrid",
+    "pixtral", "plamo3", "qwen3_5", "qwen3_5_moe", "qwen3_next", "spark2_5", "step3p5", "xverse",
+})  # fmt: skip
+"""Families whose layers are of kinds, which the config lists: all tokens, a window, or no keys and values."""
+UNGROUPED = frozenset({"gpt2", "gpt_neox", "gptj", "phi-msft", "phixtral", "qwen", "talkie"})
+"""Families that keep all tokens, and keys and values for each head of the queries."""
+LATENT = frozenset(
+    {"deepseek_v3", "glm4_moe_lite", "joyai_llm_flash", "kimi_k2", "kimi_k25", "kimi_vl", "mistral4"}
 )
-_UNREADABLE = re.compile(r"(?:^|\.)(k_proj|v_proj|wk|wv|qkv_proj|c_attn)\.qweight$")
-_LATENT = re.compile(r"(?:^|\.)kv_a_proj_with_mqa\.weight$")
-_RECURRENT = re.compile(r"conv1d|A_log|q_conv|k_conv|r_proj|g_norm|qkv_conv")
-_KEEPS_ALL = re.compile(r"(?<!Rotating)KVCache\(")
-_PATTERN = re.compile(r"sliding_window_pattern: int = (\d+)")
-UNTOLD = frozenset(
-    {"baichuan_m1", "deepseek_v32", "glm_moe_dsa", "mimo_v2_flash", "minimax_m3_vl", "nanbeige"}
-)
-"""Families whose caches hold other than their shapes tell: windows of their own, what a sparse attention looks tokens
-up by, layers that run several times."""
+"""Families that keep what the keys and values of all heads are made from."""
+RECURRENT = frozenset({"falcon_mamba", "mamba", "mamba2", "rwkv7"})
+"""Families without keys and values."""
+MOST_LAYERS = 10_000
+_GEMMA3 = {"head_dim": 256, "sliding_window": 512, "sliding_window_pattern": 6}
+LEFT_OUT: Mapping[str, Mapping[str, int]] = {
+    "cohere2": {"sliding_window": 4096, "sliding_window_pattern": 4},
+    "gemma3": {**_GEMMA3, "num_attention_heads": 8, "num_key_value_heads": 4},
+    "gemma3_text": {**_GEMMA3, "num_attention_heads": 4, "num_key_value_heads": 1},
+    **{name: {"full_attention_interval": 4} for name in ("qwen3_5", "qwen3_5_moe", "qwen3_next")},
+}
+"""Numbers that configs on the hub leave out, and mlx_lm then uses."""
 
 
-def kv_size(entries: Entries, config: Mapping[str, Any], source: str, itemsize: int) -> KVSize | None:
+def kv_size(family: str, config: Mapping[str, Any], dtype: str) -> KVSize | None:
     """Bytes a token of all layers together.
 
     Args:
-        entries: The tensors of the model's files.
+        family: Its name in mlx_lm.
         config: Its config.json, or the text model's part of it.
-        source: Of its family in mlx_lm.
-        itemsize: Bytes of a number.
+        dtype: The type that it computes in.
 
     Returns:
-        None where it isn't known.
+        None if the family is none of the above, or the config lacks a number.
     """
-    widths = _widths(entries, config, source) if str(config.get("model_type")) not in UNTOLD else None
-    if widths is None:
+    config = {**LEFT_OUT.get(family, {}), **config}
+    layers = number(config, "num_hidden_layers", "n_layer", "n_layers", "num_layers")
+    heads = number(config, "num_attention_heads", "n_head", "num_heads")
+    kv_heads = (family not in UNGROUPED and number(config, "num_key_value_heads", "num_kv_heads")) or heads
+    width = number(config, "head_dim") or number(config, "hidden_size", "n_embd", "d_model") // max(1, heads)
+    pair = 2 * FLOATS.get(dtype, 2)
+    if family in LATENT:
+        each = (number(config, "kv_lora_rank") + number(config, "qk_rope_head_dim")) * pair // 2
+    elif family == "deepseek_v2":  # keys and values of all heads, and keys are wider
+        sizes = ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+        each = heads * sum(number(config, name) for name in sizes) * pair // 2
+    else:
+        each = kv_heads * width * pair
+    if family in RECURRENT:
+        return KVSize(0)
+    if layers * each and family in KEEP_ALL | UNGROUPED | LATENT:
+        return KVSize(layers * each)
+    if not layers * each or family not in BY_KIND or layers > MOST_LAYERS:
         return None
-    window = _window(config, source)
-    ringed = sum(width for layer, width in widths.items() if window and _is_windowed(layer, config, source))
-    return KVSize((sum(widths.values()) - ringed) * itemsize, ringed * itemsize, window)
+    kinds = _kinds(config, layers)[: max(0, layers - number(config, "num_kv_shared_layers"))]
+    ringed, window = kinds.count("sliding_attention"), number(config, "sliding_window")
+    whole = each
+    if family.startswith("gemma4"):  # the layers that keep all have wider heads, and fewer
+        shared = config.get("attention_k_eq_v") is True and number(config, "num_global_key_value_heads")
+        whole = (shared or kv_heads) * (number(config, "global_head_dim") or width) * pair
+    growing = whole * (kinds.count("full_attention") + kinds.count("attention"))
+    return KVSize(growing, ringed * each, window) if window or not ringed else None
 
 
-def _widths(entries: Entries, config: Mapping[str, Any], source: str) -> dict[int, int] | None:
-    """Numbers that a token's keys and values take in each layer that has them; None where one isn't known."""
-    layers = _layers(entries)
-    most = _number(config, "num_hidden_layers", "n_layer", "n_layers") or len(layers)
-    own = most - _number(config, "num_kv_shared_layers")
-    widths: dict[int, int] = {}
-    alike: dict[tuple[Any, ...], int | None] = {}
-    for layer, names in layers.items():
-        if layer >= own:
-            continue
-        key = tuple(names.items())
-        if key not in alike:
-            alike[key] = _width(names, config, source)
-        width = alike[key]
-        if width is None:
-            return None
-        if width:
-            widths[layer] = width
-    return widths if layers else None
+def _kinds(config: Mapping[str, Any], layers: int) -> list[Any]:
+    """The kinds of the layers, listed, or by a pattern that says which of them keep all tokens."""
+    listed, pattern = config.get("layer_types"), config.get("sliding_window_pattern")
+    if isinstance(listed, list):
+        return listed
+    if isinstance(attending := config.get("full_attn_idxs"), list):  # lfm2: all others are convolutions
+        return ["full_attention"] * len(attending)
+    if not isinstance(pattern, str) or not pattern:  # exaone4 has one: LLLG
+        every = number(config, "sliding_window_pattern", "full_attention_interval") or 1
+        pattern = "L" * min(every - 1, layers) + "G"
+    other = "sliding_attention" if number(config, "sliding_window") else "linear_attention"
+    return [other if pattern[at % len(pattern)] == "L" else "full_attention" for at in range(layers)]
 
 
-def _layers(entries: Entries) -> dict[int, dict[str, tuple[int, ...]]]:
-    """The shapes of each layer's tensors by their names in it."""
-    layers: dict[int, dict[str, tuple[int, ...]]] = defaultdict(dict)
-    for name, entry in entries.items():
-        if (match := _LAYER.search(name)) and not _of_other_tower(name[: match.start(1)]):
-            layers[int(match[1])][match[2]] = entry.shape
-    return layers
-
-
-@lru_cache(maxsize=1000)
-def _of_other_tower(place: str) -> bool:
-    return bool(_OTHER_TOWER.search(place))
-
-
-def _width(names: Mapping[str, tuple[int, ...]], config: Mapping[str, Any], source: str) -> int | None:
-    """Numbers that a token takes in one layer: 0 in one without a cache of keys, None where it isn't known."""
-    recurrent = {_part(name) for name in names if _RECURRENT.search(name)}
-    names = {name: shape for name, shape in names.items() if _part(name) not in recurrent}
-    if latent := [shape for name, shape in names.items() if _LATENT.search(name)]:
-        each = [_latent(shape, config, source) for shape in latent]
-        return sum(filter(None, each)) if all(each) else None
-    keys, values = (
-        sum(s[-2] for n, s in names.items() if of.search(n) and len(s) > 1) for of in (_KEY, _VALUE)
-    )
-    if keys or values:
-        return keys + (values or keys)  # in gemma4's full attention the keys are the values
-    if fused := next((shape for name, shape in names.items() if _FUSED.search(name)), None):
-        return _fused(fused, config)
-    if any(_UNREADABLE.search(name) for name in names):
-        return _by_config(config)
-    return None if any("attn" in _part(name) and "norm" not in _part(name) for name in names) else 0
-
-
-def _part(name: str) -> str:
-    """The part of a layer that a tensor belongs to: `self_attn`. One with a convolution or a decay is recurrent."""
-    return name.partition(".")[0]
-
-
-def _latent(shape: tuple[int, ...], config: Mapping[str, Any], source: str) -> int | None:
-    """Of latent attention: mlx_lm's later families keep what is compressed, the earlier ones all heads."""
-    if "MultiLinear" in source:
-        return shape[-2]
-    heads = _number(config, "num_attention_heads")
-    parts = [_number(config, name) for name in ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")]
-    return heads * sum(parts) or None
-
-
-def _fused(shape: tuple[int, ...], config: Mapping[str, Any]) -> int | None:
-    """Of a projection that makes queries, keys and values at once: what is left of it beside the queries."""
-    heads = _number(config, "num_attention_heads", "n_head", "num_heads")
-    hidden = _number(config, "hidden_size", "n_embd", "d_model")
-    queries = heads * _number(config, "head_dim") or hidden
-    left = max(shape[-2:]) - queries if queries else 0  # GPT-2 has its columns where others have rows
-    return left if left > 0 else None
-
-
-def _by_config(config: Mapping[str, Any]) -> int | None:
-    heads = _number(config, "num_attention_heads", "n_head", "num_heads")
-    kv_heads = _number(config, "num_key_value_heads", "num_kv_heads", "multi_query_group_num") or heads
-    if config.get("multi_query") is True:
-        kv_heads = 1
-    hidden = _number(config, "hidden_size", "n_embd", "d_model")
-    size = _number(config, "head_dim") or (hidden // heads if heads else 0)
-    return 2 * kv_heads * size or None
-
-
-def _window(config: Mapping[str, Any], source: str) -> int:
-    """Tokens that some layers keep: 0 where mlx_lm has no ring for the family."""
-    names = ("sliding_window", "sliding_window_size", "window_size", "attention_window_size")
-    return _number(config, *names) if "RotatingKVCache" in source else 0
-
-
-def _is_windowed(layer: int, config: Mapping[str, Any], source: str) -> bool:
-    kinds, pattern = config.get("layer_types"), config.get("sliding_window_pattern")
-    if not _KEEPS_ALL.search(source):
-        return True
-    if isinstance(kinds, list):
-        return layer < len(kinds) and kinds[layer] == "sliding_attention"
-    if isinstance(pattern, str) and pattern:  # exaone4: LLLG
-        return pattern[layer % len(pattern)] == "L"
-    usual = _PATTERN.search(source)
-    every = _number(config, "sliding_window_pattern") or (int(usual[1]) if usual else 0)
-    return bool(every) and (layer + 1) % every != 0
-
-
-def _number(config: Mapping[str, Any], *names: str) -> int:
-    """The first of some fields that is a number, 0 where there is none."""
+def number(config: Mapping[str, Any], *names: str) -> int:
+    """The first of some fields that is a positive number, 0 if none is."""
     values = (config.get(name) for name in names)
-    return next((value for value in values if type(value) is int and value > 0), 0)
+    return next((value for value in values if type(value) is int and 0 < value <= WIDEST), 0)
+
+
+# ---- the families that mlx_lm knows, read off its sources: importing it takes a second, and MLX with it ----
+
+_MODEL = re.compile(r"^class Model\b|^from \.\w+ import .*\bModel\b", re.MULTILINE)
+DEQUANTIZE = frozenset({
+    "deepseek_v3", "deepseek_v32", "glm_moe_dsa", "joyai_llm_flash", "kimi_k2", "kimi_k25", "kimi_vl", "mimo_v2_flash",
+    "minimax", "minimax_m2", "minimax_m3_vl", "ministral3", "mistral4",
+})  # fmt: skip
+"""Families whose code in mlx_lm reads FP8 weights with a scale for each block."""
+
+
+@cache
+def known_family(family: str) -> bool | None:
+    """True if mlx_lm has a family; None if mlx_lm isn't installed.
+
+    Args:
+        family: `model_type` of a config.
+    """
+    found = importlib.util.find_spec("mlx_lm")
+    if found is None or not found.submodule_search_locations:
+        return None
+    package = Path(next(iter(found.submodule_search_locations)))
+    try:
+        remapped = (package / "utils.py").read_text(encoding="utf-8").partition("MODEL_REMAPPING = ")[2]
+        name = ast.literal_eval(remapped.partition("\n}")[0] + "}").get(family, family)
+        if not re.fullmatch(r"\w[\w.-]{0,99}", name, re.ASCII):
+            return False
+        return bool(_MODEL.search((package / "models" / f"{name}.py").read_text(encoding="utf-8")))
+    except (OSError, ValueError, SyntaxError):
+        return False
+
+
+# ---- models ------------------------------------------------------------------------------------
+
+FILES = 10_000
+"""Entries of a directory that are looked at, at most."""
+VALUES = 100_000
+"""Values of a config at most, an object counted as four; 7,000 were seen in a config that quantizes modules each its
+own way."""
+INDEX = "model.safetensors.index.json"
+_PART = re.compile(r"model.*-(\d{1,6})-of-(\d{1,6})\.safetensors")
+_WINDOWS = ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length")
+
+
+def read_model(model: DiskModel) -> DiskModel:
+    """Read all that is known of a model.
+
+    Args:
+        model: Where it is, and its name.
+
+    Returns:
+        It with its facts, or with the reason that it can't be read. Never raises for what a file holds.
+    """
+    facts: dict[str, Any] = {"notes": model.notes}
+    try:
+        _fill(facts, model.path)
+    except LoadError as error:  # the path, which stands beside the problem, is left out
+        problem = str(error).replace(f"{model.path}/", "").replace(f"weights in {model.path}", "weights")
+        facts["problem"] = problem.replace(f"{model.path} ", "It ")
+    except OSError as error:
+        facts["problem"] = f"It can't be read: {error.strerror or error}. Check its permissions."
+    return replace(model, **facts)
+
+
+def _fill(facts: dict[str, Any], path: Path) -> None:
+    """Put in the facts of a model, as fields of `DiskModel`.
+
+    Raises:
+        LoadError: It can't be loaded; what is known of it is in.
+        OSError: Its directory can't be read.
+    """
+    with os.scandir(path) as entries:
+        names = frozenset(entry.name for entry in islice(entries, FILES))
+    files = [path / name for name in sorted(names) if fnmatch(name, WEIGHTS)]
+    facts["size"] = sum(os.path.getsize(file) for file in files if os.path.exists(file))
+    foreign = ""
+    if any(name.endswith(".gguf") for name in names):
+        foreign = "It holds GGUF weights, which this program can't read. Use the model's safetensors."
+    elif any(name.endswith((".bin", ".pth", ".pt")) for name in names):
+        foreign = "Its weights are PyTorch's. Convert it with mlx_lm.convert."
+    if "config.json" not in names:
+        facts["incomplete"] = not foreign
+        raise LoadError(foreign or "It has no config.json. Download it.")
+    config = read_object(path / "config.json", VALUES)
+    family, text = config.get("model_type"), config.get("text_config")
+    if not isinstance(family, str) or not family:
+        raise LoadError("Its config.json names no model_type: it is not a language model.")
+    inner = {**config, **text} if isinstance(text, dict) else config
+    if config.get("model_file"):
+        facts["notes"] += ("It comes with code of its own, which runs only with --trust-remote-code.",)
+    if inner is not config:
+        facts["notes"] += ("Its parts for anything but text are counted, but not loaded.",)
+    facts |= {"family": family, "known": known_family(family)}
+    sizes = {
+        "layers": number(inner, "num_hidden_layers", "n_layer", "n_layers") or None,
+        "context": number(inner, *_WINDOWS) or None,
+    }
+    if not files:
+        facts |= {"incomplete": not foreign, **sizes}
+        raise LoadError(foreign or f"It has no weights ({WEIGHTS}). Download them.")
+    try:
+        tensors = directory.read_weights(path, files)
+    except LoadError as error:
+        facts |= {"incomplete": isinstance(error.__cause__, FileNotFoundError), **sizes}
+        raise
+    missing = _missing(path, names, {file.name for file in files})
+    if not missing:
+        directory.check_sizes(path, config, tensors)
+    weights = stored_weights(tensors, inner)
+    facts |= {"weights": weights, "kv": kv_size(family, inner, weights.dtype), **sizes}
+    if missing:
+        facts["incomplete"] = True
+        raise LoadError(missing)
+    if facts["known"] is False and not config.get("model_file"):
+        raise LoadError(f"mlx_lm has no family {family[:100]}. A later mlx_lm may have it.")
+    if "quantization_config" not in config and QUANTIZATION in names:
+        config = {**config, "quantization_config": read_object(path / QUANTIZATION, VALUES)}
+    dequantizes = bool(DEQUANTIZE & {family, str(inner.get("model_type"))})
+    if form := directory.unreadable_format(config, tensors, dequantizes):
+        raise LoadError(f"mlx_lm can't load its weights: they are in {form}. {IN_MLX_FORMAT}")
+
+
+def _missing(path: Path, names: frozenset[str], weights: set[str]) -> str:
+    """A sentence about missing files: weights that the index names, else that their own names count."""
+    wanted: set[str] = set()
+    for match in filter(None, map(_PART.fullmatch, sorted(weights))):
+        if (count := int(match[2])) <= FILES:
+            name, begin, end = match[0], match.start(1), match.end(1)
+            wanted = {f"{name[:begin]}{n:0{end - begin}}{name[end:]}" for n in range(1, count + 1)}
+            break
+    if INDEX in names:
+        listed = read_object(path / INDEX, 4 * VALUES).get("weight_map")
+        if isinstance(listed, dict):
+            wanted = {name for name in listed.values() if isinstance(name, str)}
+    if missing := len(wanted - weights):
+        return f"{missing} of its {missing + len(weights)} weight files are missing. Download them."
+    if not names.intersection(directory.TOKENIZER_FILES):
+        return "It has no tokenizer (tokenizer.json). Copy it from the model's original directory."
+    return ""

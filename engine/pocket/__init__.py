@@ -1,4 +1,4 @@
-"""The bundled model: weights, tokenizer and card as data, and the scripts that trained it."""
+"""The bundled model: weights, tokenizer and card as data. The scripts that trained it are in `tests/make_pocket`."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from pathlib import Path
 
 
 def directory() -> Path:
-    """The directory that holds the model, in the layout that mlx_lm loads."""
+    """Directory of the model, in the layout that mlx_lm loads."""
     return Path(__file__).parent

@@ -91,7 +91,7 @@ class Command(Struct, frozen=True, tag_field="command", tag=True):
     """True if the engine refuses the command while no model is loaded."""
     stoppable: ClassVar[bool] = False
     """True if escape on the main screen cancels the command."""
-    aside: ClassVar[bool] = False
+    interleavable: ClassVar[bool] = False
     """True if the engine may answer the command between the steps of a run: it needs no forward pass and doesn't change
     the session."""
     over_ranks: ClassVar[bool] = True

@@ -61,7 +61,7 @@ class AddLanes(Command, frozen=True):
     """Add prompts to the batch, which begin as soon as rows are free; answered by `LanesAdded`."""
 
     over_ranks: ClassVar[bool] = False
-    aside: ClassVar[bool] = True
+    interleavable: ClassVar[bool] = True
     prompts: tuple[LanePrompt, ...]
 
 
@@ -69,7 +69,7 @@ class RemoveLane(Command, frozen=True):
     """Remove a running or waiting lane from the batch; answered by `LaneEnded`."""
 
     over_ranks: ClassVar[bool] = False
-    aside: ClassVar[bool] = True
+    interleavable: ClassVar[bool] = True
     lane: Count
 
 
@@ -545,7 +545,7 @@ class AcceptanceRates(Struct, frozen=True):
     """The probability that a drafted token is accepted, before it is drawn, by three rules.
 
     Each is computed from the two distributions after the same path, without another forward pass. All are equal if the
-    draft has no probabilities. See `engine.decoding.speculative.verify`.
+    draft has no probabilities. See `engine.decoding.acceptance`.
     """
 
     position_draw: Finite

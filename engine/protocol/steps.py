@@ -87,7 +87,7 @@ class CheckToolCall(Command, frozen=True):
     It is also answered between the steps of a run.
     """
 
-    aside: ClassVar[bool] = True
+    interleavable: ClassVar[bool] = True
     node: Count
     """Node of the token that ended the call, or of the last token of the reply."""
 
@@ -523,7 +523,7 @@ class Explain(Command, frozen=True):
     It is also answered between the steps of a run.
     """
 
-    aside: ClassVar[bool] = True
+    interleavable: ClassVar[bool] = True
     node: Count
     """Node before the token in question; the distribution after this node is explained."""
     settings: Settings | None = None
@@ -541,7 +541,7 @@ class WhatIf(Command, frozen=True):
     It is also answered between the steps of a run.
     """
 
-    aside: ClassVar[bool] = True
+    interleavable: ClassVar[bool] = True
     settings: Settings
     tip: Count
     """Last node of the path."""

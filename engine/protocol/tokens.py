@@ -26,7 +26,7 @@ from engine.settings import LoadSettings, Settings
 class Tokenize(Command, frozen=True):
     """Tokenize a text without taking its tokens; answered by `Tokenized`, also between the steps of a run."""
 
-    aside: ClassVar[bool] = True
+    interleavable: ClassVar[bool] = True
     text: str
 
 
@@ -36,7 +36,7 @@ class PreviewPrompt(Command, frozen=True):
     Answered by `PromptPreview`, also between the steps of a run.
     """
 
-    aside: ClassVar[bool] = True
+    interleavable: ClassVar[bool] = True
     text: str
     chat: bool | None
     system: str | None = None
@@ -67,7 +67,7 @@ class CutText(Command, frozen=True):
 class FindTokens(Command, frozen=True):
     """Search the vocabulary at a node, with kept logits; answered by `TokensFound`, also between the steps of a run."""
 
-    aside: ClassVar[bool] = True
+    interleavable: ClassVar[bool] = True
     node: Count
     query: str
     """Part of the text of the tokens; `#123` for an id; `0x e2 9c` for bytes."""
@@ -87,7 +87,7 @@ class ReadGrammar(Command, frozen=True):
     which takes 0.3 to 2 s.
     """
 
-    aside: ClassVar[bool] = True
+    interleavable: ClassVar[bool] = True
     node: Count
     """Node that the grammar continues; the root (0) if there is no prompt yet."""
     grammar: Grammar | None = None

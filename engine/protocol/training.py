@@ -75,7 +75,7 @@ class TrainingBegun(Record, frozen=True):
     """Name and version of the fast library that multiplies matrices on a CPU; empty for MLX's own."""
 
 
-class Continuation(Struct, frozen=True):
+class NextToken(Struct, frozen=True):
     """A possible next token."""
 
     id: Count
@@ -88,7 +88,7 @@ class TrainingLook(Struct, frozen=True):
 
     held_out_loss: float
     """Mean loss over held-out tokens, in nats."""
-    candidates: tuple[Continuation, ...]
+    candidates: tuple[NextToken, ...]
     """Most probable tokens after the prompt, best first."""
     sample: str
     """Continuation of the prompt, drawn at temperature 0.8 with the training's seed."""

@@ -59,7 +59,9 @@ def load(settings: LoadSettings, emit: Emit, cancel: Event) -> Loaded:
         return made, _for_others(made, settings), sharding_of(made.model, settings.shard, _family(made))
 
     own = group.agreed(first)
-    settings_of_all, sharding, work = group.first(own and (own[1], own[2], own[0].whole.nbytes // READ_BYTES))
+    settings_of_all, sharding, work = group.first(
+        own and (own[1], own[2], own[0].facts.weight_bytes // READ_BYTES)
+    )
     mine = settings_of_all if own is None else settings
     prepared = group.agreed(lambda: own[0] if own else prepare(mine, emit, cancel), work)
     digests = group.gather(fingerprint(prepared.path, mine.adapter_path), work)
@@ -74,7 +76,7 @@ def load(settings: LoadSettings, emit: Emit, cancel: Event) -> Loaded:
         return layers, read(prepared, mine, emit, cancel)[1]
 
     layers, tokens = group.agreed(part, work)
-    division = Division(group, sharding, layers, prepared.whole.rows)
+    division = Division(group, sharding, layers, prepared.facts.vocabulary)
     loaded = finished(prepared, mine, tokens, started, partial(RankedKV, division))
     return replace(loaded, facts=replace(loaded.facts, fingerprint=digests[0]))
 
@@ -85,7 +87,7 @@ def _family(prepared: Prepared) -> str:
 
 def _for_others(prepared: Prepared, settings: LoadSettings) -> LoadSettings:
     """The settings for the other ranks, with the choices that would otherwise depend on their machine."""
-    scales = prepared.whole.quantization is not None and prepared.whole.dtype == "float32"
+    scales = prepared.facts.quantization is not None and prepared.facts.dtype == "float32"
     return replace(
         settings,
         model=str(prepared.path) if prepared.path == typed(settings.model) else settings.model,

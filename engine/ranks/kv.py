@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from engine.cache.kind import Reading, Snapshot
 from engine.cache.live import KV
 from engine.errors import RankError, StepError
-from engine.model.rotary import shared_rotary_factors
+from engine.patches.rotary import shared_rotary_factors
 from engine.protocol import CacheKind, Sharding
 from engine.ranks.division import fenced_ms
 from engine.ranks.group import Group
@@ -79,7 +79,11 @@ class RankedKV(KV):
     # ---- operations of every rank on its caches ---------------------------------------------------
 
     def run(
-        self, compute: Callable[..., Any], tokens: mx.array, *, chunk: bool = False, begin: bool = False
+        self,
+        compute: Callable[..., Any],
+        tokens: mx.array,
+        *,
+        chunk: bool = False,
     ) -> mx.array:
         """See `KV`; the logits and the caches are evaluated, and the logits after the last tokens are rank 0's.
 

@@ -1,7 +1,7 @@
 """Recordings: everything that happened in a session, as data.
 
-A recording is a header and an entry for each record in the order in which the engine emitted them, settings in force
-among them, each with its time. Feeding them to the screen's timeline in order gives the same screen, without MLX.
+A recording is a header and an entry for each record and each change of settings, with its time, in the order in which
+the engine emitted them. Fed to the screen's timeline in this order, they give the same screen without MLX.
 """
 
 from __future__ import annotations
@@ -47,23 +47,23 @@ __all__ = [
 
 
 class RecordedSession(Struct):
-    """A whole recording in memory."""
+    """A complete recording in memory."""
 
     header: Header
     entries: list[Entry]
     torn: int
-    """Bytes of an incomplete last frame that were left out."""
+    """Bytes of an incomplete last frame that was skipped."""
 
 
 def load(path: Path | str, torn_ok: bool = False) -> RecordedSession:
-    """Read a whole recording. `RecordingReader` gives the same one entry at a time, so that a screen need not wait.
+    """Read a complete recording. `RecordingReader` reads one entry at a time, so that a screen need not wait.
 
     Args:
         path: The file.
-        torn_ok: Whether the last frame may be incomplete.
+        torn_ok: True to accept an incomplete last frame.
 
     Raises:
-        RecordingError: With the entry, if it is about one.
+        RecordingError: The file can't be read; `entry` is set if the error is about one entry.
     """
     reader = RecordingReader(path, torn_ok)
     with uncollected():
@@ -72,19 +72,19 @@ def load(path: Path | str, torn_ok: bool = False) -> RecordedSession:
 
 
 class Peek(Struct, frozen=True):
-    """The entry of a session in a list of sessions, read from the first entries of its file."""
+    """A session in a list of sessions, read from the first entries of its file."""
 
     path: Path
     created: str
     model: str
     """Name of the model; empty if none was loaded."""
     prompt: str
-    """The first prompt, empty if there is none."""
+    """The first prompt; empty if there is none."""
     size: int
     """Bytes of the file."""
     in_use: bool
     user_message: str = ""
-    """The user's message in that prompt: without what the chat template added around it."""
+    """The user's message in that prompt, without the text that the chat template added."""
     model_path: str = ""
     """Directory of the model; empty if none was loaded."""
 
@@ -94,10 +94,10 @@ def peek(path: Path | str, most: int = 50) -> Peek:
 
     Args:
         path: The file.
-        most: Entries to read at most.
+        most: Maximum number of entries to read.
 
     Raises:
-        RecordingError: It can't be read.
+        RecordingError: The file can't be read.
     """
     model = prompt = words = place = ""
     with RecordingReader(path, torn_ok=True) as reader:
@@ -113,11 +113,11 @@ def peek(path: Path | str, most: int = 50) -> Peek:
 
 _OWN = ("assistant", "model")
 _ROLES = (*_OWN, "user", "system", "human")
-"""Words that templates write before a message, as text; those before the model's answer are `_OWN`."""
+"""Role names that templates write as text before a message; `_OWN` are those of the model's answer."""
 
 
 def user_message(prompt: PromptOpened) -> str:
-    """The user's last message in a prompt, without what the chat template added; of a raw prompt the whole text."""
+    """The user's last message in a prompt, without the chat template's text; all of the text of a raw prompt."""
     if not prompt.chat:
         return prompt.text
     runs = groupby(prompt.tokens, key=lambda token: token.special)
@@ -127,7 +127,7 @@ def user_message(prompt: PromptOpened) -> str:
 
 
 def _message(text: str) -> str:
-    """A text between special tokens without the role on its first line; empty if it isn't a user's."""
+    """The text between two special tokens without the role on its first line; empty if the role is the model's."""
     role, _, rest = text.partition("\n")
     role = role.strip().lower()
     if role in _OWN:
@@ -138,8 +138,8 @@ def _message(text: str) -> str:
 def worth_keeping(record: object) -> bool:
     """True if a record belongs in a recording.
 
-    Progress does not, nor what was asked of a prompt that was not given, or of a grammar; nor a view of the model's
-    inside of more than `MOST_PACKED` bytes.
+    False for progress records, prompt previews, grammar readings and unfinished look-aheads, and for a view of the
+    model's internals of more than `MOST_PACKED` bytes.
     """
     if getattr(record, "nbytes", 0) > MOST_PACKED:
         return False
@@ -148,18 +148,18 @@ def worth_keeping(record: object) -> bool:
     )
 
 
-# ---- rows of logits, put behind the entries that name their nodes ------------------------------
+# ---- rows of logits, placed after the entries that introduce their nodes -----------------------
 
 _Place = tuple[int, int]
-"""The number of a tree, and a node of it; -1 for its model's vocabulary."""
+"""Number of a tree and one of its nodes; -1 instead of a node for its model's vocabulary."""
 _VOCABULARY = -1
 
 
 def placed(entries: Iterable[Entry]) -> list[Entry]:
-    """The entries with each row after the first one that brings its node, and each vocabulary after its model.
+    """Reorder entries: each row of logits after the first entry with its node, each vocabulary after its model.
 
     Args:
-        entries: In their order; rows that were asked for afterwards come late in it, and some perhaps twice.
+        entries: Entries in their original order; rows requested later come late in it, and some may occur twice.
     """
     numbered, tree = [], 0
     for entry in entries:
@@ -178,7 +178,7 @@ def placed(entries: Iterable[Entry]) -> list[Entry]:
     found: list[Entry] = []
     for tree, entry in numbered:
         if isinstance(entry.value, LogitsRow):
-            late = [rows.pop((tree, entry.value.node), None)]  # of a node that no other entry has
+            late = [rows.pop((tree, entry.value.node), None)]  # a node that no other entry has
         elif isinstance(entry.value, ModelVocabulary):
             late = []
         else:
@@ -189,7 +189,7 @@ def placed(entries: Iterable[Entry]) -> list[Entry]:
 
 
 def _nodes_of(value: object) -> tuple[int, ...]:
-    """The nodes that an entry brings."""
+    """Nodes whose rows are placed after an entry."""
     match value:
         case ModelFacts():
             return (_VOCABULARY,)

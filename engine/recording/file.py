@@ -1,8 +1,8 @@
-"""The file of a recording: frames of msgpack, plain while it grows and inside Zstandard once it is saved.
+"""The file of a recording: frames of msgpack, uncompressed while it grows and compressed with Zstandard once saved.
 
-`inspector/help/recording-format.md` describes it. A reader trusts nothing: types, ranges and sizes are checked before
-anything is shown. What a file holds takes some 40 times its own bytes of memory at most, and a frame that is refused 80
-times.
+`inspector/help/recording-format.md` describes the format. The reader trusts nothing: types, ranges and sizes are
+checked before anything is displayed. The content takes at most some 40 times the file's bytes of memory, and a rejected
+frame at most 80 times its own.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ from engine.setting import check
 from engine.settings import LoadSettings, Settings
 
 Kept = Record | Settings | LoadSettings
-"""The values of entries: records, and settings from the moment at which they are in force."""
+"""Values of entries: records, and settings from the time when they apply."""
 MAGIC = b"mlx-inspector recording 1\n"
 MIB = 2**20
 FRAME_LIMIT = 8 * MIB
-"""Bytes of a frame at most: a number of one byte may take 32 in memory."""
+"""Maximum bytes of a frame; a number of one byte may take 32 bytes in memory."""
 TOTAL_LIMIT = 256 * MIB
-"""Bytes of a recording at most, uncompressed: about 85,000 steps with 20 candidates."""
+"""Maximum bytes of a recording, uncompressed: about 85,000 steps with 20 candidates."""
 RATIO_LIMIT, RATIO_FREE = 20, 4 * MIB
-"""Bytes at most that one compressed byte may stand for, beyond the first `RATIO_FREE`; sessions have 2 to 10."""
+"""Maximum decompression ratio after the first `RATIO_FREE` bytes; sessions have 2 to 10."""
 WINDOW_LOG = 25
-"""Zstandard may ask for 2 ** this many bytes to look back."""
+"""Maximum window of Zstandard, as the exponent of 2 of its bytes."""
 _BEFORE = Layout("<II")
-"""Before each frame: its bytes and their CRC-32."""
+"""Prefix of each frame: its number of bytes and its CRC-32."""
 _MEND = "The file was damaged or edited; take another copy of it."
 
 
@@ -64,25 +64,25 @@ _MEND = "The file was damaged or edited; take another copy of it."
 
 
 class Header(Struct, frozen=True, tag_field="event"):
-    """The first entry of a recording, and of each part that another run of the program appended."""
+    """First entry of a recording, and of each part that another run of the program appended."""
 
     program: str
-    """The program that wrote it, with its version."""
+    """Name and version of the program that wrote it."""
     created: str
-    """When, as ISO 8601 in UTC."""
+    """Time of creation, as ISO 8601 in UTC."""
     ends: bool = False
-    """True if an `End` follows, so that a file that is cut short can be detected. A journal has none."""
+    """True if an `End` follows, so that a truncated file can be detected. A journal has none."""
 
 
 class End(Struct, frozen=True, tag_field="event"):
     """The last entry of a complete file."""
 
     entries: int
-    """Before it, headers among them."""
+    """Number of entries before it, including headers."""
 
 
 class SettingsUsed(Struct, frozen=True, tag_field="event", tag="Settings"):
-    """Settings of the sampler that are in force from here on."""
+    """Settings of the sampler that apply from here on."""
 
     settings: Settings
 
@@ -94,7 +94,7 @@ class LoadSettingsUsed(Struct, frozen=True, tag_field="event", tag="LoadSettings
 
 
 class Entry(Struct, frozen=True, gc=False):
-    """One entry of a recording, and when it was written."""
+    """One entry of a recording, and the time when it was written."""
 
     value: Kept
     at: float = 0.0
@@ -140,13 +140,13 @@ _KIND = msgpack.Decoder(_Kind)
 
 @cache
 def _decoder() -> msgpack.Decoder[Any]:
-    """Decodes a frame. Made when the first file is read: it takes 25 ms."""
+    """The decoder of frames, made when the first file is read: that takes 25 ms."""
     kinds: Any = Union[Header, End, SettingsUsed, LoadSettingsUsed, *RECORDS.values()]
     return msgpack.Decoder(tuple[Finite, kinds], dec_hook=_unpacked)
 
 
 def _encoded(encoder: msgpack.Encoder | json.Encoder, value: object) -> bytes:
-    """Encode a value; half of a surrogate pair, as in the name of a file that isn't UTF-8, is escaped in its texts."""
+    """Encode a value; lone surrogates in its texts, as in a file name that isn't UTF-8, are escaped."""
     try:
         return encoder.encode(value)
     except UnicodeEncodeError:
@@ -165,15 +165,15 @@ def _escaped(value: Any) -> Any:
 
 
 def as_json(value: object) -> bytes:
-    """A record, or another value of the protocol, as one line of JSON.
+    """Encode a record, or another value of the protocol, as one line of JSON.
 
-    Its fields have the names of its class; bytes are base64, and numbers that are infinite or NaN are null.
+    Fields have the names of their class; bytes become base64, and infinite numbers or NaN become null.
     """
     return _encoded(_JSON, value)
 
 
 def question(command: Command) -> str:
-    """A command as a recording keeps it, and finds its answer by."""
+    """Encode a command for a recording, to find its answer by."""
     return as_json(command).decode()
 
 
@@ -184,7 +184,7 @@ def _questions() -> json.Decoder[Any]:
 
 
 def asked(text: str) -> Command | None:
-    """The command of a `question`; None if it is none that this version knows."""
+    """Decode the command of a `question`; None if this version doesn't know it."""
     try:
         command: Command = _questions().decode(text)
     except (MsgspecError, RecursionError):
@@ -200,24 +200,24 @@ class FrameWriter:
 
     Args:
         program: Name and version of the writing program.
-        ends: Whether `end` will be called.
+        ends: True if `end` will be called.
     """
 
     def __init__(self, program: str, ends: bool = False) -> None:
         self._header = Header(program, datetime.now(UTC).isoformat(timespec="seconds"), ends)
         self.last: dict[int, Distribution] = {}
-        """The last distribution of each node."""
+        """Last distribution of each node."""
         self.size = self.entries = 0
 
     def header(self) -> bytes:
-        """The frame that begins a file, or a part that is appended."""
+        """The first frame of a file or of an appended part."""
         return self._frame(self._header, 0.0)
 
     def entry(self, entry: Entry) -> bytes:
         """The frame of an entry.
 
         Raises:
-            RecordingError: It is too large, or the recording is.
+            RecordingError: The entry or the recording is too large.
         """
         value: Any = entry.value
         if isinstance(value, Settings):
@@ -231,7 +231,7 @@ class FrameWriter:
         return frame
 
     def end(self) -> bytes:
-        """The frame that closes a complete file."""
+        """The last frame of a complete file."""
         return self._frame(End(self.entries), 0.0)
 
     def _frame(self, value: object, at: float) -> bytes:
@@ -251,26 +251,26 @@ class FrameWriter:
 
 
 def note_last(last: dict[int, Distribution], value: object) -> None:
-    """Keep the distribution that a record has of its node: a step after it need not repeat it."""
+    """Store a record's distribution of its node, so that a step after it need not repeat it."""
     found = getattr(value, "next", None)
     if type(found) is Distribution:
         last[found.node] = found
 
 
 def save_as(path: Path | str, entries: Iterable[Entry], program: str, force: bool = True) -> int:
-    """Write a recording for its owner alone to read; an existing file is replaced once the new one is complete.
+    """Write a recording that only its owner can read; an existing file is replaced once the new one is complete.
 
     Args:
-        path: The file; `.zst` at its end compresses it.
-        entries: All of a session, in order.
+        path: The file; it is compressed if its name ends in `.zst`.
+        entries: All entries of a session, in order.
         program: Name and version of the writing program.
-        force: Whether an existing file may be replaced; it keeps its permissions.
+        force: True to replace an existing file, keeping its permissions.
 
     Returns:
         Bytes of the file.
 
     Raises:
-        RecordingError: It can't be written; an existing file is unchanged.
+        RecordingError: The file can't be written; an existing file is unchanged.
     """
     path, writer = Path(path), FrameWriter(program, ends=True)
     try:
@@ -286,7 +286,7 @@ def save_as(path: Path | str, entries: Iterable[Entry], program: str, force: boo
 
 
 def unwritable(path: Path, error: OSError) -> RecordingError:
-    """Put an error of writing a file into words."""
+    """Convert an error in writing a file."""
     return RecordingError(*message_and_hint(path, error, "written"))
 
 
@@ -297,7 +297,7 @@ def _compressed(file: BinaryIO) -> Any:
 
 
 def _zstd() -> Any:
-    """Python's own module, and before 3.14 the same as a package: only files that end in .zst need it."""
+    """Import Zstandard, Python's own module or before 3.14 a package; only `.zst` files need it."""
     if sys.version_info >= (3, 14):
         from compression import zstd
     else:
@@ -309,17 +309,17 @@ def _zstd() -> Any:
 
 
 class RecordingReader(Iterator[Entry]):
-    """The entries of a recording, one after another. Closes the file at the end, or as a context manager.
+    """Iterator over the entries of a recording. Closes the file at its end, or as a context manager.
 
     Args:
         path: The file; its first bytes show whether it is compressed.
-        torn_ok: Whether the last frame may be incomplete, as a killed program leaves it: it is left out.
-        follow: Whether to wait for more at the end of a file that a program appends to: iterating ends there, and
-            continues from there when it is asked again.
-        only: Names of the entries that are read; the others are passed over, unchecked. None for all.
+        torn_ok: True to skip an incomplete last frame, as a killed program leaves it.
+        follow: True to wait for more at the end of a file that a program appends to: iteration stops there, and a later
+            iteration continues from there.
+        only: Names of the entries to read; the others are skipped unchecked. None for all.
 
     Raises:
-        RecordingError: There is no such file, or it isn't a recording that this version reads.
+        RecordingError: There is no such file, or this version can't read it as a recording.
     """
 
     def __init__(
@@ -331,11 +331,11 @@ class RecordingReader(Iterator[Entry]):
     ) -> None:
         self.path = Path(path)
         self.torn = 0
-        """Bytes of an incomplete last frame, known at the end."""
+        """Bytes of an incomplete last frame; known at the end."""
         self.complete = len(MAGIC)
         """Bytes up to the end of the last complete frame, uncompressed."""
         self.frames = self.entries = 0
-        """Read so far; an entry is a frame that is neither header nor end."""
+        """Numbers of frames and entries read so far; header and end are frames, but not entries."""
         self.last: dict[int, Distribution] = {}
         """See `FrameWriter`."""
         self._torn_ok, self._follow = torn_ok, follow
@@ -353,7 +353,7 @@ class RecordingReader(Iterator[Entry]):
             if not isinstance(header, Header):
                 raise self._wrong("is not the header that a recording begins with", ahead=header is None)
             self.header: Header = header
-            """The first one, also of a session that was continued."""
+            """First header, also of a session that was continued."""
         except BaseException:
             self.close()
             raise
@@ -367,19 +367,19 @@ class RecordingReader(Iterator[Entry]):
         self.close()
 
     def close(self) -> None:
-        """Close the file; entries read before stay valid."""
+        """Close the file; entries that were read stay valid."""
         self._raw.close()
 
     @property
     def progress(self) -> float:
-        """Share of the file that has been read, 0 to 1."""
+        """Fraction of the file that has been read, 0 to 1."""
         if self._raw.closed:
             return 1.0
         return min(1.0, self._raw.tell() / max(1, self._size))
 
     @property
     def follows(self) -> bool:
-        """True if more may come at the end: not in a file that is compressed, or has its end."""
+        """True if more may follow at the end: the file is not compressed and has no end entry."""
         return self._follow and not (self.compressed or self._ends or self._raw.closed)
 
     def __next__(self) -> Entry:
@@ -399,16 +399,16 @@ class RecordingReader(Iterator[Entry]):
         raise StopIteration
 
     def slice(self, seconds: float) -> list[Entry]:
-        """The next entries, for a screen that reads a long recording between its frames.
+        """Read the next entries, for a screen that reads a long recording between its frames.
 
         Args:
-            seconds: After this time it returns; the current entry is still read.
+            seconds: Time after which no further entry is read.
 
         Returns:
-            The entries read; empty at the end alone.
+            The entries read; empty only at the end.
 
         Raises:
-            RecordingError: As iterating does.
+            RecordingError: See `RecordingReader`.
         """
         end = time.perf_counter() + seconds
         entries: list[Entry] = []
@@ -422,7 +422,7 @@ class RecordingReader(Iterator[Entry]):
     # ---- bytes ------------------------------------------------------------------------------
 
     def _plain(self) -> Any:
-        """The file without its compression, behind its first line."""
+        """Open the file decompressed, after its first line."""
         file: Any = self._raw
         try:
             self.compressed = self._raw.peek(4)[:4] == b"\x28\xb5\x2f\xfd"
@@ -441,7 +441,7 @@ class RecordingReader(Iterator[Entry]):
         return file
 
     def _next_value(self) -> Entry | Header | End | None:
-        """The next entry that is to be read, header or end; None at the end of the file."""
+        """The next requested entry, header or end; None at the end of the file."""
         while True:
             payload = self._payload()
             if payload is None:
@@ -456,14 +456,14 @@ class RecordingReader(Iterator[Entry]):
                 raise self._wrong(f"can't be read: {_one_line(error)}") from None
 
     def _payload(self) -> bytes | None:
-        """The next frame; None at the end of the file, and at an incomplete frame that is left out."""
+        """The next frame; None at the end of the file, and at an incomplete frame to skip."""
         try:
             begin: bytes = self._file.read(_BEFORE.size)
             length, crc = _BEFORE.unpack(begin) if len(begin) == _BEFORE.size else (0, 0)
             if length > FRAME_LIMIT:
                 what = f"is longer than the {FRAME_LIMIT // MIB} MiB that a frame may have"
                 raise self._wrong(what, ahead=True)
-            zeros = begin == bytes(_BEFORE.size)  # a power cut leaves some at the end on some file systems
+            zeros = begin == bytes(_BEFORE.size)  # some file systems leave zeros after a power cut
             payload: bytes = self._file.read(FRAME_LIMIT if zeros else length)
         except RecordingError:
             raise
@@ -475,7 +475,7 @@ class RecordingReader(Iterator[Entry]):
             raise self._wrong("is empty", ahead=True)
         if zeros or len(begin) < _BEFORE.size or len(payload) < length:
             if self.follows:
-                self._raw.seek(-len(begin + payload), os.SEEK_CUR)  # it is read again once it is whole
+                self._raw.seek(-len(begin + payload), os.SEEK_CUR)  # read again once it is complete
             elif self._torn_ok and not self.compressed and not self._ends:
                 self.torn = len(begin + payload)
             else:
@@ -494,10 +494,10 @@ class RecordingReader(Iterator[Entry]):
         return payload
 
     def _check_same(self) -> None:
-        """See that what comes at the end of the file would be what follows.
+        """Check that bytes appended to the file would continue what was read.
 
         Raises:
-            RecordingError: It was cut, removed or replaced; what was read stands.
+            RecordingError: The file was truncated, removed or replaced; the entries read so far stay valid.
         """
         ours = os.fstat(self._raw.fileno())
         self._size = ours.st_size
@@ -517,7 +517,7 @@ class RecordingReader(Iterator[Entry]):
         )
 
     def _unreadable(self, error: Exception) -> RecordingError:
-        """Put an error of the libraries, raised on a damaged file, into words."""
+        """Convert an error that a library raised on a damaged file."""
         if isinstance(error, EOFError):
             return self._wrong("is cut short: the compressed data end in it", ahead=True)
         if isinstance(error, OSError) or type(error).__name__ == "ZstdError":
@@ -563,7 +563,7 @@ class RecordingReader(Iterator[Entry]):
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Collect no garbage while entries are read: none is in a cycle, and scanning them takes as long as reading."""
+    """Pause garbage collection while entries are read: they form no cycles, and scanning them doubles the time."""
     before = gc.isenabled()
     gc.disable()
     try:

@@ -1,6 +1,6 @@
-"""A running session, appended to a file as it happens: a crash at any moment loses at most the last second.
+"""A running session, appended to a file as it happens: a crash loses at most the last second.
 
-A disk may take any time, so a separate thread encodes and writes: the caller of `write` waits for neither.
+A disk may be slow, so a separate thread encodes and writes: the caller of `write` waits for neither.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from engine.files import name_new, open_regular
 from engine.recording.file import MAGIC, Entry, FrameWriter, Kept, RecordingReader, unwritable
 
 SYNC_SECONDS = 1.0
-"""Seconds at most until written data are on the disk; the operating system has them at once."""
+"""Maximum seconds until written data are on the disk; the operating system has them at once."""
 
 
 class RecordingChanged(RecordingError):
-    """Another program wrote to the file of a journal, or put another file in its place."""
+    """Another program wrote to a journal's file, or replaced the file."""
 
 
 class Journal:
-    """A recording that grows. One program at a time can use it: the file is locked.
+    """A recording that grows. The file is locked, so that only one program at a time can use it.
 
-    Made by `create` and `resume`. A later error is raised once, by the next `write`, `flush` or `close`; from then on
-    the journal is off and discards everything.
+    Made by `create` and `resume`. A later error is raised once, by the next `write`, `flush` or `close`; after that the
+    journal is off and discards everything.
     """
 
     def __init__(self, path: Path, descriptor: int, writer: FrameWriter, size: int, began: float) -> None:
         self.path = path
         self.off = False
-        """True if it discards everything."""
+        """True if everything is discarded."""
         self._file = _File(path, descriptor, size)
         self._writer = writer
         self._began = time.monotonic() - began
@@ -49,11 +49,11 @@ class Journal:
         """Begin a new file.
 
         Args:
-            path: It must not exist; missing directories are made.
+            path: The file, which must not exist; missing directories are created.
             program: Name and version of the writing program.
 
         Raises:
-            RecordingError: It can't be made.
+            RecordingError: The file can't be created.
         """
         path, writer = Path(path), FrameWriter(program)
         try:
@@ -65,13 +65,13 @@ class Journal:
 
     @classmethod
     def resume(cls, path: Path | str, program: str) -> tuple[list[Entry], RecordingReader, Journal]:
-        """Continue a file, whose incomplete last frame, if there is one, is cut off.
+        """Continue a file, cutting off an incomplete last frame.
 
         Returns:
-            Its entries, the reader that read them (`torn`, `header`), and the journal.
+            The file's entries, the reader that read them (`torn`, `header`), and the journal.
 
         Raises:
-            RecordingError: It can't be read or written, or another program uses it.
+            RecordingError: The file can't be read or written, or another program uses it.
         """
         path, writer = Path(path), FrameWriter(program)
         try:
@@ -113,37 +113,37 @@ class Journal:
 
     @property
     def clock(self) -> float:
-        """Seconds since the session began; after `resume`, its last entry's time and the seconds since."""
+        """Seconds since the session began; after `resume`, counted on from the last entry's time."""
         return time.monotonic() - self._began
 
     def write(self, value: Kept, at: float | None = None) -> None:
         """Append a record or settings; returns at once.
 
         Args:
-            value: A record, or settings that are in force from now on. It must never change after this call.
-            at: When it happened, in seconds of `clock`; None for now.
+            value: A record, or settings that apply from now on. It must never change after this call.
+            at: Time in seconds of `clock`; None for now.
 
         Raises:
-            RecordingError: Something could not be written, now or before. Raised once; then the journal is off.
+            RecordingError: A write failed, now or before. Raised once; then the journal is off.
         """
         if not isinstance(value, Kept):
             raise TypeError(f"{type(value).__name__} has no place in a recording")
         self.write_entry(Entry(value, self.clock if at is None else at))
 
     def write_entry(self, entry: Entry) -> None:
-        """Append an entry of another recording unchanged; as `write`."""
+        """Append an entry of another recording unchanged; see `write`."""
         self._raise()
         if not self.off:
             self._queue.put(entry)
 
     def flush(self, timeout: float = 2.0) -> None:
-        """Wait until everything is on the disk.
+        """Wait until all data are on the disk.
 
         Args:
-            timeout: Seconds to wait at most.
+            timeout: Maximum seconds to wait.
 
         Raises:
-            RecordingError: As `write`.
+            RecordingError: See `write`.
         """
         if not self.off and self._thread.is_alive():
             done = threading.Event()
@@ -155,10 +155,10 @@ class Journal:
         """Write the queued entries, and close the file.
 
         Args:
-            timeout: Seconds to wait at most, for a disk that doesn't answer.
+            timeout: Maximum seconds to wait for a disk that doesn't respond.
 
         Raises:
-            RecordingError: As `write`.
+            RecordingError: See `write`.
         """
         self._queue.put(None)
         self._thread.join(timeout)
@@ -172,7 +172,7 @@ class Journal:
             self.off = True
             raise failure
 
-    # ---- in the thread ----------------------------------------------------------------------
+    # ---- in the journal's thread ------------------------------------------------------------
 
     def _work(self) -> None:
         try:
@@ -182,14 +182,14 @@ class Journal:
             self._failure = error
         except OSError as error:
             self._failure = unwritable(self.path, error)
-        except Exception as error:  # a bug must not end it silently
+        except Exception as error:  # a bug must not end the thread silently
             message = f"The session is no longer saved to {self.path}: {error!r}."
             self._failure = RecordingError(message, "This is a fault of the program; please report it.")
         self._file.close()
         self._release()
 
     def _batch(self) -> bool:
-        """Write the queued entries, and sync when it is due; False at the end."""
+        """Write the queued entries, and sync when due; False at the end."""
         waiting, going = self._taken(self._file.wait())
         data = b"".join(self._writer.entry(item) for item in waiting if isinstance(item, Entry))
         if data:
@@ -202,7 +202,7 @@ class Journal:
         return going
 
     def _taken(self, timeout: float | None) -> tuple[list[Entry | threading.Event], bool]:
-        """Queued items, at most a hundred, and whether more may follow."""
+        """Up to a hundred queued items, and True if more may follow."""
         items: list[Entry | threading.Event] = []
         try:
             item = self._queue.get(timeout=timeout)
@@ -227,7 +227,7 @@ class Journal:
 
 
 def _created(path: Path, begin: bytes) -> int:
-    """Create and open a file that has its header before it has its name."""
+    """Create and open a file; it gets its name once its header is written."""
     aside = path.with_name(f".{os.urandom(8).hex()}.part")
     descriptor = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:
@@ -248,12 +248,12 @@ class _File:
     def __init__(self, path: Path, descriptor: int, size: int) -> None:
         self._path, self._descriptor = path, descriptor
         self.size = size
-        """Bytes of complete frames."""
+        """Bytes of all complete frames."""
         self._unsynced: float | None = None
-        """When the oldest data were written that are not on the disk yet."""
+        """Time of the oldest write that is not on the disk yet; None if all are."""
 
     def wait(self) -> float | None:
-        """Seconds until a sync is due, None if nothing waits for one."""
+        """Seconds until a sync is due; None if there is nothing to sync."""
         if self._unsynced is None:
             return None
         return max(0.0, self._unsynced + SYNC_SECONDS - time.monotonic())
@@ -274,7 +274,7 @@ class _File:
             self._unsynced = time.monotonic()
 
     def sync(self) -> None:
-        """Sync written data to the disk, and check that the file still has its name, and no other content."""
+        """Sync written data to the disk, and check that the file still has its name and content."""
         self._check()
         os.fsync(self._descriptor)
         self._unsynced = None
@@ -284,15 +284,15 @@ class _File:
             )
 
     def _check(self) -> None:
-        """Refuse to write on in a file that another program truncated, wrote to or replaced.
+        """Check that no other program truncated, wrote to or replaced the file.
 
         Raises:
-            RecordingChanged: It did.
+            RecordingChanged: Another program changed it.
         """
         own = os.fstat(self._descriptor)
         try:
             named = os.stat(self._path)
-        except FileNotFoundError:  # removed, or renamed, which makes no difference
+        except FileNotFoundError:  # removed or renamed, which is handled elsewhere
             named = own
         if not os.path.samestat(own, named) or own.st_size != self.size:
             raise RecordingChanged(f"Another program changed {self._path}.", "Save the session elsewhere.")
@@ -312,11 +312,11 @@ def _lock(path: Path, descriptor: int) -> None:
             "End that one, or resume another session.",
         ) from error
     except OSError:
-        pass  # some network file systems have no locks; the session is more important
+        pass  # some network file systems have no locks; saving the session is more important
 
 
 def in_use(path: Path | str) -> bool:
-    """True if a program appends to a journal now."""
+    """True if a program is appending to a journal now."""
     try:
         with open_regular(Path(path)) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

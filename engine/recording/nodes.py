@@ -1,4 +1,4 @@
-"""The nodes that the entries of a recording name: a step has a parent, a move a target, a beam one it grew from."""
+"""The nodes that the entries of a recording refer to: a step's parent, a move's target, the parent of a beam."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from engine.protocol import (
 
 
 class Misfit(Exception):
-    """An entry contradicts those before it; the message lacks the entry, which only the file's reader knows."""
+    """An entry contradicts earlier ones. The message lacks the entry's number, which only the file's reader knows."""
 
 
 ROOT = 0
 
 
 class KnownNodes:
-    """The nodes of the entries so far, of the last tree."""
+    """The nodes of the last tree in the entries so far."""
 
     def __init__(self) -> None:
         self._parents: dict[int, int] = {ROOT: ROOT}
         self._depths: dict[int, int] = {ROOT: 0}
-        """Depth of each node that a prompt follows, so that no file takes time quadratic in its length."""
+        """Depth of each node that a prompt follows, so that reading a file never takes quadratic time."""
         self._prompt: dict[int, int] = {}
-        """Position of each token of the last prompt, by node."""
+        """Position of each token of the last prompt, by its node."""
         self._search: KnownSearch | None = None
 
     def check(self, value: object) -> None:
@@ -56,7 +56,7 @@ class KnownNodes:
                 for token in value.tokens:
                     if self._prompt.get(token.node) != token.position:
                         raise Misfit(f"has a token that is not in the prompt, at node {token.node}")
-            case PromptReadings():  # of an earlier prompt of the tree, too
+            case PromptReadings():  # may be about an earlier prompt of the tree
                 self._known(value.tokens)
             case BeamOpened():
                 if value.node not in self._parents:
@@ -100,8 +100,8 @@ class KnownSearch:
     """The nodes of one beam search.
 
     Args:
-        start: Node at which it begins.
-        parents: The parent of each node of the tree; nodes of the search are added.
+        start: Node where the search begins.
+        parents: Parent of each node of the tree; the search's nodes are added.
     """
 
     def __init__(self, start: int, parents: dict[int, int]) -> None:
@@ -114,7 +114,7 @@ class KnownSearch:
         """Check one record, and add its nodes.
 
         Raises:
-            Misfit: It doesn't follow the one before it, or refers to a node that the search didn't reach.
+            Misfit: It doesn't follow the previous record, or refers to a node that the search didn't reach.
         """
         if self._over or (isinstance(value, BeamStep) and value.step != self._step + 1):
             raise Misfit("doesn't fit the entries before it of its beam search")
@@ -158,7 +158,7 @@ def _add(parents: dict[int, int], node: int, parent: int) -> None:
     """Add a node to a tree.
 
     Raises:
-        Misfit: It has another parent there, or comes before its parent.
+        Misfit: The node has another parent already, or a smaller number than its parent.
     """
     if node <= parent or parents.setdefault(node, parent) != parent:
         raise Misfit(f"has node {node} after node {parent}, where it can't be")

@@ -1,1 +1,1 @@
-"""From a row of logits to a token: ordered stages, one draw, and ranks. numpy alone."""
+"""The sampler, which picks a token from a row of logits: ordered stages, one draw, and ranks. Uses numpy, not MLX."""

@@ -1,7 +1,7 @@
-"""From logits to a token: the stages in their order, then one draw. numpy alone, on one float32 row.
+"""The sampler on one row of logits: the stages in their order, then one draw. Uses numpy, not MLX.
 
-It differs from `mlx_lm.sample_utils` in the random number: a function of seed, position and re-roll count, so
-that a fork, a replay and a second visit draw the same in any order of exploration.
+It differs from `mlx_lm.sample_utils` in the random number, which is a function of seed, position and re-roll count, so
+that forks, replays and revisited nodes draw the same numbers in any order of exploration.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from msgspec import Struct
 from engine.errors import StepError
 from engine.protocol import StageReading
 from engine.sampling.ranking import Ids, Masses, Row, ranked, sum_without
-from engine.sampling.stages import MINUS_INFINITY, Context, Stage, pipeline
+from engine.sampling.stages import MINUS_INFINITY, Stage, StageContext, pipeline
 from engine.settings import Settings
 
 RANKED_HEAD = 512
-"""Tokens ranked for a draw at first: it falls within their mass nearly always; otherwise all are ranked."""
-EMPTY_CONTEXT = Context()
+"""Number of most probable tokens to rank first: the draw nearly always falls among them; otherwise all are ranked."""
+EMPTY_CONTEXT = StageContext()
 ONE = np.ones(1)
-"""The share of the token that greedy takes."""
+"""Probability of the token that greedy picks."""
 
 
 def uniform(seed: int, position: int, reroll: int, purpose: str = "draw") -> float:
     """The random number of one draw: the first 53 bits of BLAKE2b over seed, position and re-roll.
 
     Args:
-        seed: 0 to 2**64 - 1.
-        position: Index in the context of the token to be drawn.
-        reroll: How often this draw was repeated.
-        purpose: Makes draws for different purposes independent.
+        seed: Seed from 0 to 2**64 - 1.
+        position: Index in the context of the token to draw.
+        reroll: Number of times that this draw was repeated.
+        purpose: Name that makes draws for different purposes independent.
 
     Returns:
         A number in [0, 1).
@@ -46,19 +46,19 @@ def uniform(seed: int, position: int, reroll: int, purpose: str = "draw") -> flo
 
 
 class Sampled(Struct, frozen=True):
-    """The result of the sampler for one row of logits."""
+    """Result of the sampler for one row of logits."""
 
     ids: Ids | None
-    """The tokens that neither the model nor a stage bars, in rising order: a few of 150,000 as a rule; None for all."""
+    """Ids of the tokens that remain, ascending, usually a few of 150,000; None if all remain."""
     shares: npt.NDArray[np.float64]
-    """Their probabilities; they sum to 1."""
+    """Probabilities of these tokens; they sum to 1."""
     cut: npt.NDArray[np.int8]
-    """For each token the index in `names` of the stage that cut it, -1 for none; shape (vocabulary,)."""
+    """Index in `names` of the stage that cut each token, -1 if none did; shape (vocabulary,)."""
     names: tuple[str, ...]
     readings: tuple[StageReading, ...]
     picked: int
     draw: float | None
-    """None for greedy."""
+    """Random number of the draw; None for greedy."""
     draw_from: float | None
     draw_to: float | None
 
@@ -84,12 +84,12 @@ class Sampled(Struct, frozen=True):
         return found
 
     def prob_without(self, tokens: Ids) -> float:
-        """The final probability of all tokens but some."""
+        """The final total probability of all tokens except some."""
         places, left = self._places(tokens)
         return sum_without(self.shares.copy(), places[left])
 
     def _places(self, tokens: Ids) -> tuple[Ids, npt.NDArray[np.bool_]]:
-        """Where tokens are among those that are left, and whether they are."""
+        """Index of each token in `ids`, and True if it is there; otherwise the index is arbitrary."""
         if self.ids is None:
             return tokens, np.ones(tokens.size, np.bool_)
         places = np.minimum(self.ids.searchsorted(tokens), self.ids.size - 1)
@@ -99,9 +99,9 @@ class Sampled(Struct, frozen=True):
 class StageRun:
     """One run of the stages over a row.
 
-    It keeps two rows of the tokens that are left. Stages that change logits, which come first in every order, get the
-    logits: the model's own, as such stages changed them. Filters by probability and the draw get the
-    logprobs, which mlx_lm takes once, between penalties and filters, and then cuts and scales.
+    It has two rows of the remaining tokens. Stages that change logits come first in every order and get the logits: the
+    model's own, with the changes so far. Filters by probability and the draw get the logprobs, which mlx_lm computes
+    once, between penalties and filters, and then filters and scales.
 
     Args:
         masses: The model's own logits and their probabilities.
@@ -111,26 +111,26 @@ class StageRun:
         self.cut = np.full(masses.logits.size, -1, np.int8)
         self._ids, self._own = masses.unbarred()
         self._logits = self._own.logits
-        self._behind: list[Stage] = []
-        """Temperature that the logits don't have in them yet: most orders never ask for them again."""
+        self._unapplied: list[Stage] = []
+        """Temperature stages not applied to the logits yet: most orders never need the logits again."""
         self._row, self._filtered, self._scaled = self._logits, False, False
-        """The row that the draw is made from: logits, or logprobs once a filter or temperature ran."""
+        """Row for the draw: logits, or logprobs once a filter or temperature ran."""
         self.names: list[str] = []
-        """Of the stages that ran."""
+        """Names of the stages run so far."""
         self.readings: list[StageReading] = []
 
     @property
     def row(self) -> Row:
-        """The row that the draw is made from, shape (vocabulary,): -inf where a stage cut."""
+        """Row for the draw, shape (vocabulary,); -inf for cut tokens."""
         return self._whole(self._row)
 
     @property
     def _untouched(self) -> bool:
-        """True as long as no stage changed, scaled or cut the model's logits."""
+        """True if no stage has changed, scaled or cut the model's logits."""
         return self._row is self._own.logits
 
     def _logprobs(self) -> Row:
-        """The logprobs of the tokens that are left: a new log-softmax unless a filter was the last to change them."""
+        """Logprobs of the remaining tokens: a new log-softmax, unless the last change was a filter's."""
         if self._untouched:
             return self._own.logprobs
         if self._filtered:
@@ -142,27 +142,28 @@ class StageRun:
         return made
 
     def _masses(self) -> Masses:
-        """The logits of the tokens that are left, after the stages that changed or scaled them, and what they weigh."""
-        for stage in self._behind:
+        """Logits of the remaining tokens, after the stages that changed or scaled them, with their probabilities."""
+        for stage in self._unapplied:
             self._logits = stage.run(self._logits)
-        self._behind = []
+        self._unapplied = []
         if self._logits is self._own.logits:
             return self._own
         scaled = Masses(self._logits)
-        # A low temperature may take them beyond the largest float32, and the logprobs not.
+        # A low temperature may overflow the float32 logits, but not the logprobs.
         return scaled if math.isfinite(scaled.top) else Masses(self._row)
 
     def apply(self, stage: Stage) -> None:
         """Apply a stage.
 
-        A filter gets newly normalized logprobs if a stage changed or scaled the row after the last filter; else it acts
-        on what the last one left. Top-p and top-k go by the logits: rounded logprobs have ties that are none. What a
-        stage cuts is weighed by the logits before it; behind temperature, which rounds large ones, by the logprobs.
+        A filter gets newly normalized logprobs if a stage changed or scaled the row after the last filter; otherwise it
+        gets that filter's row. Top-p and top-k use the logits, because rounded logprobs have ties that the logits don't
+        have. The probability that a stage cuts is computed from the logits before it; after temperature, which rounds
+        large logits, from the logprobs.
 
         Raises:
-            StepError: It cut every token that was left.
+            StepError: The stage cut all remaining tokens.
         """
-        with np.errstate(over="ignore"):  # of finfo.min, with which models bar tokens: it means -inf
+        with np.errstate(over="ignore"):  # finfo.min, with which models bar tokens, means -inf
             kept: Ids | None
             if stage.changes_logits:
                 masses = self._masses()
@@ -172,13 +173,13 @@ class StageRun:
             elif stage.kind == "order" and self._untouched:
                 masses = self._own
                 kept = self._with_spared(stage.run(masses), stage)
-                if kept.size == self._row.size:  # else the logprobs are computed of those alone that stay
+                if kept.size == self._row.size:  # else only the kept tokens' logprobs are computed
                     self._row = masses.logprobs
             else:
-                row = self._logprobs()  # which may leave tokens behind
+                row = self._logprobs()  # this may drop tokens
                 masses = Masses(row) if self._scaled else self._masses()
                 if stage.kind == "scale":
-                    self._behind.append(stage)
+                    self._unapplied.append(stage)
                     self._row = stage.run(row)
                     kept = _live(self._row)
                 else:
@@ -192,20 +193,20 @@ class StageRun:
             self._scaled |= stage.kind == "scale"
 
     def _with_spared(self, kept: Ids, stage: Stage) -> Ids:
-        """The places that a filter keeps, with those of the tokens that it never cuts."""
+        """Indices that a filter keeps, together with those of the tokens that it never cuts."""
         return np.union1d(kept, self._places(stage.spared)) if stage.spared else kept
 
     def _cut(self, name: str, masses: Masses, kept: Ids | None) -> None:
-        """Record what a stage cut, and go on with the tokens that are left.
+        """Record the tokens that a stage cut, and keep the others.
 
         Args:
             name: The stage's name.
-            masses: The tokens before the stage.
-            kept: Places among them of those that stay; None for all.
+            masses: The tokens before the stage, with their probabilities.
+            kept: Indices of the tokens to keep; None for all.
         """
         before, removed = masses.logits.size, 0.0
         left = before if kept is None else kept.size
-        if not left:  # min-tokens, or a grammar, where the model itself bars all others
+        if not left:  # min-tokens, or a grammar, if the model itself bars all others
             raise StepError(
                 f"{name} cut every token that the stages before it had left.",
                 f"Loosen {name}, or turn it off.",
@@ -222,13 +223,13 @@ class StageRun:
         self.readings.append(StageReading(name, left, removed))
 
     def _keep(self, kept: Ids) -> None:
-        """Go on with the tokens at some places."""
+        """Keep only the tokens at the given indices."""
         self._ids = kept if self._ids is None else self._ids[kept]
         row = self._own.logprobs_of(kept) if self._untouched else self._row[kept]
         self._logits, self._row = self._logits[kept], row
 
     def _whole(self, row: Row) -> Row:
-        """A row of the tokens that are left as one of the whole vocabulary, -inf for the others."""
+        """Expand a row of the remaining tokens to the full vocabulary, with -inf for the others."""
         if self._ids is None:
             return row
         whole = np.full(self.cut.size, MINUS_INFINITY)
@@ -236,19 +237,19 @@ class StageRun:
         return whole
 
     def _places(self, tokens: tuple[int, ...]) -> Ids:
-        """Where tokens are among those that are left, if they are."""
+        """Indices of the given tokens among the remaining ones; tokens that were cut are skipped."""
         if self._ids is None:
             return np.array(tokens, np.intp)
         return np.flatnonzero(np.isin(self._ids, tokens))
 
     def greedy(self) -> Sampled:
-        """Take the most probable token; of equals the lowest id."""
+        """Pick the most probable token; of tied tokens the one with the lowest id."""
         place = int(self._row.argmax())
         self._cut("greedy", self._masses(), np.array([place]))
         return self._sampled(ONE, 0, None, None, None)
 
     def sampled(self, draw: float) -> Sampled:
-        """Draw from the tokens that are left."""
+        """Draw from the remaining tokens."""
         shares = (self._row - self._row.max()).astype(np.float64)
         np.exp(shares, out=shares)
         shares /= shares.sum()
@@ -262,35 +263,35 @@ class StageRun:
 
 
 def _live(row: Row) -> Ids | None:
-    """The places of the tokens that a row doesn't bar; None where it bars none."""
+    """Indices of the values above -inf; None if all are."""
     return np.flatnonzero(row != MINUS_INFINITY) if row.min() == MINUS_INFINITY else None
 
 
 OnStage = Callable[[Stage, "StageRun"], None]
-"""Receives the run after each stage."""
+"""Callback that receives the run after each stage."""
 
 
 def sample(
     masses: Masses,
     settings: Settings,
     draw: float,
-    context: Context = EMPTY_CONTEXT,
+    context: StageContext = EMPTY_CONTEXT,
     watch: OnStage | None = None,
 ) -> Sampled:
-    """Run the whole pipeline on one row.
+    """Run all stages and the draw on one row.
 
     Args:
         masses: The model's own logits and their probabilities.
         settings: The sampler's settings.
-        draw: The random number, from `uniform`; not used by greedy.
-        context: What the stages look at in addition to the row.
+        draw: Random number from `uniform`; not used by greedy.
+        context: Inputs of the stages in addition to the row.
         watch: Receives the run after each stage.
 
     Returns:
-        The final distribution, what each stage cut, and the token picked.
+        The final distribution, the stage that cut each token, and the picked token.
 
     Raises:
-        StepError: A stage cut every token that was left.
+        StepError: A stage cut all remaining tokens.
     """
     stages = pipeline(settings, context)
     if settings.temp == 0 and not stages:
@@ -304,11 +305,11 @@ def sample(
 
 
 def _most_probable(masses: Masses) -> Sampled:
-    """The result of greedy where no stage runs: that of `StageRun`, in 8 us of 4,096 tokens for 13."""
+    """Result of greedy without stages: the same as `StageRun`'s, in 8 us for 4,096 tokens instead of 13."""
     picked = int(masses.logits.argmax())
     ids, cut = np.array([picked]), np.zeros(masses.logits.size, np.int8)
     if masses.barred:
-        cut[masses.logprobs == MINUS_INFINITY] = -1  # by the model, not by a stage
+        cut[masses.logprobs == MINUS_INFINITY] = -1  # cut by the model, not by a stage
     cut[picked] = -1
     others = masses.without(ids)
     return Sampled(ids, ONE, cut, ("greedy",), (StageReading("greedy", 1, others),), picked, None, None, None)
@@ -318,11 +319,11 @@ def invert(probs: npt.NDArray[np.float64], draw: float) -> tuple[int, float, flo
     """Invert the cumulative distribution of the tokens, most probable first.
 
     Args:
-        probs: A distribution, float64, shape (vocabulary,).
-        draw: In [0, 1).
+        probs: Probabilities, float64, shape (vocabulary,).
+        draw: Random number in [0, 1).
 
     Returns:
-        The token id at the draw, and where its share of the cumulative distribution starts and ends.
+        The token id at the draw, and the begin and end of its interval in the cumulative distribution.
     """
     order = ranked(probs, min(RANKED_HEAD, probs.size))
     falling = probs[order]
@@ -331,10 +332,10 @@ def invert(probs: npt.NDArray[np.float64], draw: float) -> tuple[int, float, flo
         falling = np.sort(probs)[::-1]
         sums = np.cumsum(falling)
     place = int(np.searchsorted(sums, draw, side="right"))
-    # The sum may end a rounding below 1: a draw beyond it falls on the last token that can be drawn.
+    # Rounding may make the sum end below 1: a draw above it gives the last token with a probability above 0.
     place = min(place, int(np.count_nonzero(falling)) - 1)
     share = falling[place]
-    # sorting the shares takes a third of the time of ranking the ids
+    # sorting the probabilities takes a third of the time of ranking the ids
     token = (
         np.flatnonzero(probs == share)[place - np.count_nonzero(probs > share)] if beyond else order[place]
     )

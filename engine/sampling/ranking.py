@@ -1,4 +1,4 @@
-"""Rows of numbers, one per token of the vocabulary, and their order. numpy alone."""
+"""Rows of numbers, one per token of the vocabulary, and their order. Uses numpy, not MLX."""
 
 from __future__ import annotations
 
@@ -13,31 +13,32 @@ import numpy.typing as npt
 from engine.errors import StepError
 
 Ids = npt.NDArray[np.intp]
-"""Token ids, or places in a row."""
+"""Token ids, or indices in a row."""
 Row = npt.NDArray[np.float32]
 """Logits or log-probabilities, float32, shape (vocabulary,)."""
 Rows = npt.NDArray[np.float32]
-"""Those of several places, shape (places, vocabulary)."""
+"""Logits or log-probabilities of several positions, shape (positions, vocabulary)."""
 Values = npt.NDArray[np.floating[Any]]
 GROUP = 64
-"""Values at most of which the largest is found first, to rank the largest of all: 0.1 ms of 256,000 instead of 1.6, and
-0.01 ms of 4,096 instead of 0.03."""
+"""Maximum group size: to find the largest values, the maximum of each group is computed first. That takes 0.1 ms for
+256,000 values instead of 1.6, and 0.01 ms for 4,096 instead of 0.03."""
 AT_ONCE = 2**17
-"""Values of several rows that are ranked in one array operation: 32 rows of 4,096."""
+"""Number of values of several rows to rank in one array operation: 32 rows of 4,096."""
 FEW = 4096
-"""Values that are sorted whole: there are more where many are equal."""
+"""Maximum number of values to sort at once; there are more only if many are equal."""
 BLOCK = 32_768
-"""Values of one row that are computed at once, within the processor's cache: nine tenths of the time of all at once."""
+"""Number of values of a row to process at once, so that they stay in the processor's cache: saves a tenth of the
+time."""
 LN2 = math.log(2)
 LEAST_LOG = -1000.0
-"""Stands for the logarithm of 0 in sums: e**-1000 is 0, and 0 * -1000 is 0 where 0 * -inf is nan."""
+"""Replaces the logarithm of 0 in sums: e**-1000 is 0, and 0 * -1000 is 0 while 0 * -inf is nan."""
 LEAST_REST = 2.0**-20
-"""Above this, the probability of all other tokens is computed as 1 less that of the given ones, still 100 times as
-exact as float32 logprobs. Below it the others are summed, which takes as long as the first sum."""
+"""If the probability of all other tokens is above this, it is computed as 1 minus that of the given ones, still 100
+times as exact as float32 logprobs. Otherwise the others are summed, which takes as long as the first sum."""
 
 
 def blocks(rows: Sequence[Row] | Rows) -> Iterator[Rows]:
-    """Some rows in arrays of as many as stay in the processor's cache, at least one; rows of one array stay in it."""
+    """Split rows into arrays of as many rows as fit into the processor's cache; rows of one array are sliced."""
     most = max(1, AT_ONCE // rows[0].size) if len(rows) else 1
     for begin in range(0, len(rows), most):
         block = rows[begin : begin + most]
@@ -48,10 +49,10 @@ def blocks(rows: Sequence[Row] | Rows) -> Iterator[Rows]:
 
 
 class Masses:
-    """The probabilities of a row of logits, added up in float64; the first sum that is asked for computes all.
+    """Probabilities of a row of logits, summed in float64; all sums are computed when the first is needed.
 
     Args:
-        logits: Float32, shape (vocabulary,); not changed.
+        logits: Logits, float32, shape (vocabulary,); not modified.
     """
 
     def __init__(self, logits: Row) -> None:
@@ -59,13 +60,13 @@ class Masses:
 
     @cached_property
     def top(self) -> np.float32:
-        """The largest logit; nan if any is."""
+        """The largest logit; nan if any logit is nan."""
         top: np.float32 = self.logits.max()
         return top
 
     @cached_property
     def barred(self) -> bool:
-        """True if the model bars tokens: their logprob is -inf."""
+        """True if the model bars tokens, so that their logprob is -inf."""
         return bool(self.logits.min() - self.top == -np.inf)
 
     @cached_property
@@ -85,7 +86,7 @@ class Masses:
 
     @property
     def weight(self) -> float:
-        """The sum of all e**(logit - top)."""
+        """The sum of e**(logit - top) over all tokens."""
         return self._sums[0]
 
     @property
@@ -99,7 +100,7 @@ class Masses:
         return max(0.0, math.log(weight) - products / weight) / LN2
 
     def unbarred(self) -> tuple[Ids | None, Masses]:
-        """The tokens that the model doesn't bar and their masses, whose sums are those of all; None for all tokens."""
+        """The tokens that the model doesn't bar, and their masses, which have the same sums; None for all tokens."""
         if not self.barred:
             return None, self
         ids = np.flatnonzero(self.logprobs != -np.inf)
@@ -108,7 +109,7 @@ class Masses:
         return ids, part
 
     def without(self, ids: Ids) -> float:
-        """The probability of all tokens but some."""
+        """The total probability of all tokens except some."""
         left = 1 - float(self._weights(self.logits[ids]).sum()) / self.weight
         return left if left > LEAST_REST else sum_without(self._weights(self.logits), ids) / self.weight
 
@@ -135,7 +136,7 @@ def checked_masses(logits: Row) -> Masses:
     """The probabilities of a model's row of logits, shape (vocabulary,).
 
     Raises:
-        StepError: The row holds values that are not numbers.
+        StepError: The row contains nan or inf.
     """
     masses = Masses(logits)
     if not math.isfinite(masses.top):  # nan if any value is
@@ -150,13 +151,13 @@ def checked_logprobs(logits: Row) -> Row:
     """The float32 log-softmax of a model's row of logits, shape (vocabulary,).
 
     Raises:
-        StepError: The row holds values that are not numbers.
+        StepError: The row contains nan or inf.
     """
     return checked_masses(logits).logprobs
 
 
 def sum_without(masses: npt.NDArray[np.float64], places: Ids) -> float:
-    """Set the masses at some places to 0, and return the sum of the rest."""
+    """Set the masses at some indices to 0, and return the sum of the rest."""
     masses[places] = 0.0
     return float(masses.sum())
 
@@ -165,18 +166,18 @@ def ranked(row: Values, k: int) -> Ids:
     """Ids of the k largest values, largest first, ties by id; intp, shape (min(k, vocabulary),).
 
     Args:
-        row: Values of one kind, floating point, shape (vocabulary,).
+        row: Floating-point values, shape (vocabulary,).
         k: 1 or more.
     """
     if k >= row.size:
         return np.lexsort((np.arange(row.size), -row))
     group = max(1, min(GROUP, row.size // (2 * k)))
     highest = row[: row.size // group * group].reshape(group, -1).max(axis=0)
-    # at least k values are as large as the k-th largest of these, and hardly more
+    # at least k values are not below the k-th largest of these maxima, and usually not many more
     ids = np.flatnonzero(row >= np.partition(highest, highest.size - k)[highest.size - k])
     if ids.size <= FEW:
         return ids[np.argsort(-row[ids], kind="stable")[:k]]
-    # Selecting is slow where most values are equal, as those of cut tokens are: select among the others alone.
+    # Selecting is slow if most values are equal, as those of cut tokens are: select only among the others.
     live = np.flatnonzero(row > row.min())
     if k < live.size:
         ids = live[_largest(row[live], k)]
@@ -187,10 +188,10 @@ def ranked(row: Values, k: int) -> Ids:
 
 
 def ranked_rows(rows: Rows, k: int) -> list[Ids]:
-    """What `ranked` returns for each of some rows; for short ones in a few array operations over all.
+    """Apply `ranked` to each row; short rows share a few array operations.
 
     Args:
-        rows: Shape (places, vocabulary).
+        rows: Values, shape (positions, vocabulary).
         k: 1 or more.
     """
     count, size = rows.shape
@@ -210,27 +211,27 @@ def ranked_rows(rows: Rows, k: int) -> list[Ids]:
 
 
 def _largest(values: Values, k: int) -> Ids:
-    """Places of the k largest of some values, in no order; of equals at the edge the first."""
+    """Indices of the k largest values, in no particular order; of values tied at the edge, the first ones."""
     edge = np.partition(values, values.size - k)[values.size - k]
     above = np.flatnonzero(values > edge)
     return np.concatenate([above, np.flatnonzero(values == edge)[: k - above.size]])
 
 
 def rank_of(row: Row, token: int) -> int:
-    """1 for the largest value; equal values share the lowest rank."""
+    """Rank of a token, 1 for the largest value; tied values share the lowest rank."""
     return int(np.count_nonzero(row > row[token])) + 1
 
 
 def sum_of_products(one: Values, other: Values) -> float:
-    """The scalar product of two rows of probabilities, in 0.1 ms of 150,000.
+    """Dot product of two rows of probabilities; 0.1 ms for 150,000 values.
 
-    numpy's BLAS divides it between threads: 4 to 8 ms where another program has the second core, and the thread spins.
+    numpy's BLAS would split it between threads and take 4 to 8 ms if another program uses the second core.
     """
     return float(np.einsum("i,i", one, other))
 
 
 def absolute_difference(one: Row, other: Row) -> Row:
-    """The absolute difference of two rows, float32, shape (vocabulary,); 0 for tokens that both bar."""
-    with np.errstate(invalid="ignore"):  # infinity less infinity
+    """Absolute difference of two rows, float32, shape (vocabulary,); 0 for tokens that both bar."""
+    with np.errstate(invalid="ignore"):  # infinity minus infinity
         apart: Row = np.where(one == other, np.float32(0), np.abs(one - other))
     return apart

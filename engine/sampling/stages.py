@@ -1,19 +1,19 @@
-"""The sampler's stages: a name and a pure function of a float32 row, or of its `Masses`. numpy alone.
+"""The sampler's stages: a name and a pure function of a float32 row, or of its `Masses`. Uses numpy, not MLX.
 
-Penalties return other logits for the whole vocabulary, -inf for the tokens that they bar. Filters get the tokens that
-the stages before them left, and return the places of those that stay: every filter acts on the distribution that is
-left, so that it keeps its meaning in any order.
+Penalties return new logits for the full vocabulary, -inf for the tokens that they bar. Filters get the tokens that
+remain after the previous stages, and return the indices of those to keep: each filter acts on the remaining
+distribution, so that it has the same meaning in any order.
 
-Rules for ties and for XTC are those of the program whose order runs:
+The rules for ties and for XTC are those of the program that the order comes from:
 
-                  mlx_lm.sample_utils               transformers (logits_process)    llama.cpp (llama-sampler.cpp)
-    top-p, ties   all that equal the last stay      of equals the highest ids stay   of equals the lowest ids stay
-    top-k, ties   of equals the lowest ids stay     all that equal the last stay     of equals the lowest ids stay
-    XTC           above the threshold; those that   has none: mlx_lm's               from the threshold up; the last
-                  equal the last stay; spares                                        alone stays; spares none
+                  mlx_lm.sample_utils                 transformers (logits_process)  llama.cpp (llama-sampler.cpp)
+    top-p, ties   keeps all tied with the last        keeps the highest ids          keeps the lowest ids
+    top-k, ties   keeps the lowest ids                keeps all tied with the last   keeps the lowest ids
+    XTC           cuts above the threshold; keeps     has none: mlx_lm's is used     cuts from the threshold up; keeps
+                  all tied with the last; never cuts                                 only the last; spares no tokens
                   end-of-sequence and newline
 
-Where a program leaves it to its sorting which of some equals stays, it is the ids named here.
+If a program leaves the choice between tied tokens to its sort, this table gives the rule used here.
 """
 
 from __future__ import annotations
@@ -32,44 +32,44 @@ from engine.setting import GRAMMAR, StageKind
 from engine.settings import BY_NAME, ORDERS, STAGES, Settings
 
 Ties = Literal["all", "lowest", "highest"]
-"""Which of the tokens that are tied at a filter's edge stay: all, or as many as it needs, by id."""
+"""Rule for the tokens tied at a filter's edge: keep all, or as many as needed, by lowest or highest id."""
 MINUS_INFINITY = np.float32(-np.inf)
 LOWEST = np.finfo(np.float32).min
-"""All that is below it is -inf."""
+"""Smallest finite float32; anything below it is -inf."""
 SAMPLED = 2048
-"""Tokens at most of a row that stand for all, to find top-p's likely edge."""
+"""Maximum number of a row's tokens in the sample that estimates top-p's edge."""
 MOST_LEFT = 0.7
-"""The part of the mass that top-p cuts which may lie below the first floor, by a sample; the rest is a margin."""
+"""Fraction of the probability cut by top-p that, by the sample, may lie below the first floor; the rest is a margin."""
 SUM_ERROR = 2.0**-50
-"""Bound of what two orders of adding up numbers may differ by, as a share of the sum, for each of the numbers: a sum of
-n has n roundings of at most 2**-53 each."""
+"""Bound of the difference between two summation orders, as a fraction of the sum and per number: a sum of n numbers has
+n roundings of at most 2**-53 each."""
 
 
-class Context(Struct, frozen=True):
-    """What the stages of one draw may look at in addition to the row."""
+class StageContext(Struct, frozen=True):
+    """Inputs of the stages of one draw in addition to the row."""
 
     path: tuple[int, ...] = ()
-    """The last tokens before the next one, prompt included, newest last: as many as the penalties look at."""
+    """The last tokens before the next one, prompt included, newest last: as many as the penalties use."""
     barred: tuple[int, ...] = ()
-    """Ids that are excluded now (end-of-sequence before min tokens)."""
+    """Ids that are excluded now (end-of-sequence before `min_tokens`)."""
     spared: tuple[int, ...] = ()
     """Ids that mlx_lm's XTC never cuts: end-of-sequence and newline, as in mlx_lm.generate."""
     chance: float = 1.0
-    """XTC's own random number, in [0, 1)."""
+    """Random number of XTC, in [0, 1)."""
     allowed: npt.NDArray[np.bool_] | None = None
-    """Which tokens a grammar allows, shape (vocabulary,); None for all."""
+    """True for each token that a grammar allows, shape (vocabulary,); None for all."""
 
 
 StageFunction = Callable[[Any], npt.NDArray[Any]]
-"""A stage that changes logits, and temperature, map a row to a row. A filter maps a row of logprobs (top-p and top-k:
-the `Masses` of the logits) to the places of the tokens that stay, in rising order."""
+"""Function of a stage. Stages that change logits, and temperature, map a row to a row. A filter maps a row of logprobs
+(top-p and top-k: the `Masses` of the logits) to the indices of the tokens to keep, in ascending order."""
 
 
 class Stage(Struct, frozen=True):
     """One stage of the pipeline, with its settings."""
 
     name: str
-    """As shown next to a token that it cut: `top-p`."""
+    """Name shown next to a token that it cut: `top-p`."""
     run: StageFunction
     kind: StageKind = "shares"
     spared: tuple[int, ...] = ()
@@ -77,7 +77,7 @@ class Stage(Struct, frozen=True):
 
     @property
     def changes_logits(self) -> bool:
-        """True if it changes logits (bias, bar, penalties): greedy runs these stages too, and no others."""
+        """True if it changes logits (bias, bar, penalties); greedy runs only these stages."""
         return self.kind == "logits"
 
 
@@ -85,7 +85,7 @@ class Stage(Struct, frozen=True):
 
 
 def bias(row: Row, values: tuple[tuple[int, float], ...]) -> Row:
-    """Add to the logits of some tokens."""
+    """Add a bias to the logits of some tokens."""
     row = row.copy()
     for token, value in values:
         row[token] += np.float32(value)
@@ -100,13 +100,13 @@ def bar(row: Row, tokens: tuple[int, ...]) -> Row:
 
 
 def allow(row: Row, allowed: npt.NDArray[np.bool_]) -> Row:
-    """Cut every token that a grammar forbids.
+    """Cut each token that a grammar forbids.
 
     Args:
-        row: Logits.
-        allowed: Which tokens it allows, shape (vocabulary,).
+        row: Logits, float32, shape (vocabulary,).
+        allowed: True for each token that the grammar allows, shape (vocabulary,).
     """
-    # np.where takes ten times as long where the allowed tokens are scattered
+    # np.where takes ten times as long if the allowed tokens are scattered
     ceiling: Row = np.subtract(allowed, np.float32(0.5), dtype=np.float32)
     ceiling *= np.float32(np.inf)
     return np.minimum(row, ceiling, out=ceiling)
@@ -139,16 +139,16 @@ def frequency(row: Row, penalty: float, recent: tuple[int, ...]) -> Row:
 
 
 def top_p(masses: Masses, share: float, ties: Ties = "all") -> Ids:
-    """Keep the fewest of the most probable tokens whose mass reaches `share` of the whole (nucleus, arXiv:1904.09751).
+    """Keep the fewest most probable tokens with a total probability of at least `share` (nucleus, arXiv:1904.09751).
 
-    Masses are computed and summed in float64. `mlx_lm.sample_utils.apply_top_p` and llama.cpp sum in float32: over a
-    flat row of 150,000 tokens that moves their edge by some 20 tokens, on a usual row by one token in 1 of 1,000 steps.
-    Elsewhere it keeps what mlx_lm keeps.
+    Probabilities are computed and summed in float64. `mlx_lm.sample_utils.apply_top_p` and llama.cpp sum in float32: in
+    a flat row of 150,000 tokens that moves the edge by some 20 tokens, in a usual row by one token in 1 of 1,000 steps.
+    Otherwise the result is mlx_lm's.
 
     Args:
         masses: A row of logits or logprobs, with its probabilities.
-        share: Above 0.
-        ties: Which of the tokens tied with the last one stay.
+        share: Probability, above 0.
+        ties: Rule for the tokens tied with the last one.
     """
     kept, edge, count = _nucleus(masses, share) or _sorted_nucleus(masses.logits, share)
     if ties == "all" or kept.size == count:
@@ -159,10 +159,11 @@ def top_p(masses: Masses, share: float, ties: Ties = "all") -> Ids:
 
 
 def _sorted_nucleus(row: Row, share: float) -> tuple[Ids, np.float32, int]:
-    """Top-p's edge from all tokens in their order.
+    """Find top-p's edge by sorting all tokens.
 
     Returns:
-        The tokens down to the edge, those that are tied there included; the edge's value; how many top-p keeps.
+        The tokens down to the edge, including those tied with it; the edge's value; the number of tokens that top-p
+        keeps.
     """
     ordered = np.sort(row)
     probs = np.exp(np.subtract(ordered, ordered[-1], dtype=np.float64))
@@ -173,11 +174,11 @@ def _sorted_nucleus(row: Row, share: float) -> tuple[Ids, np.float32, int]:
 
 
 def _nucleus(masses: Masses, share: float) -> tuple[Ids, np.float32, int] | None:
-    """The result of `_sorted_nucleus`, with only the tokens above a floor sorted: 0.1 to 0.5 ms for 152,000 tokens
-    instead of 3, up to 2 where most of them stay.
+    """Find the same edge as `_sorted_nucleus`, but sort only the tokens above a floor: 0.1 to 0.5 ms for 152,000 tokens
+    instead of 3, at most 2 if most of them stay.
 
-    The weights are added up in another order. None where that could change the result: two sums are compared that are
-    closer than those of so many numbers may differ; and where a value is infinite or not a number.
+    The weights are summed in a different order. Returns None if that could change the result, because two sums differ
+    by less than the rounding error, or if a value is infinite or nan.
     """
     row, top = masses.logits, float(masses.top)
     if not math.isfinite(top):
@@ -208,19 +209,19 @@ def _floors(masses: Masses, share: float) -> Iterator[float]:
     rising = np.sort(row[::step])
     below = np.cumsum(np.exp(np.subtract(rising, masses.top, dtype=np.float64))) * step
     yield float(rising[min(int(below.searchsorted(MOST_LEFT * left)), rising.size - 1)])
-    if left > 0:  # all tokens below this weigh less than `left` together, so the edge is above it
+    if left > 0:  # all tokens below this weigh less than `left` in total, so the edge is above it
         yield float(masses.top) + math.log(left / row.size)
     yield -math.inf
 
 
 def min_p(row: Row, share: float, least: int = 1) -> Ids:
-    """Keep tokens of at least `share` times the most probable one's probability (arXiv:2407.01082).
+    """Keep tokens with at least `share` times the probability of the most probable one (arXiv:2407.01082).
 
     Args:
-        row: Logprobs.
-        share: Above 0.
-        least: The most probable tokens that stay in any case; of tokens tied at that edge the lowest ids. mlx_lm leaves
-            the ids to its partition.
+        row: Logprobs, float32.
+        share: Fraction, above 0.
+        least: Number of most probable tokens to keep in any case; of those tied at the edge, the lowest ids. In mlx_lm
+            that choice depends on its partition.
     """
     kept = np.flatnonzero(~(row < row.max() + np.float32(math.log(share))))
     return kept if kept.size >= least else np.sort(ranked(row, least))
@@ -231,7 +232,7 @@ def top_k(masses: Masses, k: int, ties: Ties = "lowest") -> Ids:
 
     Args:
         masses: A row of logits or logprobs, with its probabilities.
-        k: 1 or more.
+        k: Number of tokens, at least 1.
         ties: `lowest` or `all`.
     """
     row = masses.logits
@@ -242,9 +243,9 @@ def top_k(masses: Masses, k: int, ties: Ties = "lowest") -> Ids:
 
 
 def xtc(row: Row, threshold: float) -> Ids:
-    """Cut every token above the threshold but the least probable of them (exclude top choices), as mlx_lm does.
+    """Cut every token above the threshold except the least probable of them (exclude top choices), as mlx_lm does.
 
-    It acts on the probabilities that are left, and only on steps where XTC's own draw is within its probability.
+    It uses the remaining probabilities, and runs only in steps with an XTC draw of at most its probability.
     """
     probs = _shares(row)
     above = probs[probs > np.float32(threshold)]
@@ -252,7 +253,7 @@ def xtc(row: Row, threshold: float) -> Ids:
 
 
 def xtc_llama_cpp(row: Row, threshold: float) -> Ids:
-    """XTC as llama.cpp does it: from the threshold up, and of several that are the least probable only one stays."""
+    """XTC as in llama.cpp: cuts from the threshold up, and of tied least probable tokens keeps only one."""
     above = int(np.count_nonzero(_shares(row) >= np.float32(threshold)))
     return np.delete(np.arange(row.size), ranked(row, above)[:-1]) if above > 1 else np.arange(row.size)
 
@@ -264,97 +265,63 @@ def _shares(row: Row) -> Row:
 
 
 def temperature(row: Row, temp: float) -> Row:
-    """Multiply by 1 / temperature: below 1 sharpens, above 1 flattens."""
+    """Multiply by 1 / temperature: below 1 sharpens the distribution, above 1 flattens it."""
     return np.asarray(row * np.float32(1 / temp), np.float32)
 
 
 # ---- the pipeline -----------------------------------------------------------------------------
 
 
-def _grammar(_: Settings, context: Context) -> StageFunction:
-    assert context.allowed is not None  # else `pipeline` asks for no such stage
-    return partial(allow, allowed=context.allowed)
-
-
-def _logit_bias(settings: Settings, _: Context) -> StageFunction:
-    return partial(bias, values=settings.logit_bias)
-
-
-def _min_tokens(_: Settings, context: Context) -> StageFunction | None:
-    return partial(bar, tokens=context.barred) if context.barred else None
+TOP_P_TIES: dict[str, Ties] = {"mlx-lm": "all", "transformers": "highest", "llama.cpp": "lowest"}
+TOP_K_TIES: dict[str, Ties] = {"mlx-lm": "lowest", "transformers": "all", "llama.cpp": "lowest"}
 
 
 def _penalty(
-    function: Callable[..., Row], penalty: float, size: int, context: Context
+    function: Callable[..., Row], penalty: float, size: int, context: StageContext
 ) -> StageFunction | None:
     recent = context.path[-size:]
     return partial(function, penalty=penalty, recent=recent) if recent else None
 
 
-def _repetition(settings: Settings, context: Context) -> StageFunction | None:
-    return _penalty(repetition, settings.repetition_penalty, settings.repetition_context_size, context)
-
-
-def _presence(settings: Settings, context: Context) -> StageFunction | None:
-    return _penalty(presence, settings.presence_penalty, settings.presence_context_size, context)
-
-
-def _frequency(settings: Settings, context: Context) -> StageFunction | None:
-    return _penalty(frequency, settings.frequency_penalty, settings.frequency_context_size, context)
-
-
-TOP_P_TIES: dict[str, Ties] = {"mlx-lm": "all", "transformers": "highest", "llama.cpp": "lowest"}
-TOP_K_TIES: dict[str, Ties] = {"mlx-lm": "lowest", "transformers": "all", "llama.cpp": "lowest"}
-
-
-def _top_p(settings: Settings, _: Context) -> StageFunction:
-    return partial(top_p, share=settings.top_p, ties=TOP_P_TIES[settings.sampler_order])
-
-
-def _min_p(settings: Settings, _: Context) -> StageFunction:
-    return partial(min_p, share=settings.min_p, least=settings.min_tokens_to_keep)
-
-
-def _xtc(settings: Settings, context: Context) -> StageFunction | None:
+def _xtc(settings: Settings, context: StageContext) -> StageFunction | None:
     if context.chance > settings.xtc_probability:
         return None
-    if settings.sampler_order == "llama.cpp":
-        return partial(xtc_llama_cpp, threshold=settings.xtc_threshold)
-    return partial(xtc, threshold=settings.xtc_threshold)
+    function = xtc_llama_cpp if settings.sampler_order == "llama.cpp" else xtc
+    return partial(function, threshold=settings.xtc_threshold)
 
 
-def _top_k(settings: Settings, _: Context) -> StageFunction:
-    return partial(top_k, k=settings.top_k, ties=TOP_K_TIES[settings.sampler_order])
-
-
-def _temperature(settings: Settings, _: Context) -> StageFunction:
-    return partial(temperature, temp=settings.temp)
-
-
-Maker = Callable[[Settings, Context], StageFunction | None]
+Maker = Callable[[Settings, StageContext], StageFunction | None]
 STAGE_MAKERS: dict[str, Maker] = {
-    GRAMMAR: _grammar,
-    "logit-bias": _logit_bias,
-    "min-tokens": _min_tokens,
-    "repetition": _repetition,
-    "presence": _presence,
-    "frequency": _frequency,
-    "top-p": _top_p,
-    "min-p": _min_p,
+    GRAMMAR: lambda _, context: (
+        partial(allow, allowed=context.allowed) if context.allowed is not None else None
+    ),
+    "logit-bias": lambda settings, _: partial(bias, values=settings.logit_bias),
+    "min-tokens": lambda _, context: partial(bar, tokens=context.barred) if context.barred else None,
+    "repetition": lambda settings, context: _penalty(
+        repetition, settings.repetition_penalty, settings.repetition_context_size, context
+    ),
+    "presence": lambda settings, context: _penalty(
+        presence, settings.presence_penalty, settings.presence_context_size, context
+    ),
+    "frequency": lambda settings, context: _penalty(
+        frequency, settings.frequency_penalty, settings.frequency_context_size, context
+    ),
+    "top-p": lambda settings, _: partial(
+        top_p, share=settings.top_p, ties=TOP_P_TIES[settings.sampler_order]
+    ),
+    "min-p": lambda settings, _: partial(min_p, share=settings.min_p, least=settings.min_tokens_to_keep),
     "xtc": _xtc,
-    "top-k": _top_k,
-    "temperature": _temperature,
+    "top-k": lambda settings, _: partial(top_k, k=settings.top_k, ties=TOP_K_TIES[settings.sampler_order]),
+    "temperature": lambda settings, _: partial(temperature, temp=settings.temp),
 }
-"""By stage name: what makes its function from settings that turn it on and a context, None where it has nothing to do
-there."""
+"""Makers of the stages' functions, by stage name: from settings that turn the stage on and a context, they return its
+function, or None if it would change nothing there."""
 
 
-def pipeline(settings: Settings, context: Context) -> tuple[Stage, ...]:
-    """The stages that the settings turn on, in their order; greedy keeps those alone that change logits."""
+def pipeline(settings: Settings, context: StageContext) -> tuple[Stage, ...]:
+    """The stages that the settings turn on, in their order; greedy keeps only those that change logits."""
     stages = []
     for name, kind, make in _turned_on(settings):
-        if name == GRAMMAR and context.allowed is None:
-            continue
         if (run := make(settings, context)) is not None:
             spares = name == "xtc" and settings.sampler_order != "llama.cpp"
             stages.append(Stage(name, run, kind, context.spared if spares else ()))
@@ -363,7 +330,7 @@ def pipeline(settings: Settings, context: Context) -> tuple[Stage, ...]:
 
 @lru_cache(16)
 def _turned_on(settings: Settings) -> tuple[tuple[str, StageKind, Maker], ...]:
-    """The stages that settings turn on; a grammar is the context's."""
+    """The stages that the settings turn on, and the grammar's, which the context turns on."""
     found: list[tuple[str, StageKind, Maker]] = []
     for name in (GRAMMAR, *ORDERS[settings.sampler_order]):
         kind: StageKind = STAGES[name].kind if name != GRAMMAR else "logits"

@@ -1,4 +1,5 @@
-"""Answers from the session's kept rows of logits, without a forward pass: why this token, what if, the vocabulary."""
+"""Answers from the session's cached rows of logits, without a forward pass: explanations, what-if, vocabulary
+search."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from engine.task import Task
 
 
 class _Searched:
-    """The model's vocabulary, made at the first search."""
+    """The model's vocabulary, decoded at the first search."""
 
     vocabulary: Vocabulary | None = None
 
@@ -27,7 +28,7 @@ def explain(context: Context, command: protocol.Explain, task: Task) -> Iterator
 
 
 def what_if(context: Context, command: protocol.WhatIf, task: Task) -> Iterator[Record]:
-    """Find what the same draws would have picked under other settings."""
+    """Find the tokens that the same draws would have picked under other settings."""
     yield questions.what_if(context.session, command.settings, command.tip, task.cancel.is_set)
 
 
@@ -41,12 +42,12 @@ def find_tokens(context: Context, command: protocol.FindTokens, task: Task) -> I
 
 
 def read_grammar(context: Context, command: protocol.ReadGrammar, task: Task) -> Iterator[Record]:
-    """Read what a grammar allows after a node."""
+    """Read the tokens that a grammar allows after a node."""
     yield questions.expected(context.session, command.node, command.grammar)
 
 
 def read_logits(context: Context, command: protocol.ReadLogits, task: Task) -> Iterator[Record]:
-    """Read the rows of logits that are kept, all or those of some nodes."""
+    """Read the cached rows of logits, all or those of some nodes."""
     session = context.session
     for node in command.nodes or session.kept_logits.nodes:
         if task.cancel.is_set():

@@ -1,4 +1,4 @@
-"""The state that the handlers of commands share: one model, one session on it, and what they keep between commands."""
+"""State that the commands' handlers share: one model, one session on it, and what they store between commands."""
 
 from __future__ import annotations
 
@@ -36,33 +36,33 @@ Kept = TypeVar("Kept")
 # ---- rows of logits for a recording ------------------------------------------------------------
 
 ROWS_LIMIT = 256 * 2**20
-"""Bytes of packed rows of logits that the engine emits by itself, of one model. The bundled model's take 6 to 14 KiB a
-step, those of one with 150,000 tokens in bfloat16 about 210 KiB: 1,200 steps."""
+"""Limit of the bytes of packed rows of logits that the engine emits by itself for one model. The bundled model's rows
+take 6 to 14 KiB a step, those of a model with 150,000 tokens in bfloat16 about 210 KiB: 1,200 steps."""
 AT_A_NODE = (Step, Prefilled, Moved, Resampled, Restored)
-"""Records whose distribution is that of the current node."""
+"""Records with the distribution of the current node."""
 
 
 class LogitsRecorder:
-    """Knows which rows of logits of the current model and tree were recorded."""
+    """Emits the rows of logits of the current model and tree for a recording, each once."""
 
     def __init__(self) -> None:
         self._tokens: Tokens | None = None
-        """Tokenizer of the model whose vocabulary was recorded."""
+        """Tokenizer of the model with the recorded vocabulary."""
         self._tree: TokenTree | None = None
         self._nodes: set[int] = set()
-        """Nodes of that tree whose rows were recorded."""
+        """Nodes of `_tree` with recorded rows."""
         self._nbytes = 0
-        """Bytes of all rows of that model."""
+        """Bytes of all recorded rows of that model."""
 
     def new(self, session: Session, node: int) -> Iterator[LogitsRow | ModelVocabulary]:
-        """The row of the current node, unless it was recorded, or the recording has as many as it can hold."""
+        """Yield the row of the current node, unless it was recorded or `ROWS_LIMIT` is reached."""
         seen = self._tree is session.tree and node in self._nodes
         row = None if seen or self._nbytes > ROWS_LIMIT else session.row_at(node)
         if row is not None:
             yield from self.row(session, node, row)
 
     def row(self, session: Session, node: int, row: Row) -> Iterator[LogitsRow | ModelVocabulary]:
-        """The row of a node, after the vocabulary of a model that has no row yet."""
+        """Yield the row of a node; before a model's first row, its vocabulary."""
         if self._tokens is not session.tokens:
             self._tokens, self._nbytes = session.tokens, 0
             yield pack_vocabulary(session.tokens)
@@ -77,23 +77,23 @@ class LogitsRecorder:
 # ---- the context -------------------------------------------------------------------------------
 
 NO_MODEL = "No model is loaded.", "Wait until it is loaded, or open one."
-"""The refusal of what needs a model, and what to do."""
+"""Error for a command that needs a model: message and hint."""
 
 
 def free_garbage() -> None:
-    """Collect all garbage, frozen objects included, as a model that was dropped may be in cycles; give memory back."""
+    """Collect all garbage, frozen objects included, since a dropped model may be in cycles; free the memory."""
     gc.unfreeze()
     gc.collect()
     trim()
 
 
 class Context:
-    """One model and one session at a time.
+    """State of one model and one session.
 
     Args:
-        emit: Receives every record, with the id of its command.
-        waiting: True if a command waits in the queue.
-        shared: Finds a model that another session of the thread has loaded with these settings.
+        emit: Receives each record, with the id of its command.
+        waiting: Returns True if a command waits in the queue.
+        shared: Returns a model that another session of the thread has loaded with the same settings, or None.
     """
 
     def __init__(
@@ -104,12 +104,12 @@ class Context:
     ) -> None:
         self._receive, self._waiting, self.shared = emit, waiting, shared
         self.request = 0
-        """Id of the command that is executed; 0 in idle time."""
+        """Id of the running command; 0 in idle time."""
         self.loaded: Loaded | None = None
         self.asked: LoadSettings | None = None
-        """The settings that the user loaded that model with."""
+        """The settings with which the user loaded the model."""
         self.loads = 0
-        """Models that were asked for so far."""
+        """Number of loads requested so far."""
         self.opened: Session | None = None
         self.settings = Settings()
         self.rows = LogitsRecorder()
@@ -140,15 +140,15 @@ class Context:
         return self.loaded
 
     def of_tree(self, kind: type[Kept]) -> Kept:
-        """What handlers keep until the tree ends: made by `kind()` when it is first asked for."""
+        """The handlers' object of a class, stored until the tree ends; made by `kind()` at its first use."""
         return self._kept(self._of_tree, kind)
 
     def of_model(self, kind: type[Kept]) -> Kept:
-        """What handlers keep until the model is dropped: made by `kind()` when it is first asked for."""
+        """The handlers' object of a class, stored until the model is dropped; made by `kind()` at its first use."""
         return self._kept(self._of_model, kind)
 
     def of_session(self, kind: type[Kept]) -> Kept:
-        """What handlers keep whatever model is loaded: made by `kind()` when it is first asked for."""
+        """The handlers' object of a class, stored regardless of the model; made by `kind()` at its first use."""
         return self._kept(self._of_session, kind)
 
     @staticmethod
@@ -159,43 +159,42 @@ class Context:
         return found
 
     def forget(self, model: bool = False) -> None:
-        """Drop what handlers keep of the tree; with `model` the model, its session and what is kept of it, too."""
+        """Drop the handlers' objects of the tree; with `model` also the model, its session and its objects."""
         self._of_tree.clear()
         if model:
             self._of_model.clear()
             self.loaded = self.opened = None
 
     def emit(self, record: Record) -> None:
-        """Emit a record with the id of the command that is executed, then the row of logits after its node if rows are
-        recorded."""
+        """Emit a record with the running command's id; if logits are recorded, the row of its node follows."""
         self._receive(Received(record, self.request))
         if isinstance(record, AT_A_NODE) and self.opened is not None and self.opened.record_logits:
             for row in self.rows.new(self.opened, record.next.node):
                 self.emit(row)
 
     def prompt_readings(self, task: Task) -> Iterator[PromptReadings]:
-        """Compute prompt logprobs until another command waits: the rest is computed in idle time."""
+        """Compute prompt logprobs until another command waits; the rest is computed in idle time."""
         unread, cancel = self.session.unread, own_event(task.cancel)
         while not (cancel.is_set() or self._waiting()) and (read := unread.read()) is not None:
             yield read
 
 
-# ---- steps and moves of several handlers -------------------------------------------------------
+# ---- steps and moves that several handlers use -------------------------------------------------
 
 
 def with_stop(session: Session, step: Step, most: float | None = None) -> Generator[Record, None, bool]:
-    """A step, and the stop that it reached.
+    """Yield a step, and the stop that it reached.
 
     Args:
-        session: It took the step.
-        step: The step.
-        most: As for `stop_reached`.
+        session: The session that took the step.
+        step: The record of the step.
+        most: See `stop_reached`.
 
     Yields:
         The step, then `Finished` if its token reached a stop.
 
     Returns:
-        True if it reached one.
+        True if it reached a stop.
     """
     yield step
     stop = stop_reached(session, step.node, most)
@@ -205,7 +204,7 @@ def with_stop(session: Session, step: Step, most: float | None = None) -> Genera
 
 
 def with_stops(session: Session, records: Iterable[Record]) -> Iterator[Record]:
-    """Records, with the stop of each step after it."""
+    """Yield records, each step followed by the stop that it reached."""
     for record in records:
         if isinstance(record, Step):
             yield from with_stop(session, record)
@@ -214,7 +213,7 @@ def with_stops(session: Session, records: Iterable[Record]) -> Iterator[Record]:
 
 
 def move(session: Session, node: int, stopped: Stopped) -> Iterator[Record]:
-    """Move to a node, and step the tokens of its path that were never stepped."""
+    """Move to a node, and step the tokens of its path that have no step yet."""
     yield from with_stops(session, session.move_and_step(node, stopped))
 
 
@@ -229,9 +228,9 @@ def take_tokens(
     """Take tokens after a node, one step each.
 
     Raises:
-        PromptError: The model has no embedding for one of them; then none is taken.
-        StepError: The grammar forbids one of them, and `leave_grammar` is not set; then none is taken.
-        Cancelled: `stopped` returned True; the steps taken until then stay.
+        PromptError: The model has no embedding for one of them; no token is taken then.
+        StepError: The grammar forbids one of them, and `leave_grammar` is not set; no token is taken then.
+        Cancelled: `stopped` returned True; the steps taken so far stay.
     """
     session.tokens.check(ids)
     if session.node != node:

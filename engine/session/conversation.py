@@ -1,8 +1,8 @@
-"""Prompts as a person gives them: raw text, or a conversation through the chat template, turn after turn.
+"""Prompts as the user gives them: raw text, or a conversation through the chat template, one turn after another.
 
-A turn is added behind the model's own tokens, whose KV stays. What a template writes between two turns is the same for
-every conversation where the template is additive; where it isn't (one that drops the thinking of earlier answers, or
-strips them), the path is no longer what the template gives, and the person is asked which of both to continue with.
+A turn is added after the model's own tokens, so that their KV stays. An additive template writes the same between two
+turns in every conversation. With other templates (some drop the thinking of earlier answers, or strip the answers), the
+path no longer equals the template's text, and the user is asked which of the two to continue with.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ from engine.task import Stopped
 from engine.tree import ROOT, common_prefix
 
 ANSWER = "(the answer of mlx-inspector)"
-"""Put in the place of the model's last answer, to find what a template writes after it."""
+"""Placeholder for the model's last answer, used to find the text that a template writes after it."""
 OTHER_CUT = "Encoded as a whole, the conversation would be cut into other tokens; the path keeps its own."
 
 
 class EncodedPrompt(Struct, frozen=True):
-    """A prompt as it goes through the model."""
+    """A prompt as it is sent through the model."""
 
     text: str
-    """The template filled, or the raw text."""
+    """The filled template, or the raw text."""
     ids: list[int]
     chat: bool
     """True if a chat template was filled."""
     notes: tuple[str, ...]
-    """Requests that could not be met."""
+    """Notes about requests that could not be met."""
     messages: tuple[Message, ...]
-    """The conversation that the template got."""
+    """Messages given to the template."""
     options: ChatOptions
-    """What else it got."""
+    """Options given to the template."""
     filled: ChatText
-    """The text, with whose each part is."""
+    """The text, with the role of each of its parts."""
 
 
 class Turn(Struct, frozen=True):
@@ -59,18 +59,18 @@ class Turn(Struct, frozen=True):
     ids: list[int]
     notes: tuple[str, ...] = ()
     differs: TurnDiffers | None = None
-    """Where the template's text is another one than that of the path with the turn."""
+    """Difference between the template's text and the path with the turn; None if they are equal."""
     whole: tuple[str, list[int]] = ("", [])
-    """The whole conversation as the template gives it, where it differs."""
+    """Text and token ids of the complete conversation as the template writes it, if `differs` is set."""
     filled: ChatText = ChatText("")
-    """The whole conversation as the template gives it."""
+    """The complete conversation as the template writes it."""
 
 
 def encoded(session: Session, command: Prefill | PreviewPrompt) -> EncodedPrompt:
-    """A prompt as it goes through the model: what a preview shows is what a prefill takes.
+    """Encode a prompt as it is sent through the model; a preview shows the same tokens as a prefill.
 
     Raises:
-        PromptError: The prompt can't be encoded, or the template refuses the conversation.
+        PromptError: The prompt can't be encoded, or the template rejects the conversation.
     """
     notes = []
     options = command.options
@@ -98,7 +98,7 @@ def prompt(session: Session, command: Prefill, stopped: Stopped) -> Iterator[Pro
     """Prefill raw text, or a conversation.
 
     Raises:
-        PromptError: As `encoded` and `Session.prefill`.
+        PromptError: See `encoded` and `Session.prefill`.
         Cancelled: `stopped` returned True.
     """
     made = encoded(session, command)
@@ -120,11 +120,11 @@ def add_turn(session: Session, command: AddTurn, stopped: Stopped) -> Iterator[P
     """Add a user's turn after the current node.
 
     Yields:
-        As `Session.prefill`; or a `TurnDiffers` alone, where the command asks and the template is not additive.
+        The records of `Session.prefill`; or only a `TurnDiffers`, if the command asks and the template is not additive.
 
     Raises:
         StepError: There is no prompt.
-        PromptError: As `Session.prefill`, or the conversation is not one of a chat.
+        PromptError: See `Session.prefill`; or the conversation's prompt was not filled by a chat template.
         Cancelled: `stopped` returned True.
     """
     _ = session.position
@@ -156,13 +156,13 @@ def add_turn(session: Session, command: AddTurn, stopped: Stopped) -> Iterator[P
 
 
 def _as_written(text: str, response: str) -> str:
-    """The answer's given beginning as it ends a filled template, which may have stripped it."""
+    """The given beginning of the answer as the filled template ends with it, possibly stripped of white space."""
     forms = (response, response.rstrip(), response.lstrip(), response.strip())
     return next((form for form in forms if text.endswith(form)), response)
 
 
 def answer(session: Session, options: ChatOptions) -> str:
-    """The text of the answer at the end of the path, with its given beginning, without the token that ended it."""
+    """Text of the answer at the end of the path, including its given beginning, without its end-of-sequence token."""
     at = session.tree[session.node]
     ids = session.tree.tail(session.node, at.depth - at.start)
     if ids and ids[-1] in session.tokens.eos_ids:
@@ -171,15 +171,15 @@ def answer(session: Session, options: ChatOptions) -> str:
 
 
 def next_turn(session: Session, messages: tuple[Message, ...], options: ChatOptions) -> Turn:
-    """What the last message of a conversation adds to the current path.
+    """The tokens that the last message of a conversation adds to the current path.
 
     Args:
-        session: Its path holds the conversation but for the last message.
-        messages: The whole conversation.
-        options: What else the template gets.
+        session: The session; its path contains the conversation without the last message.
+        messages: The complete conversation.
+        options: Options given to the template.
 
     Raises:
-        PromptError: The template refuses the conversation, or has no place for an answer before a message.
+        PromptError: The template rejects the conversation, or can't add a message after an answer.
     """
     tokens, path = session.tokens, session.tree.tokens(session.node)
     filled = tokens.chat_text(messages, options)
@@ -198,7 +198,7 @@ def next_turn(session: Session, messages: tuple[Message, ...], options: ChatOpti
 
 
 def _after_answer(session: Session, messages: tuple[Message, ...], options: ChatOptions) -> list[int]:
-    """Token ids of what the template writes after the last answer; its end is left out where the path has it."""
+    """Token ids of the template's text after the last answer, without a special token that ends the path."""
     *before, _, last = messages
     mark = ANSWER
     while any(mark in message.content for message in messages):

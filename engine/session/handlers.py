@@ -1,4 +1,4 @@
-"""The commands of a session: model, settings and prompt, steps, choices, moves, and what is computed again."""
+"""Handlers of a session's commands: model, settings, prompt, steps, choices, moves, and recomputation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from engine.model.load import load as load_model
 from engine.protocol import PromptOpened, Record, Resampled
 from engine.session import conversation
 from engine.session.context import Context, free_garbage, move, take_tokens, with_stop
-from engine.session.uncached import open_session
+from engine.session.session import Session
 from engine.setting import check
 from engine.task import Task
 
@@ -22,24 +22,24 @@ from engine.task import Task
 def load(context: Context, command: protocol.Load, task: Task) -> Iterator[Record]:
     """Load a model, and open a session on it."""
     settings = command.settings
-    context.forget(model=True)  # its memory is free before the next one takes more
+    context.forget(model=True)  # frees its memory before the next model takes more
     if context.loads:
         free_garbage()
     context.loads += 1
     shared = context.shared(settings)
     load_here = import_module("engine.ranks.handlers").load if settings.divided else load_model
     loaded = shared or load_here(settings, context.emit, task.cancel)
-    opened = open_session(loaded, context.settings)  # before either is set: on a failure neither is
+    opened = Session(loaded, context.settings)  # before either is set: a failure sets neither
     context.loaded, context.opened, context.asked = loaded, opened, settings
     if shared is None:
-        gc.freeze()  # the model and its libraries are a hundred thousand objects that stay
+        gc.freeze()  # the model and its libraries are a hundred thousand long-lived objects
     yield loaded.facts
     if loaded.divided:
         yield import_module("engine.ranks.handlers").loaded_over_ranks(opened)
 
 
 def configure(context: Context, command: protocol.Configure, task: Task) -> Iterator[Record]:
-    """Use other settings from here on."""
+    """Change the settings from now on."""
     settings = check(command.settings)
     following = context.opened.configure(settings) if context.opened else None
     context.settings = settings
@@ -55,7 +55,7 @@ def prefill(context: Context, command: protocol.Prefill, task: Task) -> Iterator
 
 
 def add_turn(context: Context, command: protocol.AddTurn, task: Task) -> Iterator[Record]:
-    """Add a user's turn to the conversation."""
+    """Add a user turn to the conversation."""
     for record in conversation.add_turn(context.session, command, task.cancel.is_set):
         if isinstance(record, PromptOpened):
             context.forget()
@@ -78,7 +78,7 @@ def take_step(context: Context, command: protocol.TakeStep, task: Task) -> Itera
 
 
 def choose(context: Context, command: protocol.Choose, task: Task) -> Iterator[Record]:
-    """Take another token after a node."""
+    """Take a given token after a node."""
     session = context.session
     if session.node != command.node:
         yield from move(session, command.node, task.cancel.is_set)
@@ -102,16 +102,16 @@ def reroll(context: Context, command: protocol.Reroll, task: Task) -> Iterator[R
     yield Resampled(context.session.reroll(command.count))
 
 
-# ---- computed again ----------------------------------------------------------------------------
+# ---- recomputation -----------------------------------------------------------------------------
 
 
 def recall(context: Context, command: protocol.Recall, task: Task) -> Iterator[Record]:
-    """Compute the logits after some nodes again."""
+    """Recompute the logits after some nodes."""
     begun = time.perf_counter()
     context.session.recall(command.nodes, task.cancel.is_set)
     yield protocol.Recalled(command.nodes, (time.perf_counter() - begun) * 1000)
 
 
 def verify(context: Context, command: protocol.Verify, task: Task) -> Iterator[Record]:
-    """Compute the path again from nothing, and compare."""
+    """Recompute the path with empty caches, and compare."""
     yield context.session.verify(task.cancel.is_set)

@@ -1,4 +1,4 @@
-"""The records of a node: that of its step, and the stop that its token reached."""
+"""The records of a node: its step, and the stop that its token reached."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def memory() -> Memory:
 
 
 class NodeReader(NodeSampler):
-    """Samples after the nodes of one tree, adds to them, and makes their records.
+    """Samples after the nodes of one tree, adds nodes, and makes their records.
 
     Args:
         tokens: The model's tokenizer.
         tree: The tree.
-        pending: Bytes of unfinished characters by node; `add_token` fills it in.
+        pending: Bytes of unfinished characters by node; `add_token` adds to it.
     """
 
     def __init__(self, tokens: Tokens, tree: TokenTree, pending: dict[int, bytes]) -> None:
@@ -72,14 +72,14 @@ class NodeReader(NodeSampler):
     def add_token(
         self, parent: int, token: int, origin: Origin, prompt_begin: int = 0, held: int | None = None
     ) -> int:
-        """Add a token to the tree, and the bytes that it leaves unfinished; returns its node.
+        """Add a token to the tree, and the bytes of an unfinished character at its end to `pending`; returns its node.
 
         Args:
             parent: Node before it.
-            token: Its id.
-            origin: Of the token.
-            prompt_begin: Of a prompt's token: tokens of the path before the prompt.
-            held: Number of the interventions that it is computed under; None for those of its parent.
+            token: Its token id.
+            origin: The token's origin.
+            prompt_begin: Number of tokens of the path before the prompt, if the token is a prompt's.
+            held: Number of the intervention set that it is computed under; None for its parent's.
         """
         if origin == "prompt":
             node = self._tree.add_prompt(parent, [token], prompt_begin)[-1]
@@ -95,39 +95,39 @@ class NodeReader(NodeSampler):
 
 
 class Completing(Protocol):
-    """Whose completions end: a session, or one lane of a batch."""
+    """The source of a completion: a session, or one lane of a batch."""
 
     @property
     def tree(self) -> TokenPaths:
-        """Where its tokens are."""
+        """Tree with the completion's tokens."""
 
     @property
     def settings(self) -> Settings:
-        """Those of its stops."""
+        """Settings with the stops."""
 
     @property
     def tokens(self) -> Tokens:
-        """The model's."""
+        """The model's tokenizer."""
 
     @property
     def facts(self) -> ModelFacts:
-        """The model's."""
+        """Facts about the model."""
 
     @property
     def node_reader(self) -> NodeSampler:
-        """It has the grammars' states."""
+        """Sampler with the states of the grammars."""
 
 
 def stop_reached(session: Completing, node: int, most: float | None = None) -> Finished | None:
-    """The stop that the token of a node reached, None where generation goes on.
+    """The stop that a node's token reached; None if generation continues.
 
     Args:
-        session: Its tree and settings apply.
-        node: A token of the completion.
-        most: Tokens of the completion at which it ends; None for the settings' max tokens.
+        session: The source of the completion.
+        node: Node of a token of the completion.
+        most: Number of completion tokens at which it ends; None for the settings' `max_tokens`.
 
     Returns:
-        End-of-sequence, a complete grammar, a stop string, the context window, max tokens: the first that holds.
+        The first that applies: end of sequence, complete grammar, stop string, context window, max tokens.
     """
     at = session.tree[node]
     if at.token in session.tokens.eos_ids:
@@ -150,19 +150,20 @@ def stop_reached(session: Completing, node: int, most: float | None = None) -> F
 
 
 def run_limit(session: Completing, node: int) -> int:
-    """Tokens of the completion at which max tokens ends a run that begins at a node: as many again beyond the first."""
+    """Number of completion tokens at which a run that begins at a node ends: `max_tokens`, or, if
+    the node is already there, as many more."""
     at, most = session.tree[node], session.settings.max_tokens
     taken = at.depth - at.start
     return most if taken < most else taken + most
 
 
 def eos_name(session: Completing, token: int) -> str:
-    """How an end-of-sequence token is written."""
+    """Text of an end-of-sequence token, or its id if the text is empty."""
     return session.tokens.text(token)[0] or f"id {token}"
 
 
 def window_full(session: Completing, node: int) -> Finished | None:
-    """The stop of a context window that a node's token filled."""
+    """The stop of a context window that a node's token filled; None if it didn't."""
     window = session.facts.context_window
     if window is None or session.tree[node].depth != window:
         return None
@@ -170,18 +171,18 @@ def window_full(session: Completing, node: int) -> Finished | None:
 
 
 def stop_string(session: Completing, node: int) -> str | None:
-    """The stop string that this node's token completed, however tokens cut it; the earliest in the text wins.
+    """The stop string that a node's token completed, regardless of token boundaries; the earliest in the text wins.
 
-    The prompt doesn't count: a stop string must begin in the completion. None where none was completed.
+    A stop string must begin in the completion, not in the prompt. None if the token completed none.
     """
     stops, at = session.settings.stop, session.tree[node]
     if not stops or not session.tokens.raw(at.token):
         return None
-    # A string of n bytes spans n tokens at most, but for tokens without bytes: those are few, and cause a miss only
-    # where a dozen of them are inside one stop string.
+    # A string of n bytes spans at most n tokens, apart from tokens without bytes: these are rare, and cause a miss only
+    # if a dozen of them are inside one stop string.
     reach = max(len(stop.encode()) for stop in stops) + 12
     tail = session.tree.tail(node, min(reach, at.depth - at.start))
-    # An unfinished character doesn't count as text yet: the token that finishes it may complete the string.
+    # An unfinished character is not text yet: the token that finishes it may complete the string.
     before = len(decode(b"", b"".join(map(session.tokens.raw, tail[:-1])))[0])
     text = session.tokens.join(tail)
     matches = [

@@ -1,71 +1,191 @@
-"""Prefill: the prompt through the model chunk by chunk.
+"""Prefill: the prompt goes through the model chunk by chunk.
 
-mlx_lm's prefill never computes the logits of the prompt, nor does this one: the caches are evaluated, and what the
-prompt logprobs need is kept for later (`engine.session.unread`). The first token never waits for them.
+Like mlx_lm's prefill, this one doesn't compute the logits of the prompt: it evaluates the caches, and stores the states
+for the prompt logprobs. The first token never waits for them.
+
+For each chunk a prefill stores the residual stream after the last layer, which is small; it stays lazy as long as that
+keeps little other memory alive. Later, when there is no other work, a few rows at a time go through the final norm and
+the head, and their logprobs are read: with a vocabulary of 256,000 that takes several times as long as the prefill of a
+small model.
 """
 
 from __future__ import annotations
 
+import math
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 
 import mlx.core as mx
+import numpy as np
 from msgspec import Struct
 
 from engine.cache.moves import MoveCost
 from engine.errors import Cancelled
+from engine.logits.node_sampler import RowReader
 from engine.model.forward import FIXED_CHUNK, ChunkSizer, Runner, Work
 from engine.model.layers import Tail
 from engine.model.tokens import Tokens
 from engine.protocol import PrefillChunk, Prefilled, PromptOpened, PromptReadings, PromptToken
 from engine.sampling.ranking import Row
-from engine.session.unread import Unread, UnreadRows
 from engine.task import Stopped
 
 ECHO_TOKENS = 2048
-"""Prompt length up to which prompt logprobs are computed by default."""
+"""Length in tokens up to which a prompt's logprobs are computed by default."""
 ECHO_CANDIDATES = 20
-"""Candidates recorded at most for a token of the prompt."""
+"""Maximum number of candidates recorded for a token of the prompt."""
 ECHO_BYTES = 64 * 2**20
-"""Bytes of one adapting chunk's logits at most, where the prompt logprobs need all of them at once."""
+"""Maximum bytes of the logits of one adaptive chunk, if the prompt logprobs need all of them at once."""
 
+
+# ---- prompt logprobs, read later ---------------------------------------------------------------
+
+PIECE_MS = 60.0
+"""Target time of one piece of the readings in milliseconds: a command that arrives meanwhile waits so long. With a
+large head the target is `LONGER` times the quickest piece."""
+LEAST = 4
+"""Minimum number of rows of a piece: a single row takes as long as four, since each piece reads the entire head."""
+LONGER = 3.0
+"""Factor of the target time, since each piece reads the entire head: with 152,000 float32 rows of 1,024 that takes as
+long as some 14 rows. Pieces of four rows took 13 s for a prompt of 480 tokens."""
+PIECE_BYTES = 64 * 2**20
+"""Maximum bytes of a piece's logits in float32."""
+UNREAD_BYTES = 64 * 2**20
+"""Maximum bytes of the stored states; above it, a prefill reads the oldest rows before it continues."""
+HELD_BYTES = 256 * 2**20
+"""Maximum bytes that lazy rows keep alive; above it, a prefill evaluates the rows, at the cost of its last layer's
+work.
+
+That is half of the work of a model with two layers. With one of hidden size 1024, where 1,760 tokens take some 25
+chunks, 64 MiB gives 0.55 of the rate of a prefill without prompt logprobs, 256 MiB gives 0.8 to all of it.
+"""
+
+
+class UnreadRows(Struct):
+    """The states of one chunk, and the tokens that follow them."""
+
+    tokens: Sequence[tuple[PromptToken, bytes]]
+    """Each token, with the bytes of an unfinished character in the text before it."""
+    states: mx.array
+    """Residual streams, shape (..., tokens, hidden size), or logits, shape (1, tokens, vocabulary)."""
+    tail: Tail | None
+    """Computes logits from residual streams; None if `states` are logits."""
+    candidates: int
+    """Number of candidates to record for each token."""
+    held: int
+    """Bytes of the cache and of the chunk that are kept alive until the states are evaluated."""
+    read: int = 0
+    """Number of tokens read so far."""
+
+    def logits(self, count: int) -> mx.array:
+        """Logits of the next rows, in the model's dtype, lazy, shape (count, vocabulary)."""
+        states = self.states[..., self.read : self.read + count, :]
+        return (states if self.tail is None else self.tail.logits(states))[0]
+
+
+class Unread:
+    """Rows of prompts whose logprobs have not been read yet, in the order of their tokens.
+
+    Args:
+        reader: Makes the prompt readings.
+        vocabulary: Number of token ids of the model.
+    """
+
+    def __init__(self, reader: RowReader, vocabulary: int) -> None:
+        self._reader = reader
+        self._most = max(1, PIECE_BYTES // (4 * vocabulary))
+        self._size, self._quickest = min(8, self._most), math.inf
+        self.rows: deque[UnreadRows] = deque()
+        """Rows that have not been read completely."""
+        self._ms = 0.0
+        """Milliseconds spent that no record contains yet."""
+
+    def __len__(self) -> int:
+        return sum(len(rows.tokens) - rows.read for rows in self.rows)
+
+    @property
+    def full(self) -> bool:
+        """True if the stored states exceed `UNREAD_BYTES`."""
+        return sum(rows.states.nbytes for rows in self.rows) > UNREAD_BYTES
+
+    @property
+    def held(self) -> int:
+        """Bytes of the cache and of chunks that the lazy rows keep alive."""
+        return sum(rows.held for rows in self.rows)
+
+    def clear(self) -> None:
+        """Discard all rows."""
+        self.rows.clear()
+
+    def add(self, rows: UnreadRows) -> None:
+        """Add the rows of a chunk."""
+        self.rows.append(rows)
+        if self.held > HELD_BYTES:
+            begun = time.perf_counter()
+            mx.eval([rows.states for rows in self.rows if rows.held])
+            for rows in self.rows:
+                rows.held = 0
+            self._ms += (time.perf_counter() - begun) * 1000
+
+    def read(self) -> PromptReadings | None:
+        """Read the next few tokens; None if all are read."""
+        if not self.rows:
+            return None
+        rows, begun = self.rows[0], time.perf_counter()
+        tokens = rows.tokens[rows.read : rows.read + self._size]
+        logits = np.array(rows.logits(len(tokens)).astype(mx.float32))
+        rows.held = 0
+        read = tuple(self._reader.echoes(tokens, list(logits), rows.candidates))
+        rows.read += len(read)
+        if rows.read == len(rows.tokens):
+            self.rows.popleft()
+            mx.clear_cache()
+        ms = (time.perf_counter() - begun) * 1000
+        self._quickest = min(self._quickest, ms)
+        target = max(PIECE_MS, LONGER * self._quickest)
+        self._size = min(max(LEAST, min(int(len(read) * target / ms), 2 * len(read))), self._most)
+        spent, self._ms = ms + self._ms, 0.0
+        return PromptReadings(read, spent, len(self))
+
+
+# ---- prefill -----------------------------------------------------------------------------------
 
 PromptRecord = PromptOpened | PrefillChunk | PromptReadings | Prefilled
-"""What the prefill of a prompt is answered with."""
+"""Records that answer the prefill of a prompt."""
 
 
 class PromptPath(Struct, frozen=True):
-    """A prompt in the token tree, and what the cache holds of its path."""
+    """A prompt in the token tree, and the part of its path in the cache."""
 
     text: str
-    """As encoded."""
+    """The prompt as encoded."""
     path: Sequence[int]
     """Token ids from the root to the prompt's end."""
     nodes: Sequence[int]
-    """Of the prompt's own tokens, which end the path."""
+    """Nodes of the prompt's own tokens, which end the path."""
     parent: int
     """Node before the prompt."""
     pending: dict[int, bytes]
-    """Bytes of unfinished characters by node; those of the prompt are added."""
+    """Bytes of unfinished characters by node; the prompt's are added."""
     before: Row | None
-    """The logits after the tokens that the cache holds, where they were kept."""
+    """The logits after the tokens in the cache; None if they are not available."""
     cost: MoveCost
-    """What the cache got without a forward."""
+    """Tokens that the cache obtained without a forward pass."""
     ms: float = 0.0
-    """Milliseconds that this took."""
+    """Milliseconds of adding the prompt to the tree and moving the cache."""
 
 
 class PrefillRun:
     """The prefill of one prompt.
 
     Args:
-        runner: The model and its cache, which holds a beginning of the path, at most all but the last token.
-        unread: Takes what the prompt logprobs need.
-        tail: The model's end; None where it can't be run alone.
+        runner: The model and its cache, which contains a beginning of the path: at most all but the last token.
+        unread: Receives the states that the prompt logprobs need.
+        tail: The model's final norm and head; None if they can't be run separately.
         tokens: The tokenizer.
-        candidates: Candidates recorded for a token, at most 20.
-        prompt: Its tokens in the tree.
-        echo: Prompt logprobs; None for prompts of up to 2,048 tokens.
+        candidates: Number of candidates recorded for a token, at most 20.
+        prompt: The prompt in the tree.
+        echo: True to compute prompt logprobs; None for prompts of up to 2,048 tokens.
     """
 
     def __init__(
@@ -82,14 +202,15 @@ class PrefillRun:
         self._before = len(prompt.path) - len(prompt.nodes)
         self._runner = runner
         self._unread = unread
-        # under interventions something else than the model computes, and its end may not be the model's
+        # Under interventions another function than the model computes the path, and its tail may differ from the
+        # model's.
         self._tail = tail if runner.compute is runner.model else None
         self._candidates = min(candidates, ECHO_CANDIDATES)
         wanted = len(prompt.nodes) <= ECHO_TOKENS if echo is None else echo
         self.echo = wanted and runner.kv.reads_prompts
         self.tokens = self._tokens(tokens)
         self.ms = 0.0
-        """Milliseconds of the forwards so far."""
+        """Milliseconds of the forward passes so far."""
         self.cold = False
         """True if one of them was a cold start."""
         self._warm_tokens, self._warm_ms = 0, 0.0
@@ -104,10 +225,10 @@ class PrefillRun:
         self._sizes = runner.chunk_sizer(self._limit)
 
     def resize(self, size: int | None) -> None:
-        """Use chunks of another size from here on; without effect where the cut into chunks changes the numbers.
+        """Change the chunk size from now on; no effect if the chunk boundaries change the numbers.
 
         Args:
-            size: Tokens a chunk, at most what the memory bound allows; None changes nothing.
+            size: Tokens per chunk, limited by the memory bound; None changes nothing.
         """
         if size is not None and not self._runner.kv.chunks_matter:
             self._sizes = ChunkSizer(max(1, min(size, self._limit)))
@@ -123,13 +244,13 @@ class PrefillRun:
         return read
 
     def chunks(self, stopped: Stopped) -> Iterator[PrefillChunk | PromptReadings]:
-        """Run the remaining tokens but the last.
+        """Run the remaining tokens except the last.
 
         Args:
             stopped: Polled before each chunk.
 
         Yields:
-            A record for each chunk; and readings, where a prompt is too long to keep what they need.
+            A record for each chunk; and readings, if a prompt is too long to store the states for all of them.
 
         Raises:
             Cancelled: `stopped` returned True.
@@ -156,9 +277,9 @@ class PrefillRun:
             states = streams[0]
         ms, kv = (time.perf_counter() - begun) * 1000, self._runner.kv.reading()
         if self.echo:
-            first = max(start + 1 - self._before, 0)  # of the prompt; a row is read for the token after it
-            # While rows are lazy they keep alive what they are computed from: arrays of their chunk, and what the last
-            # layer's cache was, which the next chunk copies. The first chunk has none of that yet.
+            first = max(start + 1 - self._before, 0)  # in the prompt; a row is read for the token after it
+            # Lazy rows keep alive the arrays that they are computed from: those of their chunk, and the previous arrays
+            # of the last layer's cache, which the next chunk copies. The first chunk has none of these yet.
             layers = sum(len(group.layers) for group in kv.groups)
             kept = max(0, mx.get_active_memory() - kv.allocated_bytes - beside_kv)
             self._keep(
@@ -171,7 +292,7 @@ class PrefillRun:
         return PrefillChunk(end, len(self.prompt.path), ms, kv, self.count("chunk", end - start, ms))
 
     def _keep(self, states: mx.array, tail: Tail | None, following: slice, held: int = 0) -> None:
-        """Keep some rows for the readings of the tokens that follow them, if any do; `held` as in `UnreadRows`."""
+        """Store rows for the readings of the tokens that follow them, if any; `held` as in `UnreadRows`."""
         nodes, pending = [self.prompt.parent, *self.prompt.nodes], self.prompt.pending
         tokens = [
             (token, pending.get(node, b""))
@@ -181,7 +302,7 @@ class PrefillRun:
             self._unread.add(UnreadRows(tokens, states, tail, self._candidates, held))
 
     def count(self, work: Work, tokens: int, ms: float) -> bool:
-        """Add up a forward of some tokens; returns whether it was a cold start."""
+        """Add a forward pass of some tokens to the totals; returns True if it was a cold start."""
         self.ms += ms
         if cold := self._runner.first_uses.take(work):
             self.cold = True
@@ -191,5 +312,5 @@ class PrefillRun:
 
     @property
     def tps(self) -> float:
-        """Tokens a second of the forwards that were no cold start; 0 where there was none."""
+        """Tokens per second of the forward passes without cold starts; 0 if there were none."""
         return self._warm_tokens / self._warm_ms * 1000 if self._warm_ms else 0.0

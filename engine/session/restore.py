@@ -1,7 +1,7 @@
 """Rebuild the tree of a recorded session, with its node numbers, and run the path to the node to continue from.
 
-Only token ids come from the record. The model's numbers are computed again here, so that they can be compared with
-the recorded ones.
+Only token ids come from the recording. The model's numbers are computed again, so that they can be compared with the
+recorded ones.
 """
 
 from __future__ import annotations
@@ -18,22 +18,23 @@ from engine.session.session import Session
 from engine.task import Stopped, Task
 
 COMPARED = 16
-"""Steps at the path's end that run one by one, as they were recorded, so that their logprobs are known."""
+"""Number of steps at the path's end that run one by one, as when recorded, so that their logprobs can be compared."""
 REPORT_SECONDS = 0.1
 """Seconds between two progress records."""
 MOST_NODES = 2_000_000
-"""A tree takes about 300 bytes of memory a node."""
+"""Limit of the tree's size; a node takes about 300 bytes of memory."""
 
 
 def restore(context: Context, command: Restore, task: Task) -> Iterator[Record]:
-    """Build a tree and move to one of its nodes; the session's state so far is dropped.
+    """Build a tree and move to one of its nodes, discarding the session's previous state.
 
     Yields:
-        The node's distribution, and the logprobs of the path's last tokens; `Restoring` records before.
+        `Restored`, with the node's distribution and the logprobs of the path's last tokens. `Restoring` records are
+        emitted before it.
 
     Raises:
         StepError: The tree is inconsistent, or too large.
-        PromptError: There is no prompt, or an id has no embedding.
+        PromptError: There is no prompt, or the model has no embedding for an id.
         SettingsError: A logit bias names a token that the model doesn't have.
         Cancelled: The command was cancelled; the session has no prompt then.
     """
@@ -56,7 +57,7 @@ def restore(context: Context, command: Restore, task: Task) -> Iterator[Record]:
 def _check(session: Session, command: Restore) -> None:
     if not command.nodes:
         raise PromptError("The recorded session has no prompt.", "Begin with a prompt in a new session.")
-    session.check_settings()
+    session.check_settings(session.settings)
     session.tokens.check([grown.id for grown in command.nodes])
     last = max((grown.node for grown in command.nodes), default=0)
     if last > MOST_NODES:
@@ -87,15 +88,15 @@ def _build(session: Session, command: Restore) -> None:
 
 
 def _held(session: Session, grown: Grown) -> int | None:
-    """The number of the interventions that begin at a node; None if none do."""
+    """Number of the intervention set that begins at a node; None if none does."""
     if not grown.interventions:
         return None
-    changed = import_module("engine.inside.interventions").changed  # imported for a session that has some
+    changed = import_module("engine.inside.interventions").changed  # imported only if needed
     return session.held.add(grown.interventions, changed(session.runner.model, grown.interventions))
 
 
 def _run(session: Session, node: int, emit: Callable[[Record], None], stopped: Stopped) -> tuple[float, ...]:
-    """Run the path: most of it in chunks, its last steps one by one; returns the logprobs of these."""
+    """Run the path, most of it in chunks and its last steps one by one; returns the logprobs of these steps."""
     session.check_node(node)
     facts, depth = session.facts, session.tree[node].depth
     if facts.hard_window and facts.context_window is not None and depth > facts.context_window:
@@ -114,7 +115,7 @@ def _run(session: Session, node: int, emit: Callable[[Record], None], stopped: S
 
 
 class _ProgressReporter:
-    """A `Stopped` that emits a progress record when it is polled."""
+    """A `Stopped` callback that emits a progress record when it is polled."""
 
     def __init__(self, session: Session, node: int, emit: Callable[[Record], None], stopped: Stopped) -> None:
         self._session, self._emit, self._stopped = session, emit, stopped

@@ -1,48 +1,354 @@
-"""The stepping engine: one model, one token tree, one live KV cache that holds the path to its current node.
+"""The stepping engine: one model, one token tree, one live KV cache with the path to its current node.
 
-A step is explicit: one forward, one evaluation, then plain numbers. After a failure, too, the caches hold a prefix of
-the path to `node`, of `kv.offset` tokens.
+A step is explicit: one forward pass, one evaluation, then plain numbers. Also after a failure, the caches contain a
+prefix of the path to `node`, of `kv.offset` tokens.
+
+Without a KV cache (`no_kv_cache`) every step runs all tokens of its path again, like `simple_generate` of tiny-llm.
+Each pass uses new caches, since the model's layers need some, and drops them at its end. The numbers differ from those
+of a cached session only by the order of sums: the ids are the same unless two tokens are nearly equal.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from msgspec.structs import replace
 
 from engine import protocol
-from engine.cache.moves import MoveCost
-from engine.errors import Cancelled, StepError
+from engine.cache.live import KV
+from engine.cache.moves import KVStore, MoveCost, Mover
+from engine.errors import Cancelled, PromptError, StepError
+from engine.logits.node_sampler import Position
+from engine.model.chat_template import given_tools
 from engine.model.forward import Runner, rounding_of
+from engine.model.load import Loaded
 from engine.model.prompt_fields import ChatText
 from engine.protocol import (
     NO_OPTIONS,
     NO_SEGMENTS,
     ChatOptions,
+    Distribution,
+    KVReading,
     Message,
     Moved,
     Origin,
+    ReplyFormat,
     Step,
     StepTimes,
 )
-from engine.sampling.ranking import ranked
-from engine.session.node_records import memory
-from engine.session.prefill import PrefillRun, PromptPath, PromptRecord
-from engine.session.state import SessionState
+from engine.sampling.ranking import Row, ranked
+from engine.segments import ReplyToken
+from engine.session.node_records import NodeReader, memory
+from engine.session.prefill import PrefillRun, PromptPath, PromptRecord, Unread
+from engine.session.state import HeldSets, KeptLogits
+from engine.setting import check
+from engine.settings import Settings
 from engine.task import Stopped, never
 from engine.timing import stall_times
-from engine.tree import ROOT
+from engine.tree import ROOT, TokenTree, chunks_go_on, within_chunk
+
+CUT_NOTE = (
+    "These are the numbers where the prompt ends here; in the middle of a longer prompt's chunk this KV cache gives "
+    "other ones."
+)
+_CHARACTERS = 16
+"""Characters per token of the window in the beginning that is encoded to reject a much too long prompt; 4 are usual."""
+ALL_AGAIN = "without a KV cache the whole path goes through again"
 
 
-class Session(SessionState):
+class Session:
     """Prefill, step, choose, insert, move and verify on one loaded model, in the thread that loaded it.
 
     Args:
         loaded: The model.
         settings: Sampling and stops; `configure` changes them.
     """
+
+    title = ""
+    """Name of the session's model if it isn't the main session's; otherwise empty."""
+
+    def __init__(self, loaded: Loaded, settings: Settings) -> None:
+        self.loaded = loaded
+        self.cached = not loaded.settings.no_kv_cache
+        """True if the KV cache is kept between steps."""
+        self.tokens = loaded.tokens
+        self.facts = loaded.facts
+        self.settings = settings
+        self._load = loaded.settings
+        self._tail = loaded.tail
+        self.record_logits = loaded.settings.record_logits
+        self.runner = loaded.runner()
+        self.kv: KV = self.runner.kv
+        """The live cache."""
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin a new tree with an empty cache."""
+        self.tree = TokenTree()
+        self.held = HeldSets(self.runner.model, self.tree)
+        self.make_current(ROOT)
+        self.kv.clear()
+        self.kept_logits = KeptLogits(self._load.kept_logits_bytes(self.facts.vocabulary))
+        self.mover = Mover(self.kv, self.tree, KVStore(self._load.kept_kv_mib * 2**20))
+        self.pending: dict[int, bytes] = {}
+        self.settings_at: dict[int, Settings] = {}
+        """Settings of each node's last distribution."""
+        self.node_reader = NodeReader(self.tokens, self.tree, self.pending)
+        self._position: Position | None = None
+        self.conversation: tuple[tuple[Message, ...], ChatOptions] = (), NO_OPTIONS
+        """Messages and options given to the chat template for the prompt at the beginning of the path."""
+        self.replies: dict[int, ReplyFormat] = {}
+        """Markup of the reply to a prompt, by the prompt's last node."""
+        self._prefill_run: PrefillRun | None = None
+        """The prefill in progress, if any."""
+        self.unread = Unread(self.node_reader.row_reader, self.tokens.vocabulary)
+        """Prompt tokens whose logprobs have not been read yet."""
+
+    def make_current(self, node: int) -> None:
+        """Make a node the current one; the next token is computed under the node's intervention set."""
+        self.node = node
+        self.runner.compute = self.held.computes[self.tree[node].held]
+
+    def run_path(self, runner: Runner, node: int, stopped: Stopped = never) -> Row:
+        """Run the tokens of the path to a node that a runner's cache lacks, each as it was computed the first time.
+
+        If the chunk boundaries change the numbers and those of the cached tokens differ from the path's, the cache is
+        emptied first: otherwise the rest of a prompt would run as a separate chunk.
+
+        Returns:
+            The logits after the node, float32, shape (vocabulary,).
+
+        Raises:
+            Cancelled: `stopped` returned True.
+        """
+        tree, kv = self.tree, runner.kv
+        chunks = tree.chunks(node)
+        if kv.chunks_matter and not chunks_go_on(kv.chunks, chunks, kv.offset):
+            kv.clear()
+        return runner.forward_path(tree.tokens(node), chunks, stopped, self.held.changed(node))
+
+    def reply(self, node: int) -> tuple[ReplyFormat, list[int]]:
+        """Markup of the reply that contains a node, and the reply's nodes up to it; none if it is in a prompt."""
+        nodes, start = self.tree.nodes(node), self.tree[node].start
+        format = self.replies.get(nodes[start - 1]) if start else None
+        return format or self.tokens.reply_format(), nodes[start:]
+
+    @property
+    def tools(self) -> list[Any] | None:
+        """Tools of the path's conversation; None if it has none."""
+        return given_tools(self.conversation[1])
+
+    def reply_token(self, node: int) -> ReplyToken:
+        """A token of a reply, in the form that the search for reply markers needs."""
+        at = self.tree[node]
+        text, _ = self.tokens.text(at.token, self.pending.get(at.parent, b""))
+        return ReplyToken(text, self.tokens.is_special(at.token), at.token in self.tokens.eos_ids)
+
+    def cut_note(self, node: int) -> str:
+        """Note that the numbers after a node come from other chunk boundaries than the path's; empty if not."""
+        at, path = self.tree[node], self.tree.chunks(self.node)
+        if (
+            not self.kv.chunks_matter
+            or not within_chunk(path, at.depth)
+            or node not in self.tree.nodes(self.node)
+        ):
+            return ""
+        return CUT_NOTE
+
+    @property
+    def can_pipeline(self) -> bool:
+        """True if another forward pass could be started before its token is known, and undone."""
+        return self.cached and self.kv.lazy and self.runner.stays_lazy and self.kv.can_go_ahead()
+
+    def kv_reading(self) -> KVReading:
+        """Read the live cache, and the KV saved for other branches."""
+        kept = self.mover.store
+        return self.kv.reading(kept.nbytes, kept.budget)
+
+    @property
+    def next(self) -> Distribution:
+        """The distribution after the current node.
+
+        Raises:
+            StepError: No prompt has been read.
+        """
+        return self.position.next
+
+    @property
+    def logits(self) -> Row:
+        """The model's logits after the current node, float32, shape (vocabulary,)."""
+        return self.position.node_logits.row
+
+    @property
+    def position(self) -> Position:
+        """The logits and the distribution after the current node.
+
+        Raises:
+            StepError: No prompt has been read.
+        """
+        if self._position is None:
+            raise StepError("There is no prompt to continue from.", "Give a prompt first.")
+        return self._position
+
+    def row_at(self, node: int) -> Row | None:
+        """The logits after a node, float32, shape (vocabulary,); None if they are not in the cache of rows."""
+        if node == self.node and self._position is not None:
+            return self._position.node_logits.row
+        return self.kept_logits.get(node)
+
+    def set_position(self, position: Position) -> None:
+        """Make a node the current one; the KV cache must contain its path."""
+        self.make_current(position.node_logits.node)
+        self._position, self._prefill_run = position, None
+        self.settings_at[self.node] = self.settings
+        self.kept_logits.put(self.node, position.node_logits.row)
+
+    def _forward_uncached(self, token: int) -> Row:
+        """Run the complete path and one more token; a prompt's last token completes the pass that its chunks began."""
+        if not self.kv.offset:
+            return self.runner.forward_uncached([*self.tree.tokens(self.node), token])
+        try:
+            return self.runner.forward(token)
+        finally:
+            self.kv.drop()
+
+    def _set_node(self, node: int, row: Row) -> None:
+        """Sample after a node and make it the current one; the KV cache must contain its path."""
+        node_logits = self.node_reader.sample(node, row, self.settings)
+        self.set_position(self.node_reader.position(node_logits, self.settings.candidates))
+
+    def check_room(self, node: int) -> None:
+        """Check that one more token can go through the model after a node.
+
+        Raises:
+            StepError: The context is full and the model has no positions beyond it.
+        """
+        window, at = self.facts.context_window, self.tree[node]
+        if self.facts.hard_window and window is not None and at.depth >= window:
+            raise StepError(
+                f"The context window of {window} tokens is full, and this model has no positions beyond it.",
+                "Go back, or begin with a new prompt.",
+            )
+
+    def encode(self, text: str, *, bare: bool = False) -> list[int]:
+        """Token ids of a prompt. A prompt far beyond the window is rejected after encoding only its beginning: to
+        encode all of 5 MB takes a gigabyte and seconds.
+
+        Args:
+            text: The prompt.
+            bare: True to leave out the beginning-of-sequence token.
+
+        Raises:
+            PromptError: It is far too long, or can't be encoded.
+        """
+        window = self.facts.context_window
+        if (
+            window is not None
+            and len(text) > 2 * (begin := _CHARACTERS * window)
+            # cutting the text may change the tokens next to the cut, but not double their number
+            and len(self.tokens.encode(text[:begin], bare=bare)) > 2 * window
+        ):
+            raise PromptError(
+                f"The prompt has {len(text)} characters, many more than fit into the model's context window of "
+                f"{window} tokens.",
+                "Shorten the prompt.",
+            )
+        return self.tokens.encode(text, bare=bare)
+
+    def check_prompt(self, ids: list[int], before: int) -> None:
+        """Check that a prompt can be prefilled.
+
+        Args:
+            ids: Its token ids.
+            before: Number of tokens of the path before it.
+
+        Raises:
+            PromptError: It is empty, too long for the window, or has ids without an embedding.
+        """
+        if not ids:
+            raise PromptError("The prompt is empty.", "Give some text.")
+        self.tokens.check(ids)
+        window = self.facts.context_window
+        if window is not None and before + len(ids) > window:
+            raise PromptError(
+                f"The prompt has {len(ids)} tokens{f' after {before}' if before else ''}, "
+                f"the model's context window holds {window}.",
+                "Shorten the prompt.",
+            )
+
+    def check_node(self, node: int) -> None:
+        """Check that a node can be moved to.
+
+        Raises:
+            StepError: There is no such node, or it has no token.
+        """
+        if node not in self.tree or self.tree[node].token < 0:
+            raise StepError(f"There is no token number {node} to go to.", "Begin with a prompt.")
+
+    def check_settings(self, settings: Settings) -> None:
+        """Check that the settings are valid for this model.
+
+        Raises:
+            SettingsError: A bias names a token that the model doesn't have, or the grammar is invalid.
+        """
+        check(settings, self.facts.vocabulary)
+        if settings.grammar is not None:
+            self.node_reader.grammars.compiled(settings.grammar)
+
+    def check_allowed(self, ids: Sequence[int]) -> None:
+        """Check that the current node's grammar allows some tokens after it.
+
+        Raises:
+            StepError: The grammar forbids a token; the message names the first.
+        """
+        state = self.position.node_logits.grammar
+        place = None if state is None else state.first_forbidden(ids, self.tokens.eos_ids)
+        if place is not None:
+            name = self.tokens.text(ids[place])[0] or f"id {ids[place]}"
+            raise StepError(
+                f"The grammar forbids “{name}” here.",
+                "Take one that it allows, or do the same again to leave the grammar.",
+            )
+
+    def configure(self, settings: Settings) -> Distribution | None:
+        """Change the settings from now on.
+
+        Returns:
+            The current node's distribution under the new settings, without a forward pass; None if there is no prompt.
+
+        Raises:
+            SettingsError: A setting is out of its range, a bias names a token that the model doesn't have, or the
+                grammar is invalid.
+            StepError: They leave no token to sample at the current node.
+        """
+        self.check_settings(settings)
+        before, self.settings = self.settings, settings
+        if self._position is None:
+            return None
+        try:
+            self._set_node(self.node, self.logits)
+        except BaseException:
+            self.settings = before
+            raise
+        return self.next
+
+    def reroll(self, count: int | None = None) -> Distribution:
+        """Draw the token after the current node again, with another of the position's random numbers.
+
+        Args:
+            count: Number of draws before it, 0 for the first; None for the draw after the present one.
+
+        Raises:
+            StepError: There is no prompt.
+        """
+        row, at = self.logits, self.tree[self.node]
+        at.reroll = at.reroll + 1 if count is None else count
+        self._set_node(self.node, row)
+        return self.next
 
     # ---- prefill ----------------------------------------------------------------------------
 
@@ -61,36 +367,37 @@ class Session(SessionState):
         step_size: int | None = None,
         stopped: Stopped = never,
     ) -> Iterator[PromptRecord]:
-        """Add a prompt to the tree, and go to its end.
+        """Add a prompt to the tree, and move to its end.
 
-        The cache keeps what the prompt shares with the path so far, and what was kept of other branches is restored.
-        The rest but its last token goes through the model in chunks, as in mlx_lm; the last is a separate forward.
+        The cache keeps the tokens that the prompt shares with the previous path, and saved KV of other branches is
+        restored. The other tokens except the last go through the model in chunks, as in mlx_lm; the last is a separate
+        forward pass.
 
         Args:
             text: The prompt as encoded, for the record.
             ids: Its token ids.
-            parent: Node before it: the root, or the end of a completion that it follows.
-            chat: Whether a chat template was filled.
-            echo: Prompt logprobs; None for prompts of up to 2,048 tokens.
-            notes: Requests that could not be met, for the record.
-            messages: The conversation up to its end, for the record.
-            options: What else the template got, for the record.
-            filled: The text with whose each part is; None where that isn't known.
-            step_size: Tokens a chunk; None for as many as take about 100 ms.
+            parent: Node before the prompt: the root, or the end of a completion.
+            chat: True if a chat template was filled.
+            echo: True to compute prompt logprobs; None for prompts of up to 2,048 tokens.
+            notes: Notes about requests that could not be met, for the record.
+            messages: The conversation up to the prompt's end, for the record.
+            options: Options given to the template, for the record.
+            filled: The text with the role of each of its parts; None if unknown.
+            step_size: Tokens per chunk; None for as many as take about 100 ms.
             stopped: Polled before each chunk.
 
         Yields:
-            The prompt, a record for each chunk, and the first distribution. The prompt logprobs are read after it, by
-            `unread`; of a long prompt some on the way.
+            The prompt, a record for each chunk, and the first distribution. `unread` reads the prompt logprobs
+            afterwards; of a long prompt some are read between the chunks.
 
         Raises:
             PromptError: The prompt is empty, longer than the context window, or has ids without an embedding; nothing
-                changed then.
+                has changed then.
             SettingsError: A logit bias names a token that the model doesn't have.
             Cancelled: `stopped` returned True; `go_on_prefill` continues.
         """
         self.check_prompt(ids, self.tree[parent].depth)
-        self.check_settings()
+        self.check_settings(self.settings)
         new_tree = len(self.tree) == 1
         prompt = self._add_prompt(text, ids, parent)
         if parent == ROOT:
@@ -108,14 +415,14 @@ class Session(SessionState):
         yield from self.go_on_prefill(step_size, stopped)
 
     def _add_prompt(self, text: str, ids: list[int], parent: int) -> PromptPath:
-        """Add a prompt to the tree, and make the cache hold what was computed of its path before."""
+        """Add a prompt to the tree, and make the cache contain the tokens of its path that were computed before."""
         begun, known = time.perf_counter(), len(self.tree)
         nodes = self.tree.add_prompt(parent, ids)
         path = self.tree.nodes(nodes[-1])
         computed = next((place for place, node in enumerate(path) if node >= known), len(path))
         row = self.kept_logits.get(path[computed - 1]) if computed else None
-        # Without the row the last known token runs once more, for the readings of the token after it; where that would
-        # change the numbers, the token has none.
+        # Without its row the last known token runs again, for the readings of the token after it. If that would change
+        # the numbers, the token after it gets no reading.
         again = row is None and not self.kv.chunks_matter
         cost = self._share(nodes[-1], max(0, computed - 1) if again else len(path) - 1, computed)
         if again and computed < len(path) and self.kv.offset == computed - 1:
@@ -125,19 +432,26 @@ class Session(SessionState):
         return PromptPath(text, ids, nodes, parent, self.pending, before, cost, ms)
 
     def _share(self, end: int, want: int, computed: int) -> MoveCost:
-        """Make the cache hold what it can of the path to a prompt's end, and go to the node before that.
+        """Make the cache contain as much as possible of the path to a prompt's end, and move to the node before that
+        end.
 
         Args:
             end: The prompt's last node.
-            want: Tokens to hold at most.
-            computed: Tokens of the path that were in the tree before.
+            want: Maximum number of tokens in the cache.
+            computed: Number of tokens of the path that were in the tree before.
         """
-        shared = self.tree[self.tree.common_ancestor(self.node, end)].depth
-        self.mover.keep_branch(self.node, shared)
-        cost = self.mover.move(self.node, end, want)
+        if self.cached:
+            shared = self.tree[self.tree.common_ancestor(self.node, end)].depth
+            self.mover.keep_branch(self.node, shared)
+            cost = self.mover.move(self.node, end, want)
+        else:
+            self.kv.clear()
+            cost = MoveCost(0, 0, ALL_AGAIN if computed else "")
         self.make_current(self.tree[end].parent)
         self._position = None
-        if self.kv.offset < self.held.begin(end):  # from there on, and no earlier, chunks run changed
+        if not self.cached:
+            return cost
+        if self.kv.offset < self.held.begin(end):  # chunks run under interventions from there on, not earlier
             self.run_path(self.runner, self.tree[self.held.first(end)].parent)
         return cost if self.kv.offset < min(want, computed) else replace(cost, note="")
 
@@ -145,15 +459,15 @@ class Session(SessionState):
         """Continue a prefill that was stopped.
 
         Args:
-            step_size: Tokens a chunk from here on; None changes nothing.
+            step_size: Tokens per chunk from now on; None changes nothing.
             stopped: Polled before each chunk.
 
         Yields:
             A record for each remaining chunk, and the first distribution.
 
         Raises:
-            StepError: None was stopped.
-            Cancelled: `stopped` returned True; another call continues.
+            StepError: No prefill was stopped.
+            Cancelled: `stopped` returned True; another call continues the prefill.
         """
         if (run := self._prefill_run) is None:
             raise StepError("There is no prefill to continue.", "Give a prompt.")
@@ -161,7 +475,8 @@ class Session(SessionState):
         try:
             yield from run.chunks(stopped)
             begun = time.perf_counter()
-            row = self._forward(run.tokens[-1].id)
+            last = run.tokens[-1].id
+            row = self.runner.forward(last) if self.cached else self._forward_uncached(last)
             run.count("token", 1, (time.perf_counter() - begun) * 1000)
             self._set_node(run.tokens[-1].node, row)
         except (Cancelled, GeneratorExit):
@@ -189,55 +504,26 @@ class Session(SessionState):
 
     # ---- decode -----------------------------------------------------------------------------
 
-    def step(self) -> Step:
-        """Take the token that the sampler picked, and run it through the model.
-
-        Raises:
-            StepError: There is no prompt, or the context is full and its positions end there.
-        """
-        distribution = self.position.next
-        return self.take(distribution.picked, "greedy" if distribution.draw is None else "sampled")
-
-    def choose(self, token: int, *, leave_grammar: bool = False) -> Step:
-        """Take a given token after the current node.
+    def step(self, token: int | None = None, origin: Origin | None = None, held: int | None = None) -> Step:
+        """Take a token after the current node, and run it through the model.
 
         Args:
-            token: Its id.
-            leave_grammar: Whether one is taken that the grammar forbids; from there on the grammar holds no more.
+            token: Its id (checked by the caller); None for the sampler's pick.
+            origin: Its origin in the tree; None for the sampler.
+            held: See `TokenTree.add`.
 
         Raises:
-            StepError: As `step`, or the grammar forbids the token.
-            PromptError: The model has no embedding for the id.
+            StepError: There is no prompt, or the context is full and the model has no positions beyond it.
         """
-        return next(self.insert([token], "chosen", leave_grammar=leave_grammar))
-
-    def insert(
-        self, ids: Sequence[int], origin: Origin = "inserted", *, leave_grammar: bool = False
-    ) -> Iterator[Step]:
-        """Take tokens after the current node, one step each.
-
-        Args:
-            ids: The tokens.
-            origin: Their origin, for the tree.
-            leave_grammar: As for `choose`.
-
-        Raises:
-            PromptError: The model has no embedding for one of them; then none is taken.
-            StepError: As `step`, or the grammar forbids one of them; then none is taken.
-        """
-        self.tokens.check(ids)
-        if not leave_grammar:
-            self.check_allowed(ids)
-        for token in ids:
-            yield self.take(token, origin)
-
-    def take(self, token: int, origin: Origin, held: int | None = None) -> Step:
-        """Take a checked token after the current node; `held` as in `TokenTree.add`. Raises as `step`."""
         before, stalls = self.position, stall_times()
+        if token is None:
+            token = before.next.picked
+        if origin is None:
+            origin = "greedy" if before.next.draw is None else "sampled"
         begun = time.perf_counter()
         self.prepare_step()
         forward_begun = time.perf_counter()
-        row = self._forward(token)
+        row = self.runner.forward(token) if self.cached else self._forward_uncached(token)
         forward_ended = time.perf_counter()
         node = self.node_reader.add_token(self.node, token, origin, held=held)
         if self.runner.undo is not None:
@@ -260,19 +546,52 @@ class Session(SessionState):
         )
         return self.node_reader.step_record(before, self.position, origin, kv, ms, used)
 
-    def prepare_step(self) -> None:
-        """Check that there is room for one more token, and make the cache hold the whole path.
+    def choose(self, token: int, *, leave_grammar: bool = False) -> Step:
+        """Take a given token after the current node.
+
+        Args:
+            token: Its id.
+            leave_grammar: True to allow a token that the grammar forbids; the grammar doesn't apply from there on.
 
         Raises:
-            StepError: The context is full and its positions end there.
+            StepError: See `step`; or the grammar forbids the token.
+            PromptError: The model has no embedding for the id.
+        """
+        return next(self.insert([token], "chosen", leave_grammar=leave_grammar))
+
+    def insert(
+        self, ids: Sequence[int], origin: Origin = "inserted", *, leave_grammar: bool = False
+    ) -> Iterator[Step]:
+        """Take tokens after the current node, one step each.
+
+        Args:
+            ids: The tokens.
+            origin: Their origin in the tree.
+            leave_grammar: See `choose`.
+
+        Raises:
+            PromptError: The model has no embedding for one of them; no token is taken then.
+            StepError: See `step`; or the grammar forbids one of them; no token is taken then.
+        """
+        self.tokens.check(ids)
+        if not leave_grammar:
+            self.check_allowed(ids)
+        for token in ids:
+            yield self.step(token, origin)
+
+    def prepare_step(self) -> None:
+        """Check that there is room for one more token, and make the cache contain the complete path.
+
+        Raises:
+            StepError: The context is full and the model has no positions beyond it.
         """
         self.check_room(self.node)
         at = self.tree[self.node]
-        if self.kv.offset < at.depth:  # a failure or a cancelled move left it short
+        if self.cached and self.kv.offset < at.depth:  # incomplete after a failure or a cancelled move
             self.run_path(self.runner, self.node)
 
     def prepared_runner(self, stopped: Stopped = never) -> Runner:
-        """A runner whose cache holds the path to the current node; read-only.
+        """A runner with the path to the current node in its cache; read-only. Without a KV cache a new one is made.
 
         Raises:
             StepError: There is no prompt, or no room for one more token.
@@ -280,27 +599,40 @@ class Session(SessionState):
         """
         _ = self.position
         self.prepare_step()
-        return self.runner
+        if self.cached:
+            return self.runner
+        runner = self.runner.fresh()
+        self.run_path(runner, self.node, stopped)
+        return runner
 
     # ---- moves ------------------------------------------------------------------------------
 
     def move(self, node: int, stopped: Stopped = never) -> Moved:
-        """Move to another node of the tree: keep what the paths share, restore what was kept, recompute the rest.
+        """Move to another node of the tree: keep the tokens that the paths share, restore saved KV, recompute the rest.
 
         Args:
             node: Any node but the root.
             stopped: Polled before each chunk that is recomputed.
 
         Returns:
-            The cost: tokens that stayed, that were restored from memory, and that were recomputed.
+            The record of the move: tokens that stayed in the cache, were restored, and were recomputed.
 
         Raises:
             StepError: There is no such node, it is the root, or nothing can be sampled after it.
-            Cancelled: `stopped` returned True; after both the current node is the one before.
+            Cancelled: `stopped` returned True. After any error the current node is unchanged.
         """
         self.check_node(node)
         begun = time.perf_counter()
         row, depth = self.kept_logits.get(node), self.tree[node].depth
+        if not self.cached:
+            recomputed = 0 if row is not None else depth
+            if row is None:
+                row = self.runner.forward_uncached(self.tree.tokens(node), stopped)
+            if self.kv.offset:
+                self.kv.clear()  # chunks of a prompt whose prefill was stopped: the next step would continue them
+            self._set_node(node, row)
+            ms, note = (time.perf_counter() - begun) * 1000, ALL_AGAIN if recomputed else ""
+            return Moved(node, 0, 0, recomputed, ms, self.next, self.kv_reading(), note)
         shared = self.tree[self.tree.common_ancestor(self.node, node)].depth
         self.mover.keep_branch(self.node, shared)
         try:
@@ -308,10 +640,10 @@ class Session(SessionState):
             recomputed = depth - self.kv.offset
             if recomputed:
                 row = self.run_path(self.runner, node, stopped)
-            assert row is not None  # without kept logits the last token was recomputed
+            assert row is not None  # without a cached row the last token was recomputed
             self._set_node(node, row)
         except BaseException:
-            self._rewind(shared)  # the current node stays: what lies behind that is of another path
+            self._rewind(shared)  # the node is unchanged: the tokens after these are another path's
             raise
         ms = (time.perf_counter() - begun) * 1000
         note = cost.note or "the logits after it are not kept any more" if recomputed else ""
@@ -320,13 +652,13 @@ class Session(SessionState):
         )
 
     def move_and_step(self, node: int, stopped: Stopped = never) -> Iterator[Moved | Step]:
-        """Move to another node, and step the nodes on the path that were never stepped.
+        """Move to another node, and step the nodes on its path that have no step yet.
 
         Yields:
-            The move to the last stepped node, then a step for each token after it.
+            The move to the last node with a step, then a step for each node after it.
 
         Raises:
-            StepError: As `move` and `step`.
+            StepError: See `move` and `step`.
             Cancelled: `stopped` returned True; the current node is that of the last record.
         """
         if node not in self.tree or not (unstepped := self.tree.without_step(node)):
@@ -336,35 +668,37 @@ class Session(SessionState):
         for child in unstepped:
             if stopped():
                 raise Cancelled
-            yield self.take(self.tree[child].token, self.tree[child].origin)
+            yield self.step(self.tree[child].token, self.tree[child].origin)
 
     def recall(self, nodes: tuple[int, ...], stopped: Stopped = never) -> None:
-        """Recompute the logits after some nodes of one path, in separate caches, and keep them.
+        """Recompute the logits after some nodes of one path, in separate caches, and store them.
 
         Args:
-            nodes: Nodes of one path, in its order; those whose rows are kept are left out.
+            nodes: Nodes of one path, in its order; nodes with cached logits are skipped.
             stopped: Polled before each chunk and token.
 
         Raises:
             StepError: There is no such node.
-            Cancelled: `stopped` returned True; the logits computed so far are kept.
+            Cancelled: `stopped` returned True; the logits computed so far are stored.
         """
-        runner = self.runner.fresh()
-        for node in self._dropped(nodes):
-            self.kept_logits.put(node, self.run_path(runner, node, stopped))
-
-    def _dropped(self, nodes: tuple[int, ...]) -> list[int]:
-        """Those of some nodes whose rows are not kept; rows that are kept are dropped for them last."""
         for node in nodes:
             self.check_node(node)
-        return [node for node in nodes if self.row_at(node) is None]
+        runner = self.runner.fresh()
+        for node in [
+            each for each in nodes if self.row_at(each) is None
+        ]:  # `row_at` makes rows the last to be dropped
+            if self.cached:
+                row = self.run_path(runner, node, stopped)
+            else:
+                row = runner.forward_uncached(self.tree.tokens(node), stopped)
+            self.kept_logits.put(node, row)
 
     def _rewind(self, depth: int) -> None:
         """Rewind the cache to at most `depth` tokens."""
         self.kv.rewind(min(depth, self.kv.offset))
 
     def verify(self, stopped: Stopped = never) -> protocol.Verified:
-        """Recompute the path from nothing, in separate caches, and compare the logits with those of the live cache.
+        """Recompute the path with separate, empty caches, and compare the logits with those of the live cache.
 
         Raises:
             StepError: There is no prompt.
@@ -378,3 +712,53 @@ class Session(SessionState):
         ms, rounding = (time.perf_counter() - begun) * 1000, rounding_of(live, self.facts.dtype)
         tokens, held = self.tree[self.node].depth, self.held.at(self.node)
         return protocol.Verified(self.node, tokens, difference, same, ms, rounding, held)
+
+
+# ---- a runner with the path to any node in its cache, without changing the live cache ----------
+
+
+class DetachedPath(Struct, frozen=True):
+    """A cache that contains a path, and the logits after it."""
+
+    runner: Runner
+    """The runner with that cache; read-only, since at the current node it is the session's own."""
+    row: Row
+    recomputed: int
+    """Number of tokens of the path that went through the model again."""
+    why: str
+    """Reason why cached tokens could not be used; empty if they could."""
+
+
+def run_at(session: Session, node: int, stopped: Stopped = never) -> DetachedPath:
+    """Bring the path to a node into a cache, and compute the logits after it.
+
+    Unless it is the session's current node, the live cache is copied (MLX copies an array only when it is written), and
+    the copy is moved like the session's own: trimmed, extended with saved KV, and the rest recomputed.
+
+    Args:
+        session: The session; it is not changed.
+        node: Any node but the root.
+        stopped: Polled before each chunk and token to recompute.
+
+    Raises:
+        StepError: There is no such node, or it is the root.
+        Cancelled: `stopped` returned True.
+    """
+    if node not in session.tree or node == ROOT:
+        raise StepError(f"There is no token number {node} to continue from.", "Begin with a prompt.")
+    depth = session.tree[node].depth
+    if node == session.node and session.kv.offset == depth:
+        return DetachedPath(session.runner, session.logits, 0, "")
+    if not session.cached:
+        runner = session.runner.fresh()
+        after = session.run_path(runner, node, stopped)
+        return DetachedPath(runner, after, depth, "the session keeps no KV cache")
+    row, runner = session.kept_logits.get(node), session.runner.copy()
+    mover = Mover(runner.kv, session.tree, session.mover.store)
+    runner.compute = session.held.computes[session.tree[node].held]
+    cost = mover.move(session.node, node, depth if row is not None else depth - 1)
+    recomputed = depth - runner.kv.offset
+    if recomputed:
+        row = session.run_path(runner, node, stopped)
+    assert row is not None  # without a cached row the last token was recomputed
+    return DetachedPath(runner, row, recomputed, cost.note)

@@ -1,4 +1,4 @@
-"""Texts that the user types: their tokens before they are taken, and tool calls in replies."""
+"""Texts that the user types: their tokens before insertion, and tool calls in replies."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from engine.session.conversation import encoded
 from engine.session.session import Session
 from engine.settings import LoadSettings
 from engine.task import Task
-from engine.tokenizers.apart import Apart, opened
+from engine.tokenizers.tracer import TokenizerTracer, opened
 from engine.tree import ROOT, common_prefix
 
-# ---- typed text: its tokens, and whether the context has room for them -------------------------
+# ---- typed text: its tokens, and the check that the context has room for them ------------------
 
 ANCHOR = "\n"
 """Prefix for tokenizers that would begin a text with an additional space."""
 
 
 def pieces(tokens: Tokens, ids: Sequence[int]) -> tuple[Piece, ...]:
-    """What each token of a text adds to it."""
+    """The text that each of some tokens adds."""
     made, pending = [], b""
     for token in ids:
         shown, pending = tokens.text(token, pending)
@@ -46,13 +46,13 @@ def pieces(tokens: Tokens, ids: Sequence[int]) -> tuple[Piece, ...]:
 
 
 def cut(tokens: Tokens, text: str) -> list[int]:
-    """Token ids of a text that continues another; special tokens written out in it become these tokens.
+    """Token ids of a text that continues another; special tokens written in it become these tokens.
 
     Some tokenizers put a space before any text. In the middle of a text that would add a space that was not typed, so
-    the text is encoded behind a newline, whose tokens are then left out.
+    the text is encoded after a newline, and the newline's tokens are removed.
 
     Raises:
-        PromptError: The text is empty, isn't Unicode, or gives an id beyond the model's embedding.
+        PromptError: The text is empty, isn't valid Unicode, or gives an id beyond the model's embedding.
     """
     if not text:
         raise PromptError("Nothing was typed.", "Type some text.")
@@ -66,12 +66,12 @@ def cut(tokens: Tokens, text: str) -> list[int]:
 
 
 def tokenized(tokens: Tokens, text: str) -> Tokenized:
-    """The tokens of a text that is to be inserted; an empty one has none. Raises as `cut`."""
+    """The tokens of a text to insert; an empty text has none. Raises like `cut`."""
     return Tokenized(text, pieces(tokens, cut(tokens, text) if text else []))
 
 
 def check_room(session: Session, node: int, ids: Sequence[int]) -> None:
-    """Refuse tokens that can't all be taken after a node, before the first is.
+    """Check that all of some tokens fit after a node, before the first is taken.
 
     Raises:
         StepError: There is no such node, it is the root, or the context window has no room for all of them.
@@ -98,19 +98,19 @@ def _bytes(tokens: Tokens, ids: Sequence[int]) -> bytes:
 # ---- tool calls --------------------------------------------------------------------------------
 
 CALL_LIMIT = 2**15
-"""Characters of a call that is parsed at most: parsers go over some texts again and again."""
+"""Maximum characters of a tool call to parse: parsers scan some texts many times."""
 
 
 # ---- the commands ------------------------------------------------------------------------------
 
 
 def tokenize(context: Context, command: protocol.Tokenize, task: Task) -> Iterator[Record]:
-    """Show the tokens of a text that is to be inserted."""
+    """Show the tokens of a text to insert."""
     yield tokenized(context.session.tokens, command.text)
 
 
 def preview_prompt(context: Context, command: protocol.PreviewPrompt, task: Task) -> Iterator[Record]:
-    """Show the tokens of a prompt that is to be prefilled."""
+    """Show the tokens of a prompt to prefill."""
     session = context.session
     made = encoded(session, command)
     found, most = pieces(session.tokens, made.ids), max(2, command.most)
@@ -136,7 +136,7 @@ def cut_text(context: Context, command: protocol.CutText, task: Task) -> Iterato
 
 
 def insert(context: Context, command: protocol.Insert, task: Task) -> Iterator[Record]:
-    """Take a typed text after a node."""
+    """Insert a typed text after a node."""
     session = context.session
     ids = cut(session.tokens, command.text)
     check_room(session, command.node, ids)
@@ -144,7 +144,7 @@ def insert(context: Context, command: protocol.Insert, task: Task) -> Iterator[R
 
 
 def check_tool_call(context: Context, command: protocol.CheckToolCall, task: Task) -> Iterator[Record]:
-    """Parse the last tool call of a reply, up to a node of it.
+    """Parse the last tool call of a reply, up to one of its nodes.
 
     Raises:
         StepError: There is no such node, or no tool call before it.
@@ -170,34 +170,34 @@ def check_tool_call(context: Context, command: protocol.CheckToolCall, task: Tas
         yield ToolCallChecked(node, (), str(error), wrong, format.parser)
 
 
-# ---- how a tokenizer cuts -----------------------------------------------------------------------
+# ---- a tokenizer's merges, step by step ---------------------------------------------------------
 
 
 class _Traced:
-    """The loaded model's tokenizer, once it was traced."""
+    """Tracer of the loaded model's tokenizer, made at its first use."""
 
-    apart: Apart | None = None
+    tracer: TokenizerTracer | None = None
 
 
-_others: dict[LoadSettings, Apart] = {}
-"""The other tokenizer that was traced last: opening one takes up to a second."""
+_others: dict[LoadSettings, TokenizerTracer] = {}
+"""Tracer of the other tokenizer that was used last: opening one takes up to a second."""
 
 
 def take_apart(context: Context, command: protocol.TakeApart, task: Task) -> Iterator[Record]:
-    """Show how a tokenizer cuts a text."""
+    """Trace how a tokenizer splits a text."""
     settings = command.settings
     if settings is None:
         own = context.of_model(_Traced)
-        apart = own.apart = own.apart or Apart(context.session.tokens.backend)
+        tracer = own.tracer = own.tracer or TokenizerTracer(context.session.tokens.backend)
     else:
-        apart = _others.get(settings) or _open(settings, context, task)
+        tracer = _others.get(settings) or _open(settings, context, task)
         _others.clear()
-        _others[settings] = apart
-    yield apart.take(command.text, command.begin, command.end, command.node, task.cancel.is_set)
+        _others[settings] = tracer
+    yield tracer.trace(command.text, command.begin, command.end, command.node, task.cancel.is_set)
 
 
-def _open(settings: LoadSettings, context: Context, task: Task) -> Apart:
-    """The tokenizer of another model, or of a file."""
+def _open(settings: LoadSettings, context: Context, task: Task) -> TokenizerTracer:
+    """Open the tokenizer of another model, or of a file."""
     if settings.model.endswith(".json"):
         return opened(typed(settings.model), settings.model)
-    return Apart(load_tokenizer(settings, context.emit, task.cancel).backend, settings.model)
+    return TokenizerTracer(load_tokenizer(settings, context.emit, task.cancel).backend, settings.model)

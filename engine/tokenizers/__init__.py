@@ -1,1 +1,1 @@
-"""Tokenizers taken apart, merge by merge: from tokenizer.json alone, without a model."""
+"""Tokenizer traces, merge by merge, from tokenizer.json without a model."""

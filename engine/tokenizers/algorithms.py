@@ -1,64 +1,54 @@
-"""The work of a tokenizer's model on one word: byte-pair merges, a unigram's best segmentation, a WordPiece's longest.
+"""Tokenizer algorithms on one word: byte-pair merges, a unigram's best segmentations, WordPiece's longest match.
 
-As the `tokenizers` library does it, which hands out tokens and not how it came to them; `apart` checks each word's
-tokens against the library's. A word of n characters takes n log n at most, so that one without end can be taken.
+They repeat the work of the `tokenizers` library, which returns tokens without the steps that lead to them; `tracer`
+compares the tokens of each word with the library's. The time is O(n log n) in the characters of a word, so that texts
+without a space can be traced.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from heapq import heapify, heappop, heappush
 from itertools import chain, pairwise
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from engine.errors import LoadError, PromptError
 from engine.protocol import Segmentation, TokenizerKind
 
-WAYS = 4
-"""Segmentations of a word that a unigram model tells."""
-TRIED = 4_000_000
-"""Beginnings and ends of pieces that are tried in one word at most: two seconds. One of 100,000 characters takes half
-as many with the twenty lengths of piece that a vocabulary has."""
+MOST_SEGMENTATIONS = 4
+"""Number of segmentations that a unigram model reports for a word."""
+MOST_TRIED = 4_000_000
+"""Maximum number of pieces tried in one word, which takes two seconds. A word of 100,000 characters takes half as many
+if the vocabulary's pieces have twenty different lengths."""
 UNKNOWN_PENALTY = 10.0
-"""What a character that no piece has costs more than the least likely piece, as in sentencepiece."""
+"""Score of a character that no piece matches, below that of the least likely piece, as in sentencepiece."""
 
 
-class Ladder(NamedTuple):
-    """The steps from one word to its tokens."""
+class WordTrace(NamedTuple):
+    """Steps from one word to its tokens; see `engine.protocol.WordApart`."""
 
     symbols: tuple[str, ...]
-    """What it was before: characters as the model spells them, or bytes as `<0xE2>`."""
+    """Symbols before the first merge: characters as the model spells them, or bytes as `<0xE2>`."""
     borders: tuple[int, ...]
     ranks: tuple[int, ...]
     ways: tuple[Segmentation, ...]
     ids: tuple[int, ...]
 
 
-class Algorithm(Protocol):
-    """A tokenizer's model."""
-
-    kind: TokenizerKind
-    merges: int
-    """In its list."""
-    unknown: int | None
-    """The token for what no piece stands for."""
-
-    def make(self, word: str) -> Ladder:
-        """Take one word apart: as the model sees it, after normalizer and pre-tokenizer."""
-
-    def joins(self, left: str, right: str) -> bool:
-        """True if a piece may have these two characters beside each other; where it may not, a word can be halved."""
-
-
 def algorithm_of(model: Mapping[str, Any]) -> Algorithm:
     """The algorithm of a tokenizer.
 
+    Each has its `kind`, the number of `merges` in its list, `unknown` (id of the token for text that no piece matches,
+    None if there is no such token), and two methods. `trace` takes a word after normalizer and pre-tokenizer.
+    `may_join` is False for two characters that no piece has next to each other, so that a word can be split between
+    them.
+
     Args:
-        model: That of its tokenizer.json, as the library writes it.
+        model: The `model` object of a tokenizer.json, as the library writes it.
 
     Raises:
-        LoadError: It is of a kind that can't be taken apart.
+        LoadError: Its type can't be traced.
     """
     match model["type"]:
         case "BPE" if model.get("dropout"):
@@ -79,28 +69,31 @@ def algorithm_of(model: Mapping[str, Any]) -> Algorithm:
             )
 
 
-def _bound(word: str, lengths: int) -> None:
-    """Refuse a word that takes too long.
+def _check_work(word: str, lengths: int) -> None:
+    """Refuse a word that would take too long.
 
     Args:
-        word: The word.
-        lengths: How many lengths a piece may have.
+        word: The word to trace.
+        lengths: Number of different lengths of the pieces.
 
     Raises:
-        PromptError: It does.
+        PromptError: More than `MOST_TRIED` pieces would be tried.
     """
-    if len(word) * lengths > TRIED:
+    if len(word) * lengths > MOST_TRIED:
         raise PromptError(
             f"A word of {len(word):,} characters takes too long with the long pieces of this tokenizer.",
             "Give a shorter text, or one with spaces.",
         )
 
 
-# ---- byte-pair encoding --------------------------------------------------------------------------
+def _byte_tokens(char: str, ids: Mapping[str, int]) -> list[tuple[str, int]]:
+    """Byte tokens of a character, as (name, id); empty unless every byte has one."""
+    names = [f"<0x{byte:02X}>" for byte in char.encode("utf-8", "replace")]
+    return [(name, ids[name]) for name in names] if all(name in ids for name in names) else []
 
 
 class BytePairs:
-    """Byte-pair encoding (Sennrich et al. 2016): the pair of the lowest rank is merged, again and again.
+    """Byte-pair encoding (Sennrich et al. 2016): merge the pair with the lowest rank until no pair is in the list.
 
     Args:
         model: See `algorithm_of`.
@@ -113,91 +106,94 @@ class BytePairs:
         self._prefix = model.get("continuing_subword_prefix") or ""
         self._suffix = model.get("end_of_word_suffix") or ""
         self.unknown: int | None = self._ids.get(model.get("unk_token") or "")
-        self._fuses, self._falls_back = model.get("fuse_unk"), model.get("byte_fallback")
-        self._ignores = model.get("ignore_merges")
-        self._pairs = [_pair(each) for each in model["merges"]]
+        self._fuses_unknown, self._falls_back = model.get("fuse_unk"), model.get("byte_fallback")
+        self._ignores_merges = model.get("ignore_merges")
+        self._pairs = [_pair(merge) for merge in model["merges"]]
         self.merges = len(self._pairs)
-        self._found: dict[tuple[int, int], tuple[int, int]] = {}
-        """Rank and token by the pair; of a pair that is listed twice those of the last, as in the library."""
+        self._merge_of: dict[tuple[int, int], tuple[int, int]] = {}
+        """Rank and merged id by pair of ids; a pair that is listed twice has its last rank, as in the library."""
         for rank, (left, right) in enumerate(self._pairs):
             new = self._ids[left + right[len(self._prefix) :]]
-            self._found[self._ids[left], self._ids[right]] = rank, new
+            self._merge_of[self._ids[left], self._ids[right]] = rank, new
 
-    def make(self, word: str) -> Ladder:
-        """See `Algorithm`."""
-        if self._ignores and word in self._ids:
-            return Ladder((word,), (), (), (), (self._ids[word],))
-        begun = [*self._begin(word)]
-        ids = [id for _, id in begun]
-        merged = [*self._merge(ids)]
-        symbols = tuple(symbol for symbol, _ in begun)
+    def trace(self, word: str) -> WordTrace:
+        if self._ignores_merges and word in self._ids:
+            return WordTrace((word,), (), (), (), (self._ids[word],))
+        symbols = self._symbols(word)
+        ids = [id for _, id in symbols]
+        merged = self._merge(ids)
         borders, ranks = tuple(border for border, _ in merged), tuple(rank for _, rank in merged)
-        return Ladder(symbols, borders, ranks, (), tuple(id for id in ids if id >= 0))
+        return WordTrace(
+            tuple(symbol for symbol, _ in symbols), borders, ranks, (), tuple(id for id in ids if id >= 0)
+        )
 
-    def joins(self, left: str, right: str) -> bool:
-        """See `Algorithm`."""
-        return bool(self._prefix or self._suffix) or (left, right) in self._touching
+    def may_join(self, left: str, right: str) -> bool:
+        return bool(self._prefix or self._suffix) or (left, right) in self._neighbors
 
     @cached_property
-    def _touching(self) -> frozenset[tuple[str, str]]:
+    def _neighbors(self) -> frozenset[tuple[str, str]]:
         return frozenset((left[-1:], right[:1]) for left, right in self._pairs)
 
-    def _begin(self, word: str) -> Iterator[tuple[str, int]]:
-        """The symbols of a word and their ids; characters that nothing stands for are dropped, as in the library."""
+    def _symbols(self, word: str) -> list[tuple[str, int]]:
+        """Symbols of a word and their ids; characters without a token are dropped, as in the library."""
+        symbols: list[tuple[str, int]] = []
         unknown = ""
         for place, char in enumerate(word):
-            spelt = (self._prefix if place else "") + char + (self._suffix if place == len(word) - 1 else "")
-            if (id := self._ids.get(spelt)) is not None:
-                yield from self._unknowns(unknown)
-                unknown = ""
-                yield spelt, id
-            elif spelled := self._bytes(spelt):
-                yield from spelled
-            elif self.unknown is not None:
-                if unknown and not self._fuses:
-                    yield from self._unknowns(unknown)
+            spelled = (
+                (self._prefix if place else "") + char + (self._suffix if place == len(word) - 1 else "")
+            )
+            id = self._ids.get(spelled)
+            if id is None and self._falls_back and (bytes_ := _byte_tokens(spelled, self._ids)):
+                symbols += bytes_  # earlier unknown characters come after them, as in the library
+                continue
+            if self.unknown is not None:
+                if unknown and (id is not None or not self._fuses_unknown):
+                    symbols.append((unknown, self.unknown))
                     unknown = ""
-                unknown += char
-        yield from self._unknowns(unknown)
+                unknown += "" if id is not None else char
+            if id is not None:
+                symbols.append((spelled, id))
+        if unknown and self.unknown is not None:
+            symbols.append((unknown, self.unknown))
+        return symbols
 
-    def _unknowns(self, text: str) -> Iterator[tuple[str, int]]:
-        if text and self.unknown is not None:
-            yield text, self.unknown
-
-    def _bytes(self, char: str) -> list[tuple[str, int]]:
-        """The bytes of a character as tokens; none where not all of them have one."""
-        if not self._falls_back:
-            return []
-        names = [f"<0x{byte:02X}>" for byte in char.encode("utf-8", "replace")]
-        return [(name, self._ids[name]) for name in names] if all(name in self._ids for name in names) else []
-
-    def _merge(self, ids: list[int]) -> Iterator[tuple[int, int]]:
-        """Merge pair after pair, and tell each: the symbol before which a border fell, and the rank.
+    def _merge(self, ids: list[int]) -> list[tuple[int, int]]:
+        """Merge pair after pair.
 
         Args:
-            ids: Of the symbols; a merged one has the new id in its first place, and -1 in the others.
+            ids: Ids of the symbols, modified in place: a merged pair becomes its new id, then -1.
+
+        Returns:
+            For each merge the index of the symbol after the removed border, and its rank.
         """
+        merged: list[tuple[int, int]] = []
         after, before = [*range(1, len(ids) + 1)], [*range(-1, len(ids) - 1)]
-        waiting = [
-            (*found, place) for place, pair in enumerate(pairwise(ids)) if (found := self._found.get(pair))
+        queue = [
+            (merge[0], place, merge[1])
+            for place, pair in enumerate(pairwise(ids))
+            if (merge := self._merge_of.get(pair))
         ]
-        queue = [(rank, place, new) for rank, new, place in waiting]
         heapify(queue)
         while queue:
             _, place, new = heappop(queue)
             right = after[place]
             if ids[place] < 0 or right == len(ids):
                 continue
-            found = self._found.get((ids[place], ids[right]))
+            found = self._merge_of.get((ids[place], ids[right]))
             if found is None or found[1] != new:
                 continue
             ids[place], ids[right], after[place] = new, -1, after[right]
             if after[right] < len(ids):
                 before[after[right]] = place
             for first, second in ((before[place], place), (place, after[place])):
-                if first >= 0 and second < len(ids) and (next_ := self._found.get((ids[first], ids[second]))):
-                    heappush(queue, (next_[0], first, next_[1]))
-            yield right, found[0]
+                if (
+                    first >= 0
+                    and second < len(ids)
+                    and (merge := self._merge_of.get((ids[first], ids[second])))
+                ):
+                    heappush(queue, (merge[0], first, merge[1]))
+            merged.append((right, found[0]))
+        return merged
 
 
 def _pair(merge: str | Sequence[str]) -> tuple[str, str]:
@@ -205,11 +201,8 @@ def _pair(merge: str | Sequence[str]) -> tuple[str, str]:
     return left, right
 
 
-# ---- unigram -------------------------------------------------------------------------------------
-
-
 class Unigram:
-    """A unigram language model (Kudo 2018): the segmentation whose pieces are the likeliest together.
+    """A unigram language model (Kudo 2018): the segmentation with the highest sum of log probabilities.
 
     Args:
         model: See `algorithm_of`.
@@ -219,81 +212,71 @@ class Unigram:
     merges = 0
 
     def __init__(self, model: Mapping[str, Any]) -> None:
-        self._scores = {str(piece): (float(score), id) for id, (piece, score) in enumerate(model["vocab"])}
+        self._scores = {str(piece): float(score) for piece, score in model["vocab"]}
+        self._ids = {str(piece): id for id, (piece, _) in enumerate(model["vocab"])}
         self.unknown: int | None = model.get("unk_id")
         self._falls_back = model.get("byte_fallback")
         self._sizes = sorted({1, *map(len, self._scores)} - {0}, reverse=True)
-        """Characters that pieces have, the most first."""
-        self._least = min((score for score, _ in self._scores.values()), default=0.0) - UNKNOWN_PENALTY
+        """Different lengths of the pieces in characters, longest first."""
+        self._unknown_score = min(self._scores.values(), default=0.0) - UNKNOWN_PENALTY
 
-    def make(self, word: str) -> Ladder:
-        """See `Algorithm`."""
-        ways = [*self._ways(word)]
+    def trace(self, word: str) -> WordTrace:
+        ways = self._segmentations(word)
         ids: list[int] = []
         at = 0
         for length in ways[0].lengths if ways else ():
-            ids += self._ids_of(word[at : at + length])
+            piece = word[at : at + length]
             at += length
-        return Ladder(tuple(word), (), (), tuple(ways), tuple(ids))
+            if piece in self._ids:
+                ids.append(self._ids[piece])
+            elif self._falls_back and (bytes_ := _byte_tokens(piece, self._ids)):
+                ids += [id for _, id in bytes_]
+            elif self.unknown is not None:
+                ids.append(self.unknown)
+        return WordTrace(tuple(word), (), (), ways, tuple(ids))
 
-    def joins(self, left: str, right: str) -> bool:
-        """See `Algorithm`."""
-        return (left, right) in self._touching
+    def may_join(self, left: str, right: str) -> bool:
+        return (left, right) in self._neighbors
 
     @cached_property
-    def _touching(self) -> frozenset[tuple[str, str]]:
+    def _neighbors(self) -> frozenset[tuple[str, str]]:
         return frozenset(chain.from_iterable(map(pairwise, self._scores)))
 
-    def _ways(self, word: str) -> Iterator[Segmentation]:
-        """The best segmentations, the best first; of equal ones that whose last piece begins first."""
-        _bound(word, len(self._sizes))
+    def _segmentations(self, word: str) -> tuple[Segmentation, ...]:
+        """The best segmentations, best first; ties are in the order of the begin of their last piece."""
+        _check_work(word, len(self._sizes))
         best: list[list[tuple[float, int, int]]] = [[(0.0, 0, 0)]]
-        """By end: score, begin of the last piece, and which of the ways to that begin it goes on from."""
+        """Best segmentations up to each position: score, begin of the last piece, index among those to it."""
         for end in range(1, len(word) + 1):
-            found = []
+            found: list[tuple[float, int, int]] = []
             for begin in (end - size for size in self._sizes if size <= end):
-                score = self._score(word[begin:end])
+                score = self._scores.get(word[begin:end])
+                if score is None and end - begin == 1:
+                    score = self._unknown_score
                 if score is not None:
                     found += [(way[0] + score, begin, place) for place, way in enumerate(best[begin])]
             found.sort(key=lambda way: -way[0])
-            best.append(found[:WAYS])
-        for place, (score, _, _) in enumerate(best[-1] if word else ()):
-            yield Segmentation(score, tuple(self._lengths(word, best, place)))
+            best.append(found[:MOST_SEGMENTATIONS])
+        ways = best[-1] if word else ()
+        return tuple(Segmentation(way[0], self._lengths(word, best, place)) for place, way in enumerate(ways))
 
-    def _score(self, piece: str) -> float | None:
-        known = self._scores.get(piece)
-        if known is not None:
-            return known[0]
-        return self._least if len(piece) == 1 else None
-
-    def _lengths(self, word: str, best: list[list[tuple[float, int, int]]], place: int) -> list[int]:
-        """The pieces of one way; unknown characters beside each other are one, as in the library."""
+    def _lengths(self, word: str, best: list[list[tuple[float, int, int]]], place: int) -> tuple[int, ...]:
+        """Lengths of one segmentation's pieces; adjacent unknown characters are one piece, as in the library."""
         lengths: list[int] = []
-        end, unknown = len(word), False
+        end, unknown_after = len(word), False
         while end:
             _, begin, place = best[end][place]
-            another = word[begin:end] not in self._scores
-            if unknown and another:
+            unknown = word[begin:end] not in self._scores
+            if unknown and unknown_after:
                 lengths[-1] += end - begin
             else:
                 lengths.append(end - begin)
-            end, unknown = begin, another
-        return lengths[::-1]
-
-    def _ids_of(self, piece: str) -> list[int]:
-        if (known := self._scores.get(piece)) is not None:
-            return [known[1]]
-        names = [f"<0x{byte:02X}>" for byte in piece.encode("utf-8", "replace")]
-        if self._falls_back and all(name in self._scores for name in names):
-            return [self._scores[name][1] for name in names]
-        return [] if self.unknown is None else [self.unknown]
-
-
-# ---- WordPiece -----------------------------------------------------------------------------------
+            end, unknown_after = begin, unknown
+        return tuple(reversed(lengths))
 
 
 class WordPieces:
-    """WordPiece, as BERT cuts: the longest piece that the word begins with, then that of the rest.
+    """WordPiece, as in BERT: the longest piece at the beginning of the word, then the same for the rest.
 
     Args:
         model: See `algorithm_of`.
@@ -305,28 +288,30 @@ class WordPieces:
     def __init__(self, model: Mapping[str, Any]) -> None:
         self._ids: dict[str, int] = model["vocab"]
         self._prefix = str(model["continuing_subword_prefix"])
-        self._no_piece: int = self._ids[model["unk_token"]]
-        self.unknown: int | None = self._no_piece
-        self._most = int(model["max_input_chars_per_word"])
+        self.unknown: int = self._ids[model["unk_token"]]
+        self._most_characters = int(model["max_input_chars_per_word"])
         self._longest = max(map(len, self._ids), default=1)
 
-    def make(self, word: str) -> Ladder:
-        """See `Algorithm`."""
-        if len(word) <= self._most:
-            _bound(word, min(len(word), self._longest))
+    def trace(self, word: str) -> WordTrace:
+        if len(word) <= self._most_characters:
+            _check_work(word, min(len(word), self._longest))
         lengths, ids, at = [], [], 0
-        while at < len(word) <= self._most:
-            ends = range(min(len(word), at + self._longest), at, -1)
-            spelt = ((end, (self._prefix if at else "") + word[at:end]) for end in ends)
-            if (found := next((each for each in spelt if each[1] in self._ids), None)) is None:
+        while at < len(word) <= self._most_characters:
+            for end in range(min(len(word), at + self._longest), at, -1):
+                id = self._ids.get((self._prefix if at else "") + word[at:end])
+                if id is not None:
+                    break
+            else:
                 break
-            lengths.append(found[0] - at)
-            ids.append(self._ids[found[1]])
-            at = found[0]
+            lengths.append(end - at)
+            ids.append(id)
+            at = end
         if at < len(word):
-            lengths, ids = [len(word)], [self._no_piece]
-        return Ladder(tuple(word), (), (), (Segmentation(None, tuple(lengths)),), tuple(ids))
+            lengths, ids = [len(word)], [self.unknown]
+        return WordTrace(tuple(word), (), (), (Segmentation(None, tuple(lengths)),), tuple(ids))
 
-    def joins(self, left: str, right: str) -> bool:
-        """See `Algorithm`."""
+    def may_join(self, left: str, right: str) -> bool:
         return True
+
+
+Algorithm = BytePairs | Unigram | WordPieces

@@ -1,1 +1,1 @@
-"""A small model trained live: its text, its tokenizer, the learner and its checkpoints."""
+"""A small model that is trained live: its text, tokenizer, learner and checkpoints."""

@@ -1,54 +1,68 @@
-"""A small llama that learns: mlx_lm's own class and MLX's AdamW, a step at a time; in the thread that owns MLX."""
+"""A small llama that is trained step by step with mlx_lm's class and MLX's AdamW, in the thread that owns MLX; and its
+checkpoints, directories that mlx_lm loads as a model."""
 
 from __future__ import annotations
 
+import json
 import math
+import os
+import shutil
 import time
 from collections import deque
+from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Annotated, Any
 
 import mlx.core as mx
 import mlx.nn as nn
 import mlx.optimizers as optim
+import msgspec
 import numpy as np
-from mlx.utils import tree_flatten
+from mlx.utils import tree_flatten, tree_unflatten
 from mlx_lm.models.cache import make_prompt_cache
 from mlx_lm.models.llama import Model, ModelArgs
+from msgspec import Meta, Struct
+from msgspec.structs import replace
+from tokenizers import Tokenizer
 
-from engine.protocol import Continuation, TrainedStep, TrainingLook
-from engine.settings import TrainingSettings
-from engine.training.text import END_ID, TrainingTokens
+from engine.errors import LoadError, PathError, first_line
+from engine.files import CONFIG_LIMIT, MIB, check_regular, message_and_hint, read_regular, shorter, typed
+from engine.protocol import NextToken, TrainedStep, TrainingLook
+from engine.setting import check
+from engine.settings import MOST_STEPS, TrainingSettings
+from engine.task import Stopped, never
+from engine.training.text import END_ID, TrainingText, encode, read_text, write_tokenizer
 
 BETAS = (0.9, 0.95)
 WEIGHT_DECAY = 0.01
 LARGEST_NORM = 1.0
-"""To which the gradient of all weights together is clipped."""
+"""Maximum norm of the gradient of all weights together; larger gradients are clipped to it."""
 WARM_UP_STEPS = 20
 LEAST_RATE = 0.05
-"""To which the straight fall to the end goes."""
+"""Fraction of the highest rate at the end of the linear decay."""
 SLOWED = 150
-"""Steps after which the rate is the highest one divided by the root of 2, beside that fall. Held-out loss in nats after
-the same processor time, 23 s and 80 s, of 4 layers with a cosine from 3e-3 (steps 340 and 1,200): 2.90, 2.96, 3.01 by
-seed, and 2.34. Of 2 layers with this from 8e-3 (steps 548 and 1,880): 2.70, 2.71, 2.71, and 2.33."""
+"""Steps until the learning rate, without the linear decay, has fallen to the highest one divided by the square root of
+2. Held-out loss in nats after the same processor time, 23 s and 80 s, of 4 layers with a cosine from 3e-3 (steps 340
+and 1,200): 2.90, 2.96, 3.01 by seed, and 2.34. With 2 layers and this schedule from 8e-3 (steps 548 and 1,880): 2.70,
+2.71, 2.71, and 2.33."""
 HEADS = 4
-"""Attention heads of every layer; the width is divided among them."""
+"""Attention heads of each layer; the width is divided among them."""
 HELD_OUT_ROWS = 32
-"""At most, for a look."""
+"""Maximum number of held-out rows in one evaluation."""
 HELD_OUT_BATCH = 8
 CANDIDATES = 8
 SAMPLE_TOKENS = 48
 SAMPLE_TEMPERATURE = 0.8
 TIMED_STEPS = 50
-"""By whose time the time left is estimated."""
+"""Number of recent steps from which the remaining time is estimated."""
 
 
 def config_of(settings: TrainingSettings, vocabulary: int) -> dict[str, Any]:
-    """The config.json of the model, as mlx_lm reads it.
+    """The model's config.json, as mlx_lm reads it.
 
     Args:
-        settings: Its sizes.
-        vocabulary: Tokens of its tokenizer.
+        settings: Sizes of the model.
+        vocabulary: Number of tokens of its tokenizer.
     """
     return {
         "model_type": "llama",
@@ -67,41 +81,9 @@ def config_of(settings: TrainingSettings, vocabulary: int) -> dict[str, Any]:
     }
 
 
-def rate_at(settings: TrainingSettings, step: int) -> float:
-    """The learning rate of a step: a warm-up, then a fall with the root of the steps and straight to the end.
-
-    Args:
-        settings: The highest rate, and the steps of the training.
-        step: Steps made before.
-    """
-    fall = max(LEAST_RATE, 1 - step / settings.steps) / math.sqrt(1 + step / SLOWED)
-    return settings.rate * min(1.0, (step + 1) / WARM_UP_STEPS) * fall
-
-
-def batch_at(settings: TrainingSettings, row: np.ndarray[Any, Any], step: int) -> np.ndarray[Any, Any]:
-    """The token ids of a step's batch, which depend on seed and step alone: a training that is taken up goes on as it
-    would have.
-
-    Args:
-        settings: Seed and sizes.
-        row: The text, token ids.
-        step: Steps made before.
-
-    Returns:
-        Shape (rows, tokens + 1), int32.
-    """
-    width = settings.row_tokens + 1
-    starts = np.random.default_rng((settings.seed, step)).integers(0, len(row) - width + 1, settings.rows)
-    return np.stack([row[start : start + width] for start in starts])
-
-
-def part_of(name: str) -> str:
-    """The part that a weight belongs to: `embedding`, `layer 0`, `norm`.
-
-    Args:
-        name: Of the weight, as mlx_lm has it: `model.layers.0.mlp.up_proj.weight`.
-    """
-    path = name.split(".")
+def _part_of(weight: str) -> str:
+    """The part of the model that a weight belongs to: `embedding`, `layer 0`, `norm`."""
+    path = weight.split(".")  # model.layers.0.mlp.up_proj.weight
     return f"layer {path[2]}" if path[1] == "layers" else {"embed_tokens": "embedding"}.get(path[1], path[1])
 
 
@@ -113,13 +95,21 @@ class Learner:
     """Trains one model.
 
     Args:
-        settings: Its sizes, its seed and how long it learns.
-        tokenizer: Its own.
-        tokens: What it learns from.
+        settings: Sizes and seed of the model, and the length of its training.
+        text: The text that it is trained on.
+        tokenizer: The tokenizer trained on that text.
+        stopped: Polled while the text is encoded.
+
+    Raises:
+        Cancelled: `stopped` returned True.
+        PathError: The text is too short.
     """
 
-    def __init__(self, settings: TrainingSettings, tokenizer: Any, tokens: TrainingTokens) -> None:
-        self.settings, self.tokenizer, self.tokens = settings, tokenizer, tokens
+    def __init__(
+        self, settings: TrainingSettings, text: TrainingText, tokenizer: Any, stopped: Stopped = never
+    ) -> None:
+        self.settings, self.text, self.tokenizer = settings, text, tokenizer
+        self.train, self.held_out = encode(text, tokenizer, settings, stopped)
         self.config = config_of(settings, tokenizer.get_vocab_size())
         mx.random.seed(settings.seed)
         self.model = Model(ModelArgs.from_dict(self.config))
@@ -127,9 +117,9 @@ class Learner:
         self.optimizer.init(self.model.trainable_parameters())
         mx.eval(self.model.parameters(), self.optimizer.state, mx.random.state)
         self.step = 0
-        """Steps made."""
+        """Number of steps completed."""
         named: Any = tree_flatten(self.model.parameters())
-        self.parts = tuple(dict.fromkeys(part_of(name) for name, _ in named))
+        self.parts = tuple(dict.fromkeys(_part_of(name) for name, _ in named))
         self.parameters = sum(array.size for _, array in named)
         self._gradient = nn.value_and_grad(self.model, _loss)
         self._prompt = tokenizer.encode(settings.prompt).ids
@@ -138,15 +128,14 @@ class Learner:
 
     @property
     def done(self) -> bool:
-        """True if the last step is made."""
+        """True after the last step."""
         return self.step >= self.settings.steps
 
     def learn(self) -> TrainedStep:
-        """Make one step, and look at what came of it where it is time to."""
-        started = time.perf_counter()
-        rate = rate_at(self.settings, self.step)
-        self.optimizer.learning_rate = rate
-        batch = mx.array(batch_at(self.settings, self.tokens.train, self.step))
+        """Take one training step, and evaluate the model if the settings ask for it after this step."""
+        settings, started = self.settings, time.perf_counter()
+        self.optimizer.learning_rate = rate = self._rate()
+        batch = mx.array(self._batch())
         loss, gradients = self._gradient(self.model, batch)
         norms = self._norms(gradients)
         clipped, _ = optim.clip_grad_norm(gradients, LARGEST_NORM)
@@ -155,64 +144,208 @@ class Learner:
         self.step += 1
         ms = (time.perf_counter() - started) * 1000
         self._ms.append(ms)
-        look = self.look() if self.step % self.settings.every == 0 or self.step == 1 or self.done else None
+        look = self._look() if self.step % settings.every == 0 or self.step == 1 or self.done else None
+        steps_left = max(0, settings.steps - self.step)
         return TrainedStep(
             step=self.step,
             loss=loss.item(),
             rate=rate,
             norms=tuple(norm.item() for norm in norms),
-            tokens=self.step * batch.shape[0] * (batch.shape[1] - 1),
+            tokens=self.step * settings.rows * settings.row_tokens,
             ms=ms,
-            left_ms=self._left_ms(),
+            left_ms=steps_left * (fmean(self._ms) + self._look_ms / settings.every),
             look=look,
         )
 
-    def look(self) -> TrainingLook:
-        """What the model knows now; the training doesn't change by it."""
-        started = time.perf_counter()
-        held_out = self._held_out_loss()
-        probs = np.array(mx.softmax(self.model(mx.array([self._prompt]))[0, -1]))
-        best = np.argsort(-probs, kind="stable")[:CANDIDATES].tolist()
-        found = tuple(Continuation(id, self._text_of(id), float(probs[id])) for id in best)
-        sample = self.sample()
-        self._look_ms = (time.perf_counter() - started) * 1000
-        return TrainingLook(held_out, found, sample, self._look_ms)
+    def _rate(self) -> float:
+        """Learning rate of the next step: a warm-up, then the product of an inverse square root and a linear decay."""
+        settings, step = self.settings, self.step
+        decay = max(LEAST_RATE, 1 - step / settings.steps) / math.sqrt(1 + step / SLOWED)
+        return settings.rate * min(1.0, (step + 1) / WARM_UP_STEPS) * decay
 
-    def sample(self) -> str:
-        """How a text goes on after the prompt, drawn with the seed."""
-        rng, cache = np.random.default_rng(self.settings.seed), make_prompt_cache(self.model)
-        ids, drawn = self._prompt, list[int]()
-        while len(drawn) < SAMPLE_TOKENS:
-            logits = np.array(self.model(mx.array([ids]), cache=cache)[0, -1]).astype(np.float64)
-            weights = np.exp((logits - logits.max()) / SAMPLE_TEMPERATURE)
-            if (
-                not np.isfinite(weights).all()
-                or (picked := int(rng.choice(len(weights), p=weights / weights.sum()))) == END_ID
-            ):
-                break
-            drawn.append(picked)
-            ids = [picked]
-        return str(self.tokenizer.decode(drawn))
+    def _batch(self) -> np.ndarray[Any, Any]:
+        """Token ids of the next step's batch, int32, shape (rows, tokens + 1).
 
-    def _text_of(self, id: int) -> str:
-        return str(self.tokenizer.decode([id], skip_special_tokens=False))
+        They depend only on seed and step, so that a resumed training continues with the same batches.
+        """
+        settings, width = self.settings, self.settings.row_tokens + 1
+        rng = np.random.default_rng((settings.seed, self.step))
+        starts = rng.integers(0, len(self.train) - width + 1, settings.rows)
+        return np.stack([self.train[start : start + width] for start in starts])
 
     def _norms(self, gradients: Any) -> list[Any]:
         """Norm of each part's gradient, in the order of `parts`."""
         squares: dict[str, Any] = {}
         named: Any = tree_flatten(gradients)
         for name, gradient in named:
-            part = part_of(name)
+            part = _part_of(name)
             squares[part] = squares.get(part, 0) + mx.sum(gradient * gradient)
         return [mx.sqrt(squares[part]) for part in self.parts]
 
-    def _held_out_loss(self) -> float:
-        width, row = self.settings.row_tokens + 1, self.tokens.held_out
+    def _look(self) -> TrainingLook:
+        """Held-out loss, candidates after the prompt and a sampled text; this doesn't affect the training."""
+        started = time.perf_counter()
+        width, row = self.settings.row_tokens + 1, self.held_out
         count = min(HELD_OUT_ROWS, len(row) // width)
         rows = mx.array(row[: count * width].reshape(count, width))
         batches = [rows[start : start + HELD_OUT_BATCH] for start in range(0, count, HELD_OUT_BATCH)]
-        return float(sum(_loss(self.model, batch).item() * len(batch) for batch in batches) / count)
+        loss = float(sum(_loss(self.model, batch).item() * len(batch) for batch in batches) / count)
+        probs = np.array(mx.softmax(self.model(mx.array([self._prompt]))[0, -1]))
+        candidates = tuple(
+            NextToken(id, str(self.tokenizer.decode([id], skip_special_tokens=False)), float(probs[id]))
+            for id in np.argsort(-probs, kind="stable")[:CANDIDATES].tolist()
+        )
+        sample = self._sample()
+        self._look_ms = (time.perf_counter() - started) * 1000
+        return TrainingLook(loss, candidates, sample, self._look_ms)
 
-    def _left_ms(self) -> float:
-        left = max(0, self.settings.steps - self.step)
-        return left * (fmean(self._ms) + self._look_ms / self.settings.every)
+    def _sample(self) -> str:
+        """A continuation of the prompt, sampled with the seed."""
+        rng, cache = np.random.default_rng(self.settings.seed), make_prompt_cache(self.model)
+        ids, drawn = self._prompt, list[int]()
+        while len(drawn) < SAMPLE_TOKENS:
+            logits = np.array(self.model(mx.array([ids]), cache=cache)[0, -1]).astype(np.float64)
+            weights = np.exp((logits - logits.max()) / SAMPLE_TEMPERATURE)
+            if not np.isfinite(weights).all():
+                break
+            id = int(rng.choice(len(weights), p=weights / weights.sum()))
+            if id == END_ID:
+                break
+            drawn.append(id)
+            ids = [id]
+        return str(self.tokenizer.decode(drawn))
+
+
+# ---- checkpoints --------------------------------------------------------------------------------
+
+TRAINING = "training.json"
+OPTIMIZER = "optimizer.safetensors"
+"""File with the optimizer's state; mlx_lm doesn't read it, because its name doesn't begin with `model`."""
+WEIGHTS = "model.safetensors"
+WEIGHTS_LIMIT = 512 * MIB
+TRAINING_LIMIT = MIB
+"""Maximum size of `TRAINING` in bytes."""
+
+
+class _TrainingFile(Struct, frozen=True, forbid_unknown_fields=True):
+    """Contents of `TRAINING`."""
+
+    settings: TrainingSettings
+    step: Annotated[int, Meta(ge=0, le=MOST_STEPS)]
+    text_sha256: str
+
+
+def save(learner: Learner, directory: Path) -> Path:
+    """Write a checkpoint; its directory gets its name once it is complete.
+
+    Args:
+        learner: The learner, between two steps.
+        directory: Parent of the checkpoint's directory; created if missing.
+
+    Returns:
+        The checkpoint's directory.
+
+    Raises:
+        PathError: The checkpoint can't be written, or its name belongs to something else.
+    """
+    target = directory / f"step-{learner.step:06d}"
+    unfinished = directory / f".{os.urandom(8).hex()}.part"
+    try:
+        unfinished.mkdir(parents=True)
+        _write(learner, unfinished)
+        if (target / TRAINING).is_file():
+            shutil.rmtree(target)
+        elif target.exists():
+            hint = "Name another directory."
+            raise PathError(f"{shorter(target)} already exists and is not a checkpoint.", hint)
+        unfinished.rename(target)
+    except OSError as error:
+        raise PathError(*message_and_hint(target, error, "written")) from error
+    except RuntimeError as error:  # raised by MLX, for example on a full disk
+        message = f"{shorter(target)} can't be written ({first_line(error)})."
+        raise PathError(message, "Make room there, or choose another place.") from error
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    return target.absolute()
+
+
+def _write(learner: Learner, directory: Path) -> None:
+    weights: Any = dict(tree_flatten(learner.model.parameters()))
+    mx.save_safetensors(str(directory / WEIGHTS), weights, metadata={"format": "mlx"})
+    state: Any = dict(tree_flatten(learner.optimizer.state))
+    mx.save_safetensors(str(directory / OPTIMIZER), state)
+    (directory / "config.json").write_text(json.dumps(learner.config, indent=1), encoding="utf-8")
+    write_tokenizer(learner.tokenizer, directory)
+    texts = tuple(str(typed(path).absolute()) for path in learner.settings.texts)
+    file = _TrainingFile(replace(learner.settings, texts=texts), learner.step, learner.text.digest)
+    (directory / TRAINING).write_bytes(msgspec.json.format(msgspec.json.encode(file), indent=1))
+
+
+def resume(directory: Path, steps: int | None = None) -> Learner:
+    """Continue a training from a checkpoint.
+
+    Args:
+        directory: The checkpoint's directory.
+        steps: New total number of steps; None to keep the checkpoint's.
+
+    Raises:
+        LoadError: The directory is not a checkpoint, is damaged, or its text has changed.
+        SettingsError: The number of steps is out of range.
+        PathError: The text can't be read.
+    """
+    try:
+        file = msgspec.json.decode(read_regular(directory / TRAINING, TRAINING_LIMIT), type=_TrainingFile)
+    except FileNotFoundError:
+        hint = "Name a directory that inspector train wrote, such as NAME/step-000300."
+        raise LoadError(f"{shorter(directory)} is not a checkpoint of a training.", hint) from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise _damaged(directory, error) from error
+    check(file.settings)
+    settings = file.settings if steps is None else check(replace(file.settings, steps=steps))
+    text = read_text(settings.texts)
+    if text.digest != file.text_sha256:
+        raise LoadError(
+            f"The text that {shorter(directory)} learned from has changed.",
+            "Begin a new training, or bring the text back.",
+        )
+    try:
+        tokenizer = Tokenizer.from_str(read_regular(directory / "tokenizer.json", CONFIG_LIMIT).decode())
+        ids = tokenizer.get_vocab().values()
+        if not len(ids) <= settings.vocabulary or max(ids) >= len(ids):
+            raise ValueError("its tokenizer has other tokens than its settings say")
+    except Exception as error:  # the library raises plain exceptions
+        raise _damaged(directory, error) from error
+    learner = Learner(settings, text, tokenizer)
+    try:
+        _read_arrays(learner, directory)
+    except (OSError, RuntimeError, ValueError, KeyError, TypeError) as error:
+        raise _damaged(directory, error) from error
+    learner.step = file.step
+    return learner
+
+
+def _read_arrays(learner: Learner, directory: Path) -> None:
+    """Read the weights and the optimizer's state of a checkpoint into a learner.
+
+    Raises:
+        ValueError: Names, shapes or types of the arrays differ from the learner's.
+    """
+    for name, mine in ((WEIGHTS, learner.model.parameters()), (OPTIMIZER, learner.optimizer.state)):
+        check_regular(directory / name, WEIGHTS_LIMIT)
+        found: Any = mx.load(str(directory / name))
+        named: Any = tree_flatten(mine)
+        form = {key: (array.shape, array.dtype) for key, array in named}
+        if {key: (array.shape, array.dtype) for key, array in found.items()} != form:
+            raise ValueError(f"{name} has other arrays than its settings say")
+        mx.eval(found)
+        tree: Any = tree_unflatten(list(found.items()))
+        if name == WEIGHTS:
+            learner.model.update(tree)
+        else:
+            learner.optimizer.state = tree
+
+
+def _damaged(directory: Path, error: Exception) -> LoadError:
+    return LoadError(
+        f"The checkpoint {shorter(directory)} is damaged ({first_line(error)}).", "Take an earlier one."
+    )

@@ -268,7 +268,7 @@ class EngineClient:
             hides: Classes of its records that nobody else is to get, neither the timeline nor a listener.
         """
         request = Request(command, self, then, each, hides)
-        if not command.aside:
+        if not command.interleavable:
             if self.requests:
                 self.cancel(*self.of(protocol.LookAhead))  # asked for while nothing else was to be done
             self.outstanding.append(command)
@@ -286,7 +286,7 @@ class EngineClient:
         hides: tuple[type[Record], ...] = (),
     ) -> Request[Kind]:
         """Send a command as `request` does; the run, if there is one, pauses unless it can be answered meanwhile."""
-        if self.requests and not command.aside:
+        if self.requests and not command.interleavable:
             self.pause()
         return self.request(command, then, each, hides)
 
@@ -331,7 +331,7 @@ class EngineClient:
 
     def leave(self) -> None:
         """Cancel whatever the backend does: something else will be on show."""
-        self.cancel(*(each for each in self.requests.values() if not each.command.aside))
+        self.cancel(*(each for each in self.requests.values() if not each.command.interleavable))
 
     def forget(self) -> None:
         """Wait for nothing that was sent: nobody answers it."""

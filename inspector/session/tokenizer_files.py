@@ -25,10 +25,10 @@ def taken_apart(command: TakeApart, load: LoadSettings, stopped: Callable[[], bo
     Raises:
         EngineError: It isn't there, or it or the text can't be taken apart.
     """
-    from engine.tokenizers.apart import on_disk
+    from engine.tokenizers.tracer import on_disk
 
     name = "" if command.settings is None else command.settings.model
-    return on_disk(name or load.model, name).take(
+    return on_disk(name or load.model, name).trace(
         command.text, command.begin, command.end, command.node, stopped
     )
 

@@ -16,10 +16,11 @@ from types import SimpleNamespace
 
 from mlx_lm.generate import batch_generate
 
-from engine.decoding.batched.batch import Batched, BatchRun, Lane
-from engine.decoding.batched.rows import PaddedRows
+from engine.decoding.batch import BatchRun, Lane
+from engine.decoding.rows import PaddedRows
 from engine.model.load import Loaded, load
 from engine.protocol import LaneOpened
+from engine.session.continuation import Continuation
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
 from tests.benchmarks.run import PROMPT
@@ -34,10 +35,9 @@ def ours(loaded: Loaded, prompts: Sequence[list[int]]) -> tuple[int, float]:
     begun = time.process_time()
     run = BatchRun(PaddedRows(session.runner.fresh()), len(prompts))
     for number, ids in enumerate(prompts):
-        shared = Batched(session.tokens, session.facts)
-        node = shared.tree.add_prompt(0, ids)[-1]
-        run.add(Lane(shared, LaneOpened(number, "", tuple(ids), 0, 0), session.settings, node))
-    for _ in run.go():
+        path = Continuation(session.tokens, session.facts, session.settings, ids)
+        run.add(Lane(LaneOpened(number, "", tuple(ids), 0, 0), path))
+    for _ in run.run():
         pass
     return run.totals.tokens, time.process_time() - begun
 

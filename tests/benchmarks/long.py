@@ -194,7 +194,7 @@ def rates(seen: Sequence[Reading], place: int) -> float:
 
 def main(steps: str = "100000", name: str = "ring", directory: str = "") -> None:
     """Measure and print."""
-    from engine.libraries import import_mlx_lm
+    from engine.patches.imports import import_mlx_lm
 
     import_mlx_lm()
     from tests import synthetic

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from engine.libraries import import_mlx_lm
+from engine.patches.imports import import_mlx_lm
 from engine.protocol import Grown, Restore
 from engine.settings import LoadSettings, Settings
 from tests.benchmarks.run import endless_run

@@ -12,8 +12,8 @@ import statistics
 import time
 
 from engine.decoding.lookahead import look_ahead
-from engine.model import blas
 from engine.model.load import Loaded, load
+from engine.patches import blas
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
 from tests.benchmarks import run
@@ -43,7 +43,7 @@ def ways_of(loaded: Loaded) -> dict[str, tuple[str, str]]:
         ValueError: There is no BLAS but MLX's own.
     """
     fast = blas.install()
-    if not fast.fast:
+    if not fast.name:
         raise ValueError("there is no fast BLAS here")
     held = loaded.facts.stored or loaded.facts.dtype
     return {

@@ -27,8 +27,8 @@ import mlx.core as mx
 from mlx_lm.generate import generate_step
 from mlx_lm.models.cache import make_prompt_cache, trim_prompt_cache
 
-from engine.model import blas
 from engine.model.load import Loaded, load
+from engine.patches import blas
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
 from tests.benchmarks import run

@@ -11,7 +11,6 @@ import numpy as np
 from engine.model.load import Loaded
 from engine.protocol import Moved
 from engine.session.session import Session
-from engine.session.uncached import open_session
 from engine.settings import Settings
 
 
@@ -23,7 +22,7 @@ def begun(
     echo: bool | None = False,
 ) -> Session:
     """A session some steps behind its prompt."""
-    session = open_session(loaded, settings or Settings())
+    session = Session(loaded, settings or Settings())
     ids = session.tokens.encode(prompt) if isinstance(prompt, str) else list(prompt)
     list(session.prefill(prompt if isinstance(prompt, str) else "", ids, echo=echo))
     for _ in range(steps):

@@ -119,7 +119,7 @@ def test_facts() -> None:
         "Cancel", "Load", "Configure", "CutText", "TakeApart", "BeginTraining", "ResumeTraining", "Train",
         "SaveCheckpoint",
     }  # fmt: skip
-    assert by_kind(lambda cls: cls.aside) == {
+    assert by_kind(lambda cls: cls.interleavable) == {
         "Explain", "WhatIf", "FindTokens", "Tokenize", "PreviewPrompt", "ReadGrammar", "AddLanes", "RemoveLane",
         "CheckToolCall",
     }  # fmt: skip
@@ -369,7 +369,7 @@ def test_a_load_that_fails_at_its_end_leaves_no_model(monkeypatch: pytest.Monkey
         raise StepError("No session.")
 
     engine = Unthreaded()
-    monkeypatch.setattr("engine.session.handlers.open_session", refuse)
+    monkeypatch.setattr("engine.session.handlers.Session", refuse)
     assert engine.do(protocol.Load(LoadSettings()))[-2:] == [
         protocol.Failure("Load", "No session.", "", error="StepError"),
         protocol.Ended("Load"),

@@ -18,7 +18,7 @@ import pytest
 
 from engine import protocol
 from engine.breakpoints import Breakpoints
-from engine.decoding.speculative.handlers import compare_with_plain
+from engine.decoding.speculation import compare_with_plain
 from engine.errors import Cancelled
 from engine.model.load import Loaded
 from engine.protocol import (
@@ -33,9 +33,8 @@ from engine.protocol import (
     floats,
 )
 from engine.sampling.ranking import Row
-from engine.session.session import Session
-from engine.session.state import CUT_NOTE, KeptLogits
-from engine.session.uncached import open_session
+from engine.session.session import CUT_NOTE, Session
+from engine.session.state import KeptLogits
 from engine.settings import BeamSettings, LoadSettings, Settings, SpeculationSettings, TrainingSettings
 from engine.task import Task, never
 from engine.tree import Chunks
@@ -109,7 +108,7 @@ class Walk:
         settings = Settings(temp=1.0, seed=self.random.randrange(1000), max_tokens=6, candidates=8)
         self.do(protocol.Configure(settings))
         context = self.worker._context
-        context.loaded, context.opened = self.loaded, open_session(self.loaded, settings)
+        context.loaded, context.opened = self.loaded, Session(self.loaded, settings)
         self.session.kept_logits.budget = min(self.session.kept_logits.budget, ROWS * 4 * 4096)
         self.shown = {}
         self.do(protocol.Prefill(self.text(30), chat=self.random.random() < 0.5))

@@ -15,7 +15,7 @@ from msgspec.structs import fields
 from engine.errors import SettingsError
 from engine.sampling.pipeline import sample
 from engine.sampling.ranking import Masses
-from engine.sampling.stages import STAGE_MAKERS, Context
+from engine.sampling.stages import STAGE_MAKERS, StageContext
 from engine.setting import GRAMMAR, MOST_BIAS, Setting, grouped
 from engine.settings import (
     BY_NAME,
@@ -106,6 +106,6 @@ def test_the_ends_of_all_ranges_give_a_distribution_without_a_warning(
     row[7] = np.finfo(np.float32).min  # as models bar tokens
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        probs = sample(Masses(row), check(settings), 0.5, Context(path=(0, 1, 7))).probs
+        probs = sample(Masses(row), check(settings), 0.5, StageContext(path=(0, 1, 7))).probs
     assert math.isclose(probs.sum(), 1, rel_tol=1e-12)
     assert (probs >= 0).all()

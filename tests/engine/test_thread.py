@@ -205,7 +205,7 @@ def test_a_session_beside_has_a_tree_of_its_own_and_the_same_weights(ready: Engi
 
     before = text(ready.do(protocol.TakeStep()))
     came: SimpleQueue[Received] = SimpleQueue()
-    beside = ready.thread.beside(came.put)
+    beside = ready.thread.side_session(came.put)
 
     def do(command: protocol.Command) -> list[Record]:
         ready.sent += 1
@@ -315,7 +315,7 @@ def test_what_is_no_exception_is_a_failure_too_in_a_command_and_between_commands
     assert failure.message == "TakeStep failed: Panic: at the disco."
     assert (failure.expected, kinds([ended])) == (False, ["Ended"])
     monkeypatch.undo()
-    monkeypatch.setattr("engine.session.unread.Unread.read", fails)
+    monkeypatch.setattr("engine.session.prefill.Unread.read", fails)
     monkeypatch.setattr("engine.session.context.Context.prompt_readings", lambda *given: ())
     ready.do(protocol.Prefill("The big dog", chat=False))
     assert ready.until(protocol.Failure)[-1].message == "Prefill failed: Panic: at the disco."
@@ -324,14 +324,14 @@ def test_what_is_no_exception_is_a_failure_too_in_a_command_and_between_commands
 
 
 def test_a_receiver_that_raises_ends_its_own_command_alone(ready: Engine) -> None:
-    beside = ready.thread.beside(fails)
+    beside = ready.thread.side_session(fails)
     beside.send(Sent(protocol.Load(LoadSettings()), 99))
     assert kinds(ready.do(protocol.TakeStep())) == ["Step", "Ended"]
     assert not ready.thread._tasks
 
 
 def test_while_mlx_is_imported_a_panic_is_told_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.libraries.import_mlx_lm", fails)
+    monkeypatch.setattr("engine.patches.imports.import_mlx_lm", fails)
     engine = Engine()
     failure, ended = engine.do(protocol.TakeStep())[-2:]
     assert failure.message == "MLX can't be started: at the disco."
@@ -429,7 +429,7 @@ print(sorted(added - set(sys.stdlib_module_names) - {{"engine", "__mp_main__", "
 
 
 def test_the_contracts_name_the_same_face() -> None:
-    more = {"engine.tokenizers", "engine.libraries", "engine.logits.recorded", "engine.models_on_disk"}
+    more = {"engine.tokenizers", "engine.logits.recorded", "engine.models_on_disk"}
     assert contract("The screen imports the engine's face", "allowed_modules") == FACE | more
 
 
@@ -448,7 +448,7 @@ def test_the_engine_imports_no_screen() -> None:
 def test_the_first_distribution_waits_for_no_import_that_it_does_not_need() -> None:
     code = """
 import sys
-from engine.libraries import import_mlx_lm
+from engine.patches.imports import import_mlx_lm
 import_mlx_lm()
 from engine import protocol
 from engine.settings import LoadSettings

@@ -8,7 +8,6 @@ from typing import TypeVar
 from engine.model.load import Loaded
 from engine.protocol import Command, Configure, Load, Prefill, Received, Record
 from engine.session.session import Session
-from engine.session.uncached import open_session
 from engine.settings import LoadSettings, Settings
 from engine.task import Task
 from engine.worker import Worker
@@ -45,7 +44,7 @@ class Unthreaded:
         )
         self.context = self.worker._context
         if isinstance(model, Loaded):
-            self.context.loaded, self.context.opened = model, open_session(model, settings or Settings())
+            self.context.loaded, self.context.opened = model, Session(model, settings or Settings())
         elif model is not None:
             self.do(Load(model))
         if settings is not None:

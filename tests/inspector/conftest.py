@@ -170,5 +170,7 @@ def models(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     for name in ("HUGGINGFACE_HUB_CACHE", "HF_HOME", model_places.VARIABLE):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setattr(model_places, "_home", lambda environ: tmp_path / "home")
+    monkeypatch.setattr(
+        model_places, "_path", lambda text: Path(text.replace("~", str(tmp_path / "home"), 1))
+    )
     return tmp_path / "hub"

@@ -45,7 +45,7 @@ class FakeEngine:
             self.cancels.add(sent.command.target)
         else:
             self.all.append(sent)
-            (self.asked if sent.command.aside else self.sent).append(sent.command)
+            (self.asked if sent.command.interleavable else self.sent).append(sent.command)
 
     def id(self, command: Command) -> int:
         """With which a command was sent."""
@@ -91,7 +91,7 @@ def addressed(record: Record | Received, open: Mapping[int, Command]) -> Receive
         return Received(record)
     asked = ANSWERED_BY.get(type(record))
     kind = asked.kind if asked is not None else getattr(record, "command", "")
-    found = (id for id, each in open.items() if (each.kind == kind if kind else not each.aside))
+    found = (id for id, each in open.items() if (each.kind == kind if kind else not each.interleavable))
     return Received(record, next(found, 0))
 
 
@@ -190,7 +190,7 @@ class Rig:
             told = addressed(record, {id: each.command for id, each in client.requests.items()})
             request = client.requests.get(told.id)
             shown += self._take_in(told)
-            if request is not None and request.command.aside and not request.done:
+            if request is not None and request.command.interleavable and not request.done:
                 answered.append(request)
         for request in answered:
             if request.id in client.requests:

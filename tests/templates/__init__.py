@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from engine import pocket
-from engine.libraries import fill_in
 from engine.model.tokens import Tokens
+from engine.patches.imports import complete
 
 NAMES = tuple(sorted(path.stem for path in Path(__file__).parent.glob("*.jinja")))
 _MARK = re.compile(
@@ -41,10 +41,10 @@ def wrapper(name: str) -> Any:
     """mlx_lm's wrapper of the tokenizer, with the parser that it infers from the template."""
     from importlib import import_module
 
+    complete()
     from mlx_lm.tokenizer_utils import TokenizerWrapper, _infer_tool_parser
     from transformers import PreTrainedTokenizerFast
 
-    fill_in()
     made = PreTrainedTokenizerFast(
         tokenizer_file=str(pocket.directory() / "tokenizer.json"),
         bos_token="<s>",

@@ -20,7 +20,8 @@ from msgspec.structs import replace
 import engine
 from engine.cache.kind import Kind, Snapshot, pick_rows
 from engine.cache.kinds import GENERAL, KINDS, Columns, kind_named, kind_of
-from engine.model.forward import BatchedRows, Runner, SequentialRows, rows_of
+from engine.decoding.rows import BatchedRows, SequentialRows, rows_of
+from engine.model.forward import Runner
 from engine.model.load import Loaded, load
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
@@ -178,7 +179,9 @@ def test_its_rows_are_those_of_a_plain_cache(
     count = 1
     for turn in turns:
         parents, tokens = [parent % count for parent, _ in turn], [token for _, token in turn]
-        for one, two in zip(mine.forward(parents, tokens), theirs.forward(parents, tokens), strict=True):
+        mine.keep(parents)
+        theirs.keep(parents)
+        for one, two in zip(mine.forward(tokens), theirs.forward(tokens), strict=True):
             assert np.abs(one - two).max() < 1e-4
         count = len(turn)
 

@@ -13,10 +13,9 @@ from msgspec.structs import replace
 from engine.cache import live, moves
 from engine.cache.live import KV, PIECE
 from engine.model.forward import Runner
-from engine.model.rotary import RotaryBlocks
+from engine.patches.rotary import RotaryBlocks
 from engine.protocol import KVReading
-from engine.session.session import Session
-from engine.session.state import run_at
+from engine.session.session import Session, run_at
 from engine.settings import Settings
 from engine.tree import prompt_chunks
 from tests.engine.sessions import begun, go_back
@@ -164,12 +163,12 @@ def test_a_branch_stays_in_the_arrays_until_it_is_written_over(zoo: Zoo) -> None
     each = session.facts.kv_bytes_per_token
     assert each is not None
     go_back(session, 70)
-    assert (store.nbytes, [(left.begin, left.end) for left in session.kv.behind]) == (0, [(30, 100)])
+    assert (store.nbytes, [(left.begin, left.end) for left in session.kv.stale]) == (0, [(30, 100)])
     came_back(session, tip, held)
     go_back(session, 70)
     list(session.insert([77] * (PIECE + 1)))
     assert store.nbytes == 2 * PIECE * each
-    assert [(left.begin, left.end) for left in session.kv.behind] == [(30 + 2 * PIECE, 100)]
+    assert [(left.begin, left.end) for left in session.kv.stale] == [(30 + 2 * PIECE, 100)]
     moved = session.move(tip)
     assert (moved.kept, moved.restored, moved.restored_bytes) == (30, 70, 70 * each)
     came_back(session, tip, held)
@@ -201,7 +200,7 @@ def test_a_branch_in_the_arrays_is_saved_before_they_go(zoo: Zoo) -> None:
     tip, held = session.node, columns(session.kv)
     go_back(session, 5)
     list(session.prefill("", [7, 8, 9]))  # which shares nothing
-    assert session.kv.behind == []
+    assert session.kv.stale == []
     came_back(session, tip, held)
     session, _ = stepped(zoo, "llama")
     go_back(session, 5)

@@ -16,8 +16,8 @@ from msgspec.structs import replace
 
 from engine import protocol
 from engine.decoding.beam import search
+from engine.decoding.rows import BatchedRows, SequentialRows, rows_of
 from engine.errors import SettingsError, StepError
-from engine.model.forward import BatchedRows, SequentialRows, rows_of
 from engine.model.load import Loaded, load
 from engine.model.tokens import Tokens
 from engine.sampling.ranking import checked_logprobs
@@ -382,7 +382,8 @@ def test_rows_reordered_at_will_are_the_paths_they_stand_for(zoo: Zoo, name: str
         parents = [int(each) for each in random.integers(0, len(paths), count)]
         tokens = [int(each) for each in random.integers(3, 4000, count)]
         paths = [[*paths[parent], token] for parent, token in zip(parents, tokens, strict=True)]
-        for row, path in zip(made.forward(parents, tokens), paths, strict=True):
+        made.keep(parents)
+        for row, path in zip(made.forward(tokens), paths, strict=True):
             assert np.abs(row - logits(path)).max() < TOLERANCE
 
 
@@ -404,8 +405,11 @@ class Table:
         row[: self._vocabulary] = random.normal(0, 2, self._vocabulary)
         return row
 
-    def forward(self, parents: Sequence[int], tokens: Sequence[int]) -> list[np.ndarray]:
-        self._paths = [[*self._paths[parent], token] for parent, token in zip(parents, tokens, strict=True)]
+    def keep(self, places: Sequence[int]) -> None:
+        self._paths = [self._paths[place] for place in places]
+
+    def forward(self, tokens: Sequence[int]) -> list[np.ndarray]:
+        self._paths = [[*path, token] for path, token in zip(self._paths, tokens, strict=True)]
         return [self.logits(path) for path in self._paths]
 
 
@@ -547,7 +551,7 @@ def test_the_context_window_ends_it(zoo: Zoo) -> None:
 
 def test_logits_that_are_no_numbers(zoo: Zoo) -> None:
     class Nothing(Table):
-        def forward(self, parents: Sequence[int], tokens: Sequence[int]) -> list[np.ndarray]:
+        def forward(self, tokens: Sequence[int]) -> list[np.ndarray]:
             return [np.full(self._size, np.nan, np.float32) for _ in tokens]
 
     session = begun(zoo.load("llama"), PROMPT)

@@ -14,11 +14,11 @@ from msgspec.structs import replace
 
 from engine import protocol
 from engine.decoding.lookahead import GreedyLine, look_ahead
+from engine.decoding.rows import SequentialRows, rows_of
 from engine.errors import Cancelled, PromptError, StepError
-from engine.model.forward import Runner, SequentialRows, rows_of
+from engine.model.forward import Runner
 from engine.protocol import AheadLine, LookedAhead
-from engine.session.session import Session
-from engine.session.state import run_at
+from engine.session.session import Session, run_at
 from engine.settings import Settings
 from engine.task import Task
 from tests.engine.decoding.test_beam import MODELS, PROMPT

@@ -98,7 +98,7 @@ def test_given_tokens_are_taken_and_their_margins_told(zoo: Zoo) -> None:
     assert got.margins[1] < 0 > got.margins[2]
     session = begun(loaded, PROMPT)
     for token, logprob, margin in zip(got.ids, got.logprobs, got.margins, strict=True):
-        step = session.take(token, "served")
+        step = session.step(token, "served")
         assert step.logprob == pytest.approx(logprob, abs=1e-3)
         best = max(each.logprob for each in step.choice.candidates if each.id != token)
         assert logprob - margin == pytest.approx(best, abs=1e-3)

@@ -2,14 +2,13 @@
 
 A GPU stands idle from a wait until the next forward is begun. What waits is `mx.eval`, `mx.synchronize`, and whatever
 makes numbers of an array that was not evaluated; `mx.async_eval` begins work and waits for nothing. Counted on a CPU,
-where the same calls are made once a forward is no longer begun layer by layer.
+where the same calls are made.
 
 | | waits a step | before the next forward is begun |
 |---|---|---|
 | a step | 1 | it begins with the next key |
-| a run whose tokens are guessed: greedy; sampled on a GPU | 1 | 0 |
-| a run of others, on a GPU | 2: the second one for the states beside the logits, which are there by then | 1 |
-| a run of others, on a CPU, layer by layer | 1 | 1 |
+| a run whose tokens are guessed: greedy on a GPU | 1 | 0 |
+| a run of others | 2: the second one for the states beside the logits, which are there by then | 1 |
 | a batch | 1, for all lanes | 1 |
 """
 
@@ -22,7 +21,6 @@ import numpy as np
 import pytest
 
 from engine import protocol
-from engine.decoding import run
 from engine.model.forward import Runner
 from engine.protocol import BatchStep, Command, Step
 from engine.settings import LoadSettings, Settings
@@ -97,9 +95,8 @@ GREEDY = Settings(temp=0.0, max_tokens=STEPS + 1)
 
 @pytest.fixture
 def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forwards are begun whole, and draws are guessed, too."""
+    """Tokens are guessed."""
     monkeypatch.setattr(Runner, "on_cpu", False)
-    monkeypatch.setattr(run, "pays", lambda settings: True)
 
 
 @pytest.mark.usefixtures("as_on_a_gpu")
@@ -109,34 +106,19 @@ def test_a_step_waits_once(zoo: Zoo, waiting: Waiting, settings: Settings) -> No
     assert (events, steps) == (["wait"], 1)
 
 
-@pytest.mark.parametrize("settings", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
 @pytest.mark.usefixtures("as_on_a_gpu")
-def test_a_run_waits_once_a_step_when_the_next_forward_was_begun(
-    zoo: Zoo, waiting: Waiting, settings: Settings
-) -> None:
-    events, steps = counted(zoo, waiting, settings, protocol.Run(), Step)
+def test_a_run_waits_once_a_step_when_the_next_forward_was_begun(zoo: Zoo, waiting: Waiting) -> None:
+    events, steps = counted(zoo, waiting, GREEDY, protocol.Run(), Step)
     assert steps > 6
     middle = "".join(event[0] for event in events)
     assert "bw" * (steps - 2) in middle
     assert events.count("wait") <= steps + 3
 
 
-def test_a_run_without_a_guess_waits_twice(
-    zoo: Zoo, waiting: Waiting, as_on_a_gpu: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(run, "pays", lambda settings: False)
-    events, steps = counted(zoo, waiting, SAMPLED, protocol.Run(), Step)
-    assert 2 * steps - 2 <= events.count("wait") <= 2 * steps + 2
-
-
 @pytest.mark.parametrize("settings", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
-@pytest.mark.parametrize("command", [protocol.TakeStep(), protocol.Run()], ids=["step", "run"])
-def test_layer_by_layer_a_step_waits_once_behind_what_was_begun(
-    zoo: Zoo, waiting: Waiting, settings: Settings, command: Command
-) -> None:
-    events, steps = counted(zoo, waiting, settings, command, Step)
-    assert events.count("wait") <= steps + 2
-    assert events.count("begin") >= steps
+def test_a_run_without_a_guess_waits_twice(zoo: Zoo, waiting: Waiting, settings: Settings) -> None:
+    events, steps = counted(zoo, waiting, settings, protocol.Run(), Step)
+    assert 2 * steps - 2 <= events.count("wait") <= 2 * steps + 2
 
 
 def test_a_batch_waits_once_a_step_for_all_lanes(zoo: Zoo, waiting: Waiting) -> None:

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.errors import SettingsError
-from engine.grammar.matcher import ByteVocabulary, GrammarVocabulary, Matcher
+from engine.grammar.states import Matcher, byte_vocabulary
 from engine.grammar_settings import Grammar
 
-BYTES = GrammarVocabulary(ByteVocabulary())
+BYTES = byte_vocabulary()
 
 
 def takes(first: Matcher, text: str) -> bool:

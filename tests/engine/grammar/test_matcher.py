@@ -8,6 +8,7 @@ import resource
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,12 @@ import regex
 
 from engine import processes
 from engine.errors import SettingsError
-from engine.grammar.matcher import GrammarTokens, GrammarVocabulary, Matcher, try_out
+from engine.grammar.states import (
+    GrammarVocabulary,
+    Matcher,
+    try_out,
+    vocabulary_of,
+)
 from engine.grammar_settings import LONGEST, Grammar, GrammarKind, choices
 from engine.model.load import load
 from engine.setting import check
@@ -96,9 +102,9 @@ REGEXES = (
 
 
 @cache
-def vocabulary(name: str) -> tuple[GrammarTokens, GrammarVocabulary]:
-    tokens: GrammarTokens = overlapping() if name == "overlapping" else load(LoadSettings()).tokens
-    return tokens, GrammarVocabulary(tokens)
+def vocabulary(name: str) -> tuple[Any, GrammarVocabulary]:
+    tokens: Any = overlapping() if name == "overlapping" else load(LoadSettings()).tokens
+    return tokens, vocabulary_of(tokens)
 
 
 def by_regex(pattern: str) -> tuple[Judge, Judge]:
@@ -336,11 +342,11 @@ def test_nothing_is_written_where_the_screen_is() -> None:
     """In the process that generates, too, where a grammar passed its trial and a step of it becomes too complex."""
     code = (
         "from engine.errors import EngineError\n"
-        "from engine.grammar.matcher import ByteVocabulary, Matcher\n"
+        "from engine.grammar.states import Matcher, byte_vocabulary\n"
         "from engine.grammar_settings import Grammar\n"
         f"for kind, text in {[given[:2] for given in REFUSED.values() if len(given[1]) < 200_000]!r}:\n"
         "    try:\n"
-        "        matcher = Matcher.of(Grammar(kind, text), ByteVocabulary())\n"
+        "        matcher = Matcher.begin(Grammar(kind, text), byte_vocabulary())\n"
         "        while ids := matcher.allowed_ids(): matcher.take(ids[0]); raise_at = matcher.forced()\n"
         "    except EngineError: pass\n"
     )

@@ -14,7 +14,7 @@ from engine.decoding.beam import search
 from engine.decoding.run import BreakpointEvaluator, run
 from engine.errors import SettingsError, StepError
 from engine.grammar import states
-from engine.grammar.matcher import GrammarVocabulary, Matcher
+from engine.grammar.states import Matcher, vocabulary_of
 from engine.grammar_settings import Grammar
 from engine.model.load import Loaded, load
 from engine.model.tokens import PlainTokenizer, Tokens
@@ -97,11 +97,11 @@ def test_each_of_several_ends_is_allowed_where_the_text_may_end(loaded: Loaded) 
 
 def test_ids_beyond_the_embedding_and_without_bytes_are_no_tokens() -> None:
     wide = Tokens(SimpleNamespace(**_wrapper()), 6)  # the tokenizer has 8
-    matcher = Matcher.begin(Grammar("regex", "[a-h]+"), GrammarVocabulary(wide))
+    matcher = Matcher.begin(Grammar("regex", "[a-h]+"), vocabulary_of(wide))
     assert matcher.mask().shape == (6,)
     assert matcher.allowed_ids() == [0, 1, 2, 3, 4]  # 5 ends, where the text may
     padded = Tokens(SimpleNamespace(**_wrapper()), 12)  # and of 12 rows 4 have no token
-    matcher = Matcher.begin(Grammar("regex", "[a-h]*"), GrammarVocabulary(padded))
+    matcher = Matcher.begin(Grammar("regex", "[a-h]*"), vocabulary_of(padded))
     assert matcher.mask().shape == (12,)
     assert matcher.allowed_ids() == [0, 1, 2, 3, 4, 5, 6, 7]
 
@@ -113,7 +113,7 @@ def _wrapper() -> dict[str, object]:
 
 
 def test_pieces_of_sentencepiece_are_spaces_and_bytes(sentencepiece: Tokens) -> None:  # noqa: F811
-    matcher = Matcher.begin(Grammar("regex", "é|( there)+"), GrammarVocabulary(sentencepiece))
+    matcher = Matcher.begin(Grammar("regex", "é|( there)+"), vocabulary_of(sentencepiece))
     allowed = {sentencepiece.raw(token) for token in matcher.allowed_ids()}
     assert b"\xc3" in allowed
     assert b" " in allowed
@@ -124,13 +124,11 @@ def test_pieces_of_sentencepiece_are_spaces_and_bytes(sentencepiece: Tokens) -> 
 def test_what_no_token_spells_is_said_and_leaves_everything_as_it_was(loaded: Loaded) -> None:
     words = PlainVocabulary([b"a", b"b", b"<end>"], special=(2,), eos_ids=(2,))
     with pytest.raises(StepError, match="no token of the model continues it"):
-        Matcher.begin(Grammar("regex", "c"), GrammarVocabulary(words)).mask()
+        Matcher.begin(Grammar("regex", "c"), vocabulary_of(words)).mask()
     session = begun(loaded, grammar=None)
     before = session.settings, session.next
-    grammars = session.node_reader.grammars
-    grammars._compiled[YES] = states.CompiledGrammar(
-        Matcher.begin(Grammar("regex", "c"), GrammarVocabulary(words)), session.tree, (2,), None
-    )
+    first = states.GrammarState(Matcher.begin(Grammar("regex", "c"), vocabulary_of(words)))
+    session.node_reader.grammars.compiled = lambda grammar: first  # type: ignore[assignment,method-assign]
     with pytest.raises(StepError, match="no token of the model"):
         session.configure(Settings(grammar=YES))
     assert (session.settings, session.next) == before
@@ -248,7 +246,7 @@ def test_a_grammar_that_cannot_be_used_leaves_the_settings(
 @pytest.mark.slow
 def test_without_a_grammar_llguidance_is_not_imported() -> None:
     code = (
-        "from engine.libraries import import_mlx_lm; import_mlx_lm()\n"
+        "from engine.patches.imports import import_mlx_lm; import_mlx_lm()\n"
         "import sys, json; from engine.model.load import load; from engine.session.session import Session\n"
         "from engine.settings import LoadSettings, Settings\n"
         "session = Session(load(LoadSettings()), Settings())\n"

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 import inspector
 from engine.errors import EngineError, SettingsError, StepError
-from engine.grammar.matcher import ByteVocabulary, GrammarVocabulary, Matcher
 from engine.grammar.source import FORMATS
+from engine.grammar.states import Matcher, byte_vocabulary
 from engine.grammar_settings import Grammar
 
-BYTES = GrammarVocabulary(ByteVocabulary())
+BYTES = byte_vocabulary()
 HUGE = re.compile(r"[eE][+-]?[0-9]{4}")
 """Numbers that the judge can't divide."""
 LONGEST = 80

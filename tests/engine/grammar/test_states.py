@@ -17,15 +17,16 @@ from engine.decoding.lookahead import look_ahead
 from engine.decoding.run import run
 from engine.errors import StepError
 from engine.grammar import states
-from engine.grammar.matcher import Matcher
+from engine.grammar.states import Matcher
 from engine.grammar_settings import Grammar
 from engine.model.load import Loaded
 from engine.protocol import Grown, Restore
 from engine.recording import load, save_as
+from engine.session.context import Context
 from engine.session.restore import restore
 from engine.session.session import Session
 from engine.settings import BeamSettings, LoadSettings, Settings
-from engine.task import never
+from engine.task import Task, never
 from inspector import demo
 from tests.engine.logits.recording import Recording, answer
 from tests.engine.session.test_walks import run_walk
@@ -79,7 +80,7 @@ def machine(loaded: Loaded, nodes: int) -> type[RuleBasedStateMachine]:
 
         def set_grammar(self, grammar: Grammar) -> None:
             self.grammar = grammar
-            prepared = states._vocabulary(loaded.tokens)
+            prepared = states.vocabulary_of(loaded.tokens)
             self.first = Matcher.begin(grammar, prepared)
 
         @rule(count=st.integers(1, 4))
@@ -172,7 +173,9 @@ def machine(loaded: Loaded, nodes: int) -> type[RuleBasedStateMachine]:
                 for node in range(1, len(tree))
                 for at in [tree[node]]
             )
-            restore(self.session, Restore(grown, current), lambda record: None, never)
+            context, command = Context(lambda received: None), Restore(grown, current)
+            context.opened = self.session
+            list(restore(context, command, Task(command)))
 
         @invariant()
         def the_mask_is_that_of_a_fresh_matcher(self) -> None:

@@ -18,7 +18,7 @@ import mlx.core as mx
 
 from engine.errors import EngineError
 from engine.inside.capture import QUANTIZED
-from engine.libraries import import_mlx_lm
+from engine.patches.imports import import_mlx_lm
 from tests.emulations import MACHINES
 from tests.engine.inside.looking import Look, loaded, look, opened
 from tests.engine.inside.views import VIEWS, View, views_of

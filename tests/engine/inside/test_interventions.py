@@ -15,17 +15,15 @@ import pytest
 from engine import protocol
 from engine.decoding.beam import search
 from engine.decoding.lookahead import look_ahead
+from engine.decoding.rows import rows_of
 from engine.decoding.run import run
 from engine.errors import Cancelled, StepError
 from engine.inside.attention import read_attention
 from engine.inside.interventions import hold, intervene
-from engine.model.forward import rows_of
 from engine.model.layers import decoder_layers
 from engine.protocol import Direction, Grown, Intervened, Intervention, floats
 from engine.sampling.ranking import Row, checked_logprobs
-from engine.session.session import Session
-from engine.session.state import run_at
-from engine.session.uncached import UncachedSession
+from engine.session.session import Session, run_at
 from engine.settings import BeamSettings, LoadSettings, Settings
 from tests.engine.sessions import begun
 from tests.engine.unthreaded import Unthreaded, kinds
@@ -527,14 +525,15 @@ def test_rows_of_a_branch_are_computed_as_the_branch_is(zoo: Zoo, name: str) -> 
     expected = session.logits
     for at in (own, here):
         session.move(at)
-        forwards = rows_of(run_at(session, here).runner)
-        first = forwards.forward([0, 0], [77, 78])[0]
+        rows = rows_of(run_at(session, here).runner)
+        rows.keep([0, 0])
+        first = rows.forward([77, 78])[0]
         assert np.abs(first - expected).max() < 2e-5 * np.abs(expected).max()
     session.move(taken.node)
     session.choose(5)
-    assert np.abs(forwards.forward([0, 1], [5, 5])[0] - session.logits).max() < 1e-4
+    assert np.abs(rows.forward([5, 5])[0] - session.logits).max() < 1e-4
     assert_right(session)
-    plain = rows_of(run_at(session, own).runner).forward([0], [session.tree[here].token])[0]
+    plain = rows_of(run_at(session, own).runner).forward([session.tree[here].token])[0]
     below = session.tree.child(own, session.tree[here].token)
     assert below is not None
     session.move(below)
@@ -610,7 +609,7 @@ def test_what_can_not_be_held_is_refused(zoo: Zoo) -> None:
 
 
 def test_a_session_without_a_cache_says_why_it_can_not(zoo: Zoo) -> None:
-    session = UncachedSession(zoo.load("llama", no_kv_cache=True), Settings())
+    session = Session(zoo.load("llama", no_kv_cache=True), Settings())
     list(session.prefill("", IDS))
     with pytest.raises(StepError, match="Without a KV cache interventions can't be held"):
         list(hold(session, session.node, OFF))

@@ -8,7 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from engine import protocol
-from engine.lockstep.handlers import _OfModel, compared
+from engine.lockstep.diverge import compared
+from engine.lockstep.handlers import both_models
 from engine.lockstep.paths import PathReader
 from engine.protocol import LockstepRead, LockstepSpan, WaysParted
 from engine.settings import LoadSettings, Settings
@@ -44,7 +45,7 @@ def fresh(two: Two) -> list[LockstepSpan]:
     """The same path, read from nothing."""
     context = two.context
     assert context.loaded is not None
-    reader = PathReader(context.loaded, context.of_model(_OfModel).both.second)
+    reader = PathReader(context.loaded, both_models(context).second)
     return told(list(reader.read(context.session, context.session.node, 0, lambda: False)))
 
 

@@ -78,7 +78,7 @@ def answer(recorded: RecordedLogits, command: Command) -> Record:
     try:
         return timeless(recorded.question(command)(never))
     except EngineError as error:
-        return protocol.Failure(command.kind, error.message, error.hint)
+        return protocol.Failure(command.kind, error.message, error.hint, error=type(error).__name__)
 
 
 def timeless(record: Record) -> Record:

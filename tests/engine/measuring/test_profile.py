@@ -12,7 +12,7 @@ import pytest
 
 from engine.cache.kind import arrays
 from engine.errors import Cancelled, EngineError, StepError
-from engine.measuring.profile import Fences, capture, places, profile
+from engine.measuring.profile import capture, fences, places, profile
 from engine.model.layers import decoder_layers
 from engine.protocol import Measuring, Profiled
 from engine.session.session import Session
@@ -121,10 +121,9 @@ def test_the_classes_are_what_they_were(zoo: Zoo) -> None:
     before = {
         kind: (kind.__call__, "__call__" in vars(kind), getattr(kind, "as_linear", None)) for kind in kinds
     }
-    fences = Fences(places(model, 4096), list)
 
     def broken() -> None:
-        with fences.installed(model):
+        with fences(model, places(model, 4096), list):
             assert any(kind.__call__ is not before[kind][0] for kind in kinds)
             raise ValueError("within")
 
@@ -165,18 +164,15 @@ class StrangeModel(nn.Module):
 
 def test_unknown_parts_are_named_by_their_path() -> None:
     model = StrangeModel()
-    fences = Fences(places(model, 16), list)
     plain = model(mx.array([[3]]))
-    with fences.installed(model):
+    with fences(model, places(model, 16), list) as found:
         fenced = model(mx.array([[3]]))
-    found = fences.take()
     assert bool((plain == fenced).all())
     assert {(place.name, place.role) for place in found} == {
         ("table", "embedding"), ("table.as_linear", "head"),
         ("blocks.0", "residual"), ("blocks.1", "residual"),
         *((f"blocks.{n}.{name}", "other") for n in (0, 1) for name in ("first", "second")),
     }  # fmt: skip
-    assert fences.take() == {}
     assert list(arrays([plain])) == [plain]
 
 

@@ -138,7 +138,7 @@ def test_the_text_is_that_of_transformers(wrapper: Any, name: str) -> None:
 
 def test_a_template_can_use_what_transformers_lets_it_use() -> None:
     """A newer transformers with another filter, test or function is seen here."""
-    ours, theirs = chat_template_process._environment(), _compile_jinja_template("").environment
+    ours, theirs = chat_template_process.environment(), _compile_jinja_template("").environment
     for table in ("globals", "filters", "tests"):
         assert getattr(ours, table).keys() == getattr(theirs, table).keys()
     plain = ("trim_blocks", "lstrip_blocks", "keep_trailing_newline", "autoescape", "undefined", "finalize")

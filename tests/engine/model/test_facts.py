@@ -19,7 +19,6 @@ from engine.model.facts import (
     BLOCK,
     BLOCKS,
     WHOLE_LIMIT,
-    GenerationDefaults,
     fingerprint,
     generation_defaults,
     special_tokens,
@@ -211,8 +210,8 @@ def test_the_sampling_settings_of_a_generation_config(
     tmp_path: Path, table: dict[str, object], expected: dict[str, float]
 ) -> None:
     (tmp_path / "generation_config.json").write_text(json.dumps(table))
-    found = generation_defaults(tmp_path)
-    assert (dict(found.sampling), found.notes, found.raw_prompts) == (expected, (), False)
+    sampling, raw_prompts, notes = generation_defaults(tmp_path)
+    assert (dict(sampling), notes, raw_prompts) == (expected, (), False)
 
 
 @pytest.mark.parametrize(
@@ -222,15 +221,14 @@ def test_a_sampling_setting_that_cannot_be_is_left_out_and_named(tmp_path: Path,
     (tmp_path / "generation_config.json").write_text(
         json.dumps({"temperature": value, "use_chat_template": False})
     )
-    found = generation_defaults(tmp_path)
-    assert found.sampling == ()
-    assert found.raw_prompts
-    (note,) = found.notes
+    sampling, raw_prompts, (note,) = generation_defaults(tmp_path)
+    assert sampling == ()
+    assert raw_prompts
     assert note.startswith("generation_config.json asks for temperature ")
     assert note.endswith("which is not used: it must be 0, or a number from 0.001 to 100.")
 
 
 def test_without_a_generation_config_nothing_is_the_models_own(tmp_path: Path) -> None:
-    assert generation_defaults(tmp_path) == GenerationDefaults()
+    assert generation_defaults(tmp_path) == ((), False, ())
     (tmp_path / "generation_config.json").write_text("{no JSON")
-    assert generation_defaults(tmp_path) == GenerationDefaults()
+    assert generation_defaults(tmp_path) == ((), False, ())

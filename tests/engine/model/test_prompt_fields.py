@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from engine import pocket
 from engine.errors import PromptError
 from engine.model.chat_template import Filling
-from engine.model.chat_template_process import _environment
+from engine.model.chat_template_process import environment
 from engine.model.prompt_fields import ChatText, Fill, chat_text
 from engine.model.tokens import Tokens
 from engine.protocol import NO_OPTIONS, ChatOptions, LeftOut, Message, ReplyFormat
@@ -43,7 +43,7 @@ def filling(messages: list[dict[str, Any]], tools: list[Any] | None = None) -> F
 
 
 def filler(template: str) -> Fill:
-    compiled = _environment().from_string(template)
+    compiled = environment().from_string(template)
 
     def fill(every: Sequence[Filling]) -> list[str]:
         return [

@@ -11,14 +11,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from mlx_lm import utils
-from mlx_lm.tokenizer_utils import NewlineTokenizer, TokenizerWrapper
+from mlx_lm import tokenizer_utils, utils
 from tokenizers import Tokenizer, decoders
 from transformers import PreTrainedTokenizerFast
 
 from engine import pocket
-from engine.libraries import fill_in
 from engine.model.tokens import Tokens
+from engine.patches.imports import complete
 from engine.token_texts import alphabet
 from tests import templates
 from tests.engine.lockstep.rig import coarse_tokenizer
@@ -73,8 +72,8 @@ LAST = {"suffixed"}
 
 def tokens_of(fast: Any) -> Tokens:
     """A tokenizer of transformers as the engine has it, with a row for each of its ids."""
-    fill_in()
-    return Tokens(TokenizerWrapper(fast), max(fast.get_vocab().values()) + 1)
+    complete()
+    return Tokens(tokenizer_utils.TokenizerWrapper(fast), max(fast.get_vocab().values()) + 1)
 
 
 @cache
@@ -149,7 +148,8 @@ def test_code_that_decodes_is_asked() -> None:
     """mlx_lm has a class whose `<n>` is a line break."""
     made = kinds.gemma()
     made.add_tokens(["<n>"])
-    tokens = tokens_of(NewlineTokenizer(tokenizer_object=made))
+    complete()
+    tokens = tokens_of(tokenizer_utils.NewlineTokenizer(tokenizer_object=made))
     assert check(tokens) == 1006
     assert tokens.join(tokens.encode("see\nthe dog")) == "see\nthe dog"
 

@@ -20,15 +20,18 @@ from engine import memory as resident
 from engine.errors import LoadError, SettingsError
 from engine.model import load as loading
 from engine.model import weights
-from engine.model.load import Quantization, load
+from engine.model.load import load
 from engine.model.weights import dtype_of, free_bytes, quantization_of, set_dtype, warning_of
+from engine.patches import allowed
 from engine.protocol import Loading
 from engine.setting import check
 from engine.settings import LoadSettings
 from tests import synthetic
 from tests.zoo import CONFIGS, Zoo
 
-fast = pytest.mark.skipif(sys.platform != "linux", reason="MLX's BLAS is replaced on Linux alone")
+fast = pytest.mark.skipif(
+    sys.platform != "linux" or not allowed("blas"), reason="MLX's BLAS is replaced on Linux alone"
+)
 GIB = 2**30
 METAL: dict[str, str | int] = {
     "device_name": "Apple M2 Pro", "architecture": "applegpu_g14s", "max_buffer_length": 16 * GIB,
@@ -132,7 +135,7 @@ def test_on_a_gpu_quantized_weights_stay_as_they_are(
 ) -> None:
     monkeypatch.setattr(mx, "default_device", lambda: mx.Device(mx.gpu))
     monkeypatch.setattr(mx, "device_info", lambda: device)
-    monkeypatch.setattr(weights, "maybe_set_recommended_wired_limit", lambda: None)
+    monkeypatch.setattr(loading, "maybe_set_recommended_wired_limit", lambda: None)
     facts = load(LoadSettings(str(zoo.path("llama:4bit")))).facts
     assert (facts.backend, facts.quantization, facts.stored) == ("gpu", "4-bit, group 32, affine", "")
     assert facts.notes == ()
@@ -151,7 +154,7 @@ def test_a_model_with_layers_that_mlx_lm_does_not_dequantize_stays_packed() -> N
 
 @fast
 def test_bits_that_are_asked_for_are_kept(zoo: Zoo) -> None:
-    facts = load(LoadSettings(str(zoo.path("llama"))), quantization=Quantization(4, 32)).facts
+    facts = load(LoadSettings(str(zoo.path("llama"))), quantization=(4, 32)).facts
     assert facts.quantization == facts.quantized == "4-bit, group 32, affine"
 
 
@@ -286,7 +289,7 @@ def test_on_metal_what_is_free_is_what_it_recommends_and_that_may_be_wired(
     for available, free in ((None, 17), (30, 17), (5, 5)):
         monkeypatch.setattr(weights, "memory_available", lambda of=available: of and of * GIB)
         assert free_bytes() == free * GIB
-    monkeypatch.setattr(loading, "warning_of", lambda needed: "")
+    monkeypatch.setattr(weights, "warning_of", lambda needed: "")
     load(LoadSettings())
     assert wired == [20 * GIB]
 
@@ -295,7 +298,7 @@ def test_elsewhere_nothing_is_wired(monkeypatch: pytest.MonkeyPatch) -> None:
     wired: list[int] = []
     monkeypatch.setattr(mx, "device_info", lambda: {"device_name": "cpu"})
     monkeypatch.setattr(mx, "set_wired_limit", wired.append)
-    weights.keep_in_memory()
+    load(LoadSettings())
     assert wired == []
     monkeypatch.setattr(weights, "memory_available", lambda: None)
     monkeypatch.setattr(weights, "memory_installed", lambda: None)

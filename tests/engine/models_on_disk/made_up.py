@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from engine.model.directory import BITS
+from engine.model.directory import TensorEntry
 from tests.broken_models.breaking import put, safetensors
 
 Shapes = Mapping[str, tuple[str, tuple[int, ...]]]
@@ -58,9 +58,7 @@ def header(shapes: Shapes) -> bytes:
     """A safetensors file of these, its data zeros."""
     entries, end = {}, 0
     for name, (dtype, shape) in shapes.items():
-        size = BITS[dtype] // 8
-        for side in shape:
-            size *= side
+        size = TensorEntry(dtype, shape).size
         entries[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [end, end + size]}
         end += size
     return safetensors(entries, bytes(end))

@@ -45,11 +45,21 @@ def test_the_bundled_model_of_another_installation_is_no_second_one(tmp_path: Pa
     assert [(each.name, each.source) for each in found] == [("pocket", "bundled"), ("changed", "recent")]
 
 
-def test_the_cache_is_where_the_hub_has_it(home: Path) -> None:
-    assert hub_cache({"HOME": "/h"}) == Path("/h/.cache/huggingface/hub")
-    assert hub_cache({"HOME": "/h", "XDG_CACHE_HOME": "/x"}) == Path("/x/huggingface/hub")
-    assert hub_cache({"HOME": "/h", "HF_HOME": "~/f"}) == Path("/h/f/hub")
-    assert hub_cache({"HOME": "/h", "HF_HOME": "/f", "HF_HUB_CACHE": "/c"}) == Path("/c")
+@pytest.mark.parametrize(
+    ("environ", "place"),
+    [
+        ({"HOME": "/h"}, "/h/.cache/huggingface/hub"),
+        ({"HOME": "/h", "XDG_CACHE_HOME": "/x"}, "/x/huggingface/hub"),
+        ({"HOME": "/h", "HF_HOME": "~/f"}, "/h/f/hub"),
+        ({"HOME": "/h", "HF_HOME": "/f", "HF_HUB_CACHE": "/c"}, "/c"),
+    ],
+)
+def test_the_cache_is_where_the_hub_has_it(
+    monkeypatch: pytest.MonkeyPatch, environ: dict[str, str], place: str
+) -> None:
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    assert hub_cache() == Path(place)
 
 
 def test_every_place_and_each_model_once(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,15 +1,16 @@
-"""The bundled model: that it is whole, that mlx_lm loads it and that it tells a story; and the scripts beside it."""
+"""The bundled model: that it is whole, that mlx_lm loads it and that it tells a story; and the scripts that made it."""
 
 from __future__ import annotations
 
 import json
 import random
 import re
+from pathlib import Path
 
 import numpy as np
 
 from engine import pocket
-from engine.pocket.prepare import POOLS, augment, swap
+from tests.make_pocket.prepare import POOLS, augment, swap
 
 STORY = "Lily and Tom went to the park. Lily saw a dog. Tom said hello to Lily."
 
@@ -22,7 +23,7 @@ def test_everything_that_ships_is_there() -> None:
     names = {path.name for path in pocket.directory().iterdir()}
     assert names >= {
         *("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "README.md"),
-        *("training-log.jsonl", "prepare.py", "train.py"),
+        "training-log.jsonl",
     }
     assert not any("tinystories" in name for name in names), "the corpus stays out"
 
@@ -39,7 +40,8 @@ def test_the_card_says_what_the_files_say() -> None:
 
 
 def test_the_network_that_was_trained_is_the_one_in_the_config() -> None:
-    source, config = read("train.py"), json.loads(read("config.json"))
+    source = (Path(__file__).parents[2] / "make_pocket" / "train.py").read_text(encoding="utf-8")
+    config = json.loads(read("config.json"))
     shape = dict(re.findall(r"^    (\w+): (?:int|float) = (\S+)$", source, re.MULTILINE))
     assert int(shape["layers"]) == config["num_hidden_layers"]
     assert int(shape["hidden"]) == config["hidden_size"]
@@ -85,7 +87,7 @@ def test_augmenting_keeps_every_story_and_leaves_out_copies_that_are_equal() -> 
 def test_packing_tells_requests_from_stories() -> None:
     from tokenizers import Tokenizer
 
-    from engine.pocket.prepare import Requests, pack
+    from tests.make_pocket.prepare import Requests, pack
 
     # a telling word is one that more than 30 stories have, and few of all: 40 of 1,000
     stories = [f"The dragon flew, number {n}." if n < 40 else f"A day, number {n}." for n in range(1000)]

@@ -11,7 +11,7 @@ import numpy as np
 from mlx_lm.models.cache import make_prompt_cache
 from mlx_lm.utils import sharded_load
 
-from engine.model import blas
+from engine.patches import blas
 from engine.ranks.group import joined
 from engine.ranks.handlers import load
 from engine.settings import LoadSettings

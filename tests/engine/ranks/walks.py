@@ -22,7 +22,6 @@ from engine.ranks.group import joined
 from engine.ranks.handlers import load as load_over_ranks
 from engine.ranks.kv import RankedKV
 from engine.session.session import Session
-from engine.session.uncached import open_session
 from engine.settings import BeamSettings, LoadSettings, Settings
 from tests import synthetic
 from tests.engine.sessions import go_back
@@ -67,7 +66,7 @@ def sessions(path: Path, ranks: int, shard: str, **settings: Any) -> tuple[Sessi
     )
     alone = load(LoadSettings(model=str(path), **settings))
     sampled = Settings(temp=1.0, seed=3, candidates=4, max_tokens=1000)
-    return open_session(over, sampled), open_session(alone, sampled)
+    return Session(over, sampled), Session(alone, sampled)
 
 
 class Compared:

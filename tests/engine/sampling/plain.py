@@ -12,7 +12,7 @@ from engine.errors import StepError
 from engine.protocol import StageReading
 from engine.sampling.pipeline import Sampled
 from engine.sampling.ranking import Ids, Masses, Row
-from engine.sampling.stages import Context, Stage, Ties, pipeline
+from engine.sampling.stages import Stage, StageContext, Ties, pipeline
 from engine.settings import Settings
 
 CUT = np.float32(-np.inf)
@@ -108,6 +108,6 @@ class PlainRun:
 
 def plain_sample(logits: Row, logprobs: Row, settings: Settings, draw: float) -> Sampled:
     run = PlainRun(logits, logprobs)
-    for stage in pipeline(settings, Context()):
+    for stage in pipeline(settings, StageContext()):
         run.apply(stage)
     return run.ended(settings.temp, draw)

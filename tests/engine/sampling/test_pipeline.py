@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from engine.sampling.pipeline import invert, sample, uniform
 from engine.sampling.ranking import Ids, Masses, Row, checked_logprobs, ranked
-from engine.sampling.stages import Context, bias, min_p, pipeline, top_k, top_p, xtc
+from engine.sampling.stages import StageContext, bias, min_p, pipeline, top_k, top_p, xtc
 from engine.settings import ORDERS, Settings
 
 mx.disable_compile()
@@ -171,7 +171,7 @@ def test_greedy_takes_the_first_of_the_most_probable_and_draws_nothing() -> None
 
 def test_barred_tokens_are_out_and_said_to_be() -> None:
     row = np.array([5.0, 1.0, 0.0], np.float32)
-    sampled = sample(Masses(row), Settings(min_tokens=1), 0.0, Context(barred=(0,)))
+    sampled = sample(Masses(row), Settings(min_tokens=1), 0.0, StageContext(barred=(0,)))
     assert sampled.picked == 1
     assert sampled.names[sampled.cut[0]] == "min-tokens"
 
@@ -270,7 +270,7 @@ def test_penalties_equal_mlx_lms(row: Row, path: tuple[int, ...], penalty: float
         ),
     }
     for name, (make, options) in cases.items():
-        stages = pipeline(Settings(**options), Context(path=path))  # type: ignore[arg-type]
+        stages = pipeline(Settings(**options), StageContext(path=path))  # type: ignore[arg-type]
         mine = row
         for stage in stages:
             assert stage.name == name
@@ -308,8 +308,8 @@ def test_xtc_equals_mlx_lms(row: Row, threshold: float, spared: list[int]) -> No
 
 def test_xtc_fires_on_its_own_draw() -> None:
     settings = Settings(temp=1.0, xtc_probability=0.4)
-    assert [s.name for s in pipeline(settings, Context(chance=0.39))] == ["xtc"]
-    assert pipeline(settings, Context(chance=0.41)) == ()
+    assert [s.name for s in pipeline(settings, StageContext(chance=0.39))] == ["xtc"]
+    assert pipeline(settings, StageContext(chance=0.41)) == ()
     fired = sum(uniform(3, place, 0, "xtc") <= 0.4 for place in range(20_000)) / 20_000
     assert fired == pytest.approx(0.4, abs=0.015)
 
@@ -361,7 +361,7 @@ def test_an_order_equals_mlx_lms_functions_in_that_order(row: Row, order: str, s
     settings = replace(settings, sampler_order=order, xtc_probability=1.0)
     logprobs = checked_logprobs(row)
     assume(len(set(logprobs.tolist())) == row.size or not partitions(settings))
-    mine = sample(Masses(row), settings, 0.5, Context(chance=0.0))
+    mine = sample(Masses(row), settings, 0.5, StageContext(chance=0.0))
     chain = mx.array(logprobs)[None]
     for name in ORDERS[order]:
         chain = chain - mx.logsumexp(chain, axis=-1, keepdims=True)

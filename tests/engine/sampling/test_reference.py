@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from engine.errors import StepError
 from engine.sampling.pipeline import Sampled, StageRun, sample
 from engine.sampling.ranking import Masses, Row
-from engine.sampling.stages import Context, Stage
+from engine.sampling.stages import Stage, StageContext
 from engine.settings import ORDERS, Settings
 from tests.engine.sampling.reference import Reference
 
@@ -57,7 +57,7 @@ SETTINGS = st.builds(
     sampler_order=st.sampled_from(list(ORDERS)),
 )  # fmt: skip
 CONTEXTS = st.builds(
-    Context,
+    StageContext,
     path=st.lists(IDS, max_size=25).map(tuple),
     barred=st.lists(IDS, max_size=2, unique=True).map(tuple),
     spared=st.lists(IDS, max_size=2, unique=True).map(tuple),
@@ -65,7 +65,7 @@ CONTEXTS = st.builds(
 )
 
 
-def run_both(row: Row, settings: Settings, context: Context) -> tuple[Sampled, Reference]:
+def run_both(row: Row, settings: Settings, context: StageContext) -> tuple[Sampled, Reference]:
     """The sampler and the reference, stage by stage."""
     reference = Reference(row, settings, context.path, context.barred, context.spared)
 
@@ -75,7 +75,7 @@ def run_both(row: Row, settings: Settings, context: Context) -> tuple[Sampled, R
     return sample(Masses(row), settings, 0.5, context, watch), reference
 
 
-def check(row: Row, settings: Settings, context: Context) -> None:
+def check(row: Row, settings: Settings, context: StageContext) -> None:
     """The sampler's probabilities are the reference's, but for the rounding of float32 logits.
 
     A probability's relative error is at most the logits' rounding: for each stage that computes 2**-23 of the largest
@@ -98,7 +98,9 @@ def check(row: Row, settings: Settings, context: Context) -> None:
 
 @given(rows(), SETTINGS, CONTEXTS)
 @budget(max_examples=60, deadline=None)
-def test_any_order_gives_what_its_definitions_give(row: Row, settings: Settings, context: Context) -> None:
+def test_any_order_gives_what_its_definitions_give(
+    row: Row, settings: Settings, context: StageContext
+) -> None:
     check(row, settings, context)
 
 
@@ -106,17 +108,17 @@ def test_logprobs_are_rounded_before_a_filter_cuts() -> None:
     """Two of 3,000 logits differ by less than float32 tells of their logprobs (-8), which the draw is made from."""
     row = (np.random.default_rng(10).standard_normal(3000) * 1e-6).astype(np.float32)
     settings = Settings(temp=0.001, min_p=1.0)
-    sampled, reference = run_both(row, settings, Context(chance=0.0))
+    sampled, reference = run_both(row, settings, StageContext(chance=0.0))
     assert sampled.probs[sampled.probs > 0].tolist() == [0.5, 0.5]
     assert reference.probs.max() == pytest.approx(0.5001156)
-    check(row, settings, Context(chance=0.0))
+    check(row, settings, StageContext(chance=0.0))
 
 
 @pytest.mark.slow
 @given(rows(), SETTINGS, CONTEXTS)
 @budget(max_examples=20_000, deadline=None)
 def test_any_order_gives_what_its_definitions_give_at_length(
-    row: Row, settings: Settings, context: Context
+    row: Row, settings: Settings, context: StageContext
 ) -> None:
     check(row, settings, context)
 
@@ -125,7 +127,7 @@ def test_barring_all_that_the_model_left_is_an_error_of_the_settings() -> None:
     settings = Settings(temp=1.0, min_tokens=1)
     row = np.array([-np.inf, 5, -np.inf], np.float32)
     with pytest.raises(StepError, match=r"min-tokens cut every token .* Loosen min-tokens"):
-        sample(Masses(row), settings, 0.5, Context(barred=(1,)))
+        sample(Masses(row), settings, 0.5, StageContext(barred=(1,)))
 
 
 def program(name: str, **options: float) -> Settings:
@@ -153,14 +155,14 @@ TIES = [
 def test_ties_and_xtc_follow_the_program_whose_order_runs(
     name: str, options: dict[str, float], kept: set[int]
 ) -> None:
-    sampled, reference = run_both(TIED, program(name, **options), Context(chance=0.0))
+    sampled, reference = run_both(TIED, program(name, **options), StageContext(chance=0.0))
     assert set(np.flatnonzero(sampled.probs)) == kept == set(np.flatnonzero(reference.kept))
 
 
 def test_llama_cpps_xtc_spares_no_token_and_counts_from_the_threshold_up() -> None:
     row = np.log(np.array([0.5, 0.25, 0.125, 0.125], np.float32))
     options = {"xtc_probability": 1, "xtc_threshold": 0.25}
-    context = Context(spared=(0,), chance=0.0)
+    context = StageContext(spared=(0,), chance=0.0)
     assert np.flatnonzero(run_both(row, program("llama.cpp", **options), context)[0].probs).tolist() == [
         1,
         2,
@@ -183,5 +185,5 @@ def test_top_p_over_150_000_tokens_keeps_no_token_too_few(name: str, scale: floa
         settings = program(name, top_p=0.9)
         reference = Reference(row, settings)
         mask = reference._top_p()
-        sampled, _ = run_both(row, settings, Context())
+        sampled, _ = run_both(row, settings, StageContext())
         assert (sampled.probs > 0).sum() == mask.sum()

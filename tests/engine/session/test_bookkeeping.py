@@ -133,7 +133,7 @@ class Talk:
     def __init__(self, thread: EngineThread | None = None) -> None:
         self._came: SimpleQueue[protocol.Received] = SimpleQueue()
         self.thread = thread or EngineThread(self._receive)
-        self._session = thread.beside(self._receive) if thread else self.thread
+        self._session = thread.side_session(self._receive) if thread else self.thread
         self._cancel: tuple[str, int] = ("", 0)
         self._idle: list[Any] = []
         if not thread:

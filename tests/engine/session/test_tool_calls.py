@@ -131,7 +131,7 @@ def test_a_run_stops_where_a_segment_begins_or_ends(engine: Engine, event: str, 
     evaluator = BreakpointEvaluator(session, [Breakpoints(segment=event)])
     ids = tokens.encode("<think>Hm</think>Fine<tool_call>{}</tool_call>.", bare=True)
     for token in ids:
-        session.take(token, "inserted")
+        session.step(token, "inserted")
         if evaluator.evaluate(session.position.node_logits):
             break
     _, nodes = session.reply(session.node)
@@ -145,7 +145,7 @@ def test_a_run_that_goes_on_knows_what_was_said_before(engine: Engine) -> None:
     said(of, "<think>Hm")
     evaluator = BreakpointEvaluator(of.session, [Breakpoints(segment="thinking ends")])
     for token in of.session.tokens.encode("</think>", bare=True):
-        of.session.take(token, "inserted")
+        of.session.step(token, "inserted")
         stops = evaluator.evaluate(of.session.position.node_logits)
     assert stops
 

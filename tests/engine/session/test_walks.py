@@ -36,7 +36,6 @@ from engine.errors import Cancelled, StepError
 from engine.model.load import Loaded
 from engine.protocol import PrefillChunk, Step
 from engine.sampling.ranking import checked_logprobs, rank_of
-from engine.session import state
 from engine.session.prefill import ECHO_BYTES
 from engine.session.session import Session
 from engine.session.state import KeptLogits
@@ -295,7 +294,7 @@ def test_a_walk_over_branches_that_are_saved_piece_by_piece(
 def test_a_walk_over_branches_that_have_to_make_room_for_each_other(
     zoo: Zoo, monkeypatch: pytest.MonkeyPatch, name: str, kib: int
 ) -> None:
-    monkeypatch.setattr(state, "KVStore", lambda budget: KVStore(kib * 1024))
+    monkeypatch.setattr("engine.session.session.KVStore", lambda budget: KVStore(kib * 1024))
     run_walk(walk(zoo.load(name), TOLERANCE["float32"]), 6, 40)
 
 

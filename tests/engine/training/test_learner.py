@@ -31,7 +31,7 @@ def begun(settings: TrainingSettings) -> Unthreaded:
 
 
 def learner_of(engine: Unthreaded) -> Learner:
-    return handlers._training(engine.context).learner
+    return handlers._learner(engine.context)
 
 
 def trained(engine: Unthreaded, steps: int = 10**6) -> list[TrainedStep]:
@@ -40,7 +40,7 @@ def trained(engine: Unthreaded, steps: int = 10**6) -> list[TrainedStep]:
 
 def plain_losses(learner: Learner, rates: list[float]) -> list[float]:
     """The same training as a person would write it with mlx_lm's class: as many steps as there are rates."""
-    settings, row = learner.settings, learner.tokens.train
+    settings, row = learner.settings, learner.train
     mx.random.seed(settings.seed)
     model = Model(ModelArgs.from_dict(learner.config))
     optimizer = optim.AdamW(learning_rate=0.0, betas=[0.9, 0.95], weight_decay=0.01)
@@ -98,7 +98,7 @@ def test_held_out_loss_is_that_of_tokens_it_never_learns_from(tmp_path: Path) ->
     engine = begun(tiny(tmp_path))
     last = trained(engine)[-1].look
     learner = learner_of(engine)
-    row, width = learner.tokens.held_out, 17
+    row, width = learner.held_out, 17
     rows = [row[at : at + width] for at in range(0, len(row) - width + 1, width)][:32]
     losses = []
     for each in rows:
@@ -107,7 +107,7 @@ def test_held_out_loss_is_that_of_tokens_it_never_learns_from(tmp_path: Path) ->
         losses.append(-logits[np.arange(16), each[1:]].mean())
     assert last is not None
     assert last.held_out_loss == pytest.approx(np.mean(losses), rel=1e-5)
-    assert 0.04 < len(row) / (len(row) + len(learner.tokens.train)) < 0.06
+    assert 0.04 < len(row) / (len(row) + len(learner.train)) < 0.06
 
 
 @pytest.mark.slow

@@ -15,14 +15,14 @@ from engine.errors import PathError
 from engine.files import MIB
 from engine.protocol import BeginTraining, Failure
 from engine.settings import TrainingSettings
-from engine.training.distill import whole
 from engine.training.text import END_OF_TEXT, MOST_FILES, TrainingText, encode, read_text, train_tokenizer
 from tests.engine.training.rig import text, tiny
 from tests.engine.unthreaded import Unthreaded
+from tests.make_pocket.distill import whole_sentences
 
 
 def made(*documents: str) -> TrainingText:
-    return TrainingText("made", documents, "")
+    return TrainingText("made", documents)
 
 
 class Characters:
@@ -66,8 +66,7 @@ def test_every_text_is_encoded_and_decoded_as_it_is() -> None:
 def test_ids_are_the_documents_behind_one_another(tmp_path: Path) -> None:
     documents = (text(800, 1), text(800, 2))
     tokenizer, _ = train_tokenizer(made(*documents), 300)
-    tokens = encode(made(*documents), tokenizer, tiny(tmp_path))
-    whole = np.concatenate([tokens.train, tokens.held_out]).tolist()
+    whole = np.concatenate(encode(made(*documents), tokenizer, tiny(tmp_path))).tolist()
     parts = tokenizer.decode(whole, skip_special_tokens=False).split(END_OF_TEXT)
     assert parts == ["", *documents]
 
@@ -77,8 +76,8 @@ def test_a_twentieth_of_a_text_is_held_out_and_two_rows_at_least(
     tmp_path: Path, characters: int, held_out: int
 ) -> None:
     """A row of 16 tokens needs one more, which is to be predicted; every character is a token here."""
-    tokens = encode(made("x" * characters), Characters(), tiny(tmp_path))
-    assert (len(tokens.held_out), len(tokens.train)) == (held_out, characters + 1 - held_out)
+    train, ends = encode(made("x" * characters), Characters(), tiny(tmp_path))
+    assert (len(ends), len(train)) == (held_out, characters + 1 - held_out)
 
 
 def test_four_rows_are_the_shortest_text(tmp_path: Path) -> None:
@@ -91,7 +90,7 @@ def test_a_text_without_a_blank_is_learned_from_in_bounded_time(tmp_path: Path) 
     (tmp_path / "long.txt").write_text("".join(random.Random(0).choices("abcdefgh", k=200_000)))
     found = read_text((str(tmp_path / "long.txt"),))
     tokenizer, _ = train_tokenizer(found, 400)
-    assert len(encode(found, tokenizer, tiny(tmp_path)).train) > 1000
+    assert len(encode(found, tokenizer, tiny(tmp_path))[0]) > 1000
 
 
 @pytest.mark.parametrize(
@@ -144,4 +143,4 @@ def test_a_folder_of_too_many_texts_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_a_story_ends_with_a_sentence(told: str, kept: str) -> None:
-    assert whole(told) == kept
+    assert whole_sentences(told) == kept

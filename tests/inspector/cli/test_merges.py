@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, models
 
 from engine import protocol
 from engine.settings import LoadSettings, Settings
-from engine.tokenizers.apart import Apart, on_disk
+from engine.tokenizers.tracer import TokenizerTracer, on_disk
 from inspector.cli.arguments import CliRequest
 from inspector.cli.driver import Outcome, drive
 from inspector.cli.flags import parsed
@@ -21,8 +21,10 @@ from inspector.cli.writers.merges import TextApart, merges_writer
 from tests.inspector.cli.scripted import ScriptedBackend, Terminal, as_record
 
 POCKET = on_disk("pocket", "pocket")
-LETTERS = Apart(Tokenizer(models.BPE(vocab={"a": 0, "b": 1, "ab": 2, "<x>": 3}, merges=[("a", "b")], unk_token="<x>")),
-                "\x1b[31mletters")  # fmt: skip
+LETTERS = TokenizerTracer(
+    Tokenizer(models.BPE({"a": 0, "b": 1, "ab": 2, "<x>": 3}, merges=[("a", "b")], unk_token="<x>")),
+    "\x1b[31mletters",
+)
 
 
 def written(
@@ -44,7 +46,7 @@ def written(
 
 
 def test_a_ladder_has_each_merge_with_its_rank_and_each_word_once() -> None:
-    lines = written(POCKET.take("the unhappiness unhappiness")).splitlines()
+    lines = written(POCKET.trace("the unhappiness unhappiness")).splitlines()
     assert lines[0].startswith("pocket: 10 tokens, 2.70 characters a token · BPE, 4,096 in the vocabulary")
     begin = lines.index("␣unhappiness   4 tokens")
     assert lines[begin + 1].split() == ["rank", "pieces"]
@@ -55,21 +57,21 @@ def test_a_ladder_has_each_merge_with_its_rank_and_each_word_once() -> None:
 
 
 def test_two_tokenizers_face_each_other_and_nothing_of_theirs_is_run() -> None:
-    text = written(POCKET.take("abba"), LETTERS.take("abba"), ladders=False)
+    text = written(POCKET.trace("abba"), LETTERS.trace("abba"), ladders=False)
     first, second, *_ = text.splitlines()
     assert (first, second) == ("a│bb│a│", "ab│b│a│")
     assert "\x1b" not in text
 
 
 def test_a_long_ladder_is_told_by_its_beginning_and_its_end() -> None:
-    lines = written(POCKET.take(" " + "unhappiness" * 20)).splitlines()
+    lines = written(POCKET.trace(" " + "unhappiness" * 20)).splitlines()
     assert len(lines) < 60
     assert any("more" in line for line in lines)
     assert all(len(line) <= 100 for line in lines)
 
 
 def test_json_lines_have_all_of_it() -> None:
-    taken = POCKET.take("unhappiness")
+    taken = POCKET.trace("unhappiness")
     assert as_record(json.loads(written(taken, jsonl=True)), protocol.TakenApart) == taken
     summed = as_record(json.loads(written(taken, jsonl=True, summary=True)), protocol.TakenApart)
     assert (summed.words, summed.tokens) == ((), 4)

@@ -62,7 +62,8 @@ def test_what_fits_and_what_does_not(
 
 
 def test_every_figure_in_json(events: Events, tmp_path: Path) -> None:
-    path = made_up.model(tmp_path / "m", made_up.llama(bits=4, group=32))
+    quantization = {"bits": 4, "group_size": 32}
+    path = made_up.model(tmp_path / "m", made_up.llama(bits=4, group=32), quantization=quantization)
     (event,) = events(str(path))
     weights = event.pop("weights")
     assert event == {

@@ -13,7 +13,7 @@ from mlx_lm import utils
 
 from engine import pocket
 from engine.errors import StepError
-from engine.grammar.matcher import GrammarVocabulary, Matcher
+from engine.grammar.states import Matcher, vocabulary_of
 from engine.grammar_settings import Grammar
 from engine.model.tokens import Tokens
 from tests.engine.tokenizers import kinds
@@ -57,7 +57,7 @@ def decoded(tokens: Tokens) -> dict[int, str]:
 @pytest.mark.parametrize("expression", ["(  )+x", " ?the dog ?", "[a-z ]+", "Upper|x| x+", " *<P"])
 def test_a_grammar_allows_what_counting_by_decoding_finds(tokens: Tokens, expression: str) -> None:
     judge = regex.compile(expression)
-    matcher = Matcher.begin(Grammar("regex", expression), GrammarVocabulary(tokens))
+    matcher = Matcher.begin(Grammar("regex", expression), vocabulary_of(tokens))
     texts, so_far, tried = decoded(tokens), "", 0
     while True:
         fits = {id for id, text in texts.items() if text and judge.fullmatch(so_far + text, partial=True)}

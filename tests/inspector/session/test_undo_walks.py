@@ -50,7 +50,7 @@ class Person:
 
     def __init__(self, thread: EngineThread, load: LoadSettings) -> None:
         self._came: SimpleQueue[protocol.Record] = SimpleQueue()
-        self._backend = thread.beside(self._came.put)
+        self._backend = thread.side_session(self._came.put)
         self._controller = Controller(self._backend, load, SAMPLING[0], protocol.Prefill("", False))
         self._controller.setup.open(load)
         self.settle()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from engine.protocol import Segmentation, TakenApart, WordApart
-from engine.tokenizers.apart import Apart, on_disk
+from engine.tokenizers.tracer import TokenizerTracer, on_disk
 from inspector.state.merges import (
     MergesSeen,
     around,
@@ -28,7 +28,7 @@ def test_a_piece_that_is_no_whole_character_is_told_by_its_bytes() -> None:
 
 
 def test_each_rung_of_a_bpe_has_one_piece_less_and_names_the_new_one() -> None:
-    (word,) = POCKET.take("unhappiness").words
+    (word,) = POCKET.trace("unhappiness").words
     assert rungs(word) == len(word.ranks) + 1
     assert rung(word, 0).of == ""
     for place in range(1, rungs(word)):
@@ -41,7 +41,7 @@ def test_each_rung_of_a_bpe_has_one_piece_less_and_names_the_new_one() -> None:
 
 
 def test_a_unigram_has_its_ways_and_a_wordpiece_its_steps() -> None:
-    (word,) = Apart(tokenizer("unigram")).take("attention").words
+    (word,) = TokenizerTracer(tokenizer("unigram")).trace("attention").words
     assert (rungs(word), final(word)) == (4, 0)
     assert rung(word, 0).pieces == word.pieces()
     assert float(rung(word, 1).of) < float(rung(word, 0).of)
@@ -53,11 +53,11 @@ def test_a_unigram_has_its_ways_and_a_wordpiece_its_steps() -> None:
 
 
 def test_columns_have_all_tokens_of_both_and_common_borders() -> None:
-    apart = {kind: Apart(tokenizer(kind)) for kind in KINDS}
+    apart = {kind: TokenizerTracer(tokenizer(kind)) for kind in KINDS}
     for first in KINDS:
         for second in ("pocket", "unigram"):
             for text in (*texts(6, seed=9), "日本 ab", ""):
-                sides = apart[first].take(text), apart[second].take(text)
+                sides = apart[first].trace(text), apart[second].trace(text)
                 made = columns(*sides)
                 for side, taken in enumerate(sides):
                     shown = [label for column in made for label in (column.first, column.second)[side]]
@@ -99,12 +99,12 @@ def test_a_tokens_slots_are_those_that_have_characters_of_its_word() -> None:
     items = session.timeline().items
     found = around(items, 1)
     assert found is not None
-    taken = POCKET.take(found.text, found.begin, found.end)
+    taken = POCKET.trace(found.text, found.begin, found.end)
     assert [items[slot].text for slot in found.own(taken.words[0])] == [" upon"]
 
 
 def test_a_recorded_ladder_that_leads_nowhere_is_not_shown() -> None:
-    taken = POCKET.take("unhappiness", node=4)
+    taken = POCKET.trace("unhappiness", node=4)
     seen = MergesSeen()
     seen.apply(taken)
     assert seen.ladders == {4: taken}

@@ -14,7 +14,7 @@ from rich.style import Style
 from engine.protocol import Ended, Failure, Loading, TakeApart
 from engine.recording import Entry, save_as
 from engine.settings import LoadSettings
-from engine.tokenizers.apart import on_disk
+from engine.tokenizers.tracer import on_disk
 from inspector.main.elements import written
 from inspector.main.evidence import Exported, exhibits_of
 from inspector.state.merges import Rung
@@ -41,7 +41,7 @@ async def answered(rig: Rig) -> TakeApart:
     asked = rig.engine.last(TakeApart)
     assert isinstance(asked, TakeApart)
     apart = POCKET if asked.settings is None else on_disk("pocket", asked.settings.model)
-    await rig.push([apart.take(asked.text, asked.begin, asked.end, asked.node), Ended("TakeApart")])
+    await rig.push([apart.trace(asked.text, asked.begin, asked.end, asked.node), Ended("TakeApart")])
     return asked
 
 
@@ -84,7 +84,7 @@ def path(tmp_path: Path) -> Path:
     session = Session()
     session.load(), session.open(), session.steps(4)
     node = session.timeline().tip
-    taken = POCKET.take("a girl named Lily", 1, 2, node)
+    taken = POCKET.trace("a girl named Lily", 1, 2, node)
     kept = [record for record in session.records if not isinstance(record, Loading)]
     entries = [Entry(LoadSettings("/nowhere/at/all"), 0.0)]
     entries += [Entry(record, 0.1) for record in [*kept, replace(taken, words=taken.words[:1])]]
@@ -132,7 +132,7 @@ async def test_two_tokenizers_face_each_other(rig: Rig, size: tuple[int, int]) -
     assert [each.settings and each.settings.model for each in asked] == [None, "[x].json"]
     for each in asked:
         apart = POCKET if each.settings is None else on_disk("pocket", each.settings.model)
-        await rig.push([apart.take(each.text), Ended("TakeApart")])
+        await rig.push([apart.trace(each.text), Ended("TakeApart")])
     assert "this model: 11 tokens" in rig.said()
     assert "[x].json: 11 tokens" in rig.said()
     assert rig.said().count("␣little") == 2

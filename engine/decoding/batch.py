@@ -1,0 +1,595 @@
+"""A batch: lanes, each a prompt with settings and draws of its own, and the steps that they take together.
+
+A step takes the token that each live lane drew, and runs those of the lanes that continue in one forward pass. A lane
+that ends leaves its row, so that one that waits gets it; in a static batch it keeps the row, whose forward passes are
+then for nothing, until all have ended. A batch has caches and trees of its own: the session doesn't change.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from itertools import zip_longest
+
+import numpy as np
+
+from engine import protocol
+from engine.cache import padded
+from engine.decoding.rows import PaddedRows, Rows, SequentialRows, enough_memory
+from engine.errors import Cancelled, StepError
+from engine.logits.node_sampler import Position
+from engine.model.forward import Runner, rounding_of
+from engine.model.weights import free_bytes
+from engine.protocol import Distribution, LaneEnded, LaneToken, Record
+from engine.sampling.ranking import Row, blocks, ranked_rows
+from engine.sampling.ranking import Rows as Logits
+from engine.session.context import Context
+from engine.session.continuation import Continuation
+from engine.session.conversation import encoded
+from engine.session.node_records import window_full
+from engine.session.session import Session
+from engine.setting import check
+from engine.settings import BY_NAME, Settings, differences
+from engine.task import Stopped, Task
+
+LANE_CANDIDATES = 5
+"""Candidates in the record of a lane's token: those of 40 lanes are as many as 10 steps of a session have."""
+
+
+class Lane:
+    """One prompt of a batch.
+
+    Args:
+        opened: Number, prompt and re-roll count.
+        path: The prompt, and what the lane continues it with.
+        limit: Maximum number of tokens; None for that of the settings.
+    """
+
+    def __init__(self, opened: protocol.LaneOpened, path: Continuation, limit: int | None = None) -> None:
+        self.opened, self.path, self.number, self.limit = opened, path, opened.lane, limit
+        self.position: Position
+        """The logits after the last token, and the token drawn from them; set once the prompt is read."""
+        self.taken: list[LaneToken] = []
+        self.choices: list[Distribution] = []
+        """The distributions that the tokens taken and the next one were drawn from."""
+        self.ended: LaneEnded | None = None
+
+    @property
+    def prompt(self) -> list[int]:
+        """Token ids before the first token of the lane."""
+        return self.path.tree.tokens(self.path.begin)
+
+    def end(self, reason: protocol.LaneEnd, detail: str, ms: float) -> LaneEnded:
+        """End the lane."""
+        self.ended = LaneEnded(self.number, reason, detail, self.path.count, ms)
+        return self.ended
+
+    def take(self, ms: float) -> None:
+        """Take the token that was drawn, and end the lane if that reached a stop."""
+        path, drawn = self.path, self.position.next
+        path.take(drawn.picked, "greedy" if drawn.draw is None else "sampled")
+        if (stop := path.stop()) is not None:
+            self.end(stop.reason, stop.detail, ms)
+        elif path.count == self.limit:
+            self.end("length", "", ms)
+
+    def record(self, before: Position, kv: protocol.LaneKV | None) -> LaneToken:
+        """The record of the last token.
+
+        Args:
+            before: The logits that it was drawn from.
+            kv: The KV of the lane; None if it ended and has no row any more.
+        """
+        taken = next(each for each in before.next.candidates if each.id == before.next.picked)
+        made = LaneToken(
+            lane=self.number,
+            index=len(self.taken),
+            position=self.path.tree[self.path.node].depth - 1,
+            id=taken.id,
+            text=taken.text,
+            raw=taken.raw,
+            special=taken.special,
+            logprob=taken.logprob,
+            prob=taken.prob,
+            sampler_prob=taken.sampler_prob,
+            rank=taken.rank,
+            kv=kv,
+            next=None if self.ended is not None else self.position.next,
+        )
+        self.taken.append(made)
+        return made
+
+
+def read(lanes: Sequence[Lane], rows: Sequence[Row] | Logits) -> None:
+    """Sample from the logits after the last token of each of some lanes, and read them, all at once.
+
+    Raises:
+        StepError: A sampler can't, or the model's logits are not numbers.
+    """
+    waiting = iter(lanes)
+    for block in blocks(rows):
+        some = [next(waiting) for _ in range(len(block))]
+        logits = [lane.path.sample(row) for lane, row in zip(some, block, strict=True)]
+        counts = [min(LANE_CANDIDATES, lane.path.settings.candidates) for lane in some]
+        best = ranked_rows(block, max(counts))
+        for lane, each, count, ids in zip(some, logits, counts, best, strict=True):
+            lane.position = lane.path.node_reader.position(each, count, ids)
+            lane.choices.append(lane.position.next)
+
+
+class BatchRun:
+    """One batch.
+
+    Args:
+        rows: Run the lanes.
+        size: Number of lanes at once.
+        static: See the module.
+    """
+
+    def __init__(self, rows: Rows, size: int, static: bool = False) -> None:
+        self._rows, self._size = rows, size
+        self._static = static and rows.at_once
+        self.lanes: list[Lane] = []
+        """All lanes, by number."""
+        self._live: list[Lane] = []
+        """Lanes that have a row, in the order of the rows."""
+        self._joining: list[Lane] = []
+        """Lanes whose prompts are being read."""
+        self._waiting: deque[Lane] = deque()
+        self._steps = 0
+        self._prompt = [0, 0]
+        self._decoded = [0, 0, 0, 0]
+        self._ms = [0.0, 0.0]
+
+    def add(self, lane: Lane) -> None:
+        """Let a lane wait for its row."""
+        self.lanes.append(lane)
+        self._waiting.append(lane)
+
+    def remove(self, number: int) -> LaneEnded:
+        """End a lane; its row leaves before the next step.
+
+        Raises:
+            StepError: There is no such lane, or it has ended.
+        """
+        lane = self.lanes[number] if 0 <= number < len(self.lanes) else None
+        if lane is None or lane.ended is not None:
+            raise StepError(f"Lane {number} is not running.", "Choose one that has not ended.")
+        if lane in self._waiting:
+            self._waiting.remove(lane)
+        return lane.end("removed", "", self.totals.ms)
+
+    @property
+    def over(self) -> bool:
+        """True if no lane is live and none waits."""
+        return not self._waiting and all(lane.ended for lane in (*self._joining, *self._live))
+
+    @property
+    def totals(self) -> protocol.BatchTotals:
+        """Sums so far."""
+        return protocol.BatchTotals(*self._prompt, *self._decoded, *self._ms)
+
+    def run(self) -> Iterator[Record | None]:
+        """Run until all lanes have ended; a caller may pause at any record, and add and remove lanes meanwhile.
+
+        Yields:
+            Records; None if the next step begins.
+
+        Raises:
+            StepError: A sampler can't continue, the memory doesn't suffice, or the logits are not numbers.
+        """
+        together = self._static or not self._rows.joins
+        while True:
+            self._leave()
+            while self._waiting and (not self._live if together else len(self._live) < self._size):
+                yield from self._admit()
+                self._leave()
+            if not self._live:
+                break
+            yield None
+            self._leave()  # rows of lanes that were removed meanwhile
+            if self._live:
+                yield from self._step()
+        yield protocol.BatchEnded(self.totals)
+
+    def _leave(self) -> None:
+        """Drop the rows of lanes that ended: in a static batch only when all have, or if the user removed them."""
+        all_ended = all(lane.ended for lane in self._live)
+        places = [
+            place
+            for place, lane in enumerate(self._live)
+            if lane.ended is None or (self._static and not all_ended and lane.ended.reason != "removed")
+        ]
+        if len(places) < len(self._live):
+            self._rows.keep(places)
+            self._live = [self._live[place] for place in places]
+
+    def _admit(self) -> Iterator[Record]:
+        """Read the prompts of as many lanes that wait as there are rows for, and sample after each."""
+        room = min(self._size - len(self._live), len(self._waiting))
+        group = self._joining = [self._waiting.popleft() for _ in range(room)]
+        numbers, prompts = tuple(lane.number for lane in group), [lane.prompt for lane in group]
+        longest, at_once = max(map(len, prompts)), self._rows.at_once
+        yield protocol.LanesJoined(numbers, tuple(longest - len(ids) if at_once else 0 for ids in prompts))
+        columns = longest if at_once else sum(map(len, prompts))
+        with _enough_memory(group):
+            for chunk in self._rows.begin(prompts):
+                self._prompt[0] += chunk.tokens
+                self._prompt[1] += chunk.padding
+                self._ms[0] += chunk.ms
+                yield protocol.LanesPrefilled(
+                    numbers, chunk.done, columns, chunk.tokens, chunk.padding, chunk.ms
+                )
+        self._live, self._joining = [*self._live, *group], []
+        held = self._rows.read()[-len(group) :]
+        for lane, row, kv in zip(group, self._rows.logits, held, strict=True):
+            if lane.ended is not None:  # removed while its prompt was read
+                continue
+            begun = time.perf_counter()
+            read([lane], [row])
+            self._ms[1] += (time.perf_counter() - begun) * 1000
+            yield protocol.LaneStarted(lane.number, lane.position.next, kv, self.totals.ms)
+            if (full := window_full(lane.path, lane.path.node)) is not None:
+                yield lane.end(full.reason, full.detail, self.totals.ms)
+
+    def _step(self) -> Iterator[Record]:
+        """Take the token of each live lane, run those of the lanes that continue, and sample after each."""
+        begun = time.perf_counter()
+        live = [lane for lane in self._live if lane.ended is None]
+        before = [lane.position for lane in live]
+        for lane in live:
+            lane.take(self.totals.ms)
+        forward_ms, kv = 0.0, dict[int, protocol.LaneKV]()
+        if not all(lane.ended for lane in self._live):
+            self._leave()
+            forward_begun = time.perf_counter()
+            with _enough_memory(self._live):
+                rows = self._rows.forward([lane.path.tree[lane.path.node].token for lane in self._live])
+            forward_ms = (time.perf_counter() - forward_begun) * 1000
+            going = [lane for lane in self._live if lane.ended is None]
+            if len(going) < len(self._live):
+                rows = [row for lane, row in zip(self._live, rows, strict=True) if lane.ended is None]
+            read(going, rows)
+            self._decoded[1] += 1
+            self._decoded[2] += len(going)
+            self._decoded[3] += len(self._live) - len(going)
+            kv = dict(zip((lane.number for lane in self._live), self._rows.read(), strict=True))
+        tokens = tuple(
+            lane.record(position, kv.get(lane.number)) for lane, position in zip(live, before, strict=True)
+        )
+        self._steps += 1
+        ms = (time.perf_counter() - begun) * 1000
+        self._ms[1] += ms
+        self._decoded[0] += len(live)
+        yield protocol.BatchStep(self._steps, tokens, len(kv), forward_ms, ms, self.totals)
+        for lane in live:
+            if (end := lane.ended) is not None:
+                yield lane.end(end.reason, end.detail, self.totals.ms)
+
+
+def _enough_memory(lanes: Sequence[Lane]) -> AbstractContextManager[None]:
+    return enough_memory(
+        f"There is not enough memory for {len(lanes)} lanes at once.",
+        "Take fewer at once, or shorter prompts.",
+    )
+
+
+# ---- what a batch begins with: encoded prompts, rows for them, and the memory that they need ----
+
+LARGEST = 256
+"""Maximum number of lanes at once."""
+MEMORY_SHARE = 0.8
+"""Share of the free memory that the KV of a batch may take."""
+PROBE = 12
+"""Tokens of the longer prompt with which padded rows are tried; the other one has a third."""
+
+
+def open_lanes(session: Session, prompts: Sequence[protocol.LanePrompt], first: int) -> list[Lane]:
+    """Encode prompts and make their lanes. Each has a tree of its own: where one prompt begins with another, what the
+    shorter one continues with may be tokens of the longer one, a completion in one lane and a prompt in the other.
+
+    Args:
+        session: Its model, and the settings of prompts that have none of their own; not changed.
+        prompts: One a lane.
+        first: Number of the first lane.
+
+    Raises:
+        PromptError: One can't be encoded, is empty or too long.
+        SettingsError: A setting is out of its range, or its grammar can't be used.
+    """
+    made: list[Lane] = []
+    for number, prompt in enumerate(prompts, first):
+        known = encoded(
+            session, protocol.PreviewPrompt(prompt.text, prompt.chat, prompt.system, options=prompt.options)
+        )
+        session.check_prompt(known.ids, 0)
+        settings = check(prompt.settings or session.settings, session.facts.vocabulary)
+        path = Continuation(session.tokens, session.facts, settings, known.ids)
+        if settings.grammar is not None:
+            path.node_reader.grammars.compiled(settings.grammar)
+        own = tuple(_own(session.settings, settings))
+        opened = protocol.LaneOpened(number, known.text, tuple(known.ids), settings.seed, 0, known.notes, own)
+        made.append(Lane(opened, path))
+    return made
+
+
+def _own(usual: Settings, own: Settings) -> Iterator[str]:
+    """The settings in which a lane differs, in words."""
+    for name, (_, value) in differences(usual, own).items():
+        if name == "grammar":
+            yield f"grammar {own.grammar.summary}" if own.grammar is not None else "no grammar"
+        elif name != "seed":
+            yield f"{BY_NAME[name].label} {BY_NAME[name].format(value) or 'none'}"
+
+
+def not_together(runner: Runner, dtype: str, ids: Sequence[int]) -> str:
+    """Why the lanes of a model can't go through it together; empty if they can.
+
+    Wrong KV is silent, and nothing says whether a model's own code takes rows of different padding: so two prompts are
+    run both ways, and the logits compared. This takes some short forward passes.
+
+    Args:
+        runner: Runs the model.
+        dtype: Type of its computation.
+        ids: Some tokens to try it with.
+    """
+    kv = runner.fresh().kv
+    if why := next(filter(None, map(padded.refusal, kv.caches)), ""):
+        return why
+    if kv.chunks_matter:
+        return "its KV cache is quantized, which mlx_lm does only for a single sequence"
+    longer = (list(ids) * PROBE)[:PROBE]
+    prompts = [longer, longer[: PROBE // 3]]
+
+    def tried(rows: Rows) -> list[Row]:
+        """The logits after each prompt, and after one more token."""
+        for _ in rows.begin(prompts):
+            pass
+        return [*rows.logits, *rows.forward([prompt[0] for prompt in prompts])]
+
+    try:
+        batched = tried(PaddedRows(runner))
+    except (ValueError, TypeError, RuntimeError, IndexError, AttributeError) as error:
+        return f"the model's code takes no rows of different lengths ({type(error).__name__})"
+    alone = tried(SequentialRows(runner))
+    difference = max(float(np.abs(one - other).max()) for one, other in zip(batched, alone, strict=True))
+    if difference <= rounding_of(np.concatenate(alone), dtype):
+        return ""
+    return f"batched, the model's logits differ by {difference:.2g}, which rounding doesn't explain"
+
+
+def check_room(runner: Runner, lanes: Sequence[tuple[int, int]], size: int) -> None:
+    """Refuse a batch whose KV doesn't fit the memory that is free.
+
+    Args:
+        runner: Runs the model; a forward pass of one token shows what a token takes.
+        lanes: The tokens of each lane's prompt, and its maximum number of tokens.
+        size: Number of lanes at once.
+
+    Raises:
+        StepError: It doesn't fit, or the number of lanes is out of range.
+    """
+    if not 1 <= size <= LARGEST:
+        raise StepError(f"{size} lanes at once are out of range.", f"Give 1 to {LARGEST}.")
+    free = free_bytes()
+    probe = runner.fresh()
+    probe.forward(0)
+    at_once = min(size, len(lanes))
+    columns = max(map(sum, lanes), default=0)
+    needed = at_once * columns * (probe.kv.bytes_per_token() or 0)
+    if free is not None and needed > MEMORY_SHARE * free:
+        raise StepError(
+            f"{at_once} lanes of up to {columns:,} tokens need {needed / 2**30:.1f} GiB of KV; "
+            f"{free / 2**30:.1f} GiB are free.",
+            "Take fewer lanes at once, or lower max tokens.",
+        )
+
+
+# ---- each lane compared with its prompt alone: whether the ids are equal, and what both took ----
+
+
+def compare(
+    lanes: Sequence[Lane], together_ms: float, runner: Runner, stopped: Stopped
+) -> Iterator[protocol.Measuring | protocol.LaneCompared | protocol.BatchCompared]:
+    """Run the prompts of a batch alone, one after another, with the same settings and draws.
+
+    Args:
+        lanes: Those that ended by themselves.
+        together_ms: Milliseconds that the batch took.
+        runner: Its model and settings are used.
+        stopped: Polled after each token.
+
+    Yields:
+        A record for each lane, and one for all.
+
+    Raises:
+        Cancelled: `stopped` returned True.
+    """
+    tokens, ms = 0, 0.0
+    for done, lane in enumerate(lanes):
+        yield protocol.Measuring("CompareBatch", done, len(lanes), f"lane {lane.number} alone")
+        path = Continuation.after(lane.path, lane.path.begin, lane.path.settings)
+        path.reroll = lane.path.reroll
+        alone, run = Lane(lane.opened, path, lane.limit), BatchRun(SequentialRows(runner), 1)
+        run.add(alone)
+        roundings: list[float] = []
+        for _ in run.run():
+            if stopped():
+                raise Cancelled
+            if len(roundings) < len(alone.choices):
+                roundings.append(rounding_of(alone.position.node_logits.row, path.facts.dtype))
+        tokens, ms = tokens + len(alone.taken), ms + run.totals.ms
+        yield compared(lane, alone, roundings, run.totals.ms)
+    batched = sum(len(lane.taken) for lane in lanes)
+    yield protocol.BatchCompared(len(lanes), batched, together_ms, tokens, ms)
+
+
+def compared(lane: Lane, alone: Lane, roundings: Sequence[float], ms: float) -> protocol.LaneCompared:
+    """Compare a lane with its prompt alone.
+
+    Args:
+        lane: The lane of the batch.
+        alone: The same prompt alone.
+        roundings: The change that rounding may make to the logits of each of the latter's choices.
+        ms: Milliseconds that it took alone.
+    """
+    largest = rounding = 0.0
+    difference = None
+    for index, (one, other) in enumerate(zip_longest(lane.taken, alone.taken)):
+        if index < min(len(lane.choices), len(alone.choices)):
+            mine, theirs = lane.choices[index], alone.choices[index]
+            largest = max(largest, _above(mine, theirs), _above(theirs, mine))
+            rounding = max(rounding, 2 * roundings[index])
+        if one is None or other is None or one.id != other.id:
+            choice = alone.choices[min(index, len(alone.choices) - 1)]
+            difference = _difference(index, one, other, choice)
+            break
+    return protocol.LaneCompared(lane.number, len(alone.taken), difference, largest, rounding, ms)
+
+
+def _above(one: Distribution, other: Distribution) -> float:
+    """The largest difference of the logprob of a candidate of one; a token that is none of the other's best is no more
+    probable than these."""
+    values = {each.id: each.logprob for each in other.candidates}
+    most = other.candidates[:LANE_CANDIDATES][-1].logprob
+    return max(
+        0.0,
+        *(
+            abs(each.logprob - values[each.id]) if each.id in values else each.logprob - most
+            for each in one.candidates
+            if each.logprob > -math.inf
+        ),
+    )
+
+
+def _difference(
+    index: int,
+    one: LaneToken | None,
+    other: LaneToken | None,
+    choice: Distribution,
+) -> protocol.LaneDifference:
+    """The first token that differs.
+
+    Args:
+        index: Place of the token.
+        one: The token in the batch, None if the lane had ended.
+        other: The token alone, None if the lane had ended.
+        choice: The distribution that the latter was drawn from.
+    """
+    values = {each.id: each.logprob for each in choice.candidates}
+    least = choice.candidates[:LANE_CANDIDATES][-1].logprob  # a token that is no candidate is below it
+    batched, alone = one.id if one else -1, other.id if other else -1
+    gap = abs(values.get(alone, least) - values.get(batched, least)) if one and other else 0.0
+    return protocol.LaneDifference(
+        index, batched, alone, one.text if one else "", other.text if other else "", gap
+    )
+
+
+# ---- the commands ------------------------------------------------------------------------------
+
+
+class KeptBatch:
+    """The batch of a model, which doesn't depend on the session's tree, between two commands."""
+
+    batch: BatchRun | None = None
+    """The batch that was begun last; its caches are kept until the next batch or model."""
+    records: Iterator[Record | None] = iter(())
+    """The records of the batch, as it continues."""
+    single: str | None = None
+    """Why lanes of this model go through it one after another, empty if together; None if not yet tried."""
+
+    def open(self, batch: BatchRun) -> None:
+        """Continue with a batch, or with lanes that were added to it."""
+        self.batch, self.records = batch, batch.run()
+
+    @property
+    def run(self) -> BatchRun:
+        """The batch.
+
+        Raises:
+            StepError: There is none.
+        """
+        if self.batch is None:
+            raise StepError("There is no batch to continue.", "Start one.")
+        return self.batch
+
+
+def start_batch(context: Context, command: protocol.StartBatch, task: Task) -> Iterator[Record]:
+    """Begin a batch of prompts."""
+    session, kept = context.session, context.of_model(KeptBatch)
+    if not command.prompts:
+        raise StepError("A batch needs at least one prompt.", "Give one.")
+    kept.batch = None  # its memory is free before the next one takes more
+    lanes = open_lanes(session, command.prompts, 0)
+    runner = session.runner.fresh()
+    check_room(
+        runner, [(len(lane.opened.ids), lane.path.settings.max_tokens) for lane in lanes], command.size
+    )
+    if kept.single is None:
+        kept.single = not_together(runner, session.facts.dtype, lanes[0].opened.ids)
+    rows: Rows = PaddedRows(runner)
+    if kept.single:
+        rows = SequentialRows(runner, f"The lanes run one after another: {kept.single}.")
+    run = BatchRun(rows, command.size, command.static)
+    for lane in lanes:
+        run.add(lane)
+    kept.open(run)
+    opened = tuple(lane.opened for lane in lanes)
+    yield protocol.BatchOpened(opened, command.size, command.static, None, rows.note)
+    yield from advance(kept, command.steps, task)
+
+
+def advance_batch(context: Context, command: protocol.AdvanceBatch, task: Task) -> Iterator[Record]:
+    """Continue the batch."""
+    kept = context.of_model(KeptBatch)
+    if kept.run.over:
+        raise StepError("All lanes have ended.", "Add a prompt, or start another batch.")
+    yield from advance(kept, command.steps, task)
+
+
+def advance(kept: KeptBatch, steps: int | None, task: Task) -> Iterator[Record]:
+    """Continue until steps are taken, all lanes have ended, or the command is cancelled; a failure ends the batch."""
+    run, kept.batch = kept.run, None
+    for record in kept.records:
+        if isinstance(record, protocol.BatchEnded):
+            yield record
+            kept.open(run)  # lanes that are added later make it continue
+            return
+        kept.batch = run
+        if record is not None:
+            yield record
+        if record is None and steps == 0:
+            return
+        if isinstance(record, protocol.BatchStep) and steps is not None:
+            steps -= 1
+        if task.cancel.is_set():
+            raise Cancelled
+        kept.batch = None
+
+
+def add_lanes(context: Context, command: protocol.AddLanes, task: Task) -> Iterator[Record]:
+    """Add prompts to the batch."""
+    run = context.of_model(KeptBatch).run
+    if not all(lane.opened.ids for lane in run.lanes):
+        raise StepError("These lanes are draws of one prompt.", "Start a batch of prompts.")
+    lanes = open_lanes(context.session, command.prompts, len(run.lanes))
+    for lane in lanes:
+        run.add(lane)
+    yield protocol.LanesAdded(tuple(lane.opened for lane in lanes))
+
+
+def remove_lane(context: Context, command: protocol.RemoveLane, task: Task) -> Iterator[Record]:
+    """End a lane of the batch."""
+    yield context.of_model(KeptBatch).run.remove(command.lane)
+
+
+def compare_batch(context: Context, command: protocol.CompareBatch, task: Task) -> Iterator[Record]:
+    """Run each lane's prompt alone, and compare."""
+    run = context.of_model(KeptBatch).run
+    if not run.over:
+        raise StepError("Some lanes have not ended.", "Run the batch to its end first.")
+    lanes = [lane for lane in run.lanes if lane.ended is not None and lane.ended.reason != "removed"]
+    yield from compare(lanes, run.totals.ms, context.session.runner.fresh(), task.cancel.is_set)

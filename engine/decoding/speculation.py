@@ -1,0 +1,559 @@
+"""Speculative decoding: a draft proposes tokens, one forward pass of the model verifies them, and those that hold stay.
+
+At a node the sampler has picked the next token, t0. The draft proposes d1, d2, ... after it. One forward pass over t0,
+d1, d2, ... gives the logits after each; after t0 the session's sampler picks, with the draw of that position, and d1 is
+accepted if it is what it picked; and so on. The first that isn't is refused, and what was picked instead is what a step
+takes next. The draw of a token is a function of (seed, position, re-roll count) and of the model's distribution there,
+so the text is that of plain steps, whatever the draft.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from statistics import median
+
+import mlx.core as mx
+import numpy as np
+from msgspec.structs import replace
+
+from engine import protocol
+from engine.breakpoints import UNSURE, Breakpoints
+from engine.cache.kinds import kind_of
+from engine.decoding.acceptance import fixed_rates, rates
+from engine.decoding.drafts import Drafter, DraftPaths, Proposal, make_draft
+from engine.decoding.run import BreakpointEvaluator
+from engine.errors import Cancelled, StepError
+from engine.logits.node_sampler import NodeLogits
+from engine.model.forward import CLEAR_EVERY, Runner
+from engine.protocol import Origin, Record, Step, StepTimes
+from engine.sampling.ranking import Row, absolute_difference, rank_of
+from engine.session.context import Context, with_stop
+from engine.session.node_records import memory, window_full
+from engine.session.session import Session
+from engine.setting import check
+from engine.settings import SpeculationSettings
+from engine.task import Stopped, Task
+from engine.timing import stall_times
+
+# ---- verifying in one forward pass, and taking the KV of those that don't hold back ------------
+# A forward pass over several tokens rounds its sums in another order than those over one. If two tokens are as near to
+# each other as that, it can take the other one; `VerifySpeculation` says so with the difference.
+
+COPY_NOTE = (
+    "These caches can't give tokens back: drafts are verified in a copy, and accepted tokens run once more,"
+    " so that no time is saved."
+)
+
+
+class Verifier:
+    """Verifies the drafts of one round, in one of two ways.
+
+    Caches that can be trimmed, whatever they receive, are verified in and trimmed to the tokens that hold. Other ones
+    are copied, and the tokens that hold run again as plain steps in the live cache: exact whatever the kind.
+
+    Args:
+        session: It continues by the tokens that hold.
+        count: Tokens of the round's forward pass.
+        paused: True if the user may do other things between verifying and taking.
+
+    Raises:
+        StepError: There is no KV cache.
+    """
+
+    def __init__(self, session: Session, count: int, *, paused: bool = False) -> None:
+        if not session.cached:
+            raise StepError(
+                "Speculative decoding needs a KV cache, and this model was opened without one.",
+                "Open the model without --no-kv-cache.",
+            )
+        depth = session.tree[session.node].depth
+        self.trims = not session.kv.chunks_matter and session.kv.could_trim(depth + count, depth)
+        self.note = "" if self.trims else COPY_NOTE
+        """Why it costs more than a forward pass, a sentence; empty if it doesn't."""
+        self._session = session
+        self._runner = session.runner.copy() if self.trims and paused else session.runner
+        """The session's, or a copy whose caches become the session's at the first token taken."""
+        self._chunks = session.kv.chunks
+
+    def forward(self, ids: Sequence[int]) -> Sequence[Row]:
+        """Run the round's tokens after the current node.
+
+        Returns:
+            The logits after each, float32, shape (vocabulary,); none if there is nothing to verify in a copy.
+
+        Raises:
+            StepError: A cache can't be copied.
+        """
+        if not self.trims:
+            return list(np.array(self._copy().forward_logits(ids))) if len(ids) > 1 else []
+        rows = np.array(self._runner.forward_logits(ids))
+        if self._runner.kv.offset % CLEAR_EVERY < len(ids):
+            mx.clear_cache()
+        return list(rows)
+
+    def _copy(self) -> Runner:
+        live = self._session.runner
+        names = ", ".join(sorted({type(cache).__name__ for cache in live.kv.caches}))
+        refusal = StepError(
+            f"These caches ({names}) can neither be trimmed nor copied, so drafts can't be verified.",
+            "Step without speculation.",
+        )
+        try:
+            copied = live.copy()
+        except Exception as error:  # a class of the model's own code may refuse in any way
+            raise refusal from error
+        if any(ours is theirs for ours, theirs in zip(live.kv.caches, copied.kv.caches, strict=True)):
+            raise refusal
+        return copied
+
+    def take(self, logits: NodeLogits | None, token: int, origin: Origin, share: StepTimes) -> Step:
+        """Go to the next of the tokens that were run.
+
+        Args:
+            logits: Logits after the token, under any node's number; None if `forward` gave none.
+            token: The token.
+            origin: Its origin.
+            share: The token's share of the round so far.
+        """
+        session = self._session
+        if not self.trims or logits is None:
+            return session.step(token, origin)
+        begun, stalls, kv = time.perf_counter(), stall_times(), self._runner.kv
+        if self._runner is not session.runner:
+            session.kv.adopt(kv.caches, kv.offset, kv.chunks)
+            self._runner = session.runner
+        before, reader = session.position, session.node_reader
+        node = reader.add_token(session.node, token, origin)
+        session.set_position(reader.position(replace(logits, node=node), session.settings.candidates))
+        reading = _without_end(session.kv_reading(), session.kv.offset - session.tree[node].depth)
+        used, ms = memory(), (time.perf_counter() - begun) * 1000
+        times = replace(
+            share,
+            total=share.total + logits.sample_ms + ms,
+            sample=logits.sample_ms,
+            inspect=ms,
+            **stall_times(stalls)._asdict(),
+        )
+        return reader.step_record(before, session.position, origin, reading, times, used)
+
+    def settle(self) -> None:
+        """Make the live cache hold the path to the current node, whatever was taken.
+
+        Caches that give back other tokens than asked for are emptied, and filled again.
+        """
+        kv, depth = self._session.kv, self._session.tree[self._session.node].depth
+        if not self.trims or self._runner is not self._session.runner or kv.offset <= depth:
+            return  # the live cache was never written, or holds the path
+        kv.rewind(depth)
+        kv.set_offset(kv.offset, chunks=self._chunks)
+        if any(kind_of(cache).held(cache) != kv.offset for cache in kv.caches):
+            kv.clear()
+
+
+def _without_end(reading: protocol.KVReading, tokens: int) -> protocol.KVReading:
+    """A reading of caches that hold more tokens than the path to a node, without these.
+
+    Args:
+        reading: Reading of caches that can be trimmed: each token has the same bytes in them.
+        tokens: Number of tokens beyond the path.
+    """
+    groups = tuple(
+        replace(
+            group,
+            held=group.held - tokens,
+            used_bytes=group.used_bytes - group.used_bytes // group.held * tokens,
+        )
+        if group.held
+        else group
+        for group in reading.groups
+    )
+    used = sum(group.used_bytes * len(group.layers) for group in groups)
+    return replace(reading, offset=reading.offset - tokens, used_bytes=used, groups=groups)
+
+
+# ---- one round: propose, verify, take ----------------------------------------------------------
+
+Taken = Callable[[Step], Generator[Record, None, bool]]
+"""Yields the records of a step of the round, with the session at it; returns True if the round ends with it."""
+
+
+class Stopwatch:
+    """Milliseconds of the parts of a round, without stalls (garbage collection, drawing the screen), which are a part
+    of their own."""
+
+    def __init__(self) -> None:
+        self.ms = dict.fromkeys(("draft", "forward", "sample", "take", "stalled"), 0.0)
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin a part."""
+        self._begun, self._stalls = time.perf_counter(), stall_times()
+
+    def end(self, part: str) -> None:
+        """End a part, and begin the next."""
+        ms = (time.perf_counter() - self._begun) * 1000
+        stalled = min(ms, sum(stall_times(self._stalls)))  # both stalls may be of one moment
+        self.ms[part] += ms - stalled
+        self.ms["stalled"] += stalled
+        self.begin()
+
+
+class Round:
+    """One round at a session's current node; its stages may be gone through one by one.
+
+    Args:
+        session: It continues by the tokens that hold.
+        draft: Proposes tokens.
+        paths: Paths over the session's tree.
+        settings: Settings of the draft.
+        paused: True if the user may do other things between two stages.
+
+    Raises:
+        StepError: There is no prompt or no KV cache, the context is full, or the caches can't be verified on.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        draft: Drafter,
+        paths: DraftPaths,
+        settings: SpeculationSettings,
+        *,
+        paused: bool = False,
+    ) -> None:
+        self._session, self._draft, self._paths = session, draft, paths
+        self.settings = settings
+        self.stage: protocol.RoundStage | None = None
+        self._position = session.position
+        session.prepare_step()
+        self._count = _room(session, settings.num_draft_tokens)
+        self._verifier = Verifier(session, 1 + self._count, paused=paused)
+        self._node, self._end, self._taken = session.node, session.node, 0
+        self._first = self._position.next.picked
+        self._first_node = 0
+        self._proposal = Proposal(())
+        self._judged: list[NodeLogits] = []
+        """Logits that the forward pass gave after t0 and each draft that held."""
+        self._watch = Stopwatch()
+
+    @property
+    def over(self) -> bool:
+        """True if the session is not where the round left it, or the round was taken."""
+        return self.stage == "taken" or self._session.position is not self._position
+
+    def run(self, stopped: Stopped, taken: Taken, *, stage: bool = False) -> Iterator[Record]:
+        """Go through the remaining stages, or through the next one.
+
+        Args:
+            stopped: Polled while drafting.
+            taken: Yields the records of each step; if it returns True, the tokens after it are not taken.
+            stage: True for the next stage alone.
+
+        Yields:
+            The records of the steps, and one of the round.
+
+        Raises:
+            Cancelled: `stopped` returned True; nothing was taken.
+        """
+        while True:
+            self._watch.begin()
+            match self.stage:
+                case None:
+                    self._propose(stopped)
+                case "proposed":
+                    self._verify()
+                case _:
+                    yield from self._take(taken)
+            if stage or self.stage == "taken":
+                yield self.record()
+                return
+
+    def _propose(self, stopped: Stopped) -> None:
+        self._paths.forget()
+        self._first_node = self._paths.add(self._node, self._first)
+        if self._count:
+            self._proposal = self._draft.propose(
+                self._paths, self._first_node, self._count, self._session.settings, stopped
+            )
+        self._watch.end("draft")
+        self.stage = "proposed"
+
+    def _verify(self) -> None:
+        """Run the forward pass, and the sampler as far as the drafts hold."""
+        try:
+            rows = self._verifier.forward([self._first, *(each.id for each in self._proposal.tokens)])
+            self._watch.end("forward")
+            node, judged = self._first_node, list[NodeLogits]()
+            for row, proposed in zip(rows, (*self._proposal.tokens, None), strict=False):
+                judged.append(self._paths.sampler.sample(node, row, self._session.settings))
+                if proposed is None or proposed.id != judged[-1].sampled.picked:
+                    break
+                node = proposed.node
+        except BaseException:
+            self._verifier.settle()
+            raise
+        self._watch.end("sample")
+        self._judged = judged
+        self.stage = "verified"
+
+    def _take(self, taken: Taken) -> Iterator[Record]:
+        """Take the tokens that held, a step each; afterwards the live cache holds the path to the last one."""
+        session, spent, count = self._session, self._watch.ms, max(1, len(self._judged))
+        ids = [self._first, *(each.id for each in self._proposal.tokens)]
+        held: list[NodeLogits | None] = [*self._judged] or [None]
+        # of the drafting and of the forward pass, for each of the tokens that held
+        share = StepTimes(
+            (spent["draft"] + spent["forward"]) / count,
+            spent["forward"] / count,
+            0.0,
+            0.0,
+            cold=session.runner.first_uses.take("step"),
+            shared=count if self._proposal.tokens else 0,
+        )
+        try:
+            for token, logits in zip(ids, held, strict=False):
+                following = session.next
+                if self._taken and token != following.picked:
+                    break  # a copy of the cache accepted what the live one, rounded otherwise, doesn't take
+                origin: Origin = "greedy" if following.draw is None else "sampled"
+                step = self._verifier.take(logits, token, origin, share)
+                self._end, self._taken = step.node, self._taken + 1
+                self._watch.end("take")
+                halted = yield from taken(step)
+                self._watch.begin()  # what is done with a step is no part of the round
+                if halted:
+                    break
+        finally:
+            self._verifier.settle()
+        self._watch.end("take")
+        self.stage = "taken"
+
+    def record(self) -> protocol.DraftRound:
+        """The round as far as it went."""
+        begun, tokens, ms = time.perf_counter(), self._session.tokens, self._watch.ms
+        first_text, pending = tokens.text(self._first, self._session.pending.get(self._node, b""))
+        drafts: list[protocol.DraftToken] = []
+        instead: protocol.TakenInstead | None = None
+        for place, (proposed, fate) in enumerate(zip(self._proposal.tokens, self._fates(), strict=True)):
+            id, probs = proposed.id, proposed.probs
+            text, pending = tokens.text(id, pending)
+            draft_prob = None if probs is None else float(probs[id])
+            draft = protocol.DraftToken(id, text, tokens.raw(id), fate, draft_prob)
+            if fate in ("accepted", "refused"):
+                sampled, prob = self._judged[place].sampled, self._judged[place].sampled.prob(id)
+                draft = replace(
+                    draft,
+                    target_prob=prob,
+                    rank=rank_of(self._judged[place].row, id),
+                    rates=fixed_rates(prob) if probs is None else rates(sampled.probs, probs),
+                )
+            if fate == "refused":
+                picked, taken = sampled.picked, self.stage == "taken"
+                text = tokens.text(picked, self._session.pending.get(self._end, b"") if taken else b"")[0]
+                draft_prob = None if probs is None else float(probs[picked])
+                instead = protocol.TakenInstead(
+                    picked, text, tokens.raw(picked), draft_prob, sampled.prob(picked)
+                )
+            drafts.append(draft)
+        return protocol.DraftRound(
+            node=self._node,
+            end=self._end,
+            stage=self.stage or "proposed",
+            settings=self.settings,
+            first=self._first,
+            first_text=first_text,
+            drafts=tuple(drafts),
+            instead=instead,
+            matched=self._proposal.matched,
+            taken=self._taken,
+            verified=0 if self.stage == "proposed" else 1 + len(drafts),
+            draft_ms=ms["draft"],
+            verify_ms=ms["forward"] + ms["sample"],
+            take_ms=ms["take"],
+            ms=ms["draft"] + ms["forward"] + ms["sample"] + ms["take"],
+            rates_ms=(time.perf_counter() - begun) * 1000,
+            stalled_ms=ms["stalled"],
+            note=self._verifier.note,
+        )
+
+    def _fates(self) -> list[protocol.DraftFate]:
+        """The fate of each draft so far."""
+        places, held = range(len(self._proposal.tokens)), len(self._judged) - 1
+        if held < 0:
+            return ["drafted" for _ in places]
+        accepted, refused = held, held
+        if self.stage == "taken":
+            accepted = self._taken - 1
+            refused = -1 if self._taken <= held else held  # the round was halted before it
+        return [
+            "accepted" if place < accepted else "refused" if place == refused else "unseen"
+            for place in places
+        ]
+
+
+def _room(session: Session, count: int) -> int:
+    """Number of tokens to draft: none behind an end of sequence, the run's last token, or the context window."""
+    at, window = session.tree[session.node], session.facts.context_window
+    if session.next.picked in session.tokens.eos_ids:
+        return 0
+    most = session.settings.max_tokens
+    left = most - (at.depth - at.start) % most
+    if window is not None and at.depth < window:
+        left = min(left, window - at.depth)
+    return max(0, min(count, left - 1))
+
+
+# ---- a stretch again by plain steps, in separate caches: the proof that speculation changed nothing ----
+
+NOT_SAMPLED = ("prompt", "chosen", "inserted", "beam")
+"""Origins of tokens that no sampler took."""
+
+
+def compare_with_plain(session: Session, begin: int, stopped: Stopped) -> protocol.SpeculationVerified:
+    """Take plain steps over the path from a node to the current one, and compare each token with the one taken.
+
+    Args:
+        session: Doesn't change. Each node is sampled after with the settings that it had.
+        begin: The node before the stretch, on the path; if a prompt follows it, the stretch begins at the prompt's end.
+        stopped: Polled before each token.
+
+    Raises:
+        StepError: The node is not on the path, or there is nothing after it.
+        Cancelled: `stopped` returned True.
+    """
+    path = session.tree.nodes(session.node)
+    prompts = [node for node in path if session.tree[node].origin == "prompt"]
+    if begin in path and prompts and session.tree[begin].depth < session.tree[prompts[-1]].depth:
+        begin = prompts[-1]  # a prompt runs in chunks, not in steps
+    if begin not in path or begin == session.node:
+        raise StepError("There is no text to compare with plain steps.", "Take a round first.")
+    runner = session.runner.fresh()
+    row = session.run_path(runner, begin, stopped)
+    ms: list[float] = []
+    difference, chosen, compared, at = 0.0, 0, 0, begin
+    plain: int | None = None
+    text = ""
+    for node in path[path.index(begin) + 1 :]:
+        if stopped():
+            raise Cancelled
+        begun = time.perf_counter()
+        settings, reroll = session.settings_at.get(at, session.settings), session.tree[node].drawn_reroll
+        picked = session.node_reader.sample(at, row, settings, reroll=reroll).sampled.picked
+        sampled, compared = time.perf_counter() - begun, compared + 1
+        if (kept := session.row_at(at)) is not None:
+            difference = max(difference, float(np.max(absolute_difference(kept, row))))
+        taken, before, at = session.tree[node], at, node
+        chosen += taken.origin in NOT_SAMPLED
+        if picked != taken.token and taken.origin not in NOT_SAMPLED:
+            plain, text = picked, session.tokens.text(picked, session.pending.get(before, b""))[0]
+            break
+        begun = time.perf_counter()
+        runner.compute = session.held.computes[taken.held]
+        row = runner.forward(taken.token)
+        ms.append((sampled + time.perf_counter() - begun) * 1000)
+    return protocol.SpeculationVerified(
+        begin=begin,
+        end=session.node,
+        tokens=compared,
+        chosen=chosen,
+        differs=None if plain is None else at,
+        plain=plain,
+        plain_text=text,
+        difference=difference,
+        plain_ms=median(ms) if ms else 0.0,
+    )
+
+
+# ---- the commands ------------------------------------------------------------------------------
+
+
+class KeptDraft:
+    """Draft that is kept of a model between two commands."""
+
+    draft: tuple[tuple[str, str], Drafter] | None = None
+    """The draft that is ready, with its kind and the name of its model."""
+
+
+class KeptRound:
+    """Paths and round that are kept of a tree between two commands."""
+
+    paths: DraftPaths | None = None
+    round: Round | None = None
+    """A round that waits between two of its stages."""
+
+
+def load_draft(context: Context, command: protocol.LoadDraft, task: Task) -> Iterator[Record]:
+    """Load a draft."""
+    yield from _ready(context, command.settings, task)
+
+
+def _ready(context: Context, settings: SpeculationSettings, task: Task) -> Generator[Record, None, Drafter]:
+    """Load the draft for some settings, unless it is there; returns it."""
+    check(settings)
+    kept, kind = context.of_model(KeptDraft), (settings.draft, settings.draft_model)
+    if kept.draft is not None and kept.draft[0] == kind:
+        return kept.draft[1]
+    kept.draft = None  # its memory is free before the next one takes more
+    begun = time.perf_counter()
+    draft = make_draft(settings, context.model, context.emit, task.cancel)
+    kept.draft = kind, draft
+    ms = (time.perf_counter() - begun) * 1000
+    yield protocol.DraftReady(settings, draft.weight_bytes, ms, draft.note)
+    return draft
+
+
+def _paths(context: Context) -> DraftPaths:
+    """The paths of drafts over the current tree."""
+    session, kept = context.session, context.of_tree(KeptRound)
+    if kept.paths is None or kept.paths.tree is not session.tree:
+        kept.paths = DraftPaths(session)
+    return kept.paths
+
+
+def take_round(context: Context, command: protocol.TakeRound, task: Task) -> Iterator[Record]:
+    """Take a round of speculative decoding, or its next stage."""
+    kept, session, stopped = context.of_tree(KeptRound), context.session, task.cancel.is_set
+    round, kept.round = kept.round, None
+    if round is None or round.over or round.settings != command.settings:
+        draft = yield from _ready(context, command.settings, task)
+        round = Round(session, draft, _paths(context), command.settings, paused=command.inside)
+
+    def taken(step: Step) -> Generator[Record, None, bool]:
+        return (yield from with_stop(session, step)) or stopped()
+
+    yield from round.run(stopped, taken, stage=command.inside)
+    kept.round = None if round.over else round
+
+
+def run_rounds(context: Context, command: protocol.RunRounds, task: Task) -> Iterator[Record]:
+    """Take rounds until a token reaches a stop or a breakpoint."""
+    session, ended = context.session, False
+    if session.tree[session.node].origin == "prompt" and (full := window_full(session, session.node)):
+        yield full
+        return
+    sets = (command.until or Breakpoints(), UNSURE if command.over_sure else Breakpoints())
+    breaking = BreakpointEvaluator(session, sets)
+    draft = yield from _ready(context, command.settings, task)
+
+    def taken(step: Step) -> Generator[Record, None, bool]:
+        nonlocal ended
+        broken = breaking.evaluate(session.position.node_logits)
+        ended = yield from with_stop(session, step, breaking.most)
+        return ended or broken or task.cancel.is_set()
+
+    for _ in range(command.plain):
+        if (yield from taken(session.step())):
+            break
+    while not (ended or breaking.hits or task.cancel.is_set()):
+        round = Round(session, draft, _paths(context), command.settings)
+        yield from round.run(task.cancel.is_set, taken)
+    if breaking.hits:
+        yield protocol.BreakpointHit(session.node, breaking.hits)
+    elif not ended:
+        raise Cancelled
+
+
+def verify_speculation(context: Context, command: protocol.VerifySpeculation, task: Task) -> Iterator[Record]:
+    """Compare the rounds' tokens with those of plain steps."""
+    yield compare_with_plain(context.session, command.node, task.cancel.is_set)

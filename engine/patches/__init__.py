@@ -1,0 +1,17 @@
+"""Patches of other people's libraries, one file each: its reason, the measured gain, and what upstream could do.
+
+No other module of the engine replaces a function of MLX, mlx_lm or transformers for good.
+"""
+
+from __future__ import annotations
+
+import os
+
+VARIABLE = "INSPECTOR_PATCHES"
+"""An environment variable: `none`, or the names of the patches to allow, with commas; all are allowed without it."""
+
+
+def allowed(name: str) -> bool:
+    """True if the environment allows the patch of this name, which is that of its module."""
+    value = os.environ.get(VARIABLE, "").strip()
+    return not value or name in [each.strip() for each in value.split(",")]
