@@ -1,9 +1,9 @@
-"""KV caches of a model over several ranks, of which each has those of its part.
+"""KV caches of a model over ranks.
 
-Ranks that have a part of every layer hold the same; those that have some layers each may hold other kinds of cache, and
-other bytes. What decides how a session goes on is therefore what all ranks say together: a refusal of one is a refusal
-of all, bytes add up. All evaluate a forward's logits and caches at once, so that no collective operation is left in a
-lazy graph, among those of the next one.
+Every rank has the caches of its part. Ranks that have a part of every layer hold the same; ranks that have some layers
+each may hold other kinds of cache, and other bytes. The decisions of a session therefore depend on all of them: a
+refusal of one rank is a refusal of all, and bytes add up. All ranks evaluate a forward's logits and caches at once, so
+that no collective operation is left in a lazy graph, among those of the next forward.
 """
 
 from __future__ import annotations
