@@ -18,6 +18,12 @@ def never() -> bool:
     return False
 
 
+def own_event(cancel: Event) -> Event:
+    """The event of this process, for work that it does alone: over ranks, a command's asks all of them."""
+    own: Event = getattr(cancel, "own", cancel)
+    return own
+
+
 class Task(Struct, frozen=True):
     """One command, queued or running."""
 

@@ -97,12 +97,13 @@ class EngineThread:
 
     Args:
         emit: Receives each record, in the engine's thread; it must be quick and must not raise.
+        inbox: Its queue; None for one of this process alone.
     """
 
-    def __init__(self, emit: Callable[[Received], None]) -> None:
+    def __init__(self, emit: Callable[[Received], None], inbox: Inbox | None = None) -> None:
         self._receivers = {0: emit}
         """Receiver of the records, by session."""
-        self._inbox = Inbox()
+        self._inbox = inbox or Inbox()
         self._closing = threading.Event()
         self._tasks: dict[tuple[int, int], Task] = {}
         """Queued and running tasks by session and id. Threads share it: each access is a single atomic call."""
@@ -167,6 +168,10 @@ class EngineThread:
         self._thread.join(timeout)
         return not self._thread.is_alive()
 
+    def join(self) -> None:
+        """Wait for the end of the thread."""
+        self._thread.join()
+
     def end(self, session: int) -> None:
         """Cancel the commands of a side session, and drop it once they have ended."""
         for task in list(self._tasks.values()):
@@ -219,21 +224,18 @@ class EngineThread:
             )
             return worker
 
-        first = made(0)
-        try:
-            while not self._closing.is_set() and (task := inbox.get(workers.values())) is not None:
-                try:
-                    if isinstance(task, int):
-                        del self._receivers[task]
-                        if (gone := workers.pop(task, None)) is not None:
-                            gone.leave(last=not any(each.loaded for each in workers.values()))
-                    else:
-                        (workers.get(task.session) or made(task.session)).carry_out(task)
-                except BaseException as error:  # outside a command, or in its receiver: continue
-                    if isinstance(task, Task):
-                        self._fail(task, *_fault(error))
-        finally:
-            first.close()
+        made(0)
+        while not self._closing.is_set() and (task := inbox.get(workers.values())) is not None:
+            try:
+                if isinstance(task, int):
+                    del self._receivers[task]
+                    if (gone := workers.pop(task, None)) is not None:
+                        gone.leave(last=not any(each.loaded for each in workers.values()))
+                else:
+                    (workers.get(task.session) or made(task.session)).carry_out(task)
+            except BaseException as error:  # outside a command, or in its receiver: continue
+                if isinstance(task, Task):
+                    self._fail(task, *_fault(error))
 
     def _fail_all(self, message: str, hint: str) -> None:
         """Answer every command with a failure, until the thread is closed."""

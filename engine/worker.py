@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
@@ -12,7 +11,7 @@ from typing import Any
 from engine import protocol
 from engine.errors import FAULT, Cancelled, EngineError, RankError, StepError, first_line
 from engine.model.load import Loaded
-from engine.protocol import Command, Inside, Measure, Prefill, Received, Record
+from engine.protocol import Command, Inside, Measure, Prefill, PromptReadings, Received, Record
 from engine.session.context import NO_MODEL, Context, free_garbage
 from engine.settings import LoadSettings
 from engine.task import Stopped, Task, never
@@ -97,7 +96,11 @@ class Worker:
                 raise Cancelled
             for record in self._records(command, task):
                 context.emit(record)
-                if not (command.interleavable or isinstance(command, Measure)):
+                if not (
+                    command.interleavable
+                    or isinstance(command, Measure)
+                    or isinstance(record, PromptReadings)
+                ):
                     self._poll_between_steps()
         except Cancelled:
             cancelled = True
@@ -152,11 +155,8 @@ class Worker:
         return self._context.loaded is not None
 
     def holds(self, settings: LoadSettings) -> Loaded | None:
-        """The session's model, if it was loaded with these settings; one over ranks, of which a process has one set,
-        also for others over ranks."""
-        loaded = self._context.loaded
-        over_ranks = loaded is not None and loaded.divided and settings.divided
-        return loaded if over_ranks or self._context.asked == settings else None
+        """The session's model, if it was loaded with these settings."""
+        return self._context.loaded if self._context.asked == settings else None
 
     def leave(self, last: bool) -> None:
         """Drop the session and its model.
@@ -167,11 +167,6 @@ class Worker:
         self._context.forget(model=True)
         if last:
             free_garbage()
-
-    def close(self) -> None:
-        """End what runs outside this process; called once, at the end."""
-        if (ring := sys.modules.get("engine.ranks.ring")) is not None:
-            ring.RING.close()
 
 
 def unexpected(command: Command, error: BaseException) -> protocol.Failure:

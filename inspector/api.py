@@ -33,6 +33,7 @@ from msgspec.structs import fields
 
 from engine import errors, protocol
 from engine.breakpoints import Breakpoints
+from engine.child import EngineProcess
 from engine.errors import (
     COMPUTE_AGAIN,
     FAULT,
@@ -193,7 +194,8 @@ class _Line:
 
     def connect(self, given: Collection[str]) -> None:
         """Begin in the engine's thread: the model, and the settings, of which those that are not given are its own."""
-        self.client.backend = _ENGINE.session(self)
+        _ENGINE.check()
+        self.client.backend = EngineProcess(self._emit) if self.load.divided else _ENGINE.session(self)
         self.keep(self.load)
         facts = self.do(protocol.Load(self.load)).answer(protocol.ModelFacts)
         self.configure(with_defaults(self.settings, facts.sampling, given))

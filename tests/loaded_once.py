@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from engine.lockstep import second
 from engine.model.forward import FirstUses
-from engine.model.load import Divider, Loaded, load
+from engine.model.load import Loaded, load
 from engine.model.source import Emit
 from engine.protocol import Record
 from engine.session import handlers as session
@@ -30,11 +30,10 @@ def once(
     emit: Emit,
     cancel: Event | None = None,
     quantization: tuple[int, int] | None = None,
-    spread: Divider | None = None,
 ) -> Loaded:
     """Load a model, or tell again what was told as this form of it was loaded."""
-    if settings.model != "pocket" or settings.adapter_path or spread is not None or settings.blas != "auto":
-        return load(settings, emit, cancel, quantization, spread)
+    if settings.model != "pocket" or settings.adapter_path or settings.blas != "auto":
+        return load(settings, emit, cancel, quantization)
     key = (settings, quantization)
     if key not in _KEPT:
         told: list[Record] = []

@@ -43,11 +43,14 @@ class Snapshot(Struct, frozen=True):
     """
     references: tuple[Array | None, ...] = ()
     """Arrays of the cache that are never written in place, so that no copy is needed."""
+    elsewhere: int = 0
+    """Bytes that other processes keep in memory for what they saved with it."""
 
     @property
     def nbytes(self) -> int:
         """Bytes that the snapshot keeps in memory."""
-        return sum(array.nbytes for array in (*self.copies, *self.references) if array is not None)
+        own = sum(array.nbytes for array in (*self.copies, *self.references) if array is not None)
+        return own + self.elsewhere
 
 
 class Kind:

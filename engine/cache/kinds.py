@@ -284,7 +284,7 @@ class Parts(Snapshot, frozen=True):
 
 def _parts(parts: tuple[Snapshot, ...]) -> Parts:
     copies = tuple(array for part in parts for array in part.copies)
-    return Parts(copies, tuple(array for part in parts for array in part.references), parts)
+    return Parts(copies, tuple(array for part in parts for array in part.references), parts=parts)
 
 
 class Composite(Kind):

@@ -58,6 +58,8 @@ class KV:
     """True if `run` returns a lazy graph that can be built before its token is known, and discarded."""
     most_at_once: int | None = None
     """Maximum number of tokens of an adaptive chunk if the logits of all of them are computed."""
+    reads_prompts: bool = True
+    """False on ranks that leave the prompt logprobs to another one."""
 
     def __init__(self, model: Any, settings: LoadSettings) -> None:
         self._model = model
@@ -171,6 +173,10 @@ class KV:
             if (kind := kind_of(cache)).lazy:
                 arrays += kind.buffers(cache)
         return arrays
+
+    def shared_ms(self, ms: float) -> float:
+        """A time by which something is decided, the same in all processes that compute the model."""
+        return ms
 
     def state(self) -> list[mx.array]:
         """All arrays of all caches, to evaluate after a chunk of prefill."""
@@ -350,6 +356,10 @@ class KV:
     def kinds(self) -> tuple[CacheKind, ...]:
         """The kind of each cache."""
         return tuple(kind_of(cache).name for cache in self.caches)
+
+    def quantizable(self) -> tuple[tuple[CacheKind, bool], ...]:
+        """The kind of each cache, and if mlx_lm can quantize it."""
+        return tuple((kind.name, kind.quantizable) for kind in map(kind_of, self.caches))
 
     def quantized(self) -> tuple[bool, ...]:
         """True for each cache that contains quantized numbers now."""

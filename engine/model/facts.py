@@ -244,7 +244,7 @@ def probe_cache(
 
 def _kv_bits_problem(model: Any, settings: LoadSettings, cache: KV, make_kv: MakeKV) -> str:
     """The end of a sentence that says why a model's caches can't be quantized; empty if they can."""
-    if not any(kind_of(layer).quantizable for layer in cache.caches):
+    if not any(quantizable for _, quantizable in cache.quantizable()):
         return f": caches of kind {', '.join(_unquantizable(cache))} can't be quantized."
     try:
         _trial_cache(model, settings, make_kv, tokens=2)
@@ -256,7 +256,7 @@ def _kv_bits_problem(model: Any, settings: LoadSettings, cache: KV, make_kv: Mak
 
 
 def _unquantizable(cache: KV) -> list[str]:
-    return sorted({kind.name for kind in map(kind_of, cache.caches) if not kind.quantizable})
+    return sorted({kind for kind, quantizable in cache.quantizable() if not quantizable})
 
 
 def _head_sizes(cache: KV, quantizable: bool = False) -> set[int]:

@@ -339,7 +339,7 @@ class Runner:
             chunk = ids[done : min(done + sizer.size, end)]
             self.forward_chunk(chunk)
             mx.clear_cache()
-            sizer.learn(len(chunk), (time.perf_counter() - begun) * 1000)
+            sizer.learn(len(chunk), self.kv.shared_ms((time.perf_counter() - begun) * 1000))
         return self.forward(ids[-1])
 
     def recover(self, offset: int) -> None:

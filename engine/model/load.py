@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
-from typing import Any, Protocol
+from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -32,7 +32,7 @@ from engine.model.source import Emit
 from engine.model.tokens import Tokens, plain_tokenizer
 from engine.patches import blas
 from engine.patches.imports import complete
-from engine.protocol import Loading, ModelFacts, RanksLoaded
+from engine.protocol import Loading, ModelFacts
 from engine.setting import check
 from engine.settings import LoadSettings
 
@@ -154,31 +154,11 @@ class Prepared(Struct, frozen=True):
     """Facts that don't need the tokenizer and caches."""
 
 
-class Divider(Protocol):
-    """The function that divides a model among several processes, of which this is one."""
-
-    def divide(self, prepared: Prepared, settings: LoadSettings, emit: Emit, cancel: Event) -> MakeKV:
-        """Leave of a model what this process computes, and read the weights of that.
-
-        Returns:
-            A function that makes the caches that all of the processes together have.
-
-        Raises:
-            LoadError: It can't be divided.
-            RankError: Another process was lost.
-            Cancelled: `cancel` was set.
-        """
-
-    def loaded(self) -> RanksLoaded:
-        """Return the part of each process, once the model is loaded."""
-
-
 def load(
     settings: LoadSettings,
     emit: Emit = lambda _: None,
     cancel: Event | None = None,
     quantization: tuple[int, int] | None = None,
-    spread: Divider | None = None,
 ) -> Loaded:
     """Load a model through mlx_lm.
 
@@ -188,7 +168,6 @@ def load(
         cancel: Stops the loading at its next file or group of tensors.
         quantization: Bits and group size to quantize plain weights with, as mlx_lm.convert would have before they were
             written; None to leave them as they are.
-        spread: Divides the model among several processes; None if this one has all of it.
 
     Returns:
         The model, its tokenizer and the facts about both.
@@ -201,18 +180,51 @@ def load(
     check(settings)
     started = time.perf_counter()
     prepared = prepare(settings, emit, cancel, quantization)
+    beside = ThreadPoolExecutor(1, "fingerprint")  # 30 ms for a small model, on another core
+    digest = beside.submit(fingerprint, prepared.path, settings.adapter_path)
+    beside.shutdown(wait=False)
+    warning, tokens = read(prepared, settings, emit, cancel)
+    loaded = finished(prepared, settings, tokens, started, warning=warning)
+    return replace(loaded, facts=replace(loaded.facts, fingerprint=digest.result()))
+
+
+def read(prepared: Prepared, settings: LoadSettings, emit: Emit, cancel: Event) -> tuple[str, Tokens]:
+    """Read the weights and the tokenizer of a model.
+
+    Returns:
+        The reason why computing will be slow, empty if it won't, and the tokenizer.
+
+    Raises:
+        LoadError: They are damaged.
+        Cancelled: `cancel` was set.
+    """
+    warning = read_weights(prepared.model, emit, cancel)
+    emit(Loading("tokenizer", 0, 0, prepared.path.name))
+    return warning, _tokens(prepared.path, prepared.config, settings, prepared.facts.vocabulary)
+
+
+def finished(
+    prepared: Prepared,
+    settings: LoadSettings,
+    tokens: Tokens,
+    started: float,
+    make_kv: MakeKV = KV,
+    warning: str = "",
+) -> Loaded:
+    """Find out what a model that was read can do.
+
+    Args:
+        prepared: The model.
+        settings: The settings that it is loaded with.
+        tokens: Its tokenizer.
+        started: `time.perf_counter()` when its loading began.
+        make_kv: Makes its caches; not `KV` itself for a model that several processes compute.
+        warning: From `read_weights`.
+
+    Raises:
+        LoadError: The model can't run.
+    """
     path, model, facts = prepared.path, prepared.model, prepared.facts
-    make_kv: MakeKV = KV
-    warning = ""
-    executor = ThreadPoolExecutor(1, "fingerprint")  # 30 ms for a small model, on another core
-    digest = executor.submit(fingerprint, path, settings.adapter_path)
-    executor.shutdown(wait=False)
-    if spread is None:
-        warning = read_weights(model, emit, cancel)
-    else:
-        make_kv = spread.divide(prepared, settings, emit, cancel)
-    emit(Loading("tokenizer", 0, 0, path.name))
-    tokens = _tokens(path, prepared.config, settings, facts.vocabulary)
     try:
         settings, tail, probed = probe_cache(model, settings, make_kv, facts)
     except RankError:
@@ -225,11 +237,9 @@ def load(
         *filter(None, (warning, tf32_note(facts.dtype))),
         *probed.notes[len(facts.notes) :],
     )
-    facts = replace(
-        probed, notes=notes, load_ms=ms, fingerprint=digest.result(), free_bytes=weights.free_bytes()
-    )
+    facts = replace(probed, notes=notes, load_ms=ms, free_bytes=weights.free_bytes())
     facts = facts_with_tokens(facts, path, tokens)
-    return Loaded(model, tokens, facts, settings, make_kv=make_kv, tail=tail, divided=spread is not None)
+    return Loaded(model, tokens, facts, settings, make_kv=make_kv, tail=tail, divided=make_kv is not KV)
 
 
 def prepare(

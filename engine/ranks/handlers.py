@@ -2,150 +2,91 @@
 
 from __future__ import annotations
 
-import io
 import os
-import sys
-import tempfile
+import socket
 import time
 from collections.abc import Iterator, Sequence
 from functools import partial
 from threading import Event
-from typing import Any
 
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from engine import protocol
-from engine.cache.kind import Reading
 from engine.errors import Cancelled, LoadError, StepError
 from engine.files import typed
+from engine.memory import resident
 from engine.model.facts import fingerprint
-from engine.model.forward import MakeKV
-from engine.model.load import Prepared, read_weights
+from engine.model.load import Loaded, Prepared, finished, prepare, read
 from engine.model.source import Emit
-from engine.protocol import (
-    Loading,
-    Measuring,
-    RankFacts,
-    RanksLoaded,
-    RanksMeasured,
-    RankTime,
-    Record,
-    Sharding,
-)
-from engine.ranks.hosts import hosts_of
-from engine.ranks.kv import RankedKV
-from engine.ranks.mirror import Shard, divide, facts, join, kept_from_waiting, sharding_of
-from engine.ranks.ring import RING, Ranks
+from engine.model.tokens import Tokens
+from engine.model.weights import bytes_of
+from engine.protocol import Measuring, RankFacts, RanksLoaded, RanksMeasured, RankTime, Record, Sharding
+from engine.ranks.division import divide, sharding_of
+from engine.ranks.group import joined
+from engine.ranks.kv import Division, RankedKV
 from engine.session.context import Context
+from engine.session.session import Session
+from engine.setting import check
 from engine.settings import LoadSettings
-from engine.task import Task
-
-_kept: list[object] = []
-"""The file, as long as the process."""
-
-
-def keep_off_terminal() -> None:
-    """Send what is written to descriptor 2 to a file without a name, where it is a terminal's.
-
-    Python's own `sys.stderr` goes on to the terminal, by another descriptor: the objects that others hold of it, too.
-    """
-    buffer = getattr(sys.__stderr__, "buffer", None)
-    raw = getattr(buffer, "raw", buffer)
-    if _kept or not os.isatty(2) or not isinstance(raw, io.FileIO) or raw.fileno() != 2:
-        return
-    file = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
-    _kept.append(file)
-    raw.__init__(os.dup(2), "wb", closefd=False)  # type: ignore[misc]
-    os.dup2(file.fileno(), 2)
-
-
-# ---- loading a model over several processes ----------------------------------------------------
+from engine.task import Task, own_event
 
 READ_BYTES = 2_000_000
-"""Bytes of weights that count as much work as a token, for the time that a rank has to read them."""
+"""Bytes of weights that count as a token in the time that rank 0 waits for the others to read them."""
 
 
-class RanksSpread:
-    """Divides a model over ranks; see `engine.model.load.Divider`."""
+def load(settings: LoadSettings, emit: Emit, cancel: Event) -> Loaded:
+    """Load this rank's part of a model.
 
-    def __init__(self) -> None:
-        self.sharding: Sharding = "tensor"
-        self._shard = Shard(0, 0)
-        self._model: Any = None
+    Args:
+        settings: Rank 0's decide what would otherwise depend on a machine.
+        emit: Receives the progress.
+        cancel: Rank 0's stops the loading.
 
-    def divide(self, prepared: Prepared, settings: LoadSettings, emit: Emit, cancel: Event) -> MakeKV:
-        """See `Divider`."""
-        self._model, family = prepared.model, str(prepared.config.get("model_type"))
-        hosts = hosts_of(settings)
-        self.sharding = sharding_of(prepared.model, settings.shard, family)
-        others = len(hosts.ranks) - 1
-        emit(Loading("ranks", 0, others, "starting"))
-        self.ranks = ranks = RING.opened(hosts)
-        work = prepared.facts.weight_bytes // READ_BYTES
-        _same_files(ranks, prepared, settings, family, work)
-        if not ranks.joined:
-            emit(Loading("ranks", others, others, "joining"))
-            _join(ranks)
+    Raises:
+        LoadError: A rank can't load its part, or has another model.
+        Cancelled: `cancel` was set on rank 0.
+    """
+    check(settings)
+    if "MLX_RANK" not in os.environ:
+        raise LoadError("This process is not one of several ranks.", "Start the program with --ranks 2.")
+    group, started = joined(), time.perf_counter()
+    cancel = own_event(cancel)
 
-        def own() -> Shard:
-            shard = divide(prepared.model, self.sharding, ranks.group, family)
-            read_weights(prepared.model, emit, cancel)
-            return shard
+    def first() -> tuple[Prepared, LoadSettings, Sharding] | None:
+        if group.rank:
+            return None
+        made = prepare(settings, emit, cancel)  # it may be downloaded: the others find it then
+        return made, _for_others(made, settings), sharding_of(made.model, settings.shard, _family(made))
 
-        self._shard, _ = ranks.together("divide", own, work=work, sharding=self.sharding)
-        return partial(RankedKV, ranks, self.sharding, prepared.facts.vocabulary)
-
-    def close(self) -> None:
-        """Drop the parts of the model that other ranks have."""
-        RING.unload()
-
-    def loaded(self) -> RanksLoaded:
-        """See `Divider`."""
-        return RanksLoaded(self.sharding, self.facts(None))
-
-    def facts(self, kv: RankedKV | None) -> tuple[RankFacts, ...]:
-        """What each rank has now.
-
-        Args:
-            kv: The session's live cache; None where nothing is in it.
-        """
-        own, answers = self.ranks.together("facts", lambda: facts(self._shard, self._model))
-        held: list[Sequence[Reading]] = (
-            [kv.own_readings(), *(other.readings for other in kv.others)] if kv else [()] * self.ranks.size
-        )
-        return tuple(
-            RankFacts(
-                rank=rank,
-                host=found["host"],
-                pid=found["pid"],
-                first_layer=found["first_layer"],
-                layers=found["layers"],
-                weight_bytes=found["weight_bytes"],
-                memory_bytes=found["memory_bytes"],
-                kv_used_bytes=sum(reading[3] for reading in readings),
-                kv_allocated_bytes=sum(reading[4] for reading in readings),
-            )
-            for rank, (found, readings) in enumerate(zip((own, *answers), held, strict=True))
+    own = group.agreed(first)
+    settings_of_all, sharding, work = group.first(
+        own and (own[1], own[2], own[0].facts.weight_bytes // READ_BYTES)
+    )
+    mine = settings_of_all if own is None else settings
+    prepared = group.agreed(lambda: own[0] if own else prepare(mine, emit, cancel), work)
+    digests = group.gather(fingerprint(prepared.path, mine.adapter_path), work)
+    if (other := next((rank for rank, each in enumerate(digests) if each != digests[0]), None)) is not None:
+        raise LoadError(
+            f"The model of {group.names[other]} differs from the one here.",
+            "Copy the same files to all machines.",
         )
 
+    def part() -> tuple[range, Tokens]:
+        layers = divide(prepared.model, sharding, group.mlx, _family(prepared))
+        return layers, read(prepared, mine, emit, cancel)[1]
 
-def _same_files(ranks: Ranks, prepared: Prepared, settings: LoadSettings, family: str, work: int) -> None:
-    """Have the other ranks build the model, and see that it is the same one."""
-    sent = asdict(_for_others(prepared, settings))
-    _, answers = ranks.together("load", lambda: None, work=work, settings=sent, family=family)
-    own = fingerprint(prepared.path, settings.adapter_path)
-    for process, answer in zip(ranks.processes, answers, strict=True):
-        if refused := answer.get("refused"):
-            raise LoadError(f"The model can't be loaded by {process.name}: {refused}")
-        if answer["digest"] != own:
-            raise LoadError(
-                f"The model of {process.name} differs from the one here.",
-                "Copy the same files to all machines.",
-            )
+    layers, tokens = group.agreed(part, work)
+    division = Division(group, sharding, layers, prepared.facts.vocabulary)
+    loaded = finished(prepared, mine, tokens, started, partial(RankedKV, division))
+    return replace(loaded, facts=replace(loaded.facts, fingerprint=digests[0]))
+
+
+def _family(prepared: Prepared) -> str:
+    return str(prepared.config.get("model_type"))
 
 
 def _for_others(prepared: Prepared, settings: LoadSettings) -> LoadSettings:
-    """The settings for the other ranks, in which is decided what would otherwise depend on their machine."""
+    """The settings for the other ranks, with the choices that would otherwise depend on their machine."""
     scales = prepared.facts.quantization is not None and prepared.facts.dtype == "float32"
     return replace(
         settings,
@@ -156,29 +97,29 @@ def _for_others(prepared: Prepared, settings: LoadSettings) -> LoadSettings:
     )
 
 
-def _join(ranks: Ranks) -> None:
-    """Make MLX's group of them."""
-    meeting, backend = ranks.hosts.meeting(), ranks.hosts.backend
-    keep_off_terminal()
-    with kept_from_waiting([meeting.address]):
-        try:
-            ranks.group, _ = ranks.together(
-                "join",
-                lambda: join(0, backend, meeting.files, meeting.variables),
-                backend=backend,
-                files=meeting.files,
-                variables=meeting.variables,
-            )
-        except RuntimeError as error:
-            ranks.close()
-            raise LoadError(
-                f"The ranks can't be joined ({error}).",
-                "Check that the machines reach each other at these addresses.",
-            ) from error
-    ranks.joined = True
+def loaded_over_ranks(session: Session) -> RanksLoaded:
+    """The record of a new session over ranks: each rank's part of the model."""
+    kv = session.kv
+    assert isinstance(kv, RankedKV)
+    return RanksLoaded(kv.division.sharding, _facts(kv))
 
 
-# ---- the commands ------------------------------------------------------------------------------
+def _facts(kv: RankedKV) -> tuple[RankFacts, ...]:
+    """The contents and the memory of each rank now."""
+    own = {
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "first_layer": kv.division.layers.start,
+        "layers": len(kv.division.layers),
+        "weight_bytes": bytes_of(kv.model),
+        "memory_bytes": resident(),
+        "kv_used_bytes": sum(used for *_, used, _ in kv.own_readings()),
+        "kv_allocated_bytes": sum(allocated for *_, allocated in kv.own_readings()),
+    }
+    return tuple(RankFacts(rank, **facts) for rank, facts in enumerate(kv.division.group.gather(own)))
+
+
+# ---- where the time of a step goes ---------------------------------------------------------------
 
 Times = list[tuple[float, float]]
 """Milliseconds in compute and in communication, by rank."""
@@ -186,9 +127,9 @@ Times = list[tuple[float, float]]
 
 def measure_ranks(context: Context, command: protocol.MeasureRanks, task: Task) -> Iterator[Record]:
     """Measure where the time of a step goes, by rank."""
-    session, spread = context.session, context.divider
+    session = context.session
     kv = session.kv
-    if spread is None or not isinstance(kv, RankedKV):
+    if not isinstance(kv, RankedKV):
         raise StepError("One process computes this model: there are no ranks.", "Start with --ranks 2.")
     token = session.next.picked
     steps: list[float] = []
@@ -203,12 +144,12 @@ def measure_ranks(context: Context, command: protocol.MeasureRanks, task: Task) 
         steps.append((time.perf_counter() - begun) * 1000)
         copied = session.runner.copy().kv
         assert isinstance(copied, RankedKV)
-        rounds.append(copied.fenced_ms([token]))
+        rounds.append(copied.fenced_ms(token))
     counted, best = rounds[1:], min(rounds[1:], key=_compute)
     slowest = max(range(len(best)), key=lambda rank: best[rank][0])
     yield RanksMeasured(
-        sharding=spread.sharding,
-        ranks=spread.facts(kv),
+        sharding=kv.division.sharding,
+        ranks=_facts(kv),
         tokens=kv.offset,
         rounds=command.rounds,
         step_ms=min(steps[1:]),

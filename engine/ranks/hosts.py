@@ -1,12 +1,10 @@
-"""Where ranks run: on this machine, or on the hosts of a file of mlx.launch; and the addresses at which they meet.
+"""The places of ranks, on this machine or on the hosts of a file, and their start through mlx.launch.
 
 The format is that of `mlx.launch --hostfile`: a list of hosts, or an object with `hosts`, `backend` and `envs`:
 
     [{"ssh": "127.0.0.1", "ips": ["192.168.1.1"]}, {"ssh": "mac-2", "ips": ["192.168.1.2"]}]
 
-The first host is this process.
-
-The other ranks are processes with operations on stdin and answers on stdout. Standard library alone.
+The first host is this machine. Standard library alone.
 """
 
 from __future__ import annotations
@@ -15,15 +13,10 @@ import ipaddress
 import json
 import os
 import re
-import shlex
 import signal
 import socket
-import subprocess
-import sys
-import tempfile
-import threading
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
@@ -35,85 +28,128 @@ from engine.settings import MOST_RANKS, LoadSettings
 
 LOOPBACK = "127.0.0.1"
 FIRST_PORT = 32323
-"""Of the first rank, as in mlx.launch, where a rank runs on another machine: what is free here may not be there."""
+"""First port of ranks on several machines, as in mlx.launch: a port that is free here may not be free there."""
 PORT_VARIABLE = "INSPECTOR_RANKS_PORT"
-"""An environment variable with another first port."""
+"""Name of an environment variable with another first port."""
 BACKENDS = ("ring", "jaccl", "jaccl-ring")
-"""Those of MLX by which ranks can be joined here; the last two, of Macs with Thunderbolt, could not be tried."""
+"""MLX's backends that can join ranks here; the last two, for Macs with Thunderbolt, could not be tried."""
+LAUNCHER = "from mlx._distributed_utils.launch import main; main()"
+PEER_GONE = 3
+"""Exit status of a rank that failed because another rank is gone."""
+LAST_WORDS = 400
+"""Characters of the last line that a process wrote."""
 
 
 class RankHost(Struct, frozen=True):
-    """Where one rank runs."""
+    """The place of one rank."""
 
     ssh: str
-    """What `ssh` calls its machine; 127.0.0.1 for this one."""
+    """Name of its machine for `ssh`; 127.0.0.1 for this one."""
     ips: tuple[str, ...]
-    """At which the other ranks reach it."""
+    """Addresses at which the other ranks reach it."""
     rdma: tuple[Any, ...] = ()
-    """Its device towards each rank, for jaccl."""
+    """Names of its devices towards each rank, for jaccl."""
 
     @property
     def local(self) -> bool:
         """True if it is this machine."""
-        return self.ssh in (LOOPBACK, "localhost", "::1")
-
-
-class RankMeeting(Struct, frozen=True):
-    """How MLX learns where the ranks meet."""
-
-    files: dict[str, str]
-    """Contents of files, by the variable that names the file."""
-    variables: dict[str, str]
-    address: tuple[str, int]
-    """Where rank 0 waits for another one."""
+        return self.ssh == LOOPBACK
 
 
 class RankHosts(Struct, frozen=True):
-    """The ranks' places, in their order, and how they are joined."""
+    """The places of the ranks, in their order, and how they are joined."""
 
     ranks: tuple[RankHost, ...]
     backend: str = "ring"
     envs: tuple[str, ...] = ()
     """Environment variables of each rank, as NAME=VALUE."""
 
-    def meeting(self) -> RankMeeting:
-        """Choose where the ranks meet.
+    def command(self, folder: Path, call: str) -> list[str]:
+        """The command that starts the ranks through mlx.launch.
+
+        Args:
+            folder: Receives the file of the hosts.
+            call: Statements that each rank executes, on one line.
+
+        Raises:
+            LoadError: They have no port to meet at.
+        """
+        hosts = [{"ssh": host.ssh, "ips": host.ips, "rdma": host.rdma} for host in self.ranks]
+        file = folder / "hosts.json"
+        file.write_text(json.dumps({"hosts": hosts, "backend": self.backend, "envs": self.envs}))
+        launch = [*python_command(LAUNCHER), "--hostfile", str(file), "--starting-port", str(self._port())]
+        return [*launch, "--", *python_command(call)]
+
+    def _port(self) -> int:
+        """The first of as many free ports in a row as the ranks have addresses.
 
         Raises:
             LoadError: There is no such port, or it is taken.
         """
-        ports = self._ports()
-        if self.backend == "ring":
-            nodes = [
-                [f"{_bracketed(ip)}:{port}" for ip in host.ips]
-                for host, port in zip(self.ranks, ports, strict=True)
-            ]
-            return RankMeeting(
-                {"MLX_HOSTFILE": json.dumps(nodes)}, self._variables(), (self.ranks[0].ips[0], ports[0])
-            )
-        ring = {"MLX_JACCL_RING": "1"} if self.backend == "jaccl-ring" else {}
-        coordinator = {"MLX_JACCL_COORDINATOR": f"{self.ranks[0].ips[0]}:{ports[0]}"}
-        devices = {"MLX_IBV_DEVICES": json.dumps([host.rdma for host in self.ranks])}
-        variables = {**self._variables(), **coordinator, **ring}
-        return RankMeeting(devices, variables, (self.ranks[0].ips[0], ports[0]))
-
-    def _variables(self) -> dict[str, str]:
-        return dict(variable.split("=", 1) for variable in self.envs)
-
-    def _ports(self) -> list[int]:
-        count, text = len(self.ranks), os.environ.get(PORT_VARIABLE, "")
+        addresses = [(host, ip) for host in self.ranks for ip in host.ips]
+        text = os.environ.get(PORT_VARIABLE, "")
         if not text and all(host.local for host in self.ranks):
-            return _free_ports(count)
+            return _free_port(len(addresses))
         first = int(text) if text.isascii() and text.isdigit() else 0 if text else FIRST_PORT
-        if not 1 <= first <= 65536 - count:
+        most = 65536 - len(addresses)
+        if not 1 <= first <= most:
             raise LoadError(
-                f"{PORT_VARIABLE} must be a port from 1 to {65536 - count}, not {text}.", "Give another one."
+                f"{PORT_VARIABLE} must be a port from 1 to {most}, not {text}.", "Give another one."
             )
-        ports = [first + place for place in range(count)]
-        for host, port in zip(self.ranks, ports, strict=True):
+        for port, (host, ip) in enumerate(addresses, first):
             if host.local:
-                _check_free(host.ips[0], port)
-        return ports
+                _check_free(ip, port)
+        return first
+
+    def ending(self, text: str, status: int | None) -> str:
+        """Why the ranks have ended, a sentence.
+
+        Args:
+            text: What mlx.launch and the ranks wrote to stderr.
+            status: How mlx.launch has ended; None if it has not.
+        """
+        ends = [(int(rank), int(status)) for rank, status in _END.findall(text)]
+        # one that mlx.launch ended has got SIGTERM, and one that failed since another was gone has PEER_GONE
+        causes = [end for end in ends if end[1] not in (-signal.SIGTERM, PEER_GONE)] or ends
+        if not causes:
+            return process_ending(text, status)
+        rank, status = min(causes, key=lambda end: end[1] >= 0)  # a signal, or else what was first
+        if (
+            status == -signal.SIGALRM
+        ):  # of rank 0, which waited; one that is stopped can't be ended by SIGTERM
+            others = range(1, len(self.ranks))
+            silent = [other for other in others if other not in dict(ends)] or list(others)
+            name = self._name(silent[0]) if len(silent) == 1 else "A rank"
+            return f"{name} was lost: it gave no answer in its time."
+        if rank == 0:
+            return process_ending(text, status)
+        words = last_words(text, rank)
+        return f"{self._name(rank)} was lost: it {ending_of(status)}." + f" Its last words: {words}." * bool(
+            words
+        )
+
+    def _name(self, rank: int) -> str:
+        host = self.ranks[rank].ssh
+        return f"Rank {rank}" + f" on {host}" * (host != LOOPBACK)
+
+
+_END = re.compile(r"Node with rank (\d+) exited with code (-?\d+)")
+_NOISE = re.compile(r"\[ring\]|\[WARN\]|\[ERROR\]")
+"""Marks of the lines that MLX and mlx.launch write when a rank is gone: an effect, not the cause."""
+
+
+def process_ending(text: str, status: int | None) -> str:
+    """A sentence on the end of the engine's process, with its last words, else with its signal or status."""
+    said = last_words(text) or (f"it {ending_of(status)}" if status else "")
+    return f"The engine's process has ended{said and ': '}{said}."
+
+
+def last_words(text: str, rank: int = 0) -> str:
+    """The last line of stderr that says something of a rank, shortened; empty if there is none."""
+    lines = [line.strip() for line in text.splitlines()]
+    own = [line.removeprefix(f"rank {rank}: ") for line in lines if line.startswith(f"rank {rank}: ")]
+    said = own or [line for line in lines if line and not re.match(r"rank \d+: ", line)]
+    return next((line for line in reversed(said) if not _NOISE.search(line)), "")[-LAST_WORDS:].rstrip(".")
 
 
 def hosts_of(settings: LoadSettings) -> RankHosts:
@@ -162,9 +198,10 @@ def _host(place: int, entry: Any) -> RankHost:
     if not isinstance(ssh, str) or not ssh or ssh.startswith("-") or not ssh.isprintable():
         raise ValueError(
             f"host {place} has no ssh that is a name"
-        )  # with a hyphen ssh would take it for an option
+        )  # after a hyphen ssh would expect an option
+    ssh = LOOPBACK if ssh in ("localhost", "::1") else ssh
     ips, rdma = entry.get("ips"), entry.get("rdma") or []
-    if ips is None and RankHost(ssh, ()).local:
+    if ips is None and ssh == LOOPBACK:
         ips = [LOOPBACK]
     if not isinstance(ips, list) or not ips or not all(isinstance(ip, str) for ip in ips):
         raise ValueError(f"host {place} has no ips")
@@ -179,17 +216,14 @@ def _words(error: Exception) -> str:
     return (error.message if isinstance(error, EngineError) else str(error)).rstrip(".")
 
 
-def _bracketed(ip: str) -> str:
-    return f"[{ip}]" if ":" in ip else ip
-
-
-def _free_ports(count: int) -> list[int]:
-    """Ports that nobody has at this moment."""
-    held = [socket.create_server((LOOPBACK, 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in held]
-    for one in held:
-        one.close()
-    return ports
+def _free_port(count: int) -> int:
+    """The first of `count` ports in a row that are free at this moment."""
+    while True:
+        with ExitStack() as held, suppress(OSError, OverflowError):
+            first: int = held.enter_context(socket.create_server((LOOPBACK, 0))).getsockname()[1]
+            for port in range(first + 1, first + count):
+                held.enter_context(socket.create_server((LOOPBACK, port)))
+            return first
 
 
 def _check_free(ip: str, port: int) -> None:
@@ -201,115 +235,3 @@ def _check_free(ip: str, port: int) -> None:
             f"Ranks can't meet at {ip}, port {port} ({error.strerror}).",
             f"End the program that uses the port, or set {PORT_VARIABLE} to another first port.",
         ) from error
-
-
-# ---- one of the other ranks, as rank 0 sees it -------------------------------------------------
-# What it writes to stderr goes to a file without a name, of mode 0600 in the directory for temporary files: nothing of
-# it is left behind whatever way a process ends, and its last lines are what the process said last. Standard library
-# alone.
-
-MODULE = "engine.ranks.rank"
-LAST_BYTES = 8192
-"""Of its stderr, the end that is read."""
-LONGEST = 240
-"""Characters of its last words."""
-_NOISE = re.compile(r"^\[ring\] ")
-"""What MLX's ring writes when a peer is gone: an effect, not the cause."""
-
-Arrived = Callable[[int, Mapping[str, Any] | None], None]
-"""Takes a rank and its answer, or None once its stdout has ended; called in a thread."""
-
-
-class RankProcess:
-    """A rank that was started.
-
-    Args:
-        rank: Its number.
-        host: Where it runs.
-        arrived: Takes its answers.
-
-    Raises:
-        OSError: It can't be started.
-    """
-
-    def __init__(self, rank: int, host: RankHost, arrived: Arrived) -> None:
-        self.rank, self.host = rank, host
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
-        self._process = subprocess.Popen(
-            _command(rank, host),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            start_new_session=True,  # a Ctrl-C of the terminal is answered by rank 0
-        )
-        self._arrived = arrived
-        self._reader = threading.Thread(target=self._read, name=f"rank {rank}", daemon=True)
-        self._reader.start()
-
-    @property
-    def name(self) -> str:
-        """Its number, with its machine where that is another one."""
-        return f"rank {self.rank}" + ("" if self.host.local else f" on {self.host.ssh}")
-
-    @property
-    def pid(self) -> int:
-        """Of the process that was started here: ssh, for a rank on another machine."""
-        return self._process.pid
-
-    def send(self, line: bytes) -> None:
-        """Send it a line; where it has ended, nothing happens, since `arrived` says so."""
-        assert self._process.stdin is not None
-        with suppress(OSError, ValueError):
-            self._process.stdin.write(line)
-            self._process.stdin.flush()
-
-    def close_input(self) -> None:
-        """End its stdin, at which it ends itself."""
-        assert self._process.stdin is not None
-        with suppress(OSError, ValueError):
-            self._process.stdin.close()
-
-    def kill(self) -> None:
-        """End it at once, also where it was stopped; on another machine the end of its stdin ends it."""
-        with suppress(OSError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-
-    def ended(self, seconds: float) -> str:
-        """Wait for its end.
-
-        Returns:
-            How it ended; empty where it has not.
-        """
-        try:
-            status = self._process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            return ""
-        return ending_of(status)
-
-    def last_words(self) -> str:
-        """The last line of its stderr that says something, shortened; empty where there is none."""
-        with suppress(OSError, ValueError):
-            end = os.fstat(self._errors.fileno()).st_size
-            text = os.pread(self._errors.fileno(), LAST_BYTES, max(0, end - LAST_BYTES))
-            lines = [line.strip() for line in text.decode(errors="replace").splitlines()]
-            said = [line for line in lines if line and not _NOISE.match(line)]
-            return said[-1][:LONGEST] if said else ""
-        return ""
-
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            try:
-                answer = json.loads(line)
-            except ValueError:
-                answer = {"error": "it wrote something that is not an answer"}
-            self._arrived(self.rank, answer if isinstance(answer, dict) else {"error": "no object"})
-        self._arrived(self.rank, None)
-
-
-def _command(rank: int, host: RankHost) -> list[str]:
-    """What starts a rank: here with the modules of this process, elsewhere with the same Python and directory."""
-    if host.local:
-        return python_command(f"import {MODULE} as rank; rank.main({rank})")
-    there = f"cd {shlex.quote(os.getcwd())} && exec {shlex.quote(sys.executable)} -m {MODULE} {rank}"
-    return ["ssh", "-T", "-o", "BatchMode=yes", host.ssh, there]

@@ -1,127 +1,82 @@
-"""The cache of a model over ranks: rank 0's own caches, and the same operations on those of all others.
+"""KV caches of a model over ranks.
 
-`RankedKV` overrides the operations that every rank executes; what is composed of them in `KV` is decided here once,
-for all. What a rank answers for its own layers (whether they can be trimmed, what they hold) is put together: a
-refusal of one is a refusal of all, bytes add up. All ranks evaluate a forward's logits and caches at once, so that no
-collective is left in a lazy graph, to be mixed with those of the next operation.
+Every rank has the caches of its part. Ranks that have a part of every layer hold the same; ranks that have some layers
+each may hold other kinds of cache, and other bytes. The decisions of a session therefore depend on all of them: a
+refusal of one rank is a refusal of all, and bytes add up. All ranks evaluate a forward's logits and caches at once, so
+that no collective operation is left in a lazy graph, among those of the next forward.
 """
 
 from __future__ import annotations
 
-import weakref
-from collections import deque
+import zlib
 from collections.abc import Callable, Sequence
-from typing import Any, Self, TypeVar, cast
+from typing import Any
 
 import mlx.core as mx
-from msgspec.structs import asdict
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from engine.cache.kind import Reading, Snapshot
 from engine.cache.live import KV
-from engine.errors import StepError
+from engine.errors import RankError, StepError
+from engine.patches.rotary import shared_rotary_factors
 from engine.protocol import CacheKind, Sharding
-from engine.ranks.mirror import Print, RankHeld, fenced_forward, held
-from engine.ranks.ring import Answer, Ranks
+from engine.ranks.division import fenced_ms
+from engine.ranks.group import Group
 from engine.settings import LoadSettings
-from engine.tree import Chunks
 
-T = TypeVar("T")
 LOGITS_BYTES = 64 * 2**20
-"""Bytes of the logits of an adapting chunk at most: here they are computed for all of its tokens."""
+"""Bytes of a chunk's logits at most: they are computed for all of its tokens."""
+TOLERANCE = 0.05
+"""Difference of the largest logits on two machines, as a share of their magnitude. On one machine they must be equal:
+MLX's ring gives all ranks the same sums, to the last bit."""
+AGAIN = "Start the program again; the session can be saved before."
 
 
-class Handle:
-    """What all ranks know a snapshot by; once nothing has it here, the others drop theirs.
+class Division(Struct, frozen=True):
+    """The division of a model over the ranks."""
 
-    Args:
-        number: Its number.
-        released: Takes it then.
-    """
-
-    __slots__ = ("_released", "number")
-
-    def __init__(self, number: int, released: deque[tuple[str, int]]) -> None:
-        self.number, self._released = number, released
-
-    def __del__(self) -> None:
-        self._released.append(("snapshot", self.number))
+    group: Group
+    sharding: Sharding
+    layers: range
+    """Indexes of the layers that this rank has, or has a part of."""
+    vocabulary: int
+    """Number of tokens of the model."""
 
 
-class MirroredSnapshot(Snapshot, frozen=True):
-    """The snapshots of all other ranks; the last of the own ones."""
+class RankState(Struct, frozen=True):
+    """The contents of one rank's caches, and the operations that they support."""
 
-    handle: Handle | None = None
-    size: int = 0
-    """Bytes of them all."""
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes that they keep alive on the other ranks."""
-        return self.size
+    readings: tuple[Reading, ...]
+    steps_back: bool
+    partial_restore: bool
+    chunks_matter: bool
+    quantized: tuple[bool, ...]
+    unsupported: tuple[CacheKind, str] | None
+    bytes_per_token: int
 
 
 class RankedKV(KV):
-    """The live cache of one session on all ranks.
+    """The live cache of one session, of which this process has its rank's part.
 
     Args:
-        ranks: The other ones.
-        sharding: How they divide the model.
-        vocabulary: Tokens of the model.
-        model: Rank 0's part of it.
+        division: How the model is divided.
+        model: This rank's part of it.
         settings: As for `KV`.
-
-    Raises:
-        RankError: From every operation: a rank was lost.
     """
 
     lazy = False
 
-    def __init__(
-        self, ranks: Ranks, sharding: Sharding, vocabulary: int, model: Any, settings: LoadSettings
-    ) -> None:
-        self._ranks, self._sharding = ranks, sharding
-        self._number = ranks.name_one()
-        self.most_at_once = max(8, LOGITS_BYTES // (4 * vocabulary))
-        _, answers = ranks.together("make", lambda: None, kv=self._number, settings=asdict(settings))
-        weakref.finalize(self, ranks.released.append, ("kv", self._number))
-        self._take(answers)
+    def __init__(self, division: Division, model: Any, settings: LoadSettings) -> None:
+        self.division, self.model, self._group = division, model, division.group
+        self.most_at_once = max(8, LOGITS_BYTES // (4 * division.vocabulary))
+        self.reads_prompts = self._group.rank == 0
+        self._known: tuple[tuple[int, int], list[RankState]] | None = None
+        """The states of all ranks, with the offset and the layout at which they were asked for."""
         super().__init__(model, settings)
 
-    # ---- operations of all ranks --------------------------------------------------------------
-
-    def _each(self, op: str, own: Callable[[], T], *, work: int = 0, **fields: Any) -> tuple[T, list[Answer]]:
-        """Execute an operation on every rank; returns this one's result, and the others' answers."""
-        result, answers = self._ranks.together(op, own, work=work, kv=self._number, **fields)
-        self._take(answers)
-        for rank, other in enumerate(self.others, 1):
-            if other.offset != self.offset:
-                self._ranks.lose(rank, f"holds {other.offset} tokens, where there are {self.offset}")
-                self._ranks.check()
-        return result, answers
-
-    def _take(self, answers: list[Answer]) -> None:
-        self.others: list[RankHeld] = [held(answer) for answer in answers]
-        """What the other ranks hold."""
-
-    def clear(self) -> None:
-        """See `KV`; once a rank is lost, of this one's caches alone."""
-        if self._ranks.loss is None:
-            self._each("clear", super().clear)
-        else:
-            super().clear()
-
-    def copied(self) -> Self:
-        made = super().copied()
-        made._number = self._ranks.name_one()
-        weakref.finalize(made, self._ranks.released.append, ("kv", made._number))
-        made._each("copied", lambda: None, other=self._number)
-        return made
-
-    def adopt_rows(self, other: KV, rows: int) -> None:
-        self._each("adopt_rows", lambda: KV.adopt_rows(self, other, rows), other=_number(other), rows=rows)
-
-    def reorder(self, rows: Sequence[int], since: int | None) -> None:
-        self._each("reorder", lambda: KV.reorder(self, rows, since), rows=list(rows), since=since)
+    # ---- operations of every rank on its caches ---------------------------------------------------
 
     def run(
         self,
@@ -130,152 +85,137 @@ class RankedKV(KV):
         *,
         chunk: bool = False,
     ) -> mx.array:
-        """See `KV`; the logits and the caches are evaluated, so that there is nothing to begin."""
+        """See `KV`; the logits and the caches are evaluated, and the logits after the last tokens are rank 0's.
+
+        Raises:
+            RankError: Another rank ran other tokens, or has other logits.
+        """
         if compute is not self._model:
             raise StepError(
                 "Interventions can't be computed over several processes.", "Run the model in one."
             )
-
-        def own() -> mx.array:
-            logits = KV.run(self, compute, tokens, chunk=chunk)
-            mx.eval(logits, self.state())
-            return logits
-
-        ids = cast(list[list[int]], tokens.tolist())
-        logits, answers = self._each("run", own, work=tokens.size, ids=ids, chunk=chunk)
-        mine = Print.of(logits)
-        for rank, answer in enumerate(answers, 1):
-            same_machine = self._ranks.hosts.ranks[rank].local
-            if why := mine.disagreement(Print(*answer["print"]), same_machine):
-                self._ranks.lose(rank, why)
-                self._ranks.check()
+        try:
+            with self._group.patience(tokens.size):
+                logits = super().run(compute, tokens, chunk=chunk)
+                mx.eval(logits, self.state())
+        except Exception as error:
+            self._group.shared_failure(error)
+            raise
+        last = logits[:, -1:]
+        rows = np.array(last.astype(mx.float32))
+        ran = zlib.crc32(np.array(tokens).tobytes(), self.offset)
+        found = self._group.gather((ran, zlib.crc32(rows.tobytes()), float(rows.max()), self._state()))
+        for rank, (its_tokens, its_crc, largest, _) in enumerate(found):
+            self._compare(rank, its_tokens == ran, its_crc == found[0][1], largest, found[0][2])
+        self._known = (self.offset, self.layout), [each[3] for each in found]
+        if any(each[1] != found[0][1] for each in found):  # machines that round in other ways
+            logits = mx.concatenate([logits[:, :-1], self._group.first_array(last)], axis=1)
         return logits
 
-    def set_offset(self, offset: int, *, chunks: Chunks | None = None, layout: int | None = None) -> None:
-        self._each(
-            "set_offset", lambda: KV.set_offset(self, offset, chunks=chunks, layout=layout), offset=offset
-        )
+    def _compare(self, rank: int, same_tokens: bool, same_row: bool, largest: float, first: float) -> None:
+        name, bound = self._group.names[rank], TOLERANCE * max(1.0, abs(first), abs(largest))
+        elsewhere = name != f"rank {rank}"
+        said = ""
+        if not same_tokens:
+            said = "ran other tokens"
+        elif not same_row and not (elsewhere and abs(largest - first) <= bound):
+            said = f"computed other logits (the largest is {largest:.6g}, not {first:.6g})"
+        if said:
+            raise RankError(f"{name.capitalize()} was lost: it {said}.", AGAIN, rank)
 
-    def trim(self, offset: int) -> None:
-        self._each("trim", lambda: KV.trim(self, offset), offset=offset)
-
-    def recovered(self, offset: int) -> bool:
-        """See `KV`; once a rank is lost there is nothing to recover."""
-        if self._ranks.loss is not None:
-            return True
-        own, answers = self._each("recovered", lambda: KV.recovered(self, offset), offset=offset)
-        return own and all(answer["result"] for answer in answers)
-
-    def undo_records(self) -> tuple[Snapshot, ...] | None:
-        own, snapshot = self._saved("undo_records", super().undo_records)
-        return None if own is None or snapshot is None else (*own, snapshot)
-
-    def undo(self, steps: Sequence[Sequence[Snapshot]]) -> None:
-        numbers = [_handle(records) for records in steps]
-        self._each("undo", lambda: KV.undo(self, [records[:-1] for records in steps]), steps=numbers)
+    def shared_ms(self, ms: float) -> float:
+        return float(self._group.first(ms))
 
     def stays(self) -> bool:
         """False: what is trimmed is saved before, on all ranks."""
         return False
 
+    def undo_records(self) -> tuple[Snapshot, ...] | None:
+        return self._with_others(super().undo_records())
+
     def snapshot(self, start: int, end: int | None = None) -> tuple[Snapshot, ...]:
-        assert end in (None, self.offset)  # since nothing stays
-        own, snapshot = self._saved("snapshot", lambda: KV.snapshot(self, start), start=start)
-        assert snapshot is not None
-        return (*own, snapshot)
+        return self._with_others(super().snapshot(start, end)) or ()
+
+    def _with_others(self, own: tuple[Snapshot, ...] | None) -> tuple[Snapshot, ...] | None:
+        """Snapshots that count the bytes of all ranks, so that all drop the same ones; None if a rank has none."""
+        sizes = self._group.gather(None if own is None else sum(each.nbytes for each in own))
+        if own is None or None in sizes:
+            return None
+        return (replace(own[0], elsewhere=sum(sizes) - sizes[self._group.rank]), *own[1:])
 
     def restore(self, saved: Sequence[Snapshot], at: int, end: int) -> int:
-        own, answers = self._each(
-            "restore",
-            lambda: KV.restore(self, saved[:-1], at, end),
-            saved=_handle(saved),
-            at=at,
-            end=end,
-        )
-        return own + sum(int(answer["result"]) for answer in answers)
+        return sum(self._group.gather(super().restore(saved, at, end)))
 
-    def _saved(self, op: str, own: Callable[[], T], **fields: Any) -> tuple[T, MirroredSnapshot | None]:
-        """Have every rank save something; returns this one's, and those of the others, None where one has none."""
-        handle = Handle(self._ranks.name_one(), self._ranks.released)
-        mine, answers = self._each(op, own, name=handle.number, **fields)
-        sizes = [answer["result"] for answer in answers]
-        return mine, None if None in sizes else MirroredSnapshot(handle=handle, size=sum(sizes))
+    # ---- what all ranks say together ---------------------------------------------------------------
 
-    def fenced_ms(self, tokens: Sequence[int]) -> list[tuple[float, float]]:
-        """Run a chunk of tokens with fences around each communication.
+    def _state(self) -> RankState:
+        return RankState(
+            tuple(super().readings()), super().can_step_back(), super().partial_restore(), super().chunks_matter,
+            super().quantized(), super().without_snapshots(), super().bytes_per_token() or 0,
+        )  # fmt: skip
 
-        Returns:
-            Milliseconds in compute, and in communication with its waiting, by rank.
-        """
-        ids = [list(tokens)]
-        own, answers = self._each(
-            "fenced", lambda: fenced_forward(self, self._model, ids), work=len(tokens), ids=ids
-        )
-        return [own, *(tuple(answer["result"]) for answer in answers)]
-
-    # ---- what all ranks say together ----------------------------------------------------------
+    @property
+    def _states(self) -> list[RankState]:
+        """The state of each rank, asked for again after each change."""
+        at = self.offset, self.layout
+        if self._known is None or self._known[0] != at:
+            self._known = at, self._group.gather(self._state())
+        return self._known[1]
 
     def trim_refusal(self, offset: int) -> str:
-        if own := super().trim_refusal(offset):
-            return own
-        _, answers = self._each("trim_refusal", lambda: None, offset=offset)
-        return next((answer["result"] for answer in answers if answer["result"]), "")
+        return next(filter(None, self._group.gather(super().trim_refusal(offset))), "")
 
     def could_trim(self, offset: int, to: int) -> bool:
-        if not super().could_trim(offset, to):
-            return False
-        # an offset of the answer is that of the caches now
-        _, answers = self._each("could_trim", lambda: None, offset=offset, to=to)
-        return all(answer["result"] for answer in answers)
+        return all(self._group.gather(super().could_trim(offset, to)))
+
+    def recovered(self, offset: int) -> bool:
+        return all(self._group.gather(super().recovered(offset)))
 
     def can_step_back(self) -> bool:
-        return super().can_step_back() and all(other.steps_back for other in self.others)
+        return all(state.steps_back for state in self._states)
 
     def without_snapshots(self) -> tuple[CacheKind, str] | None:
-        found = (super().without_snapshots(), *(other.unsupported for other in self.others))
-        return cast("tuple[CacheKind, str] | None", next(filter(None, found), None))
+        return next((state.unsupported for state in self._states if state.unsupported), None)
 
     def partial_restore(self) -> bool:
-        return super().partial_restore() and all(other.partial_restore for other in self.others)
+        return all(state.partial_restore for state in self._states)
 
     @property
     def chunks_matter(self) -> bool:
-        return super().chunks_matter or any(other.chunks_matter for other in self.others)
+        return any(state.chunks_matter for state in self._states)
 
     def quantized(self) -> tuple[bool, ...]:
-        return tuple(each for other in self.others for each in other.quantized) + super().quantized()
+        return tuple(each for state in self._states for each in state.quantized)
+
+    def quantizable(self) -> tuple[tuple[CacheKind, bool], ...]:
+        return tuple(each for own in self._group.gather(super().quantizable()) for each in own)
 
     def kinds(self) -> tuple[CacheKind, ...]:
         return tuple(reading[0] for reading in self.readings())
 
     def bytes_per_token(self) -> int | None:
-        own = super().bytes_per_token() or 0
-        return own + sum(other.bytes_per_token for other in self.others) or None
+        return sum(state.bytes_per_token for state in self._states) or None
 
     def readings(self) -> Sequence[Reading]:
         """See `KV`: a layer's bytes on all ranks, or the layers of all ranks in the model's order."""
-        by_rank = [self.own_readings(), *(other.readings for other in self.others)]
-        if self._sharding == "pipeline":  # the last rank has the first layers
+        by_rank = [state.readings for state in self._states]
+        if self.division.sharding == "pipeline":  # the last rank has the first layers
             return [reading for readings in reversed(by_rank) for reading in readings]
-        return [_sum(layer) for layer in zip(*by_rank, strict=True)]
+        return [
+            (*layer[0][:3], sum(each[3] for each in layer), sum(each[4] for each in layer))
+            for layer in zip(*by_rank, strict=True)
+        ]
 
     def own_readings(self) -> Sequence[Reading]:
-        """Those of rank 0 alone."""
+        """The readings of this rank alone."""
         return list(super().readings())
 
+    def fenced_ms(self, token: int) -> list[tuple[float, float]]:
+        """Run a token with fences around each communication: ms in compute and in communication, by rank."""
 
-def _sum(layer: Sequence[Reading]) -> Reading:
-    kind, tokens, limit = layer[0][:3]
-    return kind, tokens, limit, sum(each[3] for each in layer), sum(each[4] for each in layer)
+        def forward() -> None:
+            with shared_rotary_factors():
+                logits = KV.run(self, self._model, mx.array([[token]]))
+            mx.eval(logits, self.state())
 
-
-def _number(kv: KV) -> int:
-    assert isinstance(kv, RankedKV)
-    return kv._number
-
-
-def _handle(saved: Sequence[Snapshot]) -> int:
-    mirrored = saved[-1]
-    assert isinstance(mirrored, MirroredSnapshot)
-    assert mirrored.handle is not None
-    return mirrored.handle.number
+        return self._group.gather(fenced_ms(forward))

@@ -28,7 +28,7 @@ from engine.sampling.ranking import Row
 from engine.session.node_records import stop_reached
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
-from engine.task import Stopped, Task, never
+from engine.task import Stopped, Task, never, own_event
 from engine.tree import TokenTree
 
 Kept = TypeVar("Kept")
@@ -110,8 +110,6 @@ class Context:
         """The settings with which the user loaded the model."""
         self.loads = 0
         """Number of loads requested so far."""
-        self.divider: Any = None
-        """Splits the loaded model among processes; None if one process computes it."""
         self.opened: Session | None = None
         self.settings = Settings()
         self.rows = LogitsRecorder()
@@ -166,9 +164,6 @@ class Context:
         if model:
             self._of_model.clear()
             self.loaded = self.opened = None
-            if self.divider is not None:
-                self.divider.close()
-            self.divider = None
 
     def emit(self, record: Record) -> None:
         """Emit a record with the running command's id; if logits are recorded, the row of its node follows."""
@@ -179,8 +174,8 @@ class Context:
 
     def prompt_readings(self, task: Task) -> Iterator[PromptReadings]:
         """Compute prompt logprobs until another command waits; the rest is computed in idle time."""
-        unread = self.session.unread
-        while not (task.cancel.is_set() or self._waiting()) and (read := unread.read()) is not None:
+        unread, cancel = self.session.unread, own_event(task.cancel)
+        while not (cancel.is_set() or self._waiting()) and (read := unread.read()) is not None:
             yield read
 
 

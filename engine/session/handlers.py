@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from importlib import import_module
 
 from engine import protocol
-from engine.errors import LoadError
-from engine.model.load import Divider
 from engine.model.load import load as load_model
 from engine.protocol import PromptOpened, Record, Resampled
 from engine.session import conversation
@@ -29,22 +27,15 @@ def load(context: Context, command: protocol.Load, task: Task) -> Iterator[Recor
         free_garbage()
     context.loads += 1
     shared = context.shared(settings)
-    if shared is not None and shared.divided:
-        raise LoadError(
-            "Another session of this program has a model over ranks, and they compute for one session.",
-            "Close that session first, or open this one in a program of its own.",
-        )
-    divider: Divider | None = None
-    if settings.divided:
-        divider = context.divider = import_module("engine.ranks.handlers").RanksSpread()
-    loaded = shared or load_model(settings, context.emit, task.cancel, spread=divider)
+    load_here = import_module("engine.ranks.handlers").load if settings.divided else load_model
+    loaded = shared or load_here(settings, context.emit, task.cancel)
     opened = Session(loaded, context.settings)  # before either is set: a failure sets neither
     context.loaded, context.opened, context.asked = loaded, opened, settings
     if shared is None:
         gc.freeze()  # the model and its libraries are a hundred thousand long-lived objects
     yield loaded.facts
-    if divider is not None:
-        yield divider.loaded()
+    if loaded.divided:
+        yield import_module("engine.ranks.handlers").loaded_over_ranks(opened)
 
 
 def configure(context: Context, command: protocol.Configure, task: Task) -> Iterator[Record]:

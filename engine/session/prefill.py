@@ -206,7 +206,8 @@ class PrefillRun:
         # model's.
         self._tail = tail if runner.compute is runner.model else None
         self._candidates = min(candidates, ECHO_CANDIDATES)
-        self.echo = len(prompt.nodes) <= ECHO_TOKENS if echo is None else echo
+        wanted = len(prompt.nodes) <= ECHO_TOKENS if echo is None else echo
+        self.echo = wanted and runner.kv.reads_prompts
         self.tokens = self._tokens(tokens)
         self.ms = 0.0
         """Milliseconds of the forward passes so far."""
@@ -217,7 +218,9 @@ class PrefillRun:
             self._keep(mx.array(prompt.before)[None, None], None, slice(place, place + 1))
         whole = self.echo and self._tail is None
         self._limit = min(
-            max(8, ECHO_BYTES // (4 * tokens.vocabulary)) if whole else FIXED_CHUNK, FIXED_CHUNK
+            max(8, ECHO_BYTES // (4 * tokens.vocabulary)) if whole else FIXED_CHUNK,
+            runner.kv.most_at_once or FIXED_CHUNK,
+            FIXED_CHUNK,
         )
         self._sizes = runner.chunk_sizer(self._limit)
 
@@ -254,13 +257,13 @@ class PrefillRun:
         """
         last = len(self.prompt.path) - 1
         while (done := self._runner.kv.offset) < last:
-            if stopped():
-                raise Cancelled
             if self._unread.full and (read := self._unread.read()) is not None:
                 yield read
                 continue
+            if stopped():
+                raise Cancelled
             chunk = self._chunk(done, min(done + self._sizes.size, last))
-            self._sizes.learn(chunk.done - done, chunk.ms)
+            self._sizes.learn(chunk.done - done, self._runner.kv.shared_ms(chunk.ms))
             yield chunk
 
     def _chunk(self, start: int, end: int) -> PrefillChunk:

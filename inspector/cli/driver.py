@@ -22,6 +22,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from engine import protocol
+from engine.child import EngineProcess
 from engine.errors import EngineError
 from engine.files import free, typed
 from engine.protocol import Command, ModelFacts, Received, Record, Sent
@@ -257,7 +258,7 @@ def drive(
     request: CliRequest,
     writer: Writer,
     then: Sequence[Command],
-    make_backend: MakeBackend = EngineThread,
+    make_backend: MakeBackend | None = None,
     loads: bool = True,
     after: Callable[[], Iterable[Command]] = tuple,
     forgives: Callable[[protocol.Failure], bool] = lambda failure: False,
@@ -270,7 +271,8 @@ def drive(
         request: The model, the settings and the prompt.
         writer: Receives the records and the summary.
         then: Commands after the prompt.
-        make_backend: Makes the backend from the function that receives its records.
+        make_backend: Makes the backend from the function that receives its records; None for the engine's thread, or
+            its processes for a model over ranks.
         loads: Whether the model is loaded and the prompt goes through it; else the other commands are all there is.
         after: Called when all these have ended, for commands that depend on what came of them; the next one is asked
             for when the one before has ended.
@@ -283,6 +285,7 @@ def drive(
     """
     sent = chain(opening(request, first) if loads else (), then)
     runs = any(isinstance(command, protocol.Run | protocol.RunRounds) for command in then)
+    make_backend = make_backend or (EngineProcess if request.load.divided else EngineThread)
     driver = Driver(request, writer, sent, runs, make_backend, after, forgives, awaits)
     code, failure = FAULT, None
     try:

@@ -41,9 +41,9 @@ class Child(Engine):
     @property
     def pid(self) -> int:
         """The process that runs now."""
-        running = self.process._process
+        running = self.process._running
         assert running is not None
-        return running.pid
+        return running.process.pid
 
 
 @pytest.fixture
@@ -181,15 +181,15 @@ def test_a_process_that_ends_while_it_loads_fails_the_load_with_its_last_line(
     assert engine.process.close(10)
 
 
-def test_a_process_that_cannot_be_started_is_a_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_cannot_be_started_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(child, "python_command", lambda call: ["/nowhere/python"])
     engine = Child()
-    said = "No process can be started for the engine: No such file or directory. End other programs."
-    assert engine.losses.get(timeout=10) == said
-    failure, ended = engine.do(protocol.TakeStep())
-    assert isinstance(failure, protocol.Failure)
-    assert failure.message == said
-    assert ended == protocol.Ended("TakeStep", cancelled=True)
+    for command in (protocol.Load(LoadSettings()), protocol.TakeStep()):
+        failure, ended = engine.do(command)
+        assert isinstance(failure, protocol.Failure)
+        assert failure.message == "No process can be started for the engine: No such file or directory."
+        assert failure.hint == "End other programs."
+        assert ended == protocol.Ended(command.kind)
     assert engine.process.close()
 
 
@@ -204,6 +204,16 @@ def test_a_process_that_hangs_is_ended_within_the_bound(engine: Child) -> None:
     assert not alive(pid)
 
 
+def test_the_last_settings_hold_in_the_next_process(engine: Child) -> None:
+    engine.do(protocol.Configure(Settings(temp=0.0, max_tokens=3)))
+    first = engine.pid
+    os.kill(first, signal.SIGKILL)
+    engine.losses.get(timeout=10)
+    engine.do(protocol.Load(LoadSettings()))
+    engine.do(protocol.Prefill("Once upon a time", chat=False))
+    assert len([each for each in engine.do(protocol.Run()) if isinstance(each, protocol.Step)]) == 3
+
+
 def test_closing_before_the_start_is_fine() -> None:
     assert EngineProcess(lambda record: None).close()
 
@@ -213,9 +223,11 @@ def test_the_process_ends_with_the_one_that_started_it(tmp_path: Path) -> None:
     code = f"""
 import os
 from engine.child import EngineProcess
+from engine.protocol import Configure, Sent
+from engine.settings import Settings
 engine = EngineProcess(lambda record: None)
-engine.start()
-open({str(told)!r}, "w").write(str(engine._process.pid))
+engine.send(Sent(Configure(Settings()), 1))
+open({str(told)!r}, "w").write(str(engine._running.process.pid))
 os._exit(0)
 """
     done = python(code)

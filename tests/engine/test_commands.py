@@ -9,11 +9,11 @@ from collections.abc import Callable
 from typing import get_type_hints
 
 import pytest
-from msgspec.structs import fields, replace
+from msgspec.structs import fields
 
 from engine import protocol
 from engine.breakpoints import Breakpoints
-from engine.errors import LoadError, StepError
+from engine.errors import StepError
 from engine.model.load import load
 from engine.protocol import COMMANDS, Command, Intervention, Record
 from engine.settings import BeamSettings, LoadSettings, Settings, SpeculationSettings, TrainingSettings
@@ -269,31 +269,13 @@ def test_settings_may_come_before_the_model() -> None:
     assert engine.session.settings.temp == 0.5
 
 
-def test_a_model_over_ranks_serves_one_session() -> None:
-    other, engine, settings = Unthreaded(), Unthreaded(), LoadSettings(ranks=2)
-    other.context.loaded = replace(load(LoadSettings()), divided=True)
-    other.context.asked = LoadSettings(ranks=2, kv_bits=8)
-    engine.context.shared = other.worker.holds
-    assert engine.context.shared(LoadSettings()) is None
-    failure, _ = engine.do(protocol.Load(settings))
+def test_a_model_for_ranks_is_loaded_by_ranks_alone() -> None:
+    engine = Unthreaded()
+    failure, _ = engine.do(protocol.Load(LoadSettings(ranks=2)))
     assert isinstance(failure, protocol.Failure)
     assert failure.expected
-    assert "Another session of this program has a model over ranks" in failure.message
+    assert failure.message == "This process is not one of several ranks."
     assert engine.context.loaded is None
-
-
-def test_a_model_for_ranks_is_divided(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[object] = []
-
-    def load(*args: object, spread: object) -> None:
-        seen.append(spread)
-        raise LoadError("Not loaded.", "Look at what divides it.")
-
-    monkeypatch.setattr("engine.session.handlers.load_model", load)
-    engine = Unthreaded()
-    for settings in (LoadSettings(), LoadSettings(ranks=2), LoadSettings(ranks=2), LoadSettings()):
-        assert isinstance(engine.do(protocol.Load(settings))[0], protocol.Failure)
-    assert [each and type(each).__name__ for each in seen] == [None, "RanksSpread", "RanksSpread", None]
 
 
 def test_a_module_whose_import_failed_is_imported_by_the_next_command_that_needs_it(

@@ -9,19 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from engine.child import EngineProcess
 from engine.protocol import Step
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.config.preferences import Preferences
 from inspector.keys import with_keys
 from inspector.session.transport import REFUSED
+from inspector.state.measured import Measured
 from inspector.state.timeline import Phase
 from tests.engine.test_child import settled
 from tests.inspector.fakes import Session
 from tests.inspector.quick_clock import run_quickly
 from tests.inspector.rig import FakeEngine, Rig
-from tests.system import alive, children
+from tests.system import alive
 
 SAMPLED = Settings(temp=0.8, seed=3, max_tokens=12, min_tokens=12)
 
@@ -41,12 +41,11 @@ def on_screen(test: Callable[[Rig], Awaitable[None]], save: Path | None = None) 
     return app
 
 
-def pid_of(rig: Rig) -> int:
-    """The process of the engine."""
-    engine = rig.app.engine
-    assert isinstance(engine, EngineProcess)
-    assert engine._process is not None
-    return engine._process.pid
+def ranks_of(rig: Rig) -> list[int]:
+    """The processes of the ranks."""
+    loaded = rig.timeline.of(Measured).loaded
+    assert loaded is not None
+    return [rank.pid for rank in loaded.ranks]
 
 
 def tree(rig: Rig) -> dict[int, tuple[int, int]]:
@@ -94,8 +93,8 @@ def test_an_engine_whose_process_dies_leaves_a_replay_and_a_new_one_continues(tm
 
     async def killed(rig: Rig) -> None:
         await walked(rig)
-        before, first = tree(rig), pid_of(rig)
-        os.kill(first, signal.SIGKILL)
+        before, first = tree(rig), ranks_of(rig)
+        os.kill(first[0], signal.SIGKILL)
         await rig.until(lambda: rig.timeline.recorded and tree(rig) == before)
         told = [each.message for each in rig.app._notifications]
         assert told == [
@@ -103,13 +102,13 @@ def test_an_engine_whose_process_dies_leaves_a_replay_and_a_new_one_continues(tm
             "The session is shown as a replay: G continues live with a new engine."
         ]
         await live_again(rig)
-        seen.extend([first, pid_of(rig)])
+        seen.extend([*first, *ranks_of(rig)])
         await rig.press("space")
         await rig.until(lambda: len(rig.timeline.steps) == SAMPLED.max_tokens + 1)
         assert before.items() < tree(rig).items()
 
     app = on_screen(killed, save=tmp_path)
-    assert seen[0] != seen[1]
+    assert len({*seen}) == 4
     settled(lambda: not any(map(alive, seen)))
     assert [each.name for each in tmp_path.iterdir()] == [app.saved.name]  # type: ignore[union-attr]  # the same file
 
@@ -119,17 +118,16 @@ def test_a_rank_that_is_killed_leaves_a_replay_and_new_ranks_continue(tmp_path: 
 
     async def killed(rig: Rig) -> None:
         await walked(rig)
-        before, first = tree(rig), pid_of(rig)
-        [rank] = children(first)
-        os.kill(rank, signal.SIGKILL)
+        before, first = tree(rig), ranks_of(rig)
+        os.kill(first[1], signal.SIGKILL)
         await rig.press("space")
         await rig.until(lambda: rig.timeline.recorded and tree(rig) == before)
         [told] = [each.message for each in rig.app._notifications]
         assert told.startswith("Rank 1 was lost: it was ended by SIGKILL. The session is shown as a replay")
         await live_again(rig)
         assert rig.app.controller.setup.load.ranks == 2
-        seen.extend([first, rank, pid_of(rig), *children(pid_of(rig))])
+        seen.extend([*first, *ranks_of(rig)])
 
     on_screen(killed, save=tmp_path)
-    assert len(seen) == 4
+    assert len({*seen}) == 4
     settled(lambda: not any(map(alive, seen)))

@@ -1,4 +1,4 @@
-"""A rank with a fault: what is started in the place of `engine.ranks.rank`, with the fault in the environment."""
+"""A fault in one rank, installed before its engine begins."""
 
 from __future__ import annotations
 
@@ -8,88 +8,85 @@ import sys
 import time
 from typing import Any
 
-from engine.ranks import rank as real
-
-FAULT = "TESTED_FAULT"
-"""`WAY` or `WAY:OPERATION:COUNT`: on rank 1, at that occurrence of the operation, from 1."""
+FAULT, RANK = "TESTED_FAULT", "TESTED_RANK"
+"""Variables: `WAY:WORK:COUNT`, the fault at that occurrence of `load`, `chunk` or `token`, from 1; and the rank."""
 
 
-def _at(operation: dict[str, Any], name: str) -> bool:
-    op = operation["op"]
-    if op == "run":
-        op = "chunk" if len(operation["ids"][0]) > 1 else "token"
-    return op == name
+def install() -> None:
+    """Have this process fail if it is the rank."""
+    if patience := os.environ.get("TESTED_PATIENCE"):
+        from engine.ranks import group
 
+        group.PATIENCE = float(patience)
+    way, _, rest = os.environ.get(FAULT, "").partition(":")
+    work, _, count = rest.partition(":")
+    if way == "rounds":
+        _elsewhere()
+    if os.environ.get("MLX_RANK") != os.environ.get(RANK) or not way:
+        return
+    if way == "silent":
+        time.sleep(1000)
+    if way == "import":
+        sys.modules["mlx_lm"] = None  # type: ignore[assignment]
+        return
+    from engine.ranks import handlers
+    from engine.ranks.kv import RankedKV
 
-def _install(way: str, name: str, count: int) -> None:
-    from engine.ranks.mirror import Mirror
+    seen, run, prepare = 0, RankedKV.run, handlers.prepare
 
-    seen = 0
-    execute = Mirror.execute
-
-    def faulty(self: Mirror, operation: dict[str, Any]) -> dict[str, Any]:
+    def fail(kv: Any = None) -> None:
         nonlocal seen
-        seen += _at(operation, name)
-        if not _at(operation, name) or seen != count:
-            return execute(self, operation)
-        print("some words of rank 1", file=sys.stderr, flush=True)
+        seen += 1
+        if seen != int(count):
+            return
+        print("some words of this rank", file=sys.stderr, flush=True)
         match way:
             case "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
             case "stop":
                 os.kill(os.getpid(), signal.SIGSTOP)
-            case "hang":
-                time.sleep(1000)
             case "raise":
                 raise RuntimeError("no more memory here")
             case "disagree":
-                answer = execute(self, operation)
-                return {**answer, "print": [answer["print"][0] ^ 1, answer["print"][1] + 1]}
-            case "short":
-                answer = execute(self, operation)
-                return {**answer, "offset": answer["offset"] - 1}
-        return execute(self, operation)
+                kv._model.model.norm.weight = kv._model.model.norm.weight * 1.01
+            case "rounds":
+                kv._model.model.norm.weight = kv._model.model.norm.weight * 1.0001
 
-    Mirror.execute = faulty  # type: ignore[method-assign]
+    def faulty_run(kv: RankedKV, compute: Any, tokens: Any, **options: Any) -> Any:
+        if (tokens.size > 1) == (work == "chunk"):
+            if way == "raise":
+                compute = _raising(kv, compute, fail)
+            else:
+                fail(kv)
+        return run(kv, compute, tokens, **options)
 
+    def faulty_prepare(*given: Any) -> Any:
+        fail()
+        return prepare(*given)
 
-def main(rank: int) -> None:
-    """As `engine.ranks.rank.main`."""
-    way, _, rest = os.environ.get(FAULT, "").partition(":")
-    name, _, count = rest.partition(":")
-    if rank == 1:
-        if way == "import":
-            sys.modules["mlx_lm"] = None  # type: ignore[assignment]
-        if way == "silent":
-            time.sleep(1000)
-        if way == "number":
-            give = real.AnswerPipe.give
-
-            def wrong(self: real.AnswerPipe, answer: dict[str, Any]) -> None:
-                give(self, {**answer, "n": answer["n"] - 1} if answer.get("n") == int(count) else answer)
-
-            real.AnswerPipe.give = wrong  # type: ignore[method-assign]
-        if way == "deaf":
-            real._read = _deaf
-        if name:
-            serve = real._serve
-
-            def serving(*given: Any) -> None:
-                _install(way, name, int(count))
-                serve(*given)
-
-            real._serve = serving
-    real.main(rank)
+    if work == "load":
+        handlers.prepare = faulty_prepare
+    else:
+        RankedKV.run = faulty_run  # type: ignore[method-assign]
 
 
-def _deaf(operations: Any, answers: real.AnswerPipe) -> None:
-    """Read operations, and don't end with stdin."""
-    import json
+def _elsewhere() -> None:
+    """Have all ranks take rank 1 for one on another machine."""
+    from engine.ranks.group import Group
 
-    for line in sys.stdin.buffer:
-        operations.put(json.loads(line))
-    time.sleep(1000)
+    join = Group.__init__
+
+    def joined(group: Group) -> None:
+        join(group)
+        group.names[1] = "rank 1 on mac-2"
+
+    Group.__init__ = joined  # type: ignore[method-assign]
 
 
-if __name__ == "__main__":
-    main(int(sys.argv[1]))
+def _raising(kv: Any, compute: Any, fail: Any) -> Any:
+    def model(*given: Any, **named: Any) -> Any:
+        fail(kv)
+        return compute(*given, **named)
+
+    kv._model = model
+    return model

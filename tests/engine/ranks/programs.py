@@ -1,66 +1,74 @@
-"""Start the programs of these tests, each a rank 0 with ranks of its own, and look for what they leave behind."""
+"""Start the programs of these tests on ranks of this machine, and find what processes they leave behind."""
 
 from __future__ import annotations
 
 import json
 import os
 import subprocess
-import sys
 import time
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+from engine.ranks.hosts import hosts_of
+from engine.settings import LoadSettings
+
 MARK = "TESTED_MARK"
-"""A variable by which a program's processes are found."""
+"""A variable by which processes are found."""
 LONGEST = 400
 
 
-class Program:
-    """A program of `tests.engine.ranks`.
+def on_ranks(name: str, ranks: int, *given: object) -> dict[str, Any]:
+    """Run the `main` of a module of these tests on each rank.
 
     Args:
-        name: Of the module.
-        given: Its arguments.
-        variables: Of its environment.
+        name: The module.
+        ranks: How many.
+        given: Arguments of `main`.
+
+    Returns:
+        What rank 0 printed, one JSON object.
     """
-
-    def __init__(self, name: str, *given: object, stderr: int = subprocess.PIPE, **variables: str) -> None:
-        self.mark = uuid.uuid4().hex
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", f"tests.engine.ranks.{name}", *map(str, given)],
-            env={**os.environ, MARK: self.mark, **variables},
-            stdout=subprocess.PIPE,
-            stderr=stderr,
-            text=True,
+    call = f"from tests.engine.ranks.{name} import main; main(*{[str(each) for each in given]!r})"
+    with TemporaryDirectory() as folder:
+        command = hosts_of(LoadSettings(ranks=ranks)).command(Path(folder), call)
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
+        out, err = process.communicate("\n", timeout=LONGEST)
+    line = next((line for line in out.splitlines() if line.startswith("{")), "")
+    assert line, err[-3000:]
+    found: dict[str, Any] = json.loads(line)
+    return found
 
-    def lines(self) -> list[dict[str, Any]]:
-        """What it printed until its end, which must be a good one."""
-        out, err = self.process.communicate(timeout=LONGEST)
-        assert self.process.returncode == 0, err[-3000:] if err else out[-1000:]
-        return [json.loads(line) for line in out.splitlines() if line.startswith("{")]
 
-    def line(self) -> dict[str, Any]:
-        """The next line that it prints."""
-        found: dict[str, Any] = json.loads(self.process.stdout.readline())
-        return found
+@contextmanager
+def marked() -> Iterator[str]:
+    """Mark the processes that are started meanwhile."""
+    os.environ[MARK] = uuid.uuid4().hex
+    try:
+        yield os.environ[MARK]
+    finally:
+        del os.environ[MARK]
 
-    def processes(self) -> list[int]:
-        """Those of its processes that are there, itself among them; Linux alone tells."""
-        return [int(folder.name) for folder in Path("/proc").glob("[0-9]*") if self._marked(folder)]
 
-    def left(self) -> list[int]:
-        """Those that are there some time after its end."""
-        until = time.monotonic() + 20
-        while (found := self.processes()) and time.monotonic() < until:
-            time.sleep(0.05)
-        return found
+def left(mark: str) -> list[int]:
+    """Marked processes that are there some time after their end; Linux alone tells."""
+    until = time.monotonic() + 20
+    while (
+        found := [int(folder.name) for folder in Path("/proc").glob("[0-9]*") if _is_marked(folder, mark)]
+    ) and (time.monotonic() < until):
+        time.sleep(0.05)
+    return found
 
-    def _marked(self, folder: Path) -> bool:
-        try:
-            environment = (folder / "environ").read_bytes()
-            state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
-        except OSError:
-            return False
-        return self.mark.encode() in environment and state != "Z"
+
+def _is_marked(folder: Path, mark: str) -> bool:
+    try:
+        environment = (folder / "environ").read_bytes()
+        state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return mark.encode() in environment and state != "Z"

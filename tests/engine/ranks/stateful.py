@@ -1,14 +1,12 @@
-"""Random walks over the tree on ranks and in one process: ids, costs and logits are equal at each; as a program.
+"""Random walks over the tree on ranks and in one process: ids, costs and logits are equal at each.
 
-    python -m tests.engine.ranks.stateful FOLDER RANKS SHARD NAME RULES [SETTING=NUMBER]...
-
-Prints one JSON object: rules that were run, and the largest difference of a logit.
+`main` runs on each rank, with the same choices; rank 0 prints one JSON object: rules that were run, and the largest
+difference of a logit.
 """
 
 from __future__ import annotations
 
 import json
-import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -22,10 +20,10 @@ from engine.decoding.beam import search
 from engine.decoding.lookahead import look_ahead
 from engine.decoding.run import BreakpointEvaluator, run
 from engine.errors import Cancelled
-from engine.ranks.ring import RING
+from engine.ranks.group import joined
 from engine.session.session import Session
 from engine.settings import BeamSettings
-from tests.engine.ranks.walks import Compared, model_at, sessions
+from tests.engine.ranks.walks import Compared, sessions, written
 from tests.engine.sessions import go_back, go_forward
 
 BOUND = 1e-4
@@ -144,8 +142,10 @@ def _ranking(ended: Any) -> Any:
 
 def main(folder: str, ranks: str, shard: str, name: str, rules: str, *given: str) -> None:
     """Walk until as many rules were run, some 50 to an example."""
-    options = {key: int(value) for key, value in (setting.split("=") for setting in given)}
-    over, alone, _ = sessions(model_at(Path(folder), name, int(ranks)), int(ranks), shard, **options)
+    options: dict[str, Any] = {key: int(value) for key, value in (setting.split("=") for setting in given)}
+    if "no_kv_cache" in options:
+        options["no_kv_cache"] = True
+    over, alone = sessions(written(Path(folder), name, int(ranks)), int(ranks), shard, **options)
     counts = {"rules": 0}
     both = Compared(over, alone)
     machine = walk(both, QUANTIZED if "kv_bits" in options else BOUND, counts)
@@ -161,9 +161,5 @@ def main(folder: str, ranks: str, shard: str, name: str, rules: str, *given: str
             database=None,
         ),
     )
-    print(json.dumps({**counts, "largest": both.largest}))
-    RING.close()
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+    if joined().rank == 0:
+        print(json.dumps({**counts, "largest": both.largest}), flush=True)

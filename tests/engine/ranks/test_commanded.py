@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
 from engine import protocol
-from engine.protocol import COMMANDS
-from tests.engine.ranks.programs import Program
+from engine.protocol import COMMANDS, Command, Record
+from engine.settings import BeamSettings, LoadSettings, Settings
+from tests.engine.ranks.programs import left, marked
+from tests.engine.ranks.walks import model_at
+from tests.engine.test_child import Child
+from tests.engine.test_commands import SAMPLES
 
 REFUSED = {
     "ReadAttention", "ReadTriangle", "ScoreHeads", "ReadLens", "ReadModules", "ReadExperts", "TryPosition", "Attribute",
@@ -40,28 +47,103 @@ def test_every_command_is_refused_or_works_over_ranks() -> None:
     assert not protocol.Inside.over_ranks
 
 
+class Ranks(Child):
+    """An engine over ranks, and what its commands are answered."""
+
+    def failure(self, command: Command) -> str:
+        """What a command fails with; empty if it doesn't."""
+        found = [each for each in self.do(command) if isinstance(each, protocol.Failure)]
+        return f"{found[0].message} {found[0].hint}{found[0].trace}" if found else ""
+
+    def load(self, ranks: int, model: str = "pocket") -> protocol.RanksLoaded:
+        """What each rank has once a model is loaded."""
+        found = self.do(protocol.Load(LoadSettings(model, ranks=ranks)))
+        return next(each for each in found if isinstance(each, protocol.RanksLoaded))
+
+
+def processor_seconds(pid: int) -> float:
+    """User and system time of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_ranks_answer_as_one_process_does(ranks: int, tmp_path: Path) -> None:
+    model = "pocket" if ranks == 2 else str(model_at(tmp_path, "llama", ranks))
+    one, several = Ranks(), Ranks()
+    assert several.load(ranks, model).sharding == "tensor"
+    one.do(protocol.Load(LoadSettings(model)))
+    commands = [
+        protocol.Configure(Settings(temp=0.8, seed=3, candidates=4, max_tokens=24, min_tokens=24)),
+        protocol.Prefill("Once upon a time, there was", chat=False, echo=True),
+        *[protocol.TakeStep()] * 4,
+        protocol.MoveTo(8),
+        protocol.TakeStep(),
+        protocol.Choose(8, 300),
+        protocol.LookAhead(8, (300, 301), 4),
+        protocol.SearchBeams(BeamSettings(2, max_tokens=4)),
+        protocol.Explain(8),
+        protocol.Run(),
+        protocol.Verify(),
+    ]
+    for command in commands:
+        here, there = one.do(command), several.do(command)
+        assert [alike(record) for record in there] == [alike(record) for record in here]
+    assert several.process.close(10)
+    assert one.process.close(10)
+
+
+def alike(record: Record) -> object:
+    """What several processes answer alike: the record's kind, and ids."""
+    if isinstance(record, protocol.PromptReadings):
+        return None
+    return type(record), [
+        getattr(record, name, None) for name in ("node", "id", "kept", "recomputed", "message")
+    ]
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="processor time is read in /proc")
-def test_commands_over_two_ranks() -> None:
-    program = Program("commanded")
-    (found,) = program.lines()
-    assert found["opened"] == ["tensor", [8, 8]]
-    assert found["idle"] < 0.02
-    measured = found["measured"]
-    assert measured["ranks"] == 2
-    assert measured["tokens"] == 19
-    assert measured["kv"]
-    assert measured["slowest"]
-    assert measured["memory"] > 2**20
-    assert measured["least_ms"] > 0
-    assert set(found["refused"]) == REFUSED
-    assert set(found["refused"].values()) == {
-        "This needs a model that one process computes; here several do. Load the model in one process, without "
-        "--ranks and --hostfile."
-    }
-    assert "has 2 ranks, and can't have others" in found["three"]
-    assert found["no ranks"].startswith("One process computes this model")
-    for what in ("step", "race", "again", "alone", "attention", "back"):
-        assert found[what] == ""
-    assert found["closed"]
-    assert program.left() == []
+def test_commands_over_two_ranks(tmp_path: Path) -> None:
+    with marked() as mark:
+        engine = Ranks()
+        opened = engine.load(2)
+    assert [rank.layers for rank in opened.ranks] == [8, 8]
+    engine.do(protocol.Prefill("Once upon a time, there was", chat=False))
+    steps = [
+        each for _ in range(12) for each in engine.do(protocol.TakeStep()) if isinstance(each, protocol.Step)
+    ]
+    (measured,) = (
+        each for each in engine.do(protocol.MeasureRanks(3)) if isinstance(each, protocol.RanksMeasured)
+    )
+    assert measured.tokens == 19
+    assert sum(rank.kv_used_bytes for rank in measured.ranks) == steps[-1].kv.used_bytes
+    assert min(rank.memory_bytes for rank in measured.ranks) > 2**20
+    assert min(min(each.compute_ms, each.communication_ms) for each in measured.times) > 0
+    times = [each.compute_ms for each in measured.times]
+    assert times[measured.slowest] == max(times)
+    for command in SAMPLES:
+        if not command.over_ranks:
+            assert engine.failure(command).startswith(
+                "This needs a model that one process computes; here several do."
+            )
+    assert engine.failure(protocol.TakeStep()) == ""
+    assert engine.failure(protocol.Race(2, 6)) == ""
+    run = engine.send(protocol.Run())
+    engine.until(protocol.Step, 3)
+    engine.cancel(run)
+    assert engine.until_ended(run)[-1] == protocol.Ended("Run", cancelled=True)
+    assert engine.failure(protocol.TakeStep()) == ""
+    waiting = {rank.pid for rank in opened.ranks} | {engine.pid}
+    before = sum(map(processor_seconds, waiting))
+    time.sleep(4)
+    assert (sum(map(processor_seconds, waiting)) - before) / 4 < 0.4
+    assert engine.failure(protocol.Load(LoadSettings(ranks=3))).endswith("Use fewer ranks.")
+    assert len(engine.load(4, str(model_at(tmp_path, "llama", 4))).ranks) == 4  # other processes
+    assert engine.failure(protocol.Load(LoadSettings())) == ""
+    assert engine.failure(protocol.Prefill("Once", chat=False)) == ""
+    assert engine.failure(protocol.ReadAttention(1)) == ""
+    assert engine.failure(protocol.MeasureRanks()).startswith("One process computes this model")
+    assert engine.process.close(10)
+    assert left(mark) == []

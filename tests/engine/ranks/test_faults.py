@@ -1,141 +1,179 @@
-"""Every way to lose a rank ends in one error that names it, the cause and its last words, and leaves no process."""
+"""Every way to lose a rank ends all within seconds, with its name and its last words, and leaves no process."""
 
 from __future__ import annotations
 
 import os
-import pty
-import socket
+import signal
 import sys
-from dataclasses import dataclass
+import time
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.engine.ranks.programs import Program
+from engine import processes, protocol
+from engine.ranks import hosts
+from engine.settings import LoadSettings, Settings
+from tests.engine.ranks.programs import left, marked
+from tests.engine.ranks.walks import model_at
+from tests.engine.test_child import Child, settled
+from tests.system import alive
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are looked for in /proc")
-WORDS = "Its last words: some words of rank 1"
-LOST = "Rank 1 was lost: it "
-
-
-@dataclass(frozen=True)
-class Case:
-    """A fault, and what is said of it."""
-
-    fault: str
-    command: str
-    """Which command fails; empty for none."""
-    said: tuple[str, ...]
-    seconds: float = 30.0
-    """From the command to its failure, at most: of a machine that is busy."""
-    patience: int = 60
-    rank: int | None = 1
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="processes are looked for in /proc"),
+]
+SECONDS = 10.0
+PROMPT = protocol.Prefill("Once upon a time, there was a little girl " * 20, chat=False, echo=False)
 
 
-CASES = {
-    "killed while it builds the model": Case("kill:load:1", "Load", (LOST, "ended by SIGKILL", WORDS)),
-    "killed while it reads weights": Case("kill:divide:1", "Load", (LOST, "ended by SIGKILL", WORDS)),
-    "killed in a chunk of prefill": Case("kill:chunk:1", "Prefill", (LOST, "ended by SIGKILL", WORDS)),
-    "killed in a step": Case("kill:token:4", "TakeStep", (LOST, "ended by SIGKILL", WORDS)),
-    "killed in a move": Case("kill:trim:1", "MoveTo", (LOST, "ended by SIGKILL", WORDS)),
-    "killed while it recomputes": Case("kill:token:9", "MoveTo", (LOST, "ended by SIGKILL", WORDS)),
-    "stopped in a step": Case(
-        "stop:token:4", "TakeStep", (LOST, "gave no answer in its time, and does not run"), patience=3
-    ),
-    "hangs in a step": Case(
-        "hang:token:4", "TakeStep", (LOST, "did not finish an operation in its time"), patience=3
-    ),
-    "fails in a step": Case(
-        "raise:token:4", "TakeStep", (LOST, "failed in operation", "no more memory here")
-    ),
-    "answers a wrong number": Case("number:x:12", "", (LOST, "answered operation 11 in the place of 12")),
-    "has other logits": Case("disagree:token:4", "TakeStep", (LOST, "computed other logits", WORDS)),
-    "holds other tokens": Case("short:token:4", "TakeStep", (LOST, "holds", WORDS)),
-    "never comes up": Case("silent", "Load", (LOST, "gave no answer in its time"), seconds=60, patience=3),
-    "can't import mlx_lm": Case("import", "Load", (LOST, "ended with status 1", "mlx_lm")),
-}
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Child]:
+    """An engine whose ranks may have a fault; nothing of it is left at the end."""
+
+    def faulty(call: str) -> list[str]:
+        return processes.python_command(f"from tests.engine.ranks import faulty; faulty.install(); {call}")
+
+    monkeypatch.setattr(hosts, "python_command", faulty)
+    with marked() as mark:
+        engine = Child()
+        yield engine
+    assert engine.process.close(10)
+    assert left(mark) == []
 
 
-def first_failure(lines: list[dict[str, object]]) -> dict[str, object]:
-    (failed,) = [line for line in lines if line["failure"]]
-    return failed
+def opened(engine: Child, ranks: int = 2, model: str = "pocket") -> list[int]:
+    """Load a model, whose prefill takes many chunks; returns the processes of the ranks."""
+    loaded = engine.do(protocol.Load(LoadSettings(model, ranks=ranks, prefill_step_size=2)))
+    (found,) = (each for each in loaded if isinstance(each, protocol.RanksLoaded))
+    engine.do(protocol.Configure(Settings(max_tokens=1000, min_tokens=1000)))
+    return [rank.pid for rank in found.ranks]
 
 
-def check(case: Case) -> None:
-    program = Program("faults", 2, TESTED_FAULT=case.fault, TESTED_PATIENCE=str(case.patience))
-    failed = first_failure(program.lines())
-    message, hint, rank, trace = failed["failure"]  # type: ignore[misc]
-    assert case.command in ("", failed["command"]), failed
-    for part in case.said:
-        assert part in message, message
-    assert "\n" not in message
-    assert (rank, trace) == (case.rank, "")
-    assert hint.startswith("Start the program again")
-    assert float(str(failed["seconds"])) < case.seconds
-    assert program.left() == []
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("during", ["prefill", "step", "run", "nothing"])
+def test_a_rank_that_is_killed_ends_all_with_its_name(engine: Child, rank: int, during: str) -> None:
+    pids = opened(engine)
+    if during == "prefill":
+        command = engine.send(PROMPT)
+        engine.until(protocol.PrefillChunk, 2)
+    else:
+        engine.do(protocol.Prefill("Once upon a time", chat=False))
+        if during == "run":
+            command = engine.send(protocol.Run())
+            engine.until(protocol.Step, 3)
+    killed = time.monotonic()
+    os.kill(pids[rank], signal.SIGKILL)
+    if during == "step":
+        command = engine.send(protocol.TakeStep())
+    said = "The engine's process has ended" if rank == 0 else "Rank 1 was lost"
+    assert engine.losses.get(timeout=30) == f"{said}: it was ended by SIGKILL."
+    assert time.monotonic() - killed < SECONDS
+    if during != "nothing":
+        assert engine.until_ended(command)[-1].cancelled  # type: ignore[union-attr]
+    settled(lambda: not any(map(alive, pids)))
+    assert opened(engine)
+    engine.do(PROMPT)
+    assert isinstance(engine.do(protocol.TakeStep())[-2], protocol.Step)
 
 
-@pytest.mark.slow
-def test_a_rank_that_is_killed_in_a_step_is_told_and_all_end() -> None:
-    check(CASES["killed in a step"])
+def test_one_of_four_ranks_is_killed(engine: Child, tmp_path: Path) -> None:
+    pids = opened(engine, 4, str(model_at(tmp_path, "llama", 4)))
+    engine.do(PROMPT)
+    run = engine.send(protocol.Run())
+    engine.until(protocol.Step, 3)
+    os.kill(pids[2], signal.SIGKILL)
+    assert engine.losses.get(timeout=SECONDS) == "Rank 2 was lost: it was ended by SIGKILL."
+    engine.until_ended(run)
+    settled(lambda: not any(map(alive, pids)))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in CASES if name != "killed in a step"])
-def test_a_lost_rank(name: str) -> None:
-    check(CASES[name])
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("kill:load:1", "Rank 1 was lost: it was ended by SIGKILL. Its last words: some words of this rank."),
+        (
+            "kill:token:6",
+            "Rank 1 was lost: it was ended by SIGKILL. Its last words: some words of this rank.",
+        ),
+        ("import", "Rank 1 was lost: it ended with status 1. Its last words: ModuleNotFoundError: "),
+    ],
+)
+def test_a_rank_that_ends_while_the_model_is_loaded(
+    engine: Child, monkeypatch: pytest.MonkeyPatch, fault: str, said: str
+) -> None:
+    monkeypatch.setenv("TESTED_FAULT", fault)
+    monkeypatch.setenv("TESTED_RANK", "1")
+    load = engine.send(protocol.Load(LoadSettings(ranks=2)))
+    if fault.startswith("kill:token"):
+        engine.until_ended(load)
+        engine.do(PROMPT)
+        for _ in range(6):
+            engine.send(protocol.TakeStep())
+    assert engine.losses.get(timeout=30).startswith(said)
 
 
-@pytest.mark.slow
-def test_killed_while_ranks_are_joined() -> None:
-    """MLX holds the interpreter meanwhile: the wait is ended from outside, and MLX tries to connect for 31 s."""
-    check(Case("kill:join:1", "Load", (LOST, "ended by SIGKILL"), seconds=120))
+def test_a_rank_that_fails_in_a_step(engine: Child, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TESTED_FAULT", "raise:token:6")
+    monkeypatch.setenv("TESTED_RANK", "1")
+    opened(engine)
+    engine.do(protocol.Prefill("Once upon a time", chat=False))
+    for _ in range(6):
+        engine.send(protocol.TakeStep())
+    said = engine.losses.get(timeout=30)
+    assert (
+        said == "Rank 1 was lost: it ended with status 1. Its last words: RuntimeError: no more memory here."
+    )
 
 
-@pytest.mark.slow
-def test_after_a_loss_the_process_has_no_ranks_but_a_model_of_its_own() -> None:
-    lines = Program("faults", 2, TESTED_FAULT="kill:token:9", TESTED_AGAIN="1").lines()
-    failures = [(line["command"], line["failure"][0] if line["failure"] else "") for line in lines]
-    assert [command for command, failure in failures if failure.startswith(LOST)] == ["MoveTo", "TakeStep"]
-    assert ("Load", "This process lost a rank and can't have others.") in failures
-    assert ("Load", "") in failures[-4:]
-    assert ("Verify", "There is no prompt to continue from.") in failures
+def test_a_rank_that_computes_other_logits(engine: Child, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TESTED_FAULT", "disagree:token:6")
+    monkeypatch.setenv("TESTED_RANK", "1")
+    opened(engine)
+    engine.do(protocol.Prefill("Once upon a time", chat=False))
+    for _ in range(6):
+        engine.send(protocol.TakeStep())
+    assert engine.losses.get(timeout=30).startswith(
+        "Rank 1 was lost: it computed other logits (the largest is "
+    )
 
 
-@pytest.mark.slow
-def test_a_port_that_is_taken() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        program = Program("faults", 2, INSPECTOR_RANKS_PORT=str(port - 1))
-        failed = first_failure(program.lines())
-    assert f"Ranks can't meet at 127.0.0.1, port {port}" in str(failed["failure"])
-    assert program.left() == []
+def test_a_rank_whose_machine_rounds_in_another_way_goes_on_from_the_rows_of_the_first(
+    engine: Child, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TESTED_FAULT", "rounds:token:3")
+    monkeypatch.setenv("TESTED_RANK", "1")
+    opened(engine)
+    engine.do(protocol.Prefill("Once upon a time", chat=False))
+    over = [engine.do(protocol.TakeStep())[-2] for _ in range(8)]
+    engine.do(protocol.Load(LoadSettings()))
+    engine.do(protocol.Prefill("Once upon a time", chat=False))
+    alone = [engine.do(protocol.TakeStep())[-2] for _ in range(8)]
+    assert [step.id for step in over] == [step.id for step in alone]  # type: ignore[union-attr]
 
 
-@pytest.mark.slow
-def test_quit_ends_a_rank_that_does_not_end_itself() -> None:
-    program = Program("faults", 2, TESTED_FAULT="deaf")
-    closed = program.lines()[-1]
-    assert (closed["command"], closed["failure"]) == ("close", None)
-    assert program.left() == []
+def test_a_rank_that_hangs(engine: Child, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TESTED_FAULT", "stop:token:6")
+    monkeypatch.setenv("TESTED_RANK", "1")
+    monkeypatch.setenv("TESTED_PATIENCE", "25")
+    opened(engine)
+    engine.do(protocol.Prefill("Once upon a time", chat=False))
+    for _ in range(6):
+        engine.send(protocol.TakeStep())
+    assert engine.losses.get(timeout=60) == "Rank 1 was lost: it gave no answer in its time."
 
 
-@pytest.mark.slow
-def test_ranks_end_when_rank_0_is_killed() -> None:
-    program = Program("faults", 2, TESTED_FAULT="wait")
-    while program.line()["command"] != "waiting":
-        pass
-    assert len(program.processes()) == 2
-    program.process.kill()
-    program.process.wait()
-    assert program.left() == []
+def test_a_rank_that_never_comes_up(engine: Child, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TESTED_FAULT", "silent")
+    monkeypatch.setenv("TESTED_RANK", "1")
+    monkeypatch.setenv("TESTED_PATIENCE", "25")
+    engine.send(protocol.Load(LoadSettings(ranks=2)))
+    assert engine.losses.get(timeout=60) == "Rank 1 was lost: it gave no answer in its time."
 
 
-@pytest.mark.slow
-def test_nothing_of_the_ring_reaches_a_terminal() -> None:
-    ours, theirs = pty.openpty()
-    program = Program("faults", 2, stderr=theirs, TESTED_FAULT="kill:token:4")
-    os.close(theirs)
-    assert first_failure(program.lines())["command"] == "TakeStep"
-    with pytest.raises(OSError, match="Input/output error"):  # nothing was written before the end
-        os.read(ours, 1000)
-    os.close(ours)
+def test_ranks_end_also_where_mlx_launch_is_gone(engine: Child) -> None:
+    pids = opened(engine)
+    os.kill(engine.pid, signal.SIGKILL)
+    engine.do(protocol.Prefill("Once upon a time", chat=False))
+    assert engine.process.close()
+    settled(lambda: not any(map(alive, pids)))

@@ -1,23 +1,19 @@
-"""Parts that need no other process: hostfiles, how families divide, what ranks compare, what is released."""
+"""Parts that need no other process: hostfiles, how families divide, how the end of a rank is told."""
 
 from __future__ import annotations
 
-import gc
 import json
 import re
-from collections import deque
+import socket
 from pathlib import Path
 from typing import Any
 
-import mlx.core as mx
 import pytest
 
-from engine.cache.live import KV
 from engine.errors import LoadError, SettingsError
 from engine.model.load import prepare
-from engine.ranks.hosts import RankHosts, hosts_of
-from engine.ranks.kv import Handle
-from engine.ranks.mirror import Print, divide, held, kv_facts, sharding_of
+from engine.ranks.division import divide, sharding_of
+from engine.ranks.hosts import RankHost, RankHosts, hosts_of
 from engine.setting import check
 from engine.settings import LoadSettings
 from tests import synthetic
@@ -47,30 +43,43 @@ def test_a_hostfile_of_mlx_launch(tmp_path: Path) -> None:
     assert hosts_of(written(tmp_path, full)).envs == ("MLX_METAL_FAST_SYNCH=1",)
 
 
-def test_ranks_of_this_machine_meet_at_free_ports() -> None:
-    meeting = hosts_of(LoadSettings(ranks=3)).meeting()
-    nodes = json.loads(meeting.files["MLX_HOSTFILE"])
-    assert len({node for (node,) in nodes}) == 3
-    assert nodes[0] == [f"127.0.0.1:{meeting.address[1]}"]
+def launched(hosts: RankHosts, folder: Path) -> tuple[int, dict[str, Any]]:
+    """The first port and the hosts that mlx.launch gets."""
+    command = hosts.command(folder, "pass")
+    return int(command[command.index("--starting-port") + 1]), json.loads((folder / "hosts.json").read_text())
+
+
+def test_ranks_of_this_machine_meet_at_free_ports(tmp_path: Path) -> None:
+    first, hosts = launched(hosts_of(LoadSettings(ranks=3)), tmp_path)
+    for port in range(first, first + 3):
+        socket.create_server(("127.0.0.1", port)).close()
+    assert hosts == {"hosts": [{**HERE, "rdma": []}] * 3, "backend": "ring", "envs": []}
 
 
 def test_hosts_elsewhere_meet_at_the_ports_of_mlx_launch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert launched(hosts_of(written(tmp_path, [HERE, THERE])), tmp_path)[0] == 32323
     monkeypatch.setenv("INSPECTOR_RANKS_PORT", "45000")
-    nodes = json.loads(hosts_of(written(tmp_path, [HERE, THERE])).meeting().files["MLX_HOSTFILE"])
-    assert nodes == [["127.0.0.1:45000"], ["192.168.1.2:45001", "10.0.0.2:45001"]]
+    assert launched(hosts_of(written(tmp_path, [HERE, THERE])), tmp_path)[0] == 45000
     for wrong in ("0", "65535", "x", "-1", "99999999"):
         monkeypatch.setenv("INSPECTOR_RANKS_PORT", wrong)
         with pytest.raises(LoadError, match="must be a port"):
-            hosts_of(LoadSettings(ranks=2)).meeting()
+            launched(hosts_of(LoadSettings(ranks=2)), tmp_path)
 
 
-def test_jaccl_is_told_its_devices(tmp_path: Path) -> None:
+def test_a_port_that_is_taken_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        monkeypatch.setenv("INSPECTOR_RANKS_PORT", str(port - 1))
+        with pytest.raises(LoadError, match=f"Ranks can't meet at 127.0.0.1, port {port}"):
+            launched(hosts_of(LoadSettings(ranks=2)), tmp_path)
+
+
+def test_mlx_launch_is_told_the_devices_of_jaccl(tmp_path: Path) -> None:
     hosts = [{**HERE, "rdma": [None, "rdma_en2"]}, {**THERE, "rdma": ["rdma_en2", None]}]
-    meeting = hosts_of(written(tmp_path, {"backend": "jaccl-ring", "hosts": hosts})).meeting()
-    assert json.loads(meeting.files["MLX_IBV_DEVICES"]) == [[None, "rdma_en2"], ["rdma_en2", None]]
-    assert meeting.variables == {"MLX_JACCL_COORDINATOR": "127.0.0.1:32323", "MLX_JACCL_RING": "1"}
+    given = {"backend": "jaccl-ring", "hosts": hosts}
+    assert launched(hosts_of(written(tmp_path, given)), tmp_path)[1] == {**given, "envs": []}
 
 
 @pytest.mark.parametrize(
@@ -141,7 +150,7 @@ def test_layers_are_divided_from_the_last_rank_on(zoo: Zoo) -> None:
         divide(prepare(LoadSettings(str(zoo.path("qwen2")))).model, "pipeline", Group(rank, 2), "qwen2")
         for rank in range(2)
     ]
-    assert [(shard.first_layer, shard.layers) for shard in shards] == [(1, 1), (0, 1)]
+    assert shards == [range(1, 2), range(1)]
 
 
 @pytest.mark.parametrize(
@@ -165,37 +174,32 @@ def test_more_ranks_than_heads_are_refused_as_that(
     assert said in str(error.value)
 
 
-# ---- what ranks compare -----------------------------------------------------------------------
+# ---- how ranks end ------------------------------------------------------------------------------
+
+WARN = "\x1b[33m[WARN] Node with rank {} exited with code {} \x1b[0m\n"
+RING = "rank 0: RuntimeError: [ring] connection to a peer was lost\n[ring] Receiving from socket 5 failed\n"
 
 
-def test_logits_agree_to_the_bit_on_one_machine_and_nearly_on_others() -> None:
-    logits = mx.array([[[1.0, 2.0, 30.0]]])
-    near, far = Print.of(logits + 1e-4), Print.of(logits + 3.0)
-    mine = Print.of(logits)
-    assert mine.disagreement(Print.of(logits + 0.0), same_machine=True) == ""
-    assert "computed other logits" in mine.disagreement(near, same_machine=True)
-    assert mine.disagreement(near, same_machine=False) == ""
-    assert "computed other logits" in mine.disagreement(far, same_machine=False)
-
-
-@pytest.mark.parametrize("name", ["llama", "qwen3-next", "gpt-oss"])
-def test_what_a_cache_holds_is_told_and_read(zoo: Zoo, name: str) -> None:
-    loaded = zoo.load(name)
-    kv = KV(loaded.model, loaded.settings)
-    mx.eval(kv.run(loaded.model, mx.array([[5, 6, 7]]), chunk=True), kv.state())
-    read = held(json.loads(json.dumps(kv_facts(kv))))
-    assert list(read.readings) == list(kv.readings())
-    assert (read.offset, read.steps_back, read.quantized) == (3, kv.can_step_back(), kv.quantized())
-    assert read.unsupported == kv.without_snapshots()
-
-
-def test_a_snapshot_that_nothing_has_is_released() -> None:
-    released: deque[tuple[str, int]] = deque()
-    handle = Handle(7, released)
-    assert not released
-    del handle
-    gc.collect()
-    assert list(released) == [("snapshot", 7)]
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (WARN.format(1, -9), "Rank 1 was lost: it was ended by SIGKILL."),
+        ("words\n" + RING + WARN.format(1, -9) + WARN.format(0, -15), "Rank 1 was lost: it was ended by SIGKILL. Its "
+         "last words: words."),
+        (RING + WARN.format(0, 3) + WARN.format(2, -11), "Rank 2 on mac-2 was lost: it was ended by SIGSEGV."),
+        ("rank 1: RuntimeError: no memory here\n" + RING + WARN.format(1, 1) + WARN.format(0, 3),
+         "Rank 1 was lost: it ended with status 1. Its last words: RuntimeError: no memory here."),
+        (WARN.format(0, -9) + WARN.format(1, -15), "The engine's process has ended: it was ended by SIGKILL."),
+        (WARN.format(0, -14) + WARN.format(1, -15), "Rank 2 on mac-2 was lost: it gave no answer in its time."),
+        (WARN.format(0, -14) + WARN.format(1, -15) + WARN.format(2, -15), "A rank was lost: it gave no answer in its "
+         "time."),
+        ("No module named mlx.\n", "The engine's process has ended: No module named mlx."),
+        ("", "The engine's process has ended."),
+    ],
+)  # fmt: skip
+def test_the_lost_rank_is_told_from_what_mlx_launch_says(text: str, said: str) -> None:
+    hosts = RankHosts(tuple(RankHost(ssh, ("127.0.0.1",)) for ssh in ("127.0.0.1", "127.0.0.1", "mac-2")))
+    assert hosts.ending(text, None) == said
 
 
 def test_hosts_are_equal_where_their_ranks_are() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.engine.ranks.programs import Program
+from tests.engine.ranks.programs import on_ranks
 from tests.engine.ranks.stateful import BOUND
 
 TENSOR = (
@@ -44,10 +44,14 @@ def check(found: dict[str, Any], name: str, ranks: int, sharding: str) -> None:
 
 
 def test_a_model_on_two_ranks(folder: Path) -> None:
-    program = Program("walks", folder, 2, "tensor", "llama")
-    (found,) = program.lines()
+    found = on_ranks("walks", 2, folder, 2, "tensor", "llama")
     check(found["llama"], "llama", 2, "tensor")
-    assert program.left() == []
+
+
+@pytest.mark.slow
+def test_a_model_on_four_ranks(folder: Path) -> None:
+    found = on_ranks("walks", 4, folder, 4, "tensor", "llama")
+    check(found["llama"], "llama", 4, "tensor")
 
 
 @pytest.mark.slow
@@ -62,7 +66,7 @@ def test_a_model_on_two_ranks(folder: Path) -> None:
     ],
 )
 def test_families(folder: Path, ranks: int, sharding: str, names: tuple[str, ...]) -> None:
-    (found,) = Program("walks", folder, ranks, sharding, *names).lines()
+    found = on_ranks("walks", ranks, folder, ranks, sharding, *names)
     assert sorted(found) == sorted(names)
     for name in names:
         check(found[name], name, ranks, sharding)
@@ -84,7 +88,7 @@ def test_families(folder: Path, ranks: int, sharding: str, names: tuple[str, ...
     ],
 )
 def test_random_walks(folder: Path, ranks: int, sharding: str, name: str, given: tuple[str, ...]) -> None:
-    (found,) = Program("stateful", folder, ranks, sharding, name, 200, *given).lines()
+    found = on_ranks("stateful", ranks, folder, ranks, sharding, name, 200, *given)
     assert found["rules"] >= 200
 
 
@@ -92,6 +96,6 @@ def test_random_walks(folder: Path, ranks: int, sharding: str, name: str, given:
 @pytest.mark.parametrize("sharding", ["tensor", "pipeline"])
 def test_the_logits_are_those_of_mlx_lms_own_sharded_load(folder: Path, sharding: str) -> None:
     """Of a family with an index file, which that function needs for a pipeline."""
-    (found,) = Program("reference", folder, sharding).lines()
+    found = on_ranks("reference", 2, folder, sharding)
     assert found["ranks"] == 2
     assert found["largest"] == 0.0

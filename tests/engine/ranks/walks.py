@@ -1,16 +1,14 @@
-"""Walks over a model on ranks and in one process, compared step by step; a program, since a process has one ring.
+"""Walks over a model on ranks and in one process, compared step by step; `main` runs on each rank.
 
-    python -m tests.engine.ranks.walks FOLDER RANKS SHARD NAME...
-
-Prints one JSON object: for each model what was found, or why it could not be run.
+Rank 0 prints one JSON object: for each model what was found, or why it could not be run.
 """
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -20,8 +18,9 @@ from engine.decoding.lookahead import look_ahead
 from engine.decoding.run import run
 from engine.errors import EngineError
 from engine.model.load import load
-from engine.ranks.handlers import RanksSpread
-from engine.ranks.ring import RING
+from engine.ranks.group import joined
+from engine.ranks.handlers import load as load_over_ranks
+from engine.ranks.kv import RankedKV
 from engine.session.session import Session
 from engine.settings import BeamSettings, LoadSettings, Settings
 from tests import synthetic
@@ -40,6 +39,8 @@ EVENLY: dict[str, Any] = {
 def model_at(folder: Path, name: str, ranks: int) -> Path:
     """A tiny random model of a family, with what so many ranks can divide."""
     config = dict(FAMILIES[name])
+    if ranks == 4:
+        config["num_key_value_heads"] = 4
     if ranks == 3:
         text = config.get("text_config", config)
         text |= {key: value for key, value in EVENLY.items() if key in text}
@@ -49,13 +50,23 @@ def model_at(folder: Path, name: str, ranks: int) -> Path:
     return path
 
 
-def sessions(path: Path, ranks: int, shard: str, **settings: Any) -> tuple[Session, Session, RanksSpread]:
-    """One on ranks, and one in this process."""
-    spread = RanksSpread()
-    over = load(LoadSettings(model=str(path), ranks=ranks, shard=shard, **settings), spread=spread)
+def written(folder: Path, name: str, ranks: int) -> Path:
+    """As `model_at`; rank 0 writes it."""
+    group = joined()
+    if group.rank == 0:
+        model_at(folder, name, ranks)
+    group.gather(None)
+    return model_at(folder, name, ranks)
+
+
+def sessions(path: Path, ranks: int, shard: str, **settings: Any) -> tuple[Session, Session]:
+    """One on ranks, and one in this process alone."""
+    over = load_over_ranks(
+        LoadSettings(model=str(path), ranks=ranks, shard=shard, **settings), lambda _: None, Event()
+    )
     alone = load(LoadSettings(model=str(path), **settings))
     sampled = Settings(temp=1.0, seed=3, candidates=4, max_tokens=1000)
-    return Session(over, sampled), Session(alone, sampled), spread
+    return Session(over, sampled), Session(alone, sampled)
 
 
 class Compared:
@@ -120,11 +131,12 @@ def _beams(found: list[Any]) -> Any:
 
 def found(folder: Path, name: str, ranks: int, shard: str) -> dict[str, Any]:
     """What is found of one model."""
-    path = model_at(folder, name, ranks)
-    over, alone, spread = sessions(path, ranks, shard)
+    path = written(folder, name, ranks)
+    over, alone = sessions(path, ranks, shard)
+    assert isinstance(over.kv, RankedKV)
     both = Compared(over, alone)
     walk(both)
-    uncached = Compared(*sessions(path, ranks, shard, no_kv_cache=True)[:2])
+    uncached = Compared(*sessions(path, ranks, shard, no_kv_cache=True))
     uncached.do(lambda session: list(session.prefill("", PROMPT)))
     for _ in range(3):
         uncached.step()
@@ -138,7 +150,7 @@ def found(folder: Path, name: str, ranks: int, shard: str) -> dict[str, Any]:
         "groups": over.kv.reading().groups == alone.kv.reading().groups,
         "kinds": over.facts.cache_kinds == alone.facts.cache_kinds,
         "weights": [over.facts.weight_bytes == alone.facts.weight_bytes],
-        "sharding": spread.sharding,
+        "sharding": over.kv.division.sharding,
     }
 
 
@@ -150,11 +162,5 @@ def main(folder: str, ranks: str, shard: str, *names: str) -> None:
             result[name] = found(Path(folder), name, int(ranks), shard)
         except (EngineError, ValueError, AttributeError, TypeError) as error:
             result[name] = {"failed": f"{type(error).__name__}: {error}"[:300]}
-            if RING.ranks is not None and RING.ranks.loss is not None:
-                break
-    print(json.dumps(result))
-    RING.close()
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+    if joined().rank == 0:
+        print(json.dumps(result), flush=True)
