@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from queue import SimpleQueue
 from threading import Event
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from engine import protocol
-from engine.logits import recorded
+from engine.logits import questions
 from engine.protocol import (
     Command,
     Ended,
@@ -86,14 +87,14 @@ def test_what_has_no_row_is_not_taken(live: Recording) -> None:
 def test_a_question_is_given_up_and_the_next_one_is_answered(
     live: Recording, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun, go_on, answer = Event(), Event(), recorded._answer
+    begun, go_on, answer = Event(), Event(), questions.what_if
 
-    def slow(source: object, command: Command, stopped: Callable[[], bool]) -> Record:
+    def slow(*args: Any) -> Record:
         begun.set()
         assert go_on.wait(60)
-        return answer(source, command, stopped)  # type: ignore[arg-type]
+        return answer(*args)
 
-    monkeypatch.setattr(recorded, "_answer", slow)
+    monkeypatch.setattr(questions, "what_if", slow)
     asked, tip = Asked(values(live)), live.steps[-1].node
     first, second, third = (Sent(protocol.WhatIf(Settings(seed=seed), tip), seed) for seed in range(3))
     asked.answers.ask(first)
