@@ -11,5 +11,5 @@ RANKS_SCREEN = screen_table(
            hint=lambda own: "stop" if own.measuring.running else "measure"),
     note("up down", "Scroll.", "scroll", 3, place=-1),
     back("ranks.leave", "Go back; a measurement stops."),
-    text="Rank 0 has the screen, samples and decides; the others run the same forwards. `--ranks 2` begins so.",
+    text="All ranks run the same session; the screen shows the records of rank 0. `--ranks 2` begins so.",
 )  # fmt: skip
