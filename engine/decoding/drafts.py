@@ -16,9 +16,8 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from engine.decoding.acceptance import Probs
 from engine.errors import LoadError
-from engine.logits.node_sampler import NodeSampler
+from engine.logits.node_sampler import NodeSampler, Wide
 from engine.model.load import Loaded, load
 from engine.model.tokens import Tokens
 from engine.model.weights import quantize
@@ -76,7 +75,7 @@ class Proposed(Struct, frozen=True):
     id: int
     node: int
     """The token's node in the `DraftPaths`."""
-    probs: Probs | None
+    probs: Wide | None
     """The distribution that it was drawn from; None if the draft has none."""
 
 

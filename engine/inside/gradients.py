@@ -22,7 +22,7 @@ import numpy.typing as npt
 from msgspec import Struct, field
 
 from engine.errors import PromptError, StepError
-from engine.inside.split import uncompiled
+from engine.inside.lens import uncompiled
 from engine.inside.view import (
     FLOAT32,
     bounds,

@@ -31,8 +31,7 @@ from engine.inside.interventions import (
     first_changed,
     vector_of,
 )
-from engine.inside.patching import ActivationCache
-from engine.inside.sweeps import ONE_BY_ONE, Batch, rows_at_once
+from engine.inside.patching import ONE_BY_ONE, ActivationCache, Batch, rows_at_once
 from engine.inside.view import (
     bounds,
     capture,
