@@ -532,16 +532,11 @@ def _of_layer(index: int, run: LayerRun, split: LayerSplit | None, end: LinearEn
     if np.array(split.residual).any():
         yield _contribution("residual", index, "", end.share(split.residual))
     for writer in split.writers:
-        yield _of_writer(index, writer, end)
-
-
-def _of_writer(index: int, writer: LayerWriter, end: LinearEnd) -> Contribution:
-    adds = end.share(writer.adds)
-    if writer.heads is None or writer.rest is None:
-        return _contribution(writer.kind, index, writer.name, adds)
-    shares = end.share(mx.concatenate([writer.heads, writer.rest]))
-    heads = packed(shares[:-1]), tuple(shares[-1].tolist())
-    return _contribution(writer.kind, index, writer.name, adds, *heads)
+        heads: tuple[Any, ...] = ()
+        if writer.heads is not None and writer.rest is not None:
+            shares = end.share(mx.concatenate([writer.heads, writer.rest]))
+            heads = packed(shares[:-1]), tuple(shares[-1].tolist())
+        yield _contribution(writer.kind, index, writer.name, end.share(writer.adds), *heads)
 
 
 def _contribution(

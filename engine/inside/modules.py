@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from engine.cache.kinds import kind_of
 from engine.errors import StepError
-from engine.inside.taps import flat_caches, unit_of
+from engine.inside.taps import flat_caches, fused_attention, softmax, unit_of
 from engine.inside.view import Capture, capture, layer_check, runner_before
 from engine.inside.wiring import CLOSE, CLOSE_LESS, PartVectors, Vector, joined, mlp_facts, vector
 from engine.model.layers import Patch, calls, decoder_layers, hidden, kept, patched, role_of
@@ -315,8 +315,6 @@ def _array(module: Any, name: str, array: mx.array) -> WeightArray:
 EMBEDDINGS = (nn.Embedding, nn.QuantizedEmbedding)
 NEVER = 1 << 30
 """Order of a module that wasn't called."""
-fused_attention = mx.fast.scaled_dot_product_attention
-softmax = mx.softmax
 rope = mx.fast.rope
 rms_norm, layer_norm = mx.fast.rms_norm, mx.fast.layer_norm
 

@@ -18,6 +18,7 @@ import mlx_lm.models.base as base
 import numpy as np
 
 from engine.errors import StepError
+from engine.inside.taps import fused_attention, softmax
 from engine.inside.view import (
     bounds,
     facts_of,
@@ -203,8 +204,6 @@ def _kl_bits(own: Row, after: Row) -> float:
 
 rope = mx.fast.rope
 """MLX's own function: while a watch is set, the attribute is another function."""
-fused_attention = mx.fast.scaled_dot_product_attention
-softmax = mx.softmax
 
 
 class ShiftedCache:

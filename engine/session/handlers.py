@@ -119,7 +119,7 @@ class KeptRun:
     """Breakpoints that are kept of a tree between two runs."""
 
     breakpoints: BreakpointEvaluator | None = None
-    """Those of the last run, with their counts."""
+    """The last run's, with their counts."""
 
 
 def run(context: Context, command: protocol.Run, task: Task) -> Iterator[Record]:

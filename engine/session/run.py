@@ -71,7 +71,7 @@ class BreakpointEvaluator:
         self.most: float = math.inf if counted else run_limit(session, session.node)
         """Tokens of the completion at which max tokens ends the run; endless where a breakpoint counts them."""
         self.hits: tuple[str, ...] = ()
-        """Conditions that held after the last step, as sentences with their figures; empty where the run continues."""
+        """Conditions that held after the last step, as sentences with their figures; empty if the run continues."""
 
     def is_at(self, session: Session) -> bool:
         """True if the last evaluation was at the session's current node, so that its run continues from there."""
@@ -132,12 +132,11 @@ class BreakpointEvaluator:
                 return f"{count} taken" if self.steps_taken >= limit else ""
             case _:
                 return self._matched.get((name, limit)) or self._match(name, limit)
-        return (
-            f"{what.format(_share_against(share, limit))} is below {percent(limit)}" if share < limit else ""
-        )
+        figure = what.format(_share_against(share, limit))
+        return f"{figure} is below {percent(limit)}" if share < limit else ""
 
     def _match(self, name: str, wanted: str) -> str:
-        """Search the newest text for a text or a pattern, which stays matched; segments were searched before."""
+        """Search the newest text for a text or a pattern, which then stays matched; `evaluate` finds segments."""
         sentence = ""
         if name == "text" and self._tail is not None and self._tail.contains(wanted):
             sentence = f"the text now contains “{wanted}”"
@@ -183,7 +182,7 @@ class TextTail:
         return self._text.find(wanted, max(0, self._seen - len(wanted) + 1)) >= 0
 
     def match(self, pattern: Any) -> str:
-        """The first match that includes a part of the newest token; empty where there is none.
+        """The first match that includes a part of the newest token; empty if there is none.
 
         Args:
             pattern: Compiled by `regex`.
@@ -283,7 +282,7 @@ class _PendingStep(Struct, frozen=True):
     memory: Memory
     launched: float
     others: StallTimes
-    """What garbage collection and drawing had taken until then."""
+    """Times of garbage collection and drawing until then."""
 
 
 def _back_to_back(session: Session, stopped: Stopped, breaking: BreakpointEvaluator) -> Iterator[Step]:
@@ -317,7 +316,7 @@ def _back_to_back(session: Session, stopped: Stopped, breaking: BreakpointEvalua
 
 
 def _launch(session: Session, pipeline: PipelinedForward, node_logits: NodeLogits) -> _PendingStep | None:
-    """Begin the forward of the token that the sampler picked after a node; None where that failed."""
+    """Begin the forward of the token that the sampler picked after a node; None if that failed."""
     stalls = stall_times()
     # before the launch, which waits for most of the forward on the CPU backend
     launched = time.perf_counter()
