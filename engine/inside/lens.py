@@ -27,19 +27,8 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from engine.errors import EngineError, StepError
+from engine.inside import view
 from engine.inside.taps import LayerRun, PartRun, Taps, with_stream
-from engine.inside.view import (
-    Capture,
-    capture,
-    check_predictable,
-    finite,
-    layer_notes,
-    packed,
-    poll,
-    refusal,
-    relative_error,
-    token_text,
-)
 from engine.model.layers import (
     Patch,
     after_layers,
@@ -291,7 +280,7 @@ def _error(scale: mx.array, truth: mx.array, *others: mx.array) -> float:
     """The largest difference of some arrays from another, as a share of the largest number of `scale`."""
     largest = mx.maximum(mx.abs(scale).max(), 1e-9)
     wrong = mx.concatenate([mx.abs(truth - other).reshape(-1) for other in others])
-    return finite(float(np.array(wrong.max() / largest)))
+    return view.finite(float(np.array(wrong.max() / largest)))
 
 
 # ---- the model's end ---------------------------------------------------------------------------
@@ -328,7 +317,7 @@ def read_lens(session: Session, command: ReadLens, stopped: Stopped = never) -> 
     """
     begun = time.perf_counter()
     session.tokens.check(list(command.followed))
-    captured = capture(session, command.node, tokens=max(1, command.positions), stopped=stopped)
+    captured = view.capture(session, command.node, tokens=max(1, command.positions), stopped=stopped)
 
     def result(columns: Sequence[LensColumn], error: float, where: str) -> LensRead:
         facts = captured.facts(begun, session, Check("lens", error, captured.bound, where))
@@ -344,7 +333,7 @@ def read_lens(session: Session, command: ReadLens, stopped: Stopped = never) -> 
         rows: list[Row] = []
         try:
             for first in range(0, states.shape[-3], ROWS):
-                poll(stopped)
+                view.poll(stopped)
                 batch = states[..., first : first + ROWS, place, :]
                 rows += list(np.array(final_logits(session.runner.model, batch, layers)))
         except EngineError:
@@ -353,14 +342,14 @@ def read_lens(session: Session, command: ReadLens, stopped: Stopped = never) -> 
             yield result((), math.inf, "its end needs more than the residual stream")
             return
         truth = np.array(captured.logits[place])
-        worst = max(worst, relative_error(rows[-1], truth))
+        worst = max(worst, view.relative_error(rows[-1], truth))
         columns.append(
             LensColumn(node, tuple(_cell(session, row, int(truth.argmax()), command) for row in rows))
         )
     yield result(columns, worst, "the last layer")
 
 
-def residual_streams(captured: Capture) -> mx.array:
+def residual_streams(captured: view.Capture) -> mx.array:
     """The residual stream before the first layer and after each.
 
     Returns:
@@ -380,7 +369,7 @@ def _cell(session: Session, row: Row, final: int, command: ReadLens) -> LensCell
     some = probs > 0
     top = map(int, ranked(row, command.top))
     return LensCell(
-        tuple(LensToken(id, token_text(session, id), float(probs[id])) for id in top),
+        tuple(LensToken(id, view.token_text(session, id), float(probs[id])) for id in top),
         float(-(probs[some] * logprobs[some]).sum() / LN2),
         rank_of(row, final),
         tuple(float(probs[id]) for id in command.followed),
@@ -391,7 +380,7 @@ def _cell(session: Session, row: Row, final: int, command: ReadLens) -> LensCell
 # ---- direct logit attribution ------------------------------------------------------------------
 
 _refused = partial(
-    refusal,
+    view.refusal,
     "A logit of the architecture {} can't be taken apart",
     "Switch parts off instead to see what they do.",
 )
@@ -410,12 +399,12 @@ def attribute(session: Session, command: Attribute, stopped: Stopped = never) ->
     if len(set(ids)) != len(ids) or len(ids) not in (1, 2):
         raise StepError("Attribution is of one token, or of two different ones.", "Choose another token.")
     session.tokens.check(ids)
-    captured = capture(session, command.node, parts=True, stopped=stopped)
+    captured = view.capture(session, command.node, parts=True, stopped=stopped)
     model, taps = session.runner.model, captured.taps[0]
     layers, runs = decoder_layers(model), _runs(session, taps)
     row = np.array(captured.logits[0])
     logprobs = checked_logprobs(row)[ids]
-    check_predictable(logprobs)
+    view.check_predictable(logprobs)
     try:
         end = linear_end(model, runs[-1].state, taps.layers, ids, row.size)
     except (RuntimeError, TypeError, ValueError) as error:  # of MLX and a family's code, given other rows
@@ -423,7 +412,7 @@ def attribute(session: Session, command: Attribute, stopped: Stopped = never) ->
     splits: list[LayerSplit | None] = []
     parts = [_contribution("embedding", None, "", end.share(stream(runs[0].given)))]
     for index, run in enumerate(runs):
-        poll(stopped)
+        view.poll(stopped)
         written = [part for part in taps.written if part.layer == index]
         splits.append(split_layer(layers[index], run, written, captured.bound))
         parts += _of_layer(index, run, splits[-1], end)
@@ -431,7 +420,7 @@ def attribute(session: Session, command: Attribute, stopped: Stopped = never) ->
     reached = end.row[ids]
     tokens = tuple(
         AttributedToken(
-            id, token_text(session, id), math.exp(logprob), rank_of(row, id), float(row[id]), each
+            id, view.token_text(session, id), math.exp(logprob), rank_of(row, id), float(row[id]), each
         )
         for id, logprob, each in zip(ids, logprobs, reached.tolist(), strict=True)
     )
@@ -439,8 +428,8 @@ def attribute(session: Session, command: Attribute, stopped: Stopped = never) ->
     facts = captured.facts(
         begun,
         session,
-        Check("lens", relative_error(end.capped, row), captured.bound, "the last layer"),
-        Check("parts", relative_error(sums, reached.astype(np.float64), end.row), captured.bound),
+        Check("lens", view.relative_error(end.capped, row), captured.bound, "the last layer"),
+        Check("parts", view.relative_error(sums, reached.astype(np.float64), end.row), captured.bound),
     )
     yield AttributionRead(command.node, tokens, tuple(parts), len(runs), end.softcap, _notes(splits), facts)
 
@@ -535,7 +524,7 @@ def _of_layer(index: int, run: LayerRun, split: LayerSplit | None, end: LinearEn
         heads: tuple[Any, ...] = ()
         if writer.heads is not None and writer.rest is not None:
             shares = end.share(mx.concatenate([writer.heads, writer.rest]))
-            heads = packed(shares[:-1]), tuple(shares[-1].tolist())
+            heads = view.packed(shares[:-1]), tuple(shares[-1].tolist())
         yield _contribution(writer.kind, index, writer.name, end.share(writer.adds), *heads)
 
 
@@ -554,7 +543,7 @@ def _notes(splits: Sequence[LayerSplit | None]) -> tuple[str, ...]:
         for writer in (split.writers if split is not None else ())
         if writer.kind == "attention" and writer.heads is None
     ]
-    return layer_notes(
+    return view.layer_notes(
         (unsplit, ": attention and MLP can't be told apart here, a layer is one bar."),
         (fused, ": the heads can't be told apart here, the attention is one bar."),
     )

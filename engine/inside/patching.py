@@ -22,6 +22,7 @@ from msgspec.structs import replace
 
 from engine.cache.kinds import kind_of
 from engine.errors import Cancelled, EngineError, PromptError, StepError
+from engine.inside import view
 from engine.inside.interventions import (
     BASELINE_RUNS,
     ModuleTrace,
@@ -32,17 +33,6 @@ from engine.inside.interventions import (
     roles_of,
 )
 from engine.inside.taps import Edits
-from engine.inside.view import (
-    bounds,
-    check_tokens,
-    combined_facts,
-    finite,
-    kl_bits,
-    packed,
-    poll,
-    runner_before,
-    token_text,
-)
 from engine.model.forward import Runner
 from engine.model.layers import decoder_layers, hidden, kept, with_hidden
 from engine.model.load import Loaded
@@ -138,7 +128,7 @@ def forward_rows(
     logits: Any = None
     try:
         for piece, each in zip(pieces, edits, strict=True):
-            poll(stopped)
+            view.poll(stopped)
             with edited(runner.model, each).set():
                 logits = copied.kv.run(runner.model, mx.array([piece] * count), chunk=len(piece) > 1)
                 mx.eval(copied.kv.state())  # the logits of all but the last piece cost nothing
@@ -199,7 +189,7 @@ def sweep_heads(session: Session, command: SweepHeads, stopped: Stopped = never)
         PromptError: The model has no embedding for a token.
         Cancelled: `stopped` returned True.
     """
-    check_tokens(session, command.token, command.other)
+    view.check_tokens(session, command.token, command.other)
     at = baseline(session, command.node, stopped)
     units = _units(at.trace, command)
     vocabulary, in_context = at.logits.size, command.scope == "context"
@@ -225,12 +215,12 @@ def sweep_heads(session: Session, command: SweepHeads, stopped: Stopped = never)
         before, after = difference(plain), difference(row)
         return SweptUnit(
             unit,
-            kl_bits(own, changed),
+            view.kl_bits(own, changed),
             float(row[token] - plain[token]),
             None if before is None or after is None else after - before,
             math.exp(changed[token]),
             best,
-            token_text(session, best),
+            view.token_text(session, best),
             math.exp(changed[best]),
         )
 
@@ -239,7 +229,7 @@ def sweep_heads(session: Session, command: SweepHeads, stopped: Stopped = never)
     while len(swept) < len(units):
         some = units[len(swept) : len(swept) + count]
         yield Measuring(command.kind, len(swept), len(units), some[0].label)
-        poll(stopped)
+        view.poll(stopped)
         rows = switched_off(*some)
         swept += map(effect, some, rows)
         ran += len(some)
@@ -247,20 +237,20 @@ def sweep_heads(session: Session, command: SweepHeads, stopped: Stopped = never)
             most = max(range(len(some)), key=lambda row: float(absolute_difference(rows[row], plain).max()))
             (alone,) = switched_off(some[most])
             largest = max(float(np.abs(alone).max()), 1e-9)
-            error = max(error, finite(absolute_difference(rows[most], alone).max() / largest))
+            error = max(error, view.finite(absolute_difference(rows[most], alone).max() / largest))
             ran += 1
-    check = Check("single", error, bounds(session).twice, f"{count} rows")
+    check = Check("single", error, view.bounds(session).twice, f"{count} rows")
     yield HeadsSwept(
         node=command.node,
         token=token,
-        text=token_text(session, token),
+        text=view.token_text(session, token),
         prob=math.exp(own[token]),
         logit=float(plain[token]),
         other=other,
-        other_text="" if other is None else token_text(session, other),
+        other_text="" if other is None else view.token_text(session, other),
         difference=difference(plain),
         top=top,
-        top_text=token_text(session, top),
+        top_text=view.token_text(session, top),
         units=tuple(swept),
         missing=tuple(at.trace.missing()),
         rows=count,
@@ -446,7 +436,7 @@ class _PatchedRuns(Struct):
         return [[id] for id in ids] if self.runner.kv.chunks_matter else [ids]
 
     def _run(self, ids: list[int], edits: list[Edits]) -> Numbers:
-        poll(self.stopped)
+        view.poll(self.stopped)
         self.forwards += 1
         logits = forward_rows(self.runner, self._pieces(ids), self.rows, edits).astype(np.float64)
         return logits[:, self.command.token] - logits[:, self.command.other]
@@ -464,7 +454,7 @@ def patch_activations(
         Cancelled: `stopped` returned True.
     """
     node, token, other, kind = command.node, command.token, command.other, command.part
-    check_tokens(session, token, other)
+    view.check_tokens(session, token, other)
     session.check_node(node)
     session.check_node(command.source)
     tree = session.tree
@@ -478,7 +468,7 @@ def patch_activations(
     ]
     paired = [place for place, partner in enumerate(partners) if partner is not None]
     ids, source_ids = ([tree[each].token for each in nodes] for nodes in (path, source))
-    runner, recomputed, note = runner_before(session, path[0], stopped)
+    runner, recomputed, note = view.runner_before(session, path[0], stopped)
     model = session.runner.model
     stored = 4 * at.trace.width * len(decoder_layers(model))  # of the source's activations, a token
     longest = max(len(path), len(source))
@@ -489,39 +479,41 @@ def patch_activations(
     shares = yield from runs.shares(paired, own, given)
     shift = len(source) - len(path)
     # of a difference of two logits, not of the largest logit; forwards of as many tokens have the same last bits
-    bound = 10 * bounds(session).own if shift else 0.0
+    bound = 10 * view.bounds(session).own if shift else 0.0
     before = sum(begin + place < first for place in paired)
-    unmoved = finite(np.abs(shares[:, :before]).max(initial=0.0))
+    unmoved = view.finite(np.abs(shares[:, :before]).max(initial=0.0))
     checks = [Check("same", unmoved, bound, "before the first difference")]
     if kind == "layer" and partners[-1] == len(source) - 1:
-        restored = finite(abs(shares[-1, -1] - 1))
+        restored = view.finite(abs(shares[-1, -1] - 1))
         checks.append(Check("restored", restored, bound, "the last layer at the last position"))
     run = at.recomputed + BASELINE_RUNS + recomputed
     run += count * (len(source) + (runs.forwards - 1) * len(path))
     moved, more = _logits_later(session, node, shift, stopped)
-    floor = None if moved is None else finite(abs(float(moved[token]) - float(moved[other]) - float(own[0])))
+    floor = (
+        None if moved is None else view.finite(abs(float(moved[token]) - float(moved[other]) - float(own[0])))
+    )
     yield ActivationsPatched(
         node=node,
         source=command.source,
         part=kind,
         token=token,
-        text=token_text(session, token),
+        text=view.token_text(session, token),
         other=other,
-        other_text=token_text(session, other),
+        other_text=view.token_text(session, other),
         difference=float(own[0]),
         source_difference=float(given[0]),
         first=first,
         columns=tuple(
             PatchColumn(
-                begin + place, path[place], ids[place], token_text(session, ids[place]),
-                source[partner], source_ids[partner], token_text(session, source_ids[partner]), begin + partner,
+                begin + place, path[place], ids[place], view.token_text(session, ids[place]),
+                source[partner], source_ids[partner], view.token_text(session, source_ids[partner]), begin + partner,
             )
             for place, partner in enumerate(partners)
             if partner is not None
         ),
         shift=shift,
         layers=tuple(runs.layers),
-        shares=packed(shares),
+        shares=view.packed(shares),
         rows=count,
         tokens_run=run + more,
         note=note,
@@ -644,7 +636,7 @@ def patch_pairs(session: Session, command: PatchPairs, stopped: Stopped = never)
     layers = found[0].layers
     means = (_means(place, layers, found) for place in PLACES)
     ms = (time.perf_counter() - begun) * 1000
-    facts = replace(combined_facts([each.facts for each in found]), ms=ms, note="")
+    facts = replace(view.combined_facts([each.facts for each in found]), ms=ms, note="")
     yield PairsPatched(
         command.part, tuple(reports), layers, tuple(each for each in means if each.pairs), facts
     )
