@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from engine import protocol
 from engine.breakpoints import UNSURE, Breakpoints
 from engine.cache.kinds import kind_of
-from engine.decoding.drafts import Drafter, DraftPaths, Proposal, make_draft
+from engine.decoding.drafts import Drafter, DraftPaths, Proposed, make_draft
 from engine.errors import Cancelled, StepError
 from engine.logits.node_sampler import NodeLogits, Wide
 from engine.model.forward import CLEAR_EVERY, Runner
@@ -270,7 +270,8 @@ class Round:
         self._node, self._end, self._taken = session.node, session.node, 0
         self._first = self._position.next.picked
         self._first_node = 0
-        self._proposal = Proposal(())
+        self._proposed: Sequence[Proposed] = ()
+        self._matched = 0
         self._judged: list[NodeLogits] = []
         """Logits that the forward pass gave after t0 and each draft that held."""
         self._watch = Stopwatch()
@@ -311,7 +312,7 @@ class Round:
         self._paths.forget()
         self._first_node = self._paths.add(self._node, self._first)
         if self._count:
-            self._proposal = self._draft.propose(
+            self._proposed, self._matched = self._draft.propose(
                 self._paths, self._first_node, self._count, self._session.settings, stopped
             )
         self._watch.end("draft")
@@ -320,10 +321,10 @@ class Round:
     def _verify(self) -> None:
         """Run the forward pass, and the sampler as far as the drafts hold."""
         try:
-            rows = self._verifier.forward([self._first, *(each.id for each in self._proposal.tokens)])
+            rows = self._verifier.forward([self._first, *(each.id for each in self._proposed)])
             self._watch.end("forward")
             node, judged = self._first_node, list[NodeLogits]()
-            for row, proposed in zip(rows, (*self._proposal.tokens, None), strict=False):
+            for row, proposed in zip(rows, (*self._proposed, None), strict=False):
                 judged.append(self._paths.sampler.sample(node, row, self._session.settings))
                 if proposed is None or proposed.id != judged[-1].sampled.picked:
                     break
@@ -338,7 +339,7 @@ class Round:
     def _take(self, taken: Taken) -> Iterator[Record]:
         """Take the tokens that held, a step each; afterwards the live cache holds the path to the last one."""
         session, spent, count = self._session, self._watch.ms, max(1, len(self._judged))
-        ids = [self._first, *(each.id for each in self._proposal.tokens)]
+        ids = [self._first, *(each.id for each in self._proposed)]
         held: list[NodeLogits | None] = [*self._judged] or [None]
         # of the drafting and of the forward pass, for each of the tokens that held
         share = StepTimes(
@@ -347,7 +348,7 @@ class Round:
             0.0,
             0.0,
             cold=session.runner.first_uses.take("step"),
-            shared=count if self._proposal.tokens else 0,
+            shared=count if self._proposed else 0,
         )
         try:
             for token, logits in zip(ids, held, strict=False):
@@ -373,7 +374,7 @@ class Round:
         first_text, pending = tokens.text(self._first, self._session.pending.get(self._node, b""))
         drafts: list[protocol.DraftToken] = []
         instead: protocol.TakenInstead | None = None
-        for place, (proposed, fate) in enumerate(zip(self._proposal.tokens, self._fates(), strict=True)):
+        for place, (proposed, fate) in enumerate(zip(self._proposed, self._fates(), strict=True)):
             id, probs = proposed.id, proposed.probs
             text, pending = tokens.text(id, pending)
             draft_prob = None if probs is None else float(probs[id])
@@ -403,7 +404,7 @@ class Round:
             first_text=first_text,
             drafts=tuple(drafts),
             instead=instead,
-            matched=self._proposal.matched,
+            matched=self._matched,
             taken=self._taken,
             verified=0 if self.stage == "proposed" else 1 + len(drafts),
             draft_ms=ms["draft"],
@@ -417,7 +418,7 @@ class Round:
 
     def _fates(self) -> list[protocol.DraftFate]:
         """The fate of each draft so far."""
-        places, held = range(len(self._proposal.tokens)), len(self._judged) - 1
+        places, held = range(len(self._proposed)), len(self._judged) - 1
         if held < 0:
             return ["drafted" for _ in places]
         accepted, refused = held, held

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import time
+from bisect import bisect
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -301,11 +302,7 @@ def row_bytes(session: Session, tokens: int, size: int) -> int:
 def _fitting(session: Session, count: int, size: int) -> int:
     """The number of last tokens of a path that fit into the memory."""
     room = min(ROW_BYTES, (memory_available() or ROW_BYTES) // 2)
-    low, high = 1, count
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if row_bytes(session, middle, size) <= room else (low, middle - 1)
-    return low
+    return max(1, bisect(range(1, count + 1), room, key=lambda tokens: row_bytes(session, tokens, size)))
 
 
 take_along_axis = mx.take_along_axis
