@@ -119,7 +119,7 @@ def read_gradients(session: Session, command: ReadGradients, stopped: Stopped = 
         base_value = float(function.values(base)[0])
         reach = float(value) - base_value
         shares, tried = yield from _integrated(function, command, base, reach)
-        checks.append(_complete(shares, reach, tried[-1][0], function.jumps))
+        checks.append(_complete(shares, reach, tried[-1][0], function.chooses and not function.held))
     logprobs = checked_logprobs(plain)
     yield GradientsRead(
         node=node,
@@ -195,11 +195,6 @@ class _LogitFunction(Struct):
     stopped: Stopped
     notes: list[str] = field(default_factory=list)
     forwards: int = 0
-
-    @property
-    def jumps(self) -> bool:
-        """True if experts change, as they aren't held."""
-        return self.chooses and not self.held
 
     @property
     def most_rows(self) -> int:
