@@ -18,7 +18,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from engine import protocol
-from engine.breakpoints import UNSURE, Breakpoints
+from engine.breakpoints import UNSURE
 from engine.cache.kinds import kind_of
 from engine.decoding.drafts import Drafter, DraftPaths, Proposed, make_draft
 from engine.errors import Cancelled, StepError
@@ -571,8 +571,7 @@ def run_rounds(context: Context, command: protocol.RunRounds, task: Task) -> Ite
     if session.tree[session.node].origin == "prompt" and (full := window_full(session, session.node)):
         yield full
         return
-    sets = (command.until or Breakpoints(), UNSURE if command.over_sure else Breakpoints())
-    breaking = BreakpointEvaluator(session, sets)
+    breaking = BreakpointEvaluator(session, (command.until, UNSURE if command.over_sure else None))
     draft = yield from _ready(context, command.settings, task)
 
     def taken(step: Step) -> Generator[Record, None, bool]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from importlib import import_module
 
 from engine import protocol
-from engine.breakpoints import UNSURE, Breakpoints
+from engine.breakpoints import UNSURE
 from engine.errors import Cancelled, LoadError
 from engine.model.load import Divider
 from engine.model.load import load as load_model
@@ -130,7 +130,7 @@ def run(context: Context, command: protocol.Run, task: Task) -> Iterator[Record]
         return
     breaking = kept.breakpoints
     if breaking is None or not command.goes_on or not breaking.is_at(session):
-        sets = (command.until or Breakpoints(), UNSURE if command.over_sure else Breakpoints())
+        sets = command.until, UNSURE if command.over_sure else None
         breaking = kept.breakpoints = BreakpointEvaluator(session, sets)
     ended = False
     if not breaking.hits:

@@ -43,15 +43,15 @@ class BreakpointEvaluator:
 
     Args:
         session: The run begins at its current node.
-        sets: Any of them stops the run.
+        sets: Any of them stops the run; None is no set.
 
     Raises:
         SettingsError: A condition is out of its range, or a regular expression can't be compiled.
     """
 
-    def __init__(self, session: Session, sets: Iterable[Breakpoints] = ()) -> None:
+    def __init__(self, session: Session, sets: Iterable[Breakpoints | None] = ()) -> None:
         self._session, self._node = session, session.node
-        self._sets = [check(points) for points in sets if points.active]
+        self._sets = [check(points) for points in sets if points is not None and points.active]
         self._tail = TextTail(session) if any(points.text or points.regex for points in self._sets) else None
         self._reader: ReplyReader | None = None
         """Tells the segments of the reply apart, if a breakpoint is at one."""
