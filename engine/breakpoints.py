@@ -1,6 +1,6 @@
 """Breakpoints of a run: conditions on the next token, on the text so far and on the number of tokens.
 
-`engine.decoding.run` evaluates them.
+`engine.session.run` evaluates them.
 """
 
 from typing import Annotated, Literal, get_args

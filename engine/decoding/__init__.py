@@ -1,1 +1,1 @@
-"""Ways of running: back to back, with beams, looking ahead, and up to a breakpoint."""
+"""Ways of decoding besides single steps and runs: beams, look-ahead, speculation, batches, many draws."""

@@ -57,11 +57,6 @@ class Lane:
         """The distributions that the tokens taken and the next one were drawn from."""
         self.ended: LaneEnded | None = None
 
-    @property
-    def prompt(self) -> list[int]:
-        """Token ids before the first token of the lane."""
-        return self.path.tree.tokens(self.path.begin)
-
     def end(self, reason: protocol.LaneEnd, detail: str, ms: float) -> LaneEnded:
         """End the lane."""
         self.ended = LaneEnded(self.number, reason, detail, self.path.count, ms)
@@ -211,7 +206,8 @@ class BatchRun:
         """Read the prompts of as many lanes that wait as there are rows for, and sample after each."""
         room = min(self._size - len(self._live), len(self._waiting))
         group = self._joining = [self._waiting.popleft() for _ in range(room)]
-        numbers, prompts = tuple(lane.number for lane in group), [lane.prompt for lane in group]
+        numbers = tuple(lane.number for lane in group)
+        prompts = [lane.path.tree.tokens(lane.path.begin) for lane in group]
         longest, at_once = max(map(len, prompts)), self._rows.at_once
         yield protocol.LanesJoined(numbers, tuple(longest - len(ids) if at_once else 0 for ids in prompts))
         columns = longest if at_once else sum(map(len, prompts))

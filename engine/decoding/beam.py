@@ -30,13 +30,24 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from engine.decoding.rows import Rows, enough_memory, rows_of
-from engine.errors import StepError
-from engine.protocol import Beam, BeamEnded, BeamOpened, BeamStep, Hypothesis
+from engine.errors import Cancelled, StepError
+from engine.protocol import (
+    Beam,
+    BeamEnded,
+    BeamOpened,
+    BeamStep,
+    GoOnBeams,
+    Hypothesis,
+    Record,
+    SearchBeams,
+)
 from engine.sampling.ranking import Row, checked_logprobs, ranked
 from engine.session import node_records
+from engine.session.context import Context
 from engine.session.session import Session
 from engine.setting import check
 from engine.settings import BeamSettings
+from engine.task import Task
 
 
 def search(
@@ -237,3 +248,42 @@ class BeamRun:
         if grammar is not None and grammar.allowed is not None:
             row[~grammar.allowed] = -np.inf
         return row
+
+
+# ---- the commands ------------------------------------------------------------------------------
+
+
+class KeptBeams:
+    """Search that is kept of a tree between two commands."""
+
+    beams: Iterator[Record] | None = None
+    """A paused beam search: its caches are kept until the next prompt, model or search."""
+
+
+def search_beams(context: Context, command: SearchBeams, task: Task) -> Iterator[Record]:
+    """Begin a beam search."""
+    context.of_tree(KeptBeams).beams = search(context.session, command.settings)
+    yield from _advance(context, command.steps, task)
+
+
+def go_on_beams(context: Context, command: GoOnBeams, task: Task) -> Iterator[Record]:
+    """Continue the paused beam search."""
+    yield from _advance(context, command.steps, task)
+
+
+def _advance(context: Context, steps: int | None, task: Task) -> Iterator[Record]:
+    """Continue the paused beam search; a failure in it ends it."""
+    kept = context.of_tree(KeptBeams)
+    beams, kept.beams = kept.beams, None
+    if beams is None:
+        raise StepError("There is no beam search to continue.", "Start one.")
+    for record in beams:
+        yield record
+        if not isinstance(record, BeamStep):
+            continue
+        steps = None if steps is None else steps - 1
+        if not record.last and (steps == 0 or task.cancel.is_set()):
+            kept.beams = beams
+            if steps != 0:
+                raise Cancelled
+            return

@@ -16,9 +16,8 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from engine.decoding.acceptance import Probs
 from engine.errors import LoadError
-from engine.logits.node_sampler import NodeSampler
+from engine.logits.node_sampler import NodeSampler, Wide
 from engine.model.load import Loaded, load
 from engine.model.tokens import Tokens
 from engine.model.weights import quantize
@@ -76,17 +75,12 @@ class Proposed(Struct, frozen=True):
     id: int
     node: int
     """The token's node in the `DraftPaths`."""
-    probs: Probs | None
+    probs: Wide | None
     """The distribution that it was drawn from; None if the draft has none."""
 
 
-class Proposal(Struct, frozen=True):
-    """Tokens to verify."""
-
-    tokens: Sequence[Proposed]
-    matched: int = 0
-    """Tokens at the end of the path that a lookup knew from before."""
-
+Proposal = tuple[Sequence[Proposed], int]
+"""Tokens to verify, and the number of tokens at the end of the path that a lookup knew from before."""
 
 # ---- the draft that needs no model: what followed the path's last tokens when they occurred before ----
 
@@ -122,7 +116,7 @@ class LookupDraft:
         for token in ids:
             node = paths.add(node, token)
             tokens.append(Proposed(token, node, None))
-        return Proposal(tokens, matched)
+        return tokens, matched
 
 
 def look_up(ids: Sequence[int], count: int) -> tuple[list[int], int]:
@@ -180,7 +174,7 @@ class ModelDraft:
             if sampled.picked in self._loaded.tokens.eos_ids:
                 break
             ids = [*ids, sampled.picked]
-        return Proposal(tokens)
+        return tokens, 0
 
     def _row(self, ids: list[int], stopped: Stopped) -> Row:
         """The logits after a path, float32, shape (vocabulary of the session,)."""

@@ -21,13 +21,19 @@ from engine.decoding.rows import enough_memory, rows_of
 from engine.errors import Cancelled, StepError
 from engine.grammar.states import GrammarState
 from engine.model.tokens import Tokens
-from engine.protocol import AheadLine, LookedAhead
+from engine.protocol import AheadLine, LookAhead, LookedAhead, Record
 from engine.sampling.ranking import Row, checked_logprobs
+from engine.session.context import Context
 from engine.session.session import DetachedPath, Session, run_at
-from engine.task import Stopped, never
+from engine.task import Stopped, Task, never
 
 
-def look_ahead(
+def look_ahead(context: Context, command: LookAhead, task: Task) -> Iterator[Record]:
+    """Continue each of some candidates greedily."""
+    yield from lines_ahead(context.session, command.node, command.ids, command.tokens, task.cancel.is_set)
+
+
+def lines_ahead(
     session: Session, node: int, ids: Sequence[int], tokens: int = 8, stopped: Stopped = never
 ) -> Iterator[LookedAhead]:
     """Follow greedy decoding after some candidates; the session doesn't change.

@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
-from typing import Any
 
 import mlx.core as mx
 import numpy as np
@@ -20,9 +19,10 @@ from mlx_lm.sample_utils import make_logits_processors, make_sampler
 
 from engine.errors import Cancelled, StepError
 from engine.protocol import RepeatReply, ReplyRepeated
+from engine.session.context import Context
 from engine.session.session import Session
 from engine.settings import Settings
-from engine.task import Stopped, never
+from engine.task import Task
 from engine.tree import ROOT
 
 EVERY_SECONDS = 0.5
@@ -31,30 +31,23 @@ CHUNK = 2048
 """Tokens of the prompt in one forward, as by the server's default: in other chunks it may be rounded otherwise."""
 
 
-def repeat_reply(
-    session: Session, model: Any, command: RepeatReply, stopped: Stopped = never
-) -> Iterator[ReplyRepeated]:
-    """Generate after a node as mlx_lm.server does; the session doesn't change.
-
-    Args:
-        session: Its settings are those of the request.
-        model: The model, as mlx_lm loads it.
-        command: The node, and the seed or the tokens.
-        stopped: Polled before each chunk of the prompt and each token.
+def repeat_reply(context: Context, command: RepeatReply, task: Task) -> Iterator[ReplyRepeated]:
+    """Generate after a node as mlx_lm.server does, with the session's settings; the session doesn't change.
 
     Yields:
         A record of all tokens so far, twice a second and at the end.
 
     Raises:
         StepError: There is no such node, it was computed under interventions, or the draws can't be repeated.
-        Cancelled: `stopped` returned True.
+        Cancelled: The command was cancelled, before a chunk of the prompt or a token.
     """
+    session, model = context.session, context.model.model
     _check(session, command)
     settings, tokens = session.settings, session.tokens
     path, cache = session.tree.tokens(command.node), make_prompt_cache(model)
 
     def poll(done: int = 0, total: int = 0) -> None:
-        if stopped():
+        if task.cancel.is_set():
             raise Cancelled
 
     for begin in range(0, command.cached, CHUNK):

@@ -18,23 +18,61 @@ import numpy as np
 from msgspec.structs import replace
 
 from engine import protocol
-from engine.breakpoints import UNSURE, Breakpoints
+from engine.breakpoints import UNSURE
 from engine.cache.kinds import kind_of
-from engine.decoding.acceptance import fixed_rates, rates
-from engine.decoding.drafts import Drafter, DraftPaths, Proposal, make_draft
-from engine.decoding.run import BreakpointEvaluator
+from engine.decoding.drafts import Drafter, DraftPaths, Proposed, make_draft
 from engine.errors import Cancelled, StepError
-from engine.logits.node_sampler import NodeLogits
+from engine.logits.node_sampler import NodeLogits, Wide
 from engine.model.forward import CLEAR_EVERY, Runner
-from engine.protocol import Origin, Record, Step, StepTimes
-from engine.sampling.ranking import Row, absolute_difference, rank_of
+from engine.protocol import AcceptanceRates, Origin, Record, Step, StepTimes
+from engine.sampling.ranking import Row, absolute_difference, rank_of, ranked, sum_of_products
 from engine.session.context import Context, with_stop
 from engine.session.node_records import memory, window_full
+from engine.session.run import BreakpointEvaluator
 from engine.session.session import Session
 from engine.setting import check
 from engine.settings import SpeculationSettings
 from engine.task import Stopped, Task
 from engine.timing import stall_times
+
+# ---- the acceptance of a drafted token: how often each of three rules accepts ------------------
+# p is the distribution that the model draws from, q the draft's, both after the sampler. Each rule gives tokens
+# distributed as p, so they differ only in how often they accept:
+#
+# - position draw, the rule in force: one number u in [0, 1) a position. Drafter and target each invert their cumulative
+#   distribution at u, most probable token first. Accepted if both fall on the same token: the length of u in the
+#   intervals of that token in both, summed over tokens.
+# - rejection (Leviathan, Kalman, Matias 2023, arXiv:2211.17192, algorithm 1): d from q is accepted with probability
+#   min(1, p(d)/q(d)); else a token from the residual max(0, p - q), normalized. Accepted: sum of min(p, q), which no
+#   rule exceeds.
+# - match (mlx_lm.generate.speculative_generate_step): d from q, t from p, independent; accepted if d = t. Accepted:
+#   sum of p q.
+
+HEAD = 8192
+"""Tokens whose intervals are compared: ordering 150,000 of them takes 25 ms, these 3. The rest of both distributions is
+not counted, so that the rate is too low by at most their probability; of smaller vocabularies nothing is left out."""
+
+
+def rates(p: Wide, q: Wide) -> AcceptanceRates:
+    """The probability that a token drafted from q is accepted, by each rule."""
+    return AcceptanceRates(position_draw_rate(p, q), float(np.minimum(p, q).sum()), sum_of_products(p, q))
+
+
+def position_draw_rate(p: Wide, q: Wide) -> float:
+    """The length of [0, 1) in which both distributions have the same token, each most probable token first."""
+    (p_begin, p_end), (q_begin, q_end) = _intervals(p), _intervals(q)
+    both = np.minimum(p_end, q_end) - np.maximum(p_begin, q_begin)
+    return float(np.maximum(both, 0.0).sum())
+
+
+def _intervals(probs: Wide) -> tuple[Wide, Wide]:
+    """The begin and end of each token's share of the cumulative distribution; empty outside of `HEAD`."""
+    order = ranked(probs, min(HEAD, probs.size))
+    begin, end = np.zeros(probs.size), np.zeros(probs.size)
+    end[order] = np.cumsum(probs[order])
+    begin[order] = end[order] - probs[order]
+    return begin, end
+
 
 # ---- verifying in one forward pass, and taking the KV of those that don't hold back ------------
 # A forward pass over several tokens rounds its sums in another order than those over one. If two tokens are as near to
@@ -232,7 +270,8 @@ class Round:
         self._node, self._end, self._taken = session.node, session.node, 0
         self._first = self._position.next.picked
         self._first_node = 0
-        self._proposal = Proposal(())
+        self._proposed: Sequence[Proposed] = ()
+        self._matched = 0
         self._judged: list[NodeLogits] = []
         """Logits that the forward pass gave after t0 and each draft that held."""
         self._watch = Stopwatch()
@@ -273,7 +312,7 @@ class Round:
         self._paths.forget()
         self._first_node = self._paths.add(self._node, self._first)
         if self._count:
-            self._proposal = self._draft.propose(
+            self._proposed, self._matched = self._draft.propose(
                 self._paths, self._first_node, self._count, self._session.settings, stopped
             )
         self._watch.end("draft")
@@ -282,10 +321,10 @@ class Round:
     def _verify(self) -> None:
         """Run the forward pass, and the sampler as far as the drafts hold."""
         try:
-            rows = self._verifier.forward([self._first, *(each.id for each in self._proposal.tokens)])
+            rows = self._verifier.forward([self._first, *(each.id for each in self._proposed)])
             self._watch.end("forward")
             node, judged = self._first_node, list[NodeLogits]()
-            for row, proposed in zip(rows, (*self._proposal.tokens, None), strict=False):
+            for row, proposed in zip(rows, (*self._proposed, None), strict=False):
                 judged.append(self._paths.sampler.sample(node, row, self._session.settings))
                 if proposed is None or proposed.id != judged[-1].sampled.picked:
                     break
@@ -300,7 +339,7 @@ class Round:
     def _take(self, taken: Taken) -> Iterator[Record]:
         """Take the tokens that held, a step each; afterwards the live cache holds the path to the last one."""
         session, spent, count = self._session, self._watch.ms, max(1, len(self._judged))
-        ids = [self._first, *(each.id for each in self._proposal.tokens)]
+        ids = [self._first, *(each.id for each in self._proposed)]
         held: list[NodeLogits | None] = [*self._judged] or [None]
         # of the drafting and of the forward pass, for each of the tokens that held
         share = StepTimes(
@@ -309,7 +348,7 @@ class Round:
             0.0,
             0.0,
             cold=session.runner.first_uses.take("step"),
-            shared=count if self._proposal.tokens else 0,
+            shared=count if self._proposed else 0,
         )
         try:
             for token, logits in zip(ids, held, strict=False):
@@ -335,7 +374,7 @@ class Round:
         first_text, pending = tokens.text(self._first, self._session.pending.get(self._node, b""))
         drafts: list[protocol.DraftToken] = []
         instead: protocol.TakenInstead | None = None
-        for place, (proposed, fate) in enumerate(zip(self._proposal.tokens, self._fates(), strict=True)):
+        for place, (proposed, fate) in enumerate(zip(self._proposed, self._fates(), strict=True)):
             id, probs = proposed.id, proposed.probs
             text, pending = tokens.text(id, pending)
             draft_prob = None if probs is None else float(probs[id])
@@ -346,7 +385,7 @@ class Round:
                     draft,
                     target_prob=prob,
                     rank=rank_of(self._judged[place].row, id),
-                    rates=fixed_rates(prob) if probs is None else rates(sampled.probs, probs),
+                    rates=AcceptanceRates(prob, prob, prob) if probs is None else rates(sampled.probs, probs),
                 )
             if fate == "refused":
                 picked, taken = sampled.picked, self.stage == "taken"
@@ -365,7 +404,7 @@ class Round:
             first_text=first_text,
             drafts=tuple(drafts),
             instead=instead,
-            matched=self._proposal.matched,
+            matched=self._matched,
             taken=self._taken,
             verified=0 if self.stage == "proposed" else 1 + len(drafts),
             draft_ms=ms["draft"],
@@ -379,7 +418,7 @@ class Round:
 
     def _fates(self) -> list[protocol.DraftFate]:
         """The fate of each draft so far."""
-        places, held = range(len(self._proposal.tokens)), len(self._judged) - 1
+        places, held = range(len(self._proposed)), len(self._judged) - 1
         if held < 0:
             return ["drafted" for _ in places]
         accepted, refused = held, held
@@ -532,8 +571,7 @@ def run_rounds(context: Context, command: protocol.RunRounds, task: Task) -> Ite
     if session.tree[session.node].origin == "prompt" and (full := window_full(session, session.node)):
         yield full
         return
-    sets = (command.until or Breakpoints(), UNSURE if command.over_sure else Breakpoints())
-    breaking = BreakpointEvaluator(session, sets)
+    breaking = BreakpointEvaluator(session, (command.until, UNSURE if command.over_sure else None))
     draft = yield from _ready(context, command.settings, task)
 
     def taken(step: Step) -> Generator[Record, None, bool]:

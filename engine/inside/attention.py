@@ -13,17 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.errors import StepError
+from engine.inside import view
 from engine.inside.taps import AttentionRun, Taps
-from engine.inside.view import (
-    bounds,
-    capture,
-    combined_facts,
-    facts_of,
-    largest_difference,
-    layer_check,
-    layer_notes,
-    poll,
-)
 from engine.model.forward import ChunkSizer, Runner
 from engine.model.layers import decoder_layers, parts_of, role_of
 from engine.protocol import (
@@ -71,7 +62,7 @@ def read_attention(
         Cancelled: `stopped` returned True.
     """
     begun = time.perf_counter()
-    captured = capture(session, command.node, attention=True, streams=False, stopped=stopped)
+    captured = view.capture(session, command.node, attention=True, streams=False, stopped=stopped)
     model_layers = decoder_layers(session.runner.model)
     runs = [run for taps in captured.taps for run in taps.attended]
     dtype = "<f4" if 4 * sum(run.weights[:, -1].size for run in runs) <= WIDE else "<f2"
@@ -119,14 +110,14 @@ def check_attention(worst: dict[CheckName, Check], run: AttentionRun, bound: flo
     """
     found: list[Check] = []
     if run.error is not None:
-        found.append(layer_check("attention", run.error, max(bound, run.rounding), run.layer))
+        found.append(view.layer_check("attention", run.error, max(bound, run.rounding), run.layer))
     if run.weights.ndim == 3:
         sums = run.weights.sum(axis=-1)
         if run.sinks is not None:
             sums = sums + run.sinks
         own = run.kind == "softmax"  # the model's own weights, rounded to its dtype
         error = float(np.array(mx.abs(sums - 1).max()))
-        found.append(layer_check("rows", error, max(ROWS, bound) if own else ROWS, run.layer))
+        found.append(view.layer_check("rows", error, max(ROWS, bound) if own else ROWS, run.layer))
     for check in found:  # the worst is that whose error is more of its bound
         known = worst.get(check.name)
         if known is None or check.error / check.bound > known.error / known.bound:
@@ -158,7 +149,7 @@ def _missing(layers: Sequence[Any], called: bool, ran: list[int], shown: list[in
         return ("No layer of this model has an attention: it keeps states instead of keys and values.",)
     bare = sorted(set(without) - set(recurrent))
     several = sorted(layer for layer, count in Counter(ran).items() if count > 1)
-    return layer_notes(
+    return view.layer_notes(
         (recurrent, f" {'keeps' if len(recurrent) == 1 else 'keep'} a state instead of keys and values."),
         (bare, f" {'has' if len(bare) == 1 else 'have'} no attention."),
         (sorted(set(ran) - set(shown)), ": which tokens the keys belong to isn't known."),
@@ -237,7 +228,7 @@ def run_path(
     tapped, plain = session.runner.fresh(), session.runner.fresh()
     limit = max(1, CHUNK_BYTES // (4 * max(1, session.facts.heads or 1) * len(ids)))
     checks: dict[CheckName, Check] = {}
-    bound, step_ms, done = bounds(session).own, 0.0, 0
+    bound, step_ms, done = view.bounds(session).own, 0.0, 0
 
     def checked(run: AttentionRun) -> None:
         check_attention(checks, run, bound)
@@ -245,7 +236,7 @@ def run_path(
 
     sizer, note = path_sizer(session, limit)
     for piece in pieces_of(session, ids, chunks, sizer, limit):
-        poll(stopped)
+        view.poll(stopped)
         yield progress(done)
         last = done + len(piece) == len(ids)
         start = time.perf_counter()
@@ -256,8 +247,8 @@ def run_path(
         sizer.learn(len(piece), (time.perf_counter() - start) * 1000)
         done += len(piece)
         mx.clear_cache()
-    forward = Check("forward", largest_difference(np.array(after), np.array(before)), 0.0)
-    return facts_of(session, begun, step_ms, (forward, *checks.values()), note)
+    forward = Check("forward", view.largest_difference(np.array(after), np.array(before)), 0.0)
+    return view.facts_of(session, begun, step_ms, (forward, *checks.values()), note)
 
 
 def placed_weights(run: AttentionRun, first: int) -> Weights | None:
@@ -387,7 +378,9 @@ def _score_texts(
         facts.append(found)
         scores.append(_scores(session, command.node, sums))
     heads = tuple(map(_mean, zip(*scores, strict=True)))
-    yield HeadsScored(command.node, total, heads, texts.count * texts.length, combined_facts(facts), texts)
+    yield HeadsScored(
+        command.node, total, heads, texts.count * texts.length, view.combined_facts(facts), texts
+    )
 
 
 def _scores(session: Session, node: int, sums: _ScoreSums) -> tuple[HeadScore, ...]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import time
+from bisect import bisect
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -22,22 +23,8 @@ import numpy.typing as npt
 from msgspec import Struct, field
 
 from engine.errors import PromptError, StepError
-from engine.inside.split import uncompiled
-from engine.inside.view import (
-    FLOAT32,
-    bounds,
-    check_predictable,
-    check_tokens,
-    facts_of,
-    packed,
-    pieces_as_run,
-    plain_step,
-    poll,
-    refusal,
-    relative_error,
-    runner_before,
-    token_text,
-)
+from engine.inside import view
+from engine.inside.lens import uncompiled
 from engine.memory import memory_available
 from engine.model.forward import Runner, precision
 from engine.model.layers import Patch, calls, kept, patched
@@ -86,7 +73,7 @@ FAILS = (RuntimeError, TypeError, ValueError, NotImplementedError, IndexError, A
 """Errors of MLX and of a family's code if there is no derivative."""
 
 _refused = partial(
-    refusal,
+    view.refusal,
     "The architecture {} gives no gradient that could be shown",
     "Switch parts off, or put other tokens in, to see what they do.",
 )
@@ -104,20 +91,20 @@ def read_gradients(session: Session, command: ReadGradients, stopped: Stopped = 
     begun, node, integrated = time.perf_counter(), command.node, command.method == "integrated"
     if command.token is not None and command.token == command.other:
         raise StepError("A token's logit has no difference from itself.", "Choose another token.")
-    check_tokens(session, command.token, command.other)
+    view.check_tokens(session, command.token, command.other)
     if not 1 <= command.steps <= MOST_STEPS:
         raise StepError(f"{command.steps} steps can't be taken.", f"Give a number from 1 to {MOST_STEPS}.")
     session.check_node(node)
     baseline = _baseline_token(session, command)
-    runner, _, note = runner_before(session, node, stopped)
-    plain, step_ms = plain_step(runner, session.tree[node].token)
+    runner, _, note = view.runner_before(session, node, stopped)
+    plain, step_ms = view.plain_step(runner, session.tree[node].token)
     if any(session.kv.quantized()):
         raise StepError(
             "The KV cache is quantized: rounding has no derivative.", "Load the model without --kv-bits."
         )
     first = command.token if command.token is not None else int(checked_logprobs(plain).argmax())
     tokens = (first,) if command.other in (None, first) else (first, command.other)
-    check_predictable(plain[list(tokens)])
+    view.check_predictable(plain[list(tokens)])
     function = _logit_function(session, command, tokens, stopped)
     checks = [_forward_check(function), _session_check(function, plain)]
     yield Measuring(command.kind, 0, 1 + command.steps * integrated, "the gradient at the text")
@@ -132,21 +119,21 @@ def read_gradients(session: Session, command: ReadGradients, stopped: Stopped = 
         base_value = float(function.values(base)[0])
         reach = float(value) - base_value
         shares, tried = yield from _integrated(function, command, base, reach)
-        checks.append(_complete(shares, reach, tried[-1][0], function.jumps))
+        checks.append(_complete(shares, reach, tried[-1][0], function.chooses and not function.held))
     logprobs = checked_logprobs(plain)
     yield GradientsRead(
         node=node,
         tokens=tuple(
-            GradientToken(id, token_text(session, id), math.exp(logprobs[id]), float(plain[id]))
+            GradientToken(id, view.token_text(session, id), math.exp(logprobs[id]), float(plain[id]))
             for id in tokens
         ),
         method=command.method,
         baseline=command.baseline,
-        baseline_text="" if baseline is None else token_text(session, baseline),
+        baseline_text="" if baseline is None else view.token_text(session, baseline),
         held_experts=function.held,
         chooses=function.chooses,
         first=function.first,
-        shares=packed(shares),
+        shares=view.packed(shares),
         value=float(value),
         base_value=base_value,
         tried=tuple(tried),
@@ -155,7 +142,7 @@ def read_gradients(session: Session, command: ReadGradients, stopped: Stopped = 
         rows=function.most_rows,
         forwards=function.forwards,
         notes=tuple(function.notes),
-        facts=facts_of(session, begun, step_ms, checks, note),
+        facts=view.facts_of(session, begun, step_ms, checks, note),
     )
 
 
@@ -208,11 +195,6 @@ class _LogitFunction(Struct):
     stopped: Stopped
     notes: list[str] = field(default_factory=list)
     forwards: int = 0
-
-    @property
-    def jumps(self) -> bool:
-        """True if experts change, as they aren't held."""
-        return self.chooses and not self.held
 
     @property
     def most_rows(self) -> int:
@@ -295,7 +277,7 @@ class _LogitFunction(Struct):
 
     def begin_forward(self, rows: mx.array) -> None:
         """Stop if the command was cancelled; count the rows' forward passes."""
-        poll(self.stopped)
+        view.poll(self.stopped)
         self.forwards += rows.shape[0]
 
 
@@ -315,11 +297,7 @@ def row_bytes(session: Session, tokens: int, size: int) -> int:
 def _fitting(session: Session, count: int, size: int) -> int:
     """The number of last tokens of a path that fit into the memory."""
     room = min(ROW_BYTES, (memory_available() or ROW_BYTES) // 2)
-    low, high = 1, count
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if row_bytes(session, middle, size) <= room else (low, middle - 1)
-    return low
+    return max(1, bisect(range(1, count + 1), room, key=lambda tokens: row_bytes(session, tokens, size)))
 
 
 take_along_axis = mx.take_along_axis
@@ -386,7 +364,7 @@ def _logit_function(
     nodes = session.tree.nodes(command.node)
     first = len(nodes) - _fitting(session, len(nodes), session.facts.hidden_size or 1)
     ids = [session.tree[node].token for node in nodes[first:]]
-    runner = runner_before(session, nodes[first], stopped)[0] if first else None
+    runner = view.runner_before(session, nodes[first], stopped)[0] if first else None
     module, own, tables, chooses = _find_embedding(session, ids, runner)
     held = command.held_experts and command.method == "integrated"
     dtype = session.facts.dtype
@@ -451,22 +429,24 @@ def _forward_check(function: _LogitFunction) -> Check:
         begin += piece
     plain = np.array(out[0, -1].astype(mx.float32))
     function.begin_forward(function.own)
-    error = relative_error(np.array(function.logits(function.own)[0]), plain)
-    bound = FLOAT32 if precision(session.facts.dtype) == "float32" else bounds(session).twice
+    error = view.relative_error(np.array(function.logits(function.own)[0]), plain)
+    bound = view.FLOAT32 if precision(session.facts.dtype) == "float32" else view.bounds(session).twice
     return Check("forward", error, bound)
 
 
 def _session_check(function: _LogitFunction, plain: Row) -> Check:
     """The check that one forward pass of the text gives the session's logits; if a cache sees other tokens in another
     cut, the text is cut as the session cut it."""
-    session, bound = function.session, bounds(function.session).again
+    session, bound = function.session, view.bounds(function.session).again
     row = session.row_at(function.node)
     plain = plain if row is None else row
-    error = relative_error(np.array(function.logits(function.own)[0]), plain)
+    error = view.relative_error(np.array(function.logits(function.own)[0]), plain)
     if error > bound and not function.first:
         chunks = session.tree.chunks(function.node)
-        function.pieces = [len(piece) for piece in pieces_as_run(chunks, len(function.ids), function.ids)]
-        error = relative_error(np.array(function.logits(function.own)[0]), plain)
+        function.pieces = [
+            len(piece) for piece in view.pieces_as_run(chunks, len(function.ids), function.ids)
+        ]
+        error = view.relative_error(np.array(function.logits(function.own)[0]), plain)
     return Check("session", error, bound)
 
 
@@ -485,7 +465,7 @@ def _derivative_check(function: _LogitFunction, slope: Numbers) -> Check:
         errors = np.minimum(errors, np.where(np.isfinite(found), found, np.inf))
         if errors.max() <= NEAR:
             break
-    bound = DERIVATIVE if bounds(function.session).own <= FLOAT32 else DERIVATIVE_LESS
+    bound = DERIVATIVE if view.bounds(function.session).own <= view.FLOAT32 else DERIVATIVE_LESS
     return Check("derivative", float(errors.max()), bound)
 
 

@@ -13,19 +13,8 @@ import numpy as np
 from msgspec import Struct
 
 from engine.errors import StepError
+from engine.inside import view
 from engine.inside.taps import Edits, Taps
-from engine.inside.view import (
-    check_layer,
-    facts_of,
-    failed_check,
-    kl_bits,
-    largest_difference,
-    logits_after,
-    plain_step,
-    poll,
-    runner_before,
-    token_text,
-)
 from engine.model.forward import Compute, Runner, rounding_of
 from engine.model.layers import decoder_layers, hidden, parts_of, role_of, with_hidden
 from engine.protocol import (
@@ -288,7 +277,7 @@ def check_interventions(model: Any, interventions: Sequence[Intervention], finge
             raise StepError(
                 "The direction is missing, or there is one for another unit.", "Give one, for itself."
             )
-        check_layer(model, each.layer)
+        view.check_layer(model, each.layer)
         if (each.kind == "head") != (each.head is not None):
             what = "is missing" if each.kind == "head" else f"makes no sense for a unit of kind {each.kind}"
             raise StepError(f"The number of a head {what}.", "A head needs a number; other units have none.")
@@ -367,11 +356,11 @@ class Baseline(Struct, frozen=True):
     def edited_logits(self, edits: Edits) -> Row:
         """The logits after the token with changes to its forward pass."""
         with edited(self.session.runner.model, edits).set():
-            return logits_after(self.runner.copy(), self.token)
+            return view.logits_after(self.runner.copy(), self.token)
 
     def facts(self, *checks: Check) -> CaptureFacts:
         """The facts of a view."""
-        return facts_of(self.session, self.begun, self.step_ms, (self.check, *checks), self.note)
+        return view.facts_of(self.session, self.begun, self.step_ms, (self.check, *checks), self.note)
 
 
 BASELINE_RUNS = 2
@@ -387,13 +376,13 @@ def baseline(session: Session, node: int, stopped: Stopped = never) -> Baseline:
     """
     begun = time.perf_counter()
     session.check_node(node)
-    runner, recomputed, note = runner_before(session, node, stopped)
-    poll(stopped)
+    runner, recomputed, note = view.runner_before(session, node, stopped)
+    view.poll(stopped)
     token, trace = session.tree[node].token, ModuleTrace(session.runner.model)
-    plain, step_ms = plain_step(runner, token)
+    plain, step_ms = view.plain_step(runner, token)
     with edited(session.runner.model, trace).set():
-        tapped = logits_after(runner.copy(), token)
-    check = Check("forward", largest_difference(plain, tapped), 0.0)
+        tapped = view.logits_after(runner.copy(), token)
+    check = Check("forward", view.largest_difference(plain, tapped), 0.0)
     return Baseline(session, node, token, runner, trace, plain, check, recomputed, note, begun, step_ms)
 
 
@@ -427,10 +416,10 @@ def intervene(session: Session, command: Intervene, stopped: Stopped = never) ->
         interventions=interventions,
         scope=command.scope,
         candidates=_candidates(at, before, after, command.top),
-        kl_bits=kl_bits(before.logprobs, after.logprobs),
+        kl_bits=view.kl_bits(before.logprobs, after.logprobs),
         largest_change=float(difference[largest]),
         largest_change_id=largest,
-        largest_change_text=token_text(session, largest),
+        largest_change_text=view.token_text(session, largest),
         entropy_before_bits=before.entropy_bits,
         entropy_after_bits=after.entropy_bits,
         rounding=rounding,
@@ -555,7 +544,7 @@ def hold(session: Session, command: HoldInterventions, stopped: Stopped = never)
     at = baseline(session, node, stopped)
     at.trace.check(interventions)
     if not at.check.passed:
-        raise failed_check(at.check, session.facts.family)
+        raise view.failed_check(at.check, session.facts.family)
     if session.node != parent:
         yield from session.move_and_step(parent, stopped)
     held = session.held.add(interventions, changed(model, interventions))

@@ -3,14 +3,21 @@
 The lens (nostalgebraist 2020) reads the stream after each layer. Attribution makes the model's end linear at the
 token's stream (its norm's scale held, a softcap left out): the derivative of a token's logit is then a vector, whose
 dot product with what a writer adds is the writer's share of the logit.
+
+What a layer adds to the stream of one or more tokens is split into what its attention, MLP and heads add. The layer
+runs again with the results of its children frozen: once with all of them, once with none, once with each alone, as rows
+of one batch. So the model's own code decides where a child's result goes, through which norm and which multiplier. If
+the rows don't sum to what the layer returned, there is no split.
 """
 
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -20,20 +27,18 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from engine.errors import EngineError, StepError
-from engine.inside.split import LayerSplit, LayerWriter, held_norms, split_layer, stream
-from engine.inside.taps import LayerRun, Taps
-from engine.inside.view import (
-    Capture,
-    capture,
-    check_predictable,
-    layer_notes,
-    packed,
-    poll,
-    refusal,
-    relative_error,
-    token_text,
+from engine.inside import view
+from engine.inside.taps import LayerRun, PartRun, Taps, with_stream
+from engine.model.layers import (
+    Patch,
+    after_layers,
+    calls,
+    decoder_layers,
+    hidden,
+    patched,
+    role_of,
+    with_hidden,
 )
-from engine.model.layers import after_layers, decoder_layers
 from engine.protocol import (
     Attribute,
     AttributedToken,
@@ -53,6 +58,232 @@ from engine.session.session import Session
 from engine.task import Stopped, never
 
 Numbers = npt.NDArray[np.float64]
+
+# ---- norms whose scales are held ----------------------------------------------------------------
+# A contribution can be pushed through a norm once the norm's scale is held: then the norm is linear. Several rows go
+# through at once; the first is what the model itself computes, and all rows are scaled as it is.
+
+
+@contextmanager
+def held_norms(rows: int, *patches: Patch, dtype: mx.Dtype | None = None) -> Iterator[None]:
+    """Hold the norms' scales at those of the first row, and run compiled functions uncompiled.
+
+    Args:
+        rows: Number of rows that go through together, along the first axis.
+        patches: Further patches, set with these.
+        dtype: Dtype that the norms return; None for that of their input.
+    """
+
+    def scaled(wide: mx.array, eps: float, weight: mx.array | None, bias: mx.array | None) -> mx.array:
+        squares = mx.square(wide).mean(axis=-1, keepdims=True)
+        first = squares[:1] if squares.shape[0] == rows else squares
+        x = wide * mx.stop_gradient(mx.rsqrt(first + eps))  # a constant to a derivative
+        x = x if weight is None else x * weight.astype(mx.float32)
+        return x if bias is None else x + bias.astype(mx.float32)
+
+    def rms_norm(x: mx.array, weight: mx.array | None, eps: float, **_: Any) -> mx.array:
+        return scaled(x.astype(mx.float32), eps, weight, None).astype(dtype or x.dtype)
+
+    def layer_norm(
+        x: mx.array, weight: mx.array | None, bias: mx.array | None, eps: float, **_: Any
+    ) -> mx.array:
+        wide = x.astype(mx.float32)
+        centred = wide - wide.mean(axis=-1, keepdims=True)
+        return scaled(centred, eps, weight, bias).astype(dtype or x.dtype)
+
+    norms: list[Patch] = [(mx.fast, "rms_norm", rms_norm), (mx.fast, "layer_norm", layer_norm)]
+    with uncompiled(), patched(*norms, *patches):
+        yield
+
+
+@contextmanager
+def uncompiled() -> Iterator[None]:
+    """Run compiled functions uncompiled: a compiled one would not see the patches, or would keep them for ever if it
+    was traced meanwhile."""
+    if mx.default_device() == mx.Device(mx.cpu) or "MLX_DISABLE_COMPILE" in os.environ:
+        yield  # nothing is compiled, on a CPU see `engine.model.load`
+        return
+    mx.disable_compile()
+    try:
+        yield
+    finally:
+        mx.enable_compile()
+
+
+# ---- a layer's writers -------------------------------------------------------------------------
+
+KINDS: dict[str, WriterKind] = {"attention": "attention", "mlp": "mlp", "recurrence": "recurrence"}
+"""Kinds of writers, by the roles of modules; the rest are `other`."""
+
+
+class LayerWriter(Struct, frozen=True):
+    """The output of one child in the residual stream; of several tokens, `size` is that of all their streams."""
+
+    kind: WriterKind
+    name: str
+    adds: mx.array
+    """Float32, shape (1, size)."""
+    heads: mx.array | None = None
+    """Share of each head, shape (heads, size); None if they can't be told apart, or were not asked for."""
+    rest: mx.array | None = None
+    """Output without any head, shape (1, size)."""
+
+
+class LayerSplit(Struct, frozen=True):
+    """A layer's output as a sum: the stream before it, `residual`, and what each writer adds."""
+
+    writers: tuple[LayerWriter, ...]
+    residual: mx.array
+    """Float32, shape (1, size); zeros in most models."""
+
+
+def split_layer(
+    layer: Any, run: LayerRun, written: Sequence[PartRun], bound: float, heads: bool = True
+) -> LayerSplit | None:
+    """Split a layer's output.
+
+    Args:
+        layer: The module.
+        run: Its call.
+        written: The calls of its children, in their order.
+        bound: Bound of the relative error of the sum.
+        heads: True to tell the heads of its attention apart.
+
+    Returns:
+        None if its writers can't be told apart.
+    """
+    parts = _writing(run, written)
+    batches = [
+        mx.concatenate([hidden(part.result).astype(mx.float32), *(heads_of(part, bound) if heads else [])])
+        for part in parts
+    ]  # of each part its result, and then, if its heads can be told apart, each head's and the rest
+    if not parts:
+        return None
+    try:
+        after = _replay(layer, run, parts, batches)
+    except Exception:  # a family's own code, given frozen parts and more rows, may fail in any way
+        return None
+    full, none, rows = after[:1], after[1:2], after[2:] - after[1:2]
+    split = LayerSplit(tuple(_writers(parts, batches, rows, bound)), none - stream(run.given))
+    summed = none + sum(writer.adds for writer in split.writers)
+    returned = stream(run.state)
+    return split if _error(returned, returned, full, summed) <= bound else None
+
+
+def _writing(run: LayerRun, written: Sequence[PartRun]) -> list[PartRun]:
+    """The children whose results reach the stream: no norms, and nothing that only passes another's result on, such as
+    a gain."""
+    found: list[PartRun] = []
+    for part in written:
+        through = part.args and any(part.args[0] is hidden(other.result) for other in found)
+        norm = role_of(part.module, part.name) == "norm"
+        if not (through or norm) and hidden(part.result).shape == run.state.shape:
+            found.append(part)
+    return found
+
+
+def _replay(layer: Any, run: LayerRun, parts: Sequence[PartRun], batches: Sequence[mx.array]) -> mx.array:
+    """The layer's output with all writers, with none, and with each row of each writer alone; shape (rows, size)."""
+    count = 2 + sum(rows.shape[0] for rows in batches)
+    returned = []
+    for number, rows in enumerate(batches):
+        alone = [rows if other == number else mx.zeros_like(each) for other, each in enumerate(batches)]
+        returned.append(mx.concatenate([rows[:1], mx.zeros_like(rows[:1]), *alone]))
+    left = list(zip(parts, returned, strict=True))
+
+    def freeze(original: Any, module: Any, args: Any, kwargs: Any) -> Any:
+        part, rows = left.pop(0)
+        if part.module is not module:
+            raise RuntimeError("the layer called its parts in another order")
+        return with_hidden(part.result, rows)
+
+    given = mx.broadcast_to(run.given.astype(mx.float32), (count, *run.given.shape[1:]))
+    args, kwargs = with_stream(run, given)
+    with held_norms(count, *calls([part.module for part in parts], freeze)):
+        after = hidden(layer(*args, **kwargs)).astype(mx.float32).reshape(count, -1)
+    if left:
+        raise RuntimeError("the layer did not call all its parts")
+    mx.eval(after)
+    return after
+
+
+def _writers(
+    parts: Sequence[PartRun], batches: Sequence[mx.array], rows: mx.array, bound: float
+) -> Iterator[LayerWriter]:
+    begin = 0
+    for part, batch in zip(parts, batches, strict=True):
+        end = begin + batch.shape[0]
+        adds, heads, rest = rows[begin : begin + 1], rows[begin + 1 : end - 1], rows[end - 1 : end]
+        begin = end
+        summed = heads.sum(axis=0, keepdims=True) + rest
+        kind = "attention" if part.attention else KINDS.get(role_of(part.module, part.name), "other")
+        # of many heads each adds little: what they add together is rounded to its own last bits
+        if heads.size and _error(mx.concatenate([adds, heads, rest]), adds, summed) <= bound:
+            yield LayerWriter(kind, part.name, adds, heads, rest)
+        else:
+            yield LayerWriter(kind, part.name, adds)
+
+
+def heads_of(part: PartRun, bound: float) -> list[mx.array]:
+    """The result of an attention module with each head alone.
+
+    The module runs again with its heads' outputs frozen: all of them, each alone, and none. Projections, gates and
+    norms after the heads are its own.
+
+    Args:
+        part: The module's call.
+        bound: Bound of the relative error of their sum.
+
+    Returns:
+        Float32, shape (heads, tokens, size), and the result without any head, (1, tokens, size). Nothing if the heads
+        can't be told apart.
+    """
+    output = part.attention[0].output if len(part.attention) == 1 else None
+    if output is None or output.shape[0] != 1:
+        return []
+    count = output.shape[1]
+    alone = mx.concatenate([mx.ones((1, count)), mx.eye(count), mx.zeros((1, count))])
+    outputs = output.astype(mx.float32) * alone[:, :, None, None]
+
+    def attention(*_: Any, **__: Any) -> mx.array:
+        return outputs
+
+    args = [for_rows(value, count + 2) for value in part.args]
+    kwargs = {name: for_rows(value, count + 2) for name, value in part.kwargs.items()}
+    try:
+        with held_norms(count + 2, (mx.fast, "scaled_dot_product_attention", attention)):
+            rows = hidden(part.module(*args, **kwargs)).astype(mx.float32)
+        heads, rest = rows[1:-1] - rows[-1:], rows[-1:]
+        summed = heads.sum(axis=0, keepdims=True) + rest
+        wrong = _error(rows, hidden(part.result), rows[:1], summed)
+    except Exception:  # as above; without a cache, too, some refuse
+        return []
+    return [heads, rest] if wrong <= bound else []
+
+
+def for_rows(value: Any, rows: int) -> Any:
+    """An argument for several rows: hidden states repeated, no cache (nothing new may be written to it)."""
+    if type(value) in (tuple, list):
+        return type(value)(for_rows(each, rows) for each in value)
+    if isinstance(value, mx.array):
+        one = value.ndim == 3 and value.shape[0] == 1
+        return mx.broadcast_to(value, (rows, *value.shape[1:])) if one else value
+    return None if hasattr(value, "update_and_fetch") or hasattr(value, "caches") else value
+
+
+def stream(state: mx.array) -> mx.array:
+    """The residual stream, float32, shape (1, size)."""
+    return state.astype(mx.float32).reshape(1, -1)
+
+
+def _error(scale: mx.array, truth: mx.array, *others: mx.array) -> float:
+    """The largest difference of some arrays from another, as a share of the largest number of `scale`."""
+    largest = mx.maximum(mx.abs(scale).max(), 1e-9)
+    wrong = mx.concatenate([mx.abs(truth - other).reshape(-1) for other in others])
+    return view.finite(float(np.array(wrong.max() / largest)))
+
+
+# ---- the model's end ---------------------------------------------------------------------------
 
 
 def final_logits(model: Any, states: mx.array, layers: Mapping[int, LayerRun]) -> mx.array:
@@ -86,7 +317,7 @@ def read_lens(session: Session, command: ReadLens, stopped: Stopped = never) -> 
     """
     begun = time.perf_counter()
     session.tokens.check(list(command.followed))
-    captured = capture(session, command.node, tokens=max(1, command.positions), stopped=stopped)
+    captured = view.capture(session, command.node, tokens=max(1, command.positions), stopped=stopped)
 
     def result(columns: Sequence[LensColumn], error: float, where: str) -> LensRead:
         facts = captured.facts(begun, session, Check("lens", error, captured.bound, where))
@@ -102,7 +333,7 @@ def read_lens(session: Session, command: ReadLens, stopped: Stopped = never) -> 
         rows: list[Row] = []
         try:
             for first in range(0, states.shape[-3], ROWS):
-                poll(stopped)
+                view.poll(stopped)
                 batch = states[..., first : first + ROWS, place, :]
                 rows += list(np.array(final_logits(session.runner.model, batch, layers)))
         except EngineError:
@@ -111,14 +342,14 @@ def read_lens(session: Session, command: ReadLens, stopped: Stopped = never) -> 
             yield result((), math.inf, "its end needs more than the residual stream")
             return
         truth = np.array(captured.logits[place])
-        worst = max(worst, relative_error(rows[-1], truth))
+        worst = max(worst, view.relative_error(rows[-1], truth))
         columns.append(
             LensColumn(node, tuple(_cell(session, row, int(truth.argmax()), command) for row in rows))
         )
     yield result(columns, worst, "the last layer")
 
 
-def residual_streams(captured: Capture) -> mx.array:
+def residual_streams(captured: view.Capture) -> mx.array:
     """The residual stream before the first layer and after each.
 
     Returns:
@@ -138,7 +369,7 @@ def _cell(session: Session, row: Row, final: int, command: ReadLens) -> LensCell
     some = probs > 0
     top = map(int, ranked(row, command.top))
     return LensCell(
-        tuple(LensToken(id, token_text(session, id), float(probs[id])) for id in top),
+        tuple(LensToken(id, view.token_text(session, id), float(probs[id])) for id in top),
         float(-(probs[some] * logprobs[some]).sum() / LN2),
         rank_of(row, final),
         tuple(float(probs[id]) for id in command.followed),
@@ -149,7 +380,7 @@ def _cell(session: Session, row: Row, final: int, command: ReadLens) -> LensCell
 # ---- direct logit attribution ------------------------------------------------------------------
 
 _refused = partial(
-    refusal,
+    view.refusal,
     "A logit of the architecture {} can't be taken apart",
     "Switch parts off instead to see what they do.",
 )
@@ -168,12 +399,12 @@ def attribute(session: Session, command: Attribute, stopped: Stopped = never) ->
     if len(set(ids)) != len(ids) or len(ids) not in (1, 2):
         raise StepError("Attribution is of one token, or of two different ones.", "Choose another token.")
     session.tokens.check(ids)
-    captured = capture(session, command.node, parts=True, stopped=stopped)
+    captured = view.capture(session, command.node, parts=True, stopped=stopped)
     model, taps = session.runner.model, captured.taps[0]
     layers, runs = decoder_layers(model), _runs(session, taps)
     row = np.array(captured.logits[0])
     logprobs = checked_logprobs(row)[ids]
-    check_predictable(logprobs)
+    view.check_predictable(logprobs)
     try:
         end = linear_end(model, runs[-1].state, taps.layers, ids, row.size)
     except (RuntimeError, TypeError, ValueError) as error:  # of MLX and a family's code, given other rows
@@ -181,7 +412,7 @@ def attribute(session: Session, command: Attribute, stopped: Stopped = never) ->
     splits: list[LayerSplit | None] = []
     parts = [_contribution("embedding", None, "", end.share(stream(runs[0].given)))]
     for index, run in enumerate(runs):
-        poll(stopped)
+        view.poll(stopped)
         written = [part for part in taps.written if part.layer == index]
         splits.append(split_layer(layers[index], run, written, captured.bound))
         parts += _of_layer(index, run, splits[-1], end)
@@ -189,7 +420,7 @@ def attribute(session: Session, command: Attribute, stopped: Stopped = never) ->
     reached = end.row[ids]
     tokens = tuple(
         AttributedToken(
-            id, token_text(session, id), math.exp(logprob), rank_of(row, id), float(row[id]), each
+            id, view.token_text(session, id), math.exp(logprob), rank_of(row, id), float(row[id]), each
         )
         for id, logprob, each in zip(ids, logprobs, reached.tolist(), strict=True)
     )
@@ -197,8 +428,8 @@ def attribute(session: Session, command: Attribute, stopped: Stopped = never) ->
     facts = captured.facts(
         begun,
         session,
-        Check("lens", relative_error(end.capped, row), captured.bound, "the last layer"),
-        Check("parts", relative_error(sums, reached.astype(np.float64), end.row), captured.bound),
+        Check("lens", view.relative_error(end.capped, row), captured.bound, "the last layer"),
+        Check("parts", view.relative_error(sums, reached.astype(np.float64), end.row), captured.bound),
     )
     yield AttributionRead(command.node, tokens, tuple(parts), len(runs), end.softcap, _notes(splits), facts)
 
@@ -290,16 +521,11 @@ def _of_layer(index: int, run: LayerRun, split: LayerSplit | None, end: LinearEn
     if np.array(split.residual).any():
         yield _contribution("residual", index, "", end.share(split.residual))
     for writer in split.writers:
-        yield _of_writer(index, writer, end)
-
-
-def _of_writer(index: int, writer: LayerWriter, end: LinearEnd) -> Contribution:
-    adds = end.share(writer.adds)
-    if writer.heads is None or writer.rest is None:
-        return _contribution(writer.kind, index, writer.name, adds)
-    shares = end.share(mx.concatenate([writer.heads, writer.rest]))
-    heads = packed(shares[:-1]), tuple(shares[-1].tolist())
-    return _contribution(writer.kind, index, writer.name, adds, *heads)
+        heads: tuple[Any, ...] = ()
+        if writer.heads is not None and writer.rest is not None:
+            shares = end.share(mx.concatenate([writer.heads, writer.rest]))
+            heads = view.packed(shares[:-1]), tuple(shares[-1].tolist())
+        yield _contribution(writer.kind, index, writer.name, end.share(writer.adds), *heads)
 
 
 def _contribution(
@@ -317,7 +543,7 @@ def _notes(splits: Sequence[LayerSplit | None]) -> tuple[str, ...]:
         for writer in (split.writers if split is not None else ())
         if writer.kind == "attention" and writer.heads is None
     ]
-    return layer_notes(
+    return view.layer_notes(
         (unsplit, ": attention and MLP can't be told apart here, a layer is one bar."),
         (fused, ": the heads can't be told apart here, the attention is one bar."),
     )

@@ -18,16 +18,8 @@ import mlx_lm.models.base as base
 import numpy as np
 
 from engine.errors import StepError
-from engine.inside.view import (
-    bounds,
-    facts_of,
-    largest_difference,
-    layer_check,
-    plain_step,
-    poll,
-    runner_before,
-    token_text,
-)
+from engine.inside import view
+from engine.inside.taps import fused_attention, softmax
 from engine.model.forward import Runner, rounding_of
 from engine.model.layers import calls, decoder_layers, patched
 from engine.protocol import (
@@ -67,9 +59,9 @@ def try_position(session: Session, command: TryPosition, stopped: Stopped = neve
         raise StepError(
             f"The offset {command.offset:+,} is too large.", f"Give at most {MOST_OFFSET:,} either way."
         )
-    runner, _, note = runner_before(session, node, stopped)
+    runner, _, note = view.runner_before(session, node, stopped)
     token, model = session.tree[node].token, session.runner.model
-    plain, step_ms = plain_step(runner, token)
+    plain, step_ms = view.plain_step(runner, token)
     watch = PositionWatch(model, position=runner.kv.offset)
     own = _logits(runner.copy(), [[token]], 0, watch, stopped)
     use, by, exact = watch.use, 0 if mask else command.offset, command.change == "token"
@@ -91,17 +83,17 @@ def try_position(session: Session, command: TryPosition, stopped: Stopped = neve
             "Wrong positions can still be tried.",
         )
     largest_logit = float(np.abs(plain[np.isfinite(plain)]).max(initial=0.0))
-    rounding = max(rounding_of(plain, session.facts.dtype), bounds(session).own * largest_logit)
+    rounding = max(rounding_of(plain, session.facts.dtype), view.bounds(session).own * largest_logit)
     checks = (
-        Check("forward", largest_difference(own, plain), 0.0 if exact else rounding),
+        Check("forward", view.largest_difference(own, plain), 0.0 if exact else rounding),
         watch.same_keys(changed),
     )
-    facts = facts_of(session, begun, step_ms, checks, note)
+    facts = view.facts_of(session, begun, step_ms, checks, note)
     difference = absolute_difference(own, after)
     largest = int(difference.argmax())
     yield PositionTried(
         node, command.change, by, use, _shifts(session, own, after, command.top), _kl_bits(own, after),
-        float(difference[largest]), token_text(session, largest), later, sum(map(len, pieces)), facts,
+        float(difference[largest]), view.token_text(session, largest), later, sum(map(len, pieces)), facts,
     )  # fmt: skip
 
 
@@ -159,7 +151,7 @@ def _logits(
         The logits after the token that predicts.
     """
     for ids in pieces:
-        poll(stopped)
+        view.poll(stopped)
         caches = [shifted(cache, by, watch) for cache in runner.kv.caches]
 
         def compute(tokens: mx.array, cache: Any, caches: list[Any] = caches) -> Any:
@@ -185,7 +177,7 @@ def _shifts(session: Session, own: Row, after: Row, top: int) -> tuple[TokenShif
     one, other = (np.exp(checked_logprobs(row).astype(np.float64)) for row in (own, after))
     return tuple(
         TokenShift(
-            id, token_text(session, id), float(one[id]), float(other[id]), rank_of(own, id), rank_of(after, id)
+            id, view.token_text(session, id), float(one[id]), float(other[id]), rank_of(own, id), rank_of(after, id)
         )
         for id in ids
     )  # fmt: skip
@@ -203,8 +195,6 @@ def _kl_bits(own: Row, after: Row) -> float:
 
 rope = mx.fast.rope
 """MLX's own function: while a watch is set, the attribute is another function."""
-fused_attention = mx.fast.scaled_dot_product_attention
-softmax = mx.softmax
 
 
 class ShiftedCache:
@@ -328,7 +318,7 @@ class PositionWatch:
         layers = self.keys.keys() | other.keys.keys()
         errors = {layer: abs(self.keys.get(layer, 0) - other.keys.get(layer, 0)) for layer in layers}
         layer = max(errors, key=errors.__getitem__, default=0)
-        return layer_check("keys", float(errors.get(layer, 0)), 0.0, layer)
+        return view.layer_check("keys", float(errors.get(layer, 0)), 0.0, layer)
 
     # ---- replacements of MLX's functions ---------------------------------------------------------
 

@@ -21,7 +21,7 @@ from msgspec import Struct, field
 
 from engine.errors import StepError
 from engine.inside.attention import check_attention, forward_piece, path_sizer, pieces_of
-from engine.inside.split import LayerSplit, for_rows, held_norms, split_layer
+from engine.inside.lens import LayerSplit, for_rows, held_norms, split_layer
 from engine.inside.taps import AttentionRun, LayerRun, Taps, token_axis, with_stream
 from engine.inside.view import Capture, capture, check_layer, layer_check, layer_notes, packed, poll, refusal
 from engine.model.forward import FIXED_CHUNK

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from msgspec.structs import replace
 
 from engine.errors import StepError
+from engine.inside import view
 from engine.inside.interventions import (
     BASELINE_RUNS,
     Baseline,
@@ -31,24 +32,7 @@ from engine.inside.interventions import (
     first_changed,
     vector_of,
 )
-from engine.inside.patching import ActivationCache
-from engine.inside.sweeps import ONE_BY_ONE, Batch, rows_at_once
-from engine.inside.view import (
-    bounds,
-    capture,
-    check_layer,
-    check_tokens,
-    facts_of,
-    kl_bits,
-    largest_difference,
-    logits_after,
-    packed,
-    plain_step,
-    poll,
-    relative_error,
-    runner_before,
-    token_text,
-)
+from engine.inside.patching import ONE_BY_ONE, ActivationCache, Batch, rows_at_once
 from engine.protocol import (
     LONGEST_NAME,
     RANDOM_DIRECTIONS,
@@ -97,7 +81,7 @@ def make_direction(session: Session, command: MakeDirection, stopped: Stopped = 
         Cancelled: `stopped` returned True.
     """
     begun, facts = time.perf_counter(), session.facts
-    check_layer(session.runner.model, command.layer)
+    view.check_layer(session.runner.model, command.layer)
     if command.nodes:
         if len(command.nodes) != 2 or command.nodes[0] == command.nodes[1]:
             raise StepError("A direction is made of two nodes.", "Give two that differ.")
@@ -116,7 +100,7 @@ def make_direction(session: Session, command: MakeDirection, stopped: Stopped = 
     if not vector.any():
         raise StepError("Both kinds of text give the same stream.", "Give texts that end in other words.")
     name = command.name[:LONGEST_NAME] or "direction"
-    direction = Direction(name, command.layer, packed(vector), facts.name, facts.fingerprint)
+    direction = Direction(name, command.layer, view.packed(vector), facts.name, facts.fingerprint)
     check_direction(direction)
     check = Check("forward", max(stream.error for stream in streams), 0.0)
     yield DirectionMade(
@@ -127,7 +111,7 @@ def make_direction(session: Session, command: MakeDirection, stopped: Stopped = 
         norm=_norm(vector),
         stream_norm=float(np.mean([_norm(stream.state) for stream in streams])),
         tokens_run=sum(stream.tokens for stream in streams),
-        facts=facts_of(session, begun, streams[0].step_ms, [check]),
+        facts=view.facts_of(session, begun, streams[0].step_ms, [check]),
     )
 
 
@@ -148,22 +132,22 @@ def _encode(session: Session, texts: Sequence[str]) -> list[list[int]]:
 
 
 def _of_text(session: Session, ids: list[int], layer: int, stopped: Stopped) -> _Stream:
-    poll(stopped)
+    view.poll(stopped)
     runner = session.runner.fresh()
     if len(ids) > 1:
         runner.forward_path(ids[:-1], prompt_chunks(len(ids)), stopped)
-    plain, step_ms = plain_step(runner, ids[-1])
+    plain, step_ms = view.plain_step(runner, ids[-1])
     cache = ActivationCache(session.runner.model, "layer")
     with edited(session.runner.model, cache).set():
-        tapped = logits_after(runner, ids[-1])
-    return _Stream(_state(cache, layer), largest_difference(tapped, plain), len(ids) + 1, step_ms)
+        tapped = view.logits_after(runner, ids[-1])
+    return _Stream(_state(cache, layer), view.largest_difference(tapped, plain), len(ids) + 1, step_ms)
 
 
 def _of_node(session: Session, node: int, layer: int, stopped: Stopped) -> _Stream:
     session.check_node(node)
     cache = ActivationCache(session.runner.model, "layer")
-    read = capture(session, node, edits=cache, stopped=stopped)
-    error = largest_difference(np.array(read.logits), np.array(read.plain))
+    read = view.capture(session, node, edits=cache, stopped=stopped)
+    error = view.largest_difference(np.array(read.logits), np.array(read.plain))
     return _Stream(_state(cache, layer), error, 2, read.step_ms)
 
 
@@ -194,7 +178,7 @@ def controls(direction: Direction, count: int = RANDOM_DIRECTIONS, seed: int = 0
     vector = vector_of(direction)
     drawn = np.random.default_rng(seed).normal(size=(count, vector.size))
     drawn *= _norm(vector) / np.linalg.norm(drawn, axis=1, keepdims=True)
-    return [replace(direction, name="random", vector=packed(each.astype(np.float32))) for each in drawn]
+    return [replace(direction, name="random", vector=view.packed(each.astype(np.float32))) for each in drawn]
 
 
 # ---- one strength after another ----------------------------------------------------------------
@@ -234,7 +218,7 @@ def sweep_strengths(session: Session, command: SweepStrengths, stopped: Stopped 
         raise StepError(f"{len(strengths)} strengths were given.", f"Give {MOST_STRENGTHS} at most.")
     units = [Intervention("direction", layer, None, each, command.direction) for each in strengths]
     check_interventions(model, units, session.facts.fingerprint)
-    check_tokens(session, command.token, command.other)
+    view.check_tokens(session, command.token, command.other)
     at = baseline(session, command.node, stopped)
     at.trace.check(units[:1])
     begin = first_changed(session, command.node, command.scope, command.begin)
@@ -258,7 +242,7 @@ def sweep_strengths(session: Session, command: SweepStrengths, stopped: Stopped 
         changed, top = changed_masses(row).logprobs, int(row.argmax())
         prob, other_prob, top_prob = (math.exp(changed[each]) for each in (token, other, top))
         change = difference(row) - difference(own)
-        return _Effect(kl_bits(logprobs, changed), change, prob, other_prob, top, top_prob)
+        return _Effect(view.kl_bits(logprobs, changed), change, prob, other_prob, top, top_prob)
 
     tried = command.direction, *controls(command.direction, RANDOM_DIRECTIONS, SEED)
     jobs = [replace(unit, direction=each) for unit in units if unit.scale for each in tried]
@@ -266,11 +250,11 @@ def sweep_strengths(session: Session, command: SweepStrengths, stopped: Stopped 
     for done in range(0, len(jobs), batch.rows):
         some = jobs[done : done + batch.rows]
         yield Measuring(command.kind, done, len(jobs), f"x{some[0].scale:g}")
-        poll(stopped)
+        view.poll(stopped)
         found = steered(some)
         effects += map(effect, found)
         if not done and batch.rows > 1:
-            error = relative_error(batch.under(some[0])[0], found[0])
+            error = view.relative_error(batch.under(some[0])[0], found[0])
     unsteered = effect(own)
     by_strength = {0.0: [unsteered]}
     for place, strength in enumerate(filter(None, strengths)):
@@ -278,8 +262,8 @@ def sweep_strengths(session: Session, command: SweepStrengths, stopped: Stopped 
     cache = ActivationCache(model, "layer")
     at.edited_logits(cache)
     checks = (
-        Check("zero", largest_difference(zero, own), 0.0),
-        Check("single", error, bounds(session).twice, f"{batch.rows} rows"),
+        Check("zero", view.largest_difference(zero, own), 0.0),
+        Check("single", error, view.bounds(session).twice, f"{batch.rows} rows"),
     )
     steps = session.tree[command.node].depth - begin
     batches = 2 + math.ceil(len(jobs) / batch.rows)
@@ -291,9 +275,9 @@ def sweep_strengths(session: Session, command: SweepStrengths, stopped: Stopped 
         begin=begin,
         steered=steps,
         token=token,
-        text=token_text(session, token),
+        text=view.token_text(session, token),
         other=other,
-        other_text=token_text(session, other),
+        other_text=view.token_text(session, other),
         difference=difference(own),
         prob=unsteered.prob,
         other_prob=unsteered.other_prob,
@@ -314,7 +298,7 @@ def _batch(at: Baseline, command: SweepStrengths, begin: int, stopped: Stopped) 
     session, runner, recomputed = at.session, at.runner, at.recomputed
     path = session.tree.nodes(command.node)[begin:]
     if command.scope == "context":
-        runner, more, _ = runner_before(session, path[0], stopped)
+        runner, more, _ = view.runner_before(session, path[0], stopped)
         recomputed += more
     ids = [session.tree[each].token for each in path]
     size = 1 if runner.kv.chunks_matter else CHUNK
@@ -352,6 +336,6 @@ def _strength(session: Session, strength: float, effects: Sequence[_Effect]) -> 
         prob=own.prob,
         other_prob=own.other_prob,
         top=own.top,
-        top_text=token_text(session, own.top),
+        top_text=view.token_text(session, own.top),
         top_prob=own.top_prob,
     )

@@ -170,8 +170,6 @@ class AttentionRun(Struct):
     """Part of that error that the rounding of scores in the model's dtype may make."""
     output: mx.array | None
     """Shape (rows, heads, tokens, size); None for the model's own attention."""
-    part: int | None = None
-    """`id()` of the layer's child that it ran in, if children are tapped."""
 
 
 class PartRun(Struct):
@@ -222,7 +220,8 @@ class Taps(Struct):
     written: list[PartRun] = field(default_factory=list)
     _layer_now: int | None = None
     """Index of the layer that runs."""
-    _child: list[Any] = field(default_factory=list)
+    _in_part: bool = False
+    """True within a child of a layer."""
     _quiet: bool = False
     """True within the quantized attention, whose softmax is not the model's own."""
     _fetched: dict[int, tuple[Any, Any, list[int] | None]] = field(default_factory=dict)
@@ -313,14 +312,14 @@ class Taps(Struct):
         names = {id(child): (index, name) for index, name, child in children}
 
         def part(original: Any, module: Any, args: Any, kwargs: Any) -> Any:
-            if self._child:  # a part within a part writes to it, not to the residual stream
+            if self._in_part:  # a part within a part writes to it, not to the residual stream
                 return original(module, *args, **kwargs)
             before = len(self.attended)
-            self._child.append(module)
+            self._in_part = True
             try:
                 result = original(module, *args, **kwargs)
             finally:
-                self._child.pop()
+                self._in_part = False
             index, name = names[id(module)]
             if self.edits is not None:
                 result = self.edits.part(index, name, result)
@@ -372,7 +371,7 @@ class Taps(Struct):
         if self.attention:
             weights = shares.reshape(-1, *shares.shape[-2:]).astype(mx.float32)
             mx.eval(weights)
-            self._store(
+            (self.take or self.attended.append)(
                 AttentionRun(self._layer_now, "softmax", weights, None, 0, positions, None, 0.0, None)
             )
         if self.edits is None:
@@ -396,16 +395,12 @@ class Taps(Struct):
             tokens, count = given.queries.shape[KEYS], given.keys.shape[KEYS]
             positions = self._positions(keys, tokens, count) if readable else None
             kv_heads, stored = given.keys.shape[1], self._of_places(output, tokens)
-            self._store(
+            (self.take or self.attended.append)(
                 AttentionRun(
                     self._layer_now, kind, weights, sinks, kv_heads, positions, error, rounding, stored
                 )
             )
         return output if self.edits is None else self.edits.heads(self._layer_now, output)
-
-    def _store(self, run: AttentionRun) -> None:
-        run.part = id(self._child[-1]) if self._child else None
-        (self.take or self.attended.append)(run)
 
     # ---- whose keys -----------------------------------------------------------------------------
 

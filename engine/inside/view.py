@@ -257,10 +257,8 @@ class Capture(Struct):
     """Bound of relative errors in the dtype that the model computes in."""
     again: float
     """Bound of the error of logits that were computed once more."""
-    ms: float
-    """Time of the tapped forward pass."""
     step_ms: float
-    """Time of the plain forward pass."""
+    """Time of the plain forward pass in milliseconds."""
     note: str
     session_error: float | None = None
     """Relative error of the plain forward pass against the logits that the session computed; None if it dropped
@@ -334,8 +332,8 @@ def capture(
     tapped = partial(
         Taps, runner.model, attention=attention, parts=parts, edits=edits, also=also, streams=streams
     )
-    logits, taps, ms = _run(runner, pieces, stopped, tapped)
-    return Capture(node, path, depth, taps, logits, plain, bound, again, ms, step_ms, note, error)
+    logits, taps, _ = _run(runner, pieces, stopped, tapped)
+    return Capture(node, path, depth, taps, logits, plain, bound, again, step_ms, note, error)
 
 
 def _run(

@@ -545,7 +545,7 @@ class AcceptanceRates(Struct, frozen=True):
     """The probability that a drafted token is accepted, before it is drawn, by three rules.
 
     Each is computed from the two distributions after the same path, without another forward pass. All are equal if the
-    draft has no probabilities. See `engine.decoding.acceptance`.
+    draft has no probabilities. See `engine.decoding.speculation`.
     """
 
     position_draw: Finite

@@ -1,4 +1,4 @@
-"""Handlers of a session's commands: model, settings, prompt, steps, choices, moves, and recomputation."""
+"""Handlers of a session's commands: model, settings, prompt, steps, choices, moves, runs, and recomputation."""
 
 from __future__ import annotations
 
@@ -8,10 +8,15 @@ from collections.abc import Iterator
 from importlib import import_module
 
 from engine import protocol
+from engine.breakpoints import UNSURE
+from engine.errors import Cancelled
 from engine.model.load import load as load_model
 from engine.protocol import PromptOpened, Record, Resampled
 from engine.session import conversation
 from engine.session.context import Context, free_garbage, move, take_tokens, with_stop
+from engine.session.node_records import window_full
+from engine.session.run import BreakpointEvaluator
+from engine.session.run import run as steps_of_run
 from engine.session.session import Session
 from engine.setting import check
 from engine.task import Task
@@ -100,6 +105,33 @@ def move_to(context: Context, command: protocol.MoveTo, task: Task) -> Iterator[
 def reroll(context: Context, command: protocol.Reroll, task: Task) -> Iterator[Record]:
     """Draw the next token again."""
     yield Resampled(context.session.reroll(command.count))
+
+
+class KeptRun:
+    """Breakpoints that are kept of a tree between two runs."""
+
+    breakpoints: BreakpointEvaluator | None = None
+    """The last run's, with their counts."""
+
+
+def run(context: Context, command: protocol.Run, task: Task) -> Iterator[Record]:
+    """Take steps until one reaches a stop or a breakpoint."""
+    session, kept, stopped = context.session, context.of_tree(KeptRun), task.cancel.is_set
+    if session.tree[session.node].origin == "prompt" and (full := window_full(session, session.node)):
+        yield full
+        return
+    breaking = kept.breakpoints
+    if breaking is None or not command.goes_on or not breaking.is_at(session):
+        sets = command.until, UNSURE if command.over_sure else None
+        breaking = kept.breakpoints = BreakpointEvaluator(session, sets)
+    ended = False
+    if not breaking.hits:
+        for step in steps_of_run(session, stopped, breaking, command.pace, task.cancel.wait):
+            ended = yield from with_stop(session, step, breaking.most)
+    if breaking.hits:
+        yield protocol.BreakpointHit(session.node, breaking.hits)
+    elif not ended:
+        raise Cancelled
 
 
 # ---- recomputation -----------------------------------------------------------------------------

@@ -17,7 +17,7 @@ import mlx.core as mx
 
 from engine.inside.attention import read_attention
 from engine.inside.lens import attribute, read_lens
-from engine.inside.sweeps import sweep_heads
+from engine.inside.patching import sweep_heads
 from engine.inside.view import capture
 from engine.model.load import load
 from engine.protocol import Attribute, ReadAttention, ReadLens, SweepHeads

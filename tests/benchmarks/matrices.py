@@ -11,7 +11,7 @@ from __future__ import annotations
 import statistics
 import time
 
-from engine.decoding.lookahead import look_ahead
+from engine.decoding.lookahead import lines_ahead
 from engine.model.load import Loaded, load
 from engine.patches import blas
 from engine.session.session import Session
@@ -59,7 +59,7 @@ def measured(loaded: Loaded) -> dict[str, float]:
     *_, prefilled = session.prefill("", ids_of(loaded), echo=False)
     steps = [session.step() for _ in range(STEPS)]
     ids = [candidate.id for candidate in steps[-1].choice.candidates[:CANDIDATES]]
-    *_, ahead = look_ahead(session, steps[-1].parent, ids, TOKENS)
+    *_, ahead = lines_ahead(session, steps[-1].parent, ids, TOKENS)
     return {
         "a step": statistics.median(step.ms.total for step in steps),
         f"prefill of {PROMPT}": prefilled.prompt_tps,  # type: ignore[union-attr]

@@ -19,9 +19,9 @@ from mlx_lm.sample_utils import make_sampler
 from msgspec import Struct
 from msgspec.structs import replace
 
-from engine.decoding.run import run
 from engine.model.load import Loaded, load
 from engine.protocol import Step
+from engine.session.run import run
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
 from engine.task import never

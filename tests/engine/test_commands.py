@@ -289,11 +289,16 @@ def test_a_module_whose_import_failed_is_imported_by_the_next_command_that_needs
     opened = Unthreaded(LoadSettings(), prompt="Once", settings=Settings(max_tokens=4, min_tokens=4))
     with monkeypatch.context() as patch:
         patch.setattr(engine.worker, "import_module", broken)
-        failure = opened.do(protocol.Run())[0]
+        failure = opened.do(protocol.SearchBeams(BeamSettings(2, max_tokens=3)))[0]
         assert isinstance(failure, protocol.Failure)
-        assert "no engine.decoding.handlers" in failure.message
+        assert "no engine.decoding.beam" in failure.message
     assert isinstance(opened.do(protocol.TakeStep())[0], protocol.Step)
-    assert [type(each).__name__ for each in opened.do(protocol.Run())][:2] == ["Step", "Step"]
+    assert [type(each).__name__ for each in opened.do(protocol.SearchBeams(BeamSettings(2, max_tokens=3)))][
+        :2
+    ] == [
+        "BeamOpened",
+        "BeamStep",
+    ]
 
 
 def test_a_model_whose_code_wants_to_end_the_process_does_not(monkeypatch: pytest.MonkeyPatch) -> None:

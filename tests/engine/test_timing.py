@@ -13,8 +13,8 @@ from queue import SimpleQueue
 import pytest
 
 from engine import protocol
-from engine.decoding.run import run
 from engine.protocol import Command
+from engine.session.run import run
 from engine.settings import LoadSettings, Settings
 from engine.task import never
 from engine.thread import EngineThread

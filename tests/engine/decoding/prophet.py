@@ -38,7 +38,7 @@ class Prophet(LookupDraft):
             drafted = (token + 1) % 500 if self._random.random() < self._wrong else token
             node = paths.add(node, drafted)
             tokens.append(Proposed(drafted, node, None))
-        return Proposal(tuple(tokens))
+        return tokens, 0
 
 
 def plain(loaded: Loaded, settings: Settings, tokens: int, ids: Sequence[int] = PROMPT) -> list[Step]:

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from engine.decoding import acceptance
-from engine.decoding.acceptance import Probs
+from engine.decoding import speculation as acceptance
+from engine.logits.node_sampler import Wide as Probs
 from engine.sampling.ranking import ranked
 
 Draws = npt.NDArray[np.float64]
@@ -105,11 +105,8 @@ def test_no_rule_accepts_more_than_rejection_and_equal_distributions_are_always_
         assert max(found.position_draw, found.match) <= found.rejection + 1e-12
         assert acceptance.rates(p, p).position_draw == pytest.approx(1)
         assert acceptance.rates(p, p).rejection == pytest.approx(1)
-    assert (
-        acceptance.fixed_rates(0.3).rejection
-        == acceptance.rates(*_point(0.3)).rejection
-        == pytest.approx(0.3)
-    )
+    equal = acceptance.rates(*_point(0.3))  # a draft that proposes one token whatever is drawn
+    assert [equal.position_draw, equal.rejection, equal.match] == pytest.approx([0.3] * 3)
 
 
 def _point(share: float) -> tuple[Probs, Probs]:

@@ -77,7 +77,7 @@ def test_a_draft_follows_the_path_as_a_fresh_one_reads_it(zoo: Zoo) -> None:
         for node in (steps[5].node, steps[2].node, steps[4].node):
             fresh = ModelDraft(loaded, session.tokens.vocabulary)
             ours, theirs = (
-                draft.propose(paths, node, 3, session.settings, never).tokens for draft in (followed, fresh)
+                draft.propose(paths, node, 3, session.settings, never)[0] for draft in (followed, fresh)
             )
             assert [each.id for each in ours] == [each.id for each in theirs]
             for one, two in zip(ours, theirs, strict=True):
@@ -96,7 +96,7 @@ def test_the_models_own_four_bits_leave_the_model_as_it_is(zoo: Zoo) -> None:
     assert before.keys() == after.keys()
     assert all((np.array(after[name]) == array).all() for name, array in before.items())
     session = begun(loaded, PROMPT, Settings())
-    [proposed, *_] = draft.propose(DraftPaths(session), session.node, 2, session.settings, never).tokens
+    [proposed, *_] = draft.propose(DraftPaths(session), session.node, 2, session.settings, never)[0]
     assert proposed.probs is not None
 
 

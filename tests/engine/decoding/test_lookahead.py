@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from engine import protocol
-from engine.decoding.lookahead import GreedyLine, look_ahead
+from engine.decoding.lookahead import GreedyLine, lines_ahead
 from engine.decoding.rows import SequentialRows, rows_of
 from engine.errors import Cancelled, PromptError, StepError
 from engine.model.forward import Runner
@@ -89,7 +89,7 @@ def test_where_the_session_stands_it_is_stepping_by_hand(zoo: Zoo, kind: str) ->
     loaded = zoo.load(name, **options)
     session, twin = begun(loaded, PROMPT, steps=3), begun(loaded, PROMPT, steps=3)
     ids, before, nodes = (*best(session, 4), 1000), arrays(session), len(session.tree)
-    *_, told = look_ahead(session, session.node, ids, COUNT)
+    *_, told = lines_ahead(session, session.node, ids, COUNT)
     assert told.note == ""
     assert [line.id for line in told.lines] == list(ids)
     assert_untouched(session, twin, before, nodes)
@@ -106,7 +106,7 @@ def test_further_back_it_is_stepping_by_hand_too(zoo: Zoo, kind: str, back: int)
     session, twin = begun(loaded, PROMPT, steps=5), begun(loaded, PROMPT, steps=5)
     node = list(session.tree.ancestors(session.node))[back]
     before, nodes = arrays(session), len(session.tree)
-    *_, told = look_ahead(session, node, (300, 400, 500), COUNT)
+    *_, told = lines_ahead(session, node, (300, 400, 500), COUNT)
     assert told.node == node
     assert_untouched(session, twin, before, nodes)
     assert_lines(told, begun(loaded, PROMPT, steps=5), COUNT)
@@ -119,7 +119,7 @@ def test_on_another_branch_what_is_not_shared_is_computed_beside(zoo: Zoo) -> No
     left = [session.choose(500), session.step(), session.step()][-1].node
     session.move(fork)
     session.choose(600)
-    *_, told = look_ahead(session, left, (300, 400), COUNT)
+    *_, told = lines_ahead(session, left, (300, 400), COUNT)
     assert told.note == (
         "3 tokens of the path went through the model again (no KV of branches is kept: the budget is 0)."
     )
@@ -138,7 +138,7 @@ def test_a_kept_branch_is_used_beside_the_session(zoo: Zoo) -> None:
     left = [session.choose(500), session.step(), session.step()][-1].node
     session.move(fork)
     session.choose(600)
-    *_, told = look_ahead(session, left, (300,), COUNT)
+    *_, told = lines_ahead(session, left, (300,), COUNT)
     assert told.note == ""
     assert_lines(told, session, COUNT)
 
@@ -146,7 +146,7 @@ def test_a_kept_branch_is_used_beside_the_session(zoo: Zoo) -> None:
 def test_what_can_not_be_taken_off_is_said(zoo: Zoo) -> None:
     session = begun(zoo.load("qwen3-next", kept_kv_mib=0), PROMPT, steps=4)
     node = session.tree[session.node].parent
-    *_, told = look_ahead(session, node, (300,), 2)
+    *_, told = lines_ahead(session, node, (300,), 2)
     depth = session.tree[node].depth
     assert told.note.startswith(f"{depth} tokens of the path went through the model again (")
     assert "can't be trimmed" in told.note
@@ -167,7 +167,7 @@ def test_a_copy_beside_can_be_written_and_the_session_is_not(zoo: Zoo, kind: str
 def test_without_a_kv_cache_the_path_goes_into_one_beside(zoo: Zoo) -> None:
     session = begun(zoo.load("llama", no_kv_cache=True), PROMPT)
     depth = session.tree[session.node].depth
-    *_, told = look_ahead(session, session.node, best(session), COUNT)
+    *_, told = lines_ahead(session, session.node, best(session), COUNT)
     assert told.note.startswith(f"{depth} tokens of the path went through the model again")
     assert session.kv.offset == 0
     assert_lines(told, begun(zoo.load("llama"), PROMPT), COUNT)
@@ -183,7 +183,7 @@ def test_caches_of_an_unknown_kind_run_one_after_another(zoo: Zoo) -> None:
     session.kv.caches[1].__class__ = OwnCache
     assert isinstance(rows_of(session.runner), SequentialRows)
     before = arrays(session)
-    *_, told = look_ahead(session, session.node, best(session), COUNT)
+    *_, told = lines_ahead(session, session.node, best(session), COUNT)
     assert "one after another" in told.note
     assert all(np.array_equal(one, two) for one, two in zip(before, arrays(session), strict=True))
     assert_lines(told, twin, COUNT)
@@ -195,7 +195,7 @@ def test_caches_of_an_unknown_kind_run_one_after_another(zoo: Zoo) -> None:
 def test_all_lines_are_told_anew_after_every_token(zoo: Zoo) -> None:
     session = begun(zoo.load("pocket"), PROMPT)
     ids = best(session)
-    told = list(look_ahead(session, session.node, ids, COUNT))
+    told = list(lines_ahead(session, session.node, ids, COUNT))
     assert [len(each.lines[0].ids) for each in told] == list(range(1, COUNT + 1))
     assert [each.last for each in told] == [False] * (COUNT - 1) + [True]
     assert {each.tokens for each in told} == {COUNT}
@@ -209,7 +209,7 @@ def test_all_lines_are_told_anew_after_every_token(zoo: Zoo) -> None:
 
 def test_the_first_line_begins_as_the_greedy_run_goes_on(zoo: Zoo) -> None:
     session = begun(zoo.load("pocket"), PROMPT)
-    *_, told = look_ahead(session, session.node, best(session, 1), COUNT)
+    *_, told = lines_ahead(session, session.node, best(session, 1), COUNT)
     steps = [session.step() for _ in range(COUNT + 1)]
     assert [told.lines[0].id, *told.lines[0].ids] == [step.id for step in steps]
 
@@ -218,7 +218,7 @@ def test_a_line_ends_with_the_text_and_the_others_go_on(zoo: Zoo) -> None:
     loaded = zoo.load("pocket")
     session = begun(loaded, "They lived happily ever after")
     eos = session.tokens.eos_ids[0]
-    *_, told = look_ahead(session, session.node, (eos, *best(session, 2)), 12)
+    *_, told = lines_ahead(session, session.node, (eos, *best(session, 2)), 12)
     assert (told.lines[0].ids, told.lines[0].text, told.lines[0].ended) == ((), "", True)
     ended = [line for line in told.lines[1:] if line.ended]
     assert ended
@@ -228,7 +228,7 @@ def test_a_line_ends_with_the_text_and_the_others_go_on(zoo: Zoo) -> None:
 
 def test_candidates_that_all_end_are_told_at_once(zoo: Zoo) -> None:
     session = begun(zoo.load("pocket"), PROMPT)
-    (told,) = look_ahead(session, session.node, session.tokens.eos_ids, 4)
+    (told,) = lines_ahead(session, session.node, session.tokens.eos_ids, 4)
     assert told.last
     assert all(line.ended and not line.ids for line in told.lines)
     logprob = float(session.position.node_logits.logprobs[session.tokens.eos_ids[0]])
@@ -266,7 +266,7 @@ def test_the_candidate_finishes_what_stands_before_it_and_is_not_in_the_text(zoo
     single = bytes_of(session)
     euro = [single[bytes([byte])] for byte in "€".encode()]
     node = list(session.insert(euro[:2]))[-1].node
-    *_, told = look_ahead(session, node, (euro[2], best(session, 1)[0]), 3)
+    *_, told = lines_ahead(session, node, (euro[2], best(session, 1)[0]), 3)
     assert "€" not in told.lines[0].text
     other = begun(loaded, PROMPT)
     list(other.insert(euro[:2]))
@@ -289,12 +289,12 @@ def test_the_context_window_ends_it(zoo: Zoo) -> None:
     session = begun(zoo.load("gpt2"), PROMPT)
     held = session.tree[session.node].depth
     session.facts = replace(session.facts, context_window=held + 4)
-    *_, told = look_ahead(session, session.node, (300, 400), 8)
+    *_, told = lines_ahead(session, session.node, (300, 400), 8)
     assert (told.tokens, told.last) == (3, True)
     assert {len(line.ids) for line in told.lines} == {3}
     assert told.note == f"The context window of {held + 4} tokens ends 3 of them after the candidate."
     session.facts = replace(session.facts, context_window=held + 1)
-    (told,) = look_ahead(session, session.node, (300,), 8)
+    (told,) = lines_ahead(session, session.node, (300,), 8)
     assert (told.tokens, told.last, told.lines[0].ids) == (0, True, ())
 
 
@@ -303,13 +303,13 @@ def test_a_full_window_is_refused_where_the_model_ends_there(zoo: Zoo) -> None:
     session.facts = replace(session.facts, context_window=session.tree[session.node].depth)
     assert session.facts.hard_window
     with pytest.raises(StepError, match=r"no positions beyond it\. Go back, or begin with a new prompt"):
-        next(look_ahead(session, session.node, (300,)))
+        next(lines_ahead(session, session.node, (300,)))
 
 
 def test_beyond_a_soft_window_it_goes_on(zoo: Zoo) -> None:
     session = begun(zoo.load("llama"), PROMPT)
     session.facts = replace(session.facts, context_window=session.tree[session.node].depth)
-    *_, told = look_ahead(session, session.node, (300,), 3)
+    *_, told = lines_ahead(session, session.node, (300,), 3)
     assert (told.tokens, told.note) == (3, "")
 
 
@@ -317,14 +317,14 @@ def test_what_can_not_be_asked(zoo: Zoo) -> None:
     session = begun(zoo.load("llama"), PROMPT)
     for node in (0, -1, 10_000):
         with pytest.raises(StepError, match="no token number"):
-            next(look_ahead(session, node, (300,)))
+            next(lines_ahead(session, node, (300,)))
     for ids, tokens in (((), 8), ((300,), 0)):
         with pytest.raises(StepError, match="at least one candidate and one token"):
-            next(look_ahead(session, session.node, ids, tokens))
+            next(lines_ahead(session, session.node, ids, tokens))
     with pytest.raises(PromptError, match="outside the model's vocabulary"):
-        next(look_ahead(session, session.node, (10**6,)))
+        next(lines_ahead(session, session.node, (10**6,)))
     with pytest.raises(StepError, match="no token number 1"):
-        next(look_ahead(Session(zoo.load("llama"), Settings()), 1, (300,)))
+        next(lines_ahead(Session(zoo.load("llama"), Settings()), 1, (300,)))
 
 
 @pytest.mark.parametrize(
@@ -344,7 +344,7 @@ def test_a_forward_that_fails_leaves_the_session_fine(
     before, nodes = arrays(session), len(session.tree)
     session.runner.compute = Breaks(loaded.model, 2, said)
     with pytest.raises(kind, match=told):
-        list(look_ahead(session, session.node, best(session), 6))
+        list(lines_ahead(session, session.node, best(session), 6))
     session.runner.compute = loaded.model
     assert_untouched(session, twin, before, nodes)
 
@@ -368,7 +368,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_a_cancel_takes_effect_within_one_forward(zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
     forwards = counted(monkeypatch)
     session, stop = begun(zoo.load("llama"), PROMPT, steps=2), Event()
-    told = look_ahead(session, session.node, best(session), 8, stop.is_set)
+    told = lines_ahead(session, session.node, best(session), 8, stop.is_set)
     assert [len(next(told).lines[0].ids) for _ in range(3)] == [1, 2, 3]
     stop.set()
     with pytest.raises(Cancelled):
@@ -380,7 +380,7 @@ def test_the_path_of_another_branch_can_be_stopped(zoo: Zoo) -> None:
     session = begun(zoo.load("qwen3-next", kept_kv_mib=0), PROMPT, steps=3)
     node = session.tree[session.node].parent
     with pytest.raises(Cancelled):
-        next(look_ahead(session, node, (300,), 8, lambda: True))
+        next(lines_ahead(session, node, (300,), 8, lambda: True))
 
 
 def test_the_worker_tells_cancels_and_answers_between_tokens(zoo: Zoo) -> None:

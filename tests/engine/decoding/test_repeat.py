@@ -13,17 +13,30 @@ from mlx_lm.sample_utils import make_logits_processors, make_sampler
 from engine.decoding.repeat import repeat_reply
 from engine.errors import Cancelled, StepError
 from engine.protocol import RepeatReply, ReplyRepeated
+from engine.session.context import Context
+from engine.session.session import Session
 from engine.settings import Settings
+from engine.task import Task
 from tests.engine.sessions import begun
 from tests.zoo import Zoo
 
 PROMPT = "Once upon a time there was"
 
 
+def asked(
+    session: Session, loaded: Any, command: RepeatReply, cancelled: bool = False
+) -> list[ReplyRepeated]:
+    context, task = Context(print), Task(command)
+    context.loaded, context.opened = loaded, session
+    if cancelled:
+        task.cancel.set()
+    return list(repeat_reply(context, command, task))
+
+
 def repeated(loaded: Any, settings: Settings, **more: Any) -> ReplyRepeated:
     session = begun(loaded, PROMPT, settings)
     before = session.node, session.kv.offset, session.next
-    *_, last = repeat_reply(session, loaded.model, RepeatReply(session.node, **more))
+    *_, last = asked(session, loaded, RepeatReply(session.node, **more))
     assert last.last
     assert (session.node, session.kv.offset, session.next) == before
     return last
@@ -118,8 +131,8 @@ def test_what_can_not_be_repeated_is_refused(zoo: Zoo) -> None:
         repeated(loaded, Settings(temp=1.0))
     session = begun(loaded, PROMPT)
     with pytest.raises(StepError, match="no token number 99"):
-        list(repeat_reply(session, loaded.model, RepeatReply(99)))
+        asked(session, loaded, RepeatReply(99))
     with pytest.raises(StepError, match="fewer than 99 tokens"):
         repeated(loaded, Settings(), cached=99)
     with pytest.raises(Cancelled):
-        list(repeat_reply(session, loaded.model, RepeatReply(session.node), lambda: True))
+        asked(session, loaded, RepeatReply(session.node), cancelled=True)

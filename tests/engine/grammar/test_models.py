@@ -11,7 +11,6 @@ from tokenizers import Tokenizer, decoders, models
 
 from engine.breakpoints import UNSURE, Breakpoints
 from engine.decoding.beam import search
-from engine.decoding.run import BreakpointEvaluator, run
 from engine.errors import SettingsError, StepError
 from engine.grammar import states
 from engine.grammar.states import Matcher, vocabulary_of
@@ -19,6 +18,7 @@ from engine.grammar_settings import Grammar
 from engine.model.load import Loaded, load
 from engine.model.tokens import PlainTokenizer, Tokens
 from engine.session.node_records import stop_reached
+from engine.session.run import BreakpointEvaluator, run
 from engine.session.session import Session
 from engine.settings import BeamSettings, LoadSettings, Settings
 from engine.task import never

@@ -13,8 +13,7 @@ from msgspec.structs import replace
 
 from engine import protocol
 from engine.decoding.beam import search
-from engine.decoding.lookahead import look_ahead
-from engine.decoding.run import run
+from engine.decoding.lookahead import lines_ahead
 from engine.errors import StepError
 from engine.grammar import states
 from engine.grammar.states import Matcher
@@ -24,6 +23,7 @@ from engine.protocol import Grown, Restore
 from engine.recording import load, save_as
 from engine.session.context import Context
 from engine.session.restore import restore
+from engine.session.run import run
 from engine.session.session import Session
 from engine.settings import BeamSettings, LoadSettings, Settings
 from engine.task import Task, never
@@ -132,7 +132,7 @@ def machine(loaded: Loaded, nodes: int) -> type[RuleBasedStateMachine]:
         def ahead(self, data: st.DataObject, tokens: int) -> None:
             _, allowed = expected(self.session, self.grammar, self.first, self.session.node)
             ids = data.draw(st.lists(st.sampled_from(allowed or [5, 6]), min_size=1, max_size=3, unique=True))
-            *_, last = look_ahead(self.session, self.session.node, ids, tokens)
+            *_, last = lines_ahead(self.session, self.session.node, ids, tokens)
             for line in last.lines:
                 self.follows(self.session.node, [line.id, *line.ids])
 

@@ -12,11 +12,11 @@ import regex
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engine.decoding.run import run
 from engine.grammar import states
 from engine.grammar_settings import Grammar
 from engine.model.load import Loaded, load
 from engine.session.node_records import stop_reached
+from engine.session.run import run
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
 from engine.task import never

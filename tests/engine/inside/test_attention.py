@@ -381,7 +381,7 @@ def planted(rows: list[list[float]], ids: list[int], first: int = 0) -> heads_mo
     """Scores of one head with these rows over all tokens up to the end."""
     sums = heads_module._ScoreSums(ids)
     weights = mx.array(rows)[None]
-    run = AttentionRun(0, "fused", weights, None, 1, list(range(len(ids))), 0.0, 0.0, None, None)
+    run = AttentionRun(0, "fused", weights, None, 1, list(range(len(ids))), 0.0, 0.0, None)
     sums.take(run, first)
     return sums
 

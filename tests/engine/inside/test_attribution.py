@@ -16,7 +16,7 @@ from msgspec import msgpack
 
 from engine import protocol
 from engine.errors import Cancelled, EngineError, PromptError, StepError
-from engine.inside import lens, split
+from engine.inside import lens
 from engine.inside.lens import attribute
 from engine.inside.view import FLOAT32, LESS, QUANTIZED
 from engine.model.load import load
@@ -318,9 +318,11 @@ def test_each_part_and_head_of_a_llama_equals_a_reference(zoo: Zoo) -> None:
 
 
 def test_a_split_that_loses_a_part_fails_the_check(zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
-    def lossy(*args: Any) -> split.LayerSplit | None:
-        found = split.split_layer(*args)
-        return split.LayerSplit(found.writers[:-1], found.residual)
+    split = lens.split_layer
+
+    def lossy(*args: Any) -> lens.LayerSplit | None:
+        found = split(*args)
+        return lens.LayerSplit(found.writers[:-1], found.residual)
 
     monkeypatch.setattr(lens, "split_layer", lossy)
     session = opened(zoo, "llama")
@@ -332,13 +334,13 @@ def test_a_split_that_loses_a_part_fails_the_check(zoo: Zoo, monkeypatch: pytest
 def test_a_layer_whose_replay_differs_is_one_bar(zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
     session = opened(zoo, "llama")
     truth = answer(attribute(session, Attribute(session.node, top(session))))
-    replay = split._replay
+    replay = lens._replay
 
     def off(*args: Any) -> mx.array:
         rows = replay(*args)
         return mx.concatenate([rows[:2], rows[2:] * 1.01])  # as a part that isn't linear
 
-    monkeypatch.setattr(split, "_replay", off)
+    monkeypatch.setattr(lens, "_replay", off)
     read = answer(attribute(session, Attribute(session.node, top(session))))
     assert [part.kind for part in read.parts] == ["embedding", "layer", "layer", "constant"]
     assert read.notes == ("Layers 1-2: attention and MLP can't be told apart here, a layer is one bar.",)
@@ -356,8 +358,8 @@ def test_heads_that_do_not_sum_to_the_attention_are_not_shown(
     def tilted(part: Any, bound: float) -> list[mx.array]:
         return [rows * mx.arange(1, rows.shape[0] + 1)[:, None, None] for rows in split_heads(part, bound)]
 
-    split_heads = split.heads_of
-    monkeypatch.setattr(split, "heads_of", tilted)
+    split_heads = lens.heads_of
+    monkeypatch.setattr(lens, "heads_of", tilted)
     read = answer(attribute(session, Attribute(session.node, top(session))))
     assert read.facts.failed is None
     assert all(part.heads.shape[0] == 0 and part.rest == () for part in read.parts)

@@ -14,9 +14,8 @@ import pytest
 
 from engine import protocol
 from engine.decoding.beam import search
-from engine.decoding.lookahead import look_ahead
+from engine.decoding.lookahead import lines_ahead
 from engine.decoding.rows import rows_of
-from engine.decoding.run import run
 from engine.errors import Cancelled, StepError
 from engine.inside.attention import read_attention
 from engine.inside.interventions import hold, intervene
@@ -32,6 +31,7 @@ from engine.protocol import (
     floats,
 )
 from engine.sampling.ranking import Row, checked_logprobs
+from engine.session.run import run
 from engine.session.session import Session, run_at
 from engine.settings import BeamSettings, LoadSettings, Settings
 from tests.engine.inside.looking import answer
@@ -535,7 +535,7 @@ def test_looking_ahead_and_beams_follow_the_branch(zoo: Zoo) -> None:
     session.move(own)  # from elsewhere too
     for at in (own, here):
         session.move(at)
-        *_, ahead = look_ahead(session, here, (picked,), 4)
+        *_, ahead = lines_ahead(session, here, (picked,), 4)
         assert list(ahead.lines[0].ids) == stepped[1:5]
     *_, ended = search(session, BeamSettings(2, max_tokens=4))
     best = ended.ranking[0]

@@ -10,10 +10,9 @@ import pytest
 from mlx.utils import tree_flatten
 
 from engine.errors import Cancelled, StepError
-from engine.inside import experts
+from engine.inside import modules
 from engine.inside.attention import read_attention
-from engine.inside.experts import read_experts
-from engine.inside.modules import read_modules
+from engine.inside.modules import read_experts, read_modules
 from engine.inside.wiring import PartVectors, joined, mlp_facts
 from engine.model.layers import calls, patched
 from engine.model.load import load
@@ -331,7 +330,7 @@ def test_weights_of_eight_experts_and_a_shared_one_are_read_in_bfloat16(tmp_path
 def test_weights_that_do_not_make_the_output_are_not_shown(zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
     session = begun(zoo.load("mixtral"), PROMPT, steps=2)
     whole = answer(read_experts(session, ReadExperts(session.node)))
-    monkeypatch.setattr(experts.mx, "eye", lambda *shape: mx.zeros(shape))  # a reading that reads nothing
+    monkeypatch.setattr(modules.mx, "eye", lambda *shape: mx.zeros(shape))  # a reading that reads nothing
     read = answer(read_experts(session, ReadExperts(session.node)))
     assert [set(layer.chosen) for layer in read.layers] == [set(layer.chosen) for layer in whole.layers]
     assert all(not layer.weights and layer.error == pytest.approx(1) for layer in read.layers)

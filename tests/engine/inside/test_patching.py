@@ -9,10 +9,15 @@ import numpy as np
 import pytest
 
 from engine.errors import Cancelled, StepError
-from engine.inside import sweeps
+from engine.inside import patching
 from engine.inside.interventions import intervene
-from engine.inside.patching import ActivationCache, ActivationPatch, patch_activations
-from engine.inside.sweeps import forward_rows, sweep_heads
+from engine.inside.patching import (
+    ActivationCache,
+    ActivationPatch,
+    forward_rows,
+    patch_activations,
+    sweep_heads,
+)
 from engine.inside.taps import Edits
 from engine.model.layers import decoder_layers
 from engine.protocol import ActivationsPatched, HeadsSwept, Intervene, Measuring, PatchActivations, SweepHeads
@@ -133,7 +138,7 @@ def test_of_another_length_smaller_batches_find_the_same(
 ) -> None:
     session, (node, source) = opened_on(zoo, "llama", ONE, LONGER)
     whole = patched(session, node, source)
-    monkeypatch.setattr(sweeps, "MOST_ROWS", count)
+    monkeypatch.setattr(patching, "MOST_ROWS", count)
     few = patched(session, node, source)
     assert few.facts.failed is None
     for layer in (0, 1):
@@ -186,7 +191,7 @@ def test_smaller_batches_find_the_same(
     assert whole.rows == 6
     assert whole.facts.failed is None
     for count in (1, 4):
-        monkeypatch.setattr(sweeps, "MOST_ROWS", count)
+        monkeypatch.setattr(patching, "MOST_ROWS", count)
         few = patched(session, node, source)
         assert few.rows == count
         assert few.facts.failed is None
@@ -362,7 +367,7 @@ def test_smaller_batches_sweep_the_same(
 ) -> None:
     session = opened(zoo, "llama", **settings)
     whole = swept(session)
-    monkeypatch.setattr(sweeps, "BYTES", whole.row_bytes * room)
+    monkeypatch.setattr(patching, "BYTES", whole.row_bytes * room)
     few = swept(session)
     assert few.rows == room
     assert whole.rows > room
@@ -378,7 +383,7 @@ def test_a_sweep_that_is_cancelled_leaves_the_session_as_it_was(
 ) -> None:
     session = opened(zoo, "llama")
     before = session.node, len(session.tree), session.kv.offset
-    monkeypatch.setattr(sweeps, "MOST_ROWS", 2)
+    monkeypatch.setattr(patching, "MOST_ROWS", 2)
     polls = iter([False] * 3 + [True] * 9)
     with pytest.raises(Cancelled):
         list(sweep_heads(session, SweepHeads(session.node), lambda: next(polls)))
@@ -441,7 +446,7 @@ def test_a_sweep_of_the_whole_context_can_be_stopped_within_a_forward(
     zoo: Zoo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = opened(zoo, "llama", list(range(300, 340)))
-    monkeypatch.setattr(sweeps, "AT_ONCE", 64)
+    monkeypatch.setattr(patching, "AT_ONCE", 64)
     before = session.node, len(session.tree), session.kv.offset
     polls = iter([False] * 6)
     with pytest.raises(Cancelled):

@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from engine import protocol
-from engine.inside import split
+from engine.inside import lens
 from engine.inside.view import bounds
 from engine.model.forward import COARSE, precision, product_error
 from engine.protocol import Command, Record
@@ -131,13 +131,13 @@ def test_compiling_stays_off_where_the_person_turned_it_off(monkeypatch: pytest.
         default_device=lambda: "gpu", Device=lambda _: "cpu", cpu=None,
         disable_compile=lambda: called.append("off"), enable_compile=lambda: called.append("on"),
     )  # fmt: skip
-    monkeypatch.setattr(split, "mx", gpu)
+    monkeypatch.setattr(lens, "mx", gpu)
     monkeypatch.delenv("MLX_DISABLE_COMPILE", raising=False)
-    with split.uncompiled():
+    with lens.uncompiled():
         pass
     assert called == ["off", "on"]
     monkeypatch.setenv("MLX_DISABLE_COMPILE", "0")
-    with split.uncompiled():
+    with lens.uncompiled():
         pass
     assert called == ["off", "on"]
 

@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from engine.errors import LoadError
-from engine.inside import experts, gradients, lens, patching, scores, sweeps, taps
+from engine.inside import gradients, lens, modules, patching, scores, taps
 from engine.session.session import Session
 from tests.emulations import MACHINES
 from tests.engine.inside.looking import loaded, opened
@@ -119,17 +119,17 @@ def _the_gradients_of_the_tokens_before(patch: pytest.MonkeyPatch) -> None:
 
 
 def _outputs_of_other_experts(patch: pytest.MonkeyPatch) -> None:
-    own = experts.MixtureRun
+    own = modules.MixtureRun
 
     def run(layer: int, path: str, count: int, chosen: list[int], outputs: mx.array) -> Any:
         return own(layer, path, count, chosen, mx.roll(outputs, 1, axis=-2))
 
-    patch.setattr(experts, "MixtureRun", run)
+    patch.setattr(modules, "MixtureRun", run)
 
 
 def _rows_of_other_units(patch: pytest.MonkeyPatch) -> None:
-    own = sweeps.forward_rows
-    patch.setattr(sweeps, "forward_rows", lambda *given: np.roll(own(*given), 1, axis=0))
+    own = patching.forward_rows
+    patch.setattr(patching, "forward_rows", lambda *given: np.roll(own(*given), 1, axis=0))
 
 
 def _the_last_activation_of_the_token_before(patch: pytest.MonkeyPatch) -> None:

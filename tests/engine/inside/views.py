@@ -10,16 +10,14 @@ from msgspec import Struct
 
 from engine.errors import EngineError
 from engine.inside.attention import read_attention, read_triangle, score_heads
-from engine.inside.experts import read_experts
 from engine.inside.gradients import read_gradients
 from engine.inside.interventions import baseline, intervene
 from engine.inside.lens import attribute, read_lens
-from engine.inside.modules import read_modules
-from engine.inside.patching import patch_activations
+from engine.inside.modules import read_experts, read_modules
+from engine.inside.patching import patch_activations, sweep_heads
 from engine.inside.positions import try_position
 from engine.inside.scores import read_score
 from engine.inside.steering import sweep_strengths
-from engine.inside.sweeps import sweep_heads
 from engine.protocol import (
     ActivationsPatched,
     AttentionRead,

@@ -10,13 +10,13 @@ import pytest
 from msgspec.structs import replace
 
 from engine import protocol
-from engine.decoding.run import run
 from engine.errors import COMPUTE_AGAIN, Cancelled, SettingsError, StepError
 from engine.logits.questions import Vocabulary, explain, find, what_if
 from engine.model.tokens import Tokens
 from engine.protocol import Candidate, FindTokens, TokensFound
 from engine.sampling.pipeline import uniform
 from engine.sampling.ranking import checked_logprobs, rank_of
+from engine.session.run import run
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
 from engine.task import never

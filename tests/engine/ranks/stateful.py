@@ -17,10 +17,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from engine.breakpoints import Breakpoints
 from engine.decoding.beam import search
-from engine.decoding.lookahead import look_ahead
-from engine.decoding.run import BreakpointEvaluator, run
+from engine.decoding.lookahead import lines_ahead
 from engine.errors import Cancelled
 from engine.ranks.group import joined
+from engine.session.run import BreakpointEvaluator, run
 from engine.session.session import Session
 from engine.settings import BeamSettings
 from tests.engine.ranks.walks import Compared, sessions, written
@@ -93,7 +93,7 @@ def walk(both: Compared, bound: float, counts: dict[str, int]) -> type[RuleBased
         def ahead(self, tokens: int) -> None:
             ids = [each.id for each in both.over.next.candidates[:3]]
             both.do(
-                lambda session: list(look_ahead(session, session.node, ids, tokens))[-1],
+                lambda session: list(lines_ahead(session, session.node, ids, tokens))[-1],
                 lambda last: [line.ids for line in last.lines],
             )
 

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from engine.decoding.beam import search
-from engine.decoding.lookahead import look_ahead
-from engine.decoding.run import run
+from engine.decoding.lookahead import lines_ahead
 from engine.errors import EngineError
 from engine.model.load import load
 from engine.ranks.group import joined
 from engine.ranks.handlers import load as load_over_ranks
 from engine.ranks.kv import RankedKV
+from engine.session.run import run
 from engine.session.session import Session
 from engine.settings import BeamSettings, LoadSettings, Settings
 from tests import synthetic
@@ -109,7 +109,7 @@ def walk(both: Compared) -> None:
     both.do(lambda session: session.move(tip), lambda moved: (moved.kept, moved.restored, moved.recomputed))
     ids = [each.id for each in both.over.next.candidates[:3]]
     both.do(
-        lambda session: list(look_ahead(session, session.node, ids, 4))[-1],
+        lambda session: list(lines_ahead(session, session.node, ids, 4))[-1],
         lambda ahead: [line.ids for line in ahead.lines],
     )
     both.do(lambda session: list(search(session, BeamSettings(width=3, max_tokens=5))), _beams)

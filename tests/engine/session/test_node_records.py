@@ -7,11 +7,11 @@ import pytest
 
 from engine import pocket, protocol
 from engine.breakpoints import Breakpoints
-from engine.decoding.run import BreakpointEvaluator, run
 from engine.errors import Cancelled, StepError
 from engine.model.load import Loaded
 from engine.protocol import BeamEnded, Moved, Step
 from engine.session.node_records import stop_reached
+from engine.session.run import BreakpointEvaluator, run
 from engine.session.session import Session
 from engine.settings import BeamSettings, LoadSettings, Settings
 from engine.task import never

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from engine.decoding.run import run
 from engine.errors import Cancelled, PromptError, StepError
 from engine.model.forward import ChunkSizer, FirstUses
 from engine.model.load import Loaded, load
 from engine.patches import allowed
 from engine.protocol import PrefillChunk, Prefilled, PromptOpened, PromptReadings, PromptToken, Step
 from engine.session.prefill import PIECE_BYTES, UnreadRows
+from engine.session.run import run
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
 from engine.timing import tpot, warm

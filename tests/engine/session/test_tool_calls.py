@@ -10,8 +10,8 @@ import pytest
 
 from engine import protocol
 from engine.breakpoints import Breakpoints
-from engine.decoding.run import BreakpointEvaluator
 from engine.protocol import ChatOptions, Failure, Message, ToolCallChecked
+from engine.session.run import BreakpointEvaluator
 from engine.session.texts import CALL_LIMIT
 from engine.settings import LoadSettings, Settings
 from inspector.session.going_live import restore_of

@@ -7,10 +7,10 @@ import pytest
 
 from engine import protocol
 from engine.decoding.beam import search
-from engine.decoding.lookahead import look_ahead
-from engine.decoding.run import run
+from engine.decoding.lookahead import lines_ahead
 from engine.errors import Cancelled, SettingsError
 from engine.model.forward import Runner
+from engine.session.run import run
 from engine.session.session import Session
 from engine.setting import check
 from engine.settings import BeamSettings, LoadSettings, Settings
@@ -159,6 +159,6 @@ def test_a_look_ahead_runs_on_a_cache_of_its_own(zoo: Zoo) -> None:
         session = opened(zoo, "llama", cached=cached)
         session.step()
         ids = tuple(each.id for each in session.next.candidates[:3])
-        *_, last = look_ahead(session, session.node, ids, 4)
+        *_, last = lines_ahead(session, session.node, ids, 4)
         lines.append([line.ids for line in last.lines])
     assert lines[0] == lines[1]

@@ -31,12 +31,12 @@ from msgspec.structs import replace
 from engine.cache import live
 from engine.cache.moves import KVStore
 from engine.decoding.beam import search
-from engine.decoding.run import run
 from engine.errors import Cancelled, StepError
 from engine.model.load import Loaded
 from engine.protocol import PrefillChunk, Step
 from engine.sampling.ranking import checked_logprobs, rank_of
 from engine.session.prefill import ECHO_BYTES
+from engine.session.run import run
 from engine.session.session import Session
 from engine.session.state import KeptLogits
 from engine.settings import BeamSettings, Settings

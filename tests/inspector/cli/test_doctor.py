@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from engine import protocol
-from engine.decoding import handlers
+from engine.decoding import repeat as repeating
 from engine.measuring import machine
 from engine.protocol import ReplyRepeated, Verified
 from engine.session.session import Session
@@ -137,13 +137,13 @@ def test_what_differs_is_told_by_how_much_and_ends_with_3(
 def test_another_logprob_of_mlx_lm_differs(
     alone: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    repeat = handlers.repeat_reply
+    repeat = repeating.repeat_reply
 
     def off(*args: object) -> list[ReplyRepeated]:
         *_, last = repeat(*args)  # type: ignore[arg-type]
         return [replace(last, logprobs=(*last.logprobs[:-1], last.logprobs[-1] - 0.5))]
 
-    monkeypatch.setattr(handlers, "repeat_reply", off)
+    monkeypatch.setattr(repeating, "repeat_reply", off)
     assert main(["doctor", "--dtype", "float32", "--json"]) == 3
     report = json.loads(capsys.readouterr().out)
     wrong = {

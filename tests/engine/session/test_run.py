@@ -13,19 +13,18 @@ from msgspec.structs import replace
 
 from engine import protocol
 from engine.breakpoints import CONDITIONS, REACH, UNSURE, Breakpoints
-from engine.decoding.run import (
+from engine.errors import SettingsError
+from engine.protocol import Distribution, Record, Step
+from engine.sampling.ranking import rank_of
+from engine.session.run import (
     PATIENCE_MS,
     BreakpointEvaluator,
     TextTail,
     _against,
     _share_against,
     margin,
-    paced,
     run,
 )
-from engine.errors import SettingsError
-from engine.protocol import Distribution, Record, Step
-from engine.sampling.ranking import rank_of
 from engine.session.session import Session
 from engine.setting import check
 from engine.settings import LoadSettings, Settings
@@ -82,7 +81,7 @@ def test_a_run_ends_at_a_stop_and_goes_on_past_it(zoo: Zoo) -> None:
 
 def test_a_pace_is_kept_and_a_cancel_cuts_the_wait_short(zoo: Zoo) -> None:
     session, cancel = begun(zoo, "plain float32"), Event()
-    steps = paced(session, 0.01, cancel, cancel.is_set)
+    steps = run(session, cancel.is_set, None, 0.01, cancel.wait)
     next(steps)
     cancel.set()
     assert list(steps) == []  # would wait 100 s
@@ -146,7 +145,7 @@ def test_a_run_stops_at_the_first_step_after_which_a_condition_holds(
     for pace in (None, 1000.0):
         session = story(zoo)
         breaking = BreakpointEvaluator(session, [points])
-        ran = list(paced(session, pace, Event(), never, breaking) if pace else run(session, never, breaking))
+        ran = list(run(session, never, breaking, pace))
         assert [plain(step) for step in ran] == [plain(step) for step in expected]
         assert breaking.hits
         assert session.node == expected[-1].node

@@ -18,18 +18,18 @@ from hypothesis import strategies as st
 from engine.breakpoints import Breakpoints
 from engine.cache.kind import Snapshot
 from engine.cache.kinds import Ring
-from engine.decoding import run as run_module
-from engine.decoding.run import BreakpointEvaluator, guesses, run
 from engine.errors import LoadError, StepError
 from engine.grammar_settings import Grammar
 from engine.model.forward import PipelinedForward, Runner
 from engine.protocol import Step
+from engine.session import run as run_module
+from engine.session.run import BreakpointEvaluator, guesses, run
 from engine.session.session import Session
 from engine.settings import ORDERS, Settings
 from engine.task import never
 from tests.engine.cache.test_kinds import INNER, WithState, with_caches
-from tests.engine.decoding.test_run import PROMPT, begun, plain
 from tests.engine.inside.looking import loaded as family_of
+from tests.engine.session.test_run import PROMPT, begun, plain
 from tests.engine.session.test_walks import KINDS, bound
 from tests.engine.sessions import Breaks
 from tests.engine.sessions import begun as opened

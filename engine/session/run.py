@@ -14,7 +14,6 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
-from threading import Event
 from typing import Any
 
 import numpy as np
@@ -44,28 +43,35 @@ class BreakpointEvaluator:
 
     Args:
         session: The run begins at its current node.
-        sets: Any of them stops the run.
+        sets: Any of them stops the run; None is no set.
 
     Raises:
         SettingsError: A condition is out of its range, or a regular expression can't be compiled.
     """
 
-    def __init__(self, session: Session, sets: Iterable[Breakpoints] = ()) -> None:
-        self._session = session
-        self._sets = [check(points) for points in sets if points.active]
+    def __init__(self, session: Session, sets: Iterable[Breakpoints | None] = ()) -> None:
+        self._session, self._node = session, session.node
+        self._sets = [check(points) for points in sets if points is not None and points.active]
         self._tail = TextTail(session) if any(points.text or points.regex for points in self._sets) else None
-        self._reply = ReplyTail(session) if any(points.segment for points in self._sets) else None
+        self._reader: ReplyReader | None = None
+        """Tells the segments of the reply apart, if a breakpoint is at one."""
+        if any(points.segment for points in self._sets):
+            format, nodes = session.reply(session.node)
+            self._reader = ReplyReader(format)
+            self._place = self._reader.begin
+            for node in nodes:
+                self._place = self._reader.advance(self._place, session.reply_token(node))
         self._patterns = {points.regex: _compiled(points.regex) for points in self._sets if points.regex}
-        self._matched: dict[str, str] = {}
-        """Texts and patterns that matched in this run, each with its sentence."""
+        self._matched: dict[tuple[str, str], str] = {}
+        """Texts, segments and patterns that matched in this run, by the names of their conditions and themselves; each
+        with its sentence."""
         self.steps_taken = 0
         """Steps of the run so far."""
-        self._node = session.node
         counted = any(points.tokens is not None and not points.all_of for points in self._sets)
         self.most: float = math.inf if counted else run_limit(session, session.node)
         """Tokens of the completion at which max tokens ends the run; endless where a breakpoint counts them."""
         self.hits: tuple[str, ...] = ()
-        """Conditions that held after the last step, as sentences with their figures; empty where the run continues."""
+        """Conditions that held after the last step, as sentences with their figures; empty if the run continues."""
 
     def is_at(self, session: Session) -> bool:
         """True if the last evaluation was at the session's current node, so that its run continues from there."""
@@ -78,128 +84,71 @@ class BreakpointEvaluator:
             logits: Those after the step's node.
 
         Returns:
-            Whether the run stops there.
+            True if the run stops there.
         """
         self._node, self.steps_taken = logits.node, self.steps_taken + 1
-        if not self._sets:
-            return False
         if self._tail is not None:
             self._tail.add(self._session.tree[logits.node].token)
-        if self._reply is not None:
-            self._reply.add(logits.node)
+        if self._reader is not None:
+            before = kind_of(self._place.state)
+            self._place = self._reader.advance(self._place, self._session.reply_token(logits.node))
+            for one, other in pairwise([before, *map(kind_of, self._place.entered)]):
+                if one != other:
+                    for event in (f"{one} ends", f"{other} begins"):
+                        self._matched["segment", event] = event
         sentences: list[str] = []
         for points in self._sets:
-            sentences += self._hits(points, logits)
+            if points is UNSURE and logits.grammar is not None and logits.grammar.certain:
+                continue
+            held = [self._sentence(each.name, getattr(points, each.name), logits) for each in points.active]
+            if all(held) or not points.all_of:
+                sentences += filter(None, held)
         self.hits = tuple(dict.fromkeys(sentences))
         return bool(sentences)
 
-    def _hits(self, points: Breakpoints, logits: NodeLogits) -> list[str]:
-        """Sentences of the conditions that hold; none where all must hold and one doesn't."""
-        if points is UNSURE and logits.grammar is not None and logits.grammar.certain:
-            return []
-        held = [_EVALUATED[each.name](self, getattr(points, each.name), logits) for each in points.active]
-        return [] if points.all_of and not all(held) else [sentence for sentence in held if sentence]
+    def _sentence(self, name: str, limit: Any, logits: NodeLogits) -> str:
+        """The sentence of a condition that holds, with its figures; empty if it doesn't hold."""
+        picked = logits.sampled.picked
+        match name:
+            case "entropy_above":
+                bits = logits.masses.entropy_bits
+                return f"entropy {_against(bits, limit)} bits is above {limit:g}" if bits > limit else ""
+            case "rank_above":
+                rank = rank_of(logits.row, picked)
+                return f"rank {rank:,} is above {limit:,}" if rank > limit else ""
+            case "prob_below":
+                share, what = math.exp(logits.masses.logprob(picked)), "probability {}"
+            case "margin_below":
+                share, what = margin(logits.logprobs), "margin {} between first and second"
+            case "mass_below":
+                share = 1.0 if logits.grammar is None else logits.grammar.mass(logits.logprobs)
+                what = "mass kept {}"
+            case "eos":
+                tokens = self._session.tokens
+                ends = picked in tokens.eos_ids
+                return f"end of sequence comes next: {tokens.text(picked)[0]}" if ends else ""
+            case "tokens":
+                count = "1 token was" if self.steps_taken == 1 else f"{self.steps_taken:,} tokens were"
+                return f"{count} taken" if self.steps_taken >= limit else ""
+            case _:
+                return self._matched.get((name, limit)) or self._match(name, limit)
+        figure = what.format(_share_against(share, limit))
+        return f"{figure} is below {percent(limit)}" if share < limit else ""
 
-    # ---- the next token ---------------------------------------------------------------------
-
-    def _entropy(self, limit: float, logits: NodeLogits) -> str:
-        bits = logits.masses.entropy_bits
-        return f"entropy {_against(bits, limit)} bits is above {limit:g}" if bits > limit else ""
-
-    def _prob(self, limit: float, logits: NodeLogits) -> str:
-        prob = math.exp(logits.masses.logprob(logits.sampled.picked))
-        return f"probability {_share_against(prob, limit)} is below {percent(limit)}" if prob < limit else ""
-
-    def _rank(self, limit: int, logits: NodeLogits) -> str:
-        rank = rank_of(logits.row, logits.sampled.picked)
-        return f"rank {rank:,} is above {limit:,}" if rank > limit else ""
-
-    def _margin(self, limit: float, logits: NodeLogits) -> str:
-        lead = margin(logits.logprobs)
-        if lead >= limit:
-            return ""
-        return f"margin {_share_against(lead, limit)} between first and second is below {percent(limit)}"
-
-    def _mass(self, limit: float, logits: NodeLogits) -> str:
-        mass = 1.0 if logits.grammar is None else logits.grammar.mass(logits.logprobs)
-        return f"mass kept {_share_against(mass, limit)} is below {percent(limit)}" if mass < limit else ""
-
-    def _eos(self, _: bool, logits: NodeLogits) -> str:
-        tokens, picked = self._session.tokens, logits.sampled.picked
-        return f"end of sequence comes next: {tokens.text(picked)[0]}" if picked in tokens.eos_ids else ""
-
-    # ---- the run so far ---------------------------------------------------------------------
-
-    def _tokens(self, limit: int, _: NodeLogits) -> str:
-        if self.steps_taken < limit:
-            return ""
-        return "1 token was taken" if self.steps_taken == 1 else f"{self.steps_taken:,} tokens were taken"
-
-    def _text(self, wanted: str, _: NodeLogits) -> str:
-        assert self._tail is not None
-        if wanted not in self._matched and self._tail.contains(wanted):
-            self._matched[wanted] = f"the text now contains “{wanted}”"
-        return self._matched.get(wanted, "")
-
-    def _segment(self, event: str, _: NodeLogits) -> str:
-        assert self._reply is not None
-        if event in self._reply.events:
-            self._matched[event] = event
-        return self._matched.get(event, "")
-
-    def _regex(self, pattern: str, _: NodeLogits) -> str:
-        assert self._tail is not None
-        key = f"/{pattern}/"
-        if key in self._matched:
-            return self._matched[key]
-        try:
-            match = self._tail.match(self._patterns[pattern])
-        except TimeoutError:
-            return f"/{pattern}/ took more than {PATIENCE_MS} ms at this text: make it simpler"
-        if match:
-            self._matched[key] = f"the text now matches /{pattern}/ with “{match}”"
-        return self._matched.get(key, "")
-
-
-_EVALUATED: dict[str, Callable[[BreakpointEvaluator, Any, NodeLogits], str]] = {
-    "entropy_above": BreakpointEvaluator._entropy,
-    "prob_below": BreakpointEvaluator._prob,
-    "rank_above": BreakpointEvaluator._rank,
-    "margin_below": BreakpointEvaluator._margin,
-    "mass_below": BreakpointEvaluator._mass,
-    "tokens": BreakpointEvaluator._tokens,
-    "eos": BreakpointEvaluator._eos,
-    "text": BreakpointEvaluator._text,
-    "regex": BreakpointEvaluator._regex,
-    "segment": BreakpointEvaluator._segment,
-}
-"""By the condition's name: what returns a sentence where it holds, else an empty text."""
-
-
-class ReplyTail:
-    """The events that the newest token brought of a reply's segments.
-
-    Args:
-        session: Its current node is the last token of the reply so far.
-    """
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        format, nodes = session.reply(session.node)
-        self._reader = ReplyReader(format)
-        self._at = self._reader.begin
-        self.events: tuple[str, ...] = ()
-        """Of `SEGMENT_EVENTS`."""
-        for node in nodes:
-            self.add(node)
-
-    def add(self, node: int) -> None:
-        """Take in the next token."""
-        kinds = [kind_of(self._at.state)]
-        self._at = self._reader.advance(self._at, self._session.reply_token(node))
-        kinds += map(kind_of, self._at.entered)
-        changes = [(one, other) for one, other in pairwise(kinds) if one != other]
-        self.events = tuple(event for one, other in changes for event in (f"{one} ends", f"{other} begins"))
+    def _match(self, name: str, wanted: str) -> str:
+        """Search the newest text for a text or a pattern, which then stays matched; `evaluate` finds segments."""
+        sentence = ""
+        if name == "text" and self._tail is not None and self._tail.contains(wanted):
+            sentence = f"the text now contains “{wanted}”"
+        elif name == "regex" and self._tail is not None:
+            try:
+                match = self._tail.match(self._patterns[wanted])
+            except TimeoutError:
+                return f"/{wanted}/ took more than {PATIENCE_MS} ms at this text: make it simpler"
+            sentence = f"the text now matches /{wanted}/ with “{match}”" if match else ""
+        if sentence:
+            self._matched[name, wanted] = sentence
+        return sentence
 
 
 class TextTail:
@@ -233,7 +182,7 @@ class TextTail:
         return self._text.find(wanted, max(0, self._seen - len(wanted) + 1)) >= 0
 
     def match(self, pattern: Any) -> str:
-        """The first match that includes a part of the newest token; empty where there is none.
+        """The first match that includes a part of the newest token; empty if there is none.
 
         Args:
             pattern: Compiled by `regex`.
@@ -241,14 +190,12 @@ class TextTail:
         Raises:
             TimeoutError: It takes too long.
         """
-        return next(self._matches(pattern), "")
-
-    def _matches(self, pattern: Any) -> Iterator[str]:
         # Where nothing was cut the text begins with the completion: `^` holds there and nowhere else.
         begin = max(int(self._cut), self._seen - REACH)
         for match in pattern.finditer(self._text, begin, overlapped=True, timeout=PATIENCE_MS / 1000):
             if match.end() > max(self._seen, match.start()):
-                yield match[0]
+                return str(match[0])
+        return ""
 
 
 def margin(logprobs: Row) -> float:
@@ -285,53 +232,25 @@ def _share_against(share: float, limit: float) -> str:
 # ---- steps -------------------------------------------------------------------------------------
 
 
-def run_steps(
-    session: Session, pace: float | None, cancel: Event, stopped: Stopped, breaking: BreakpointEvaluator
-) -> Iterator[Step]:
-    """The steps of a run: at `pace` if given, else back to back; none where a breakpoint holds already."""
-    if breaking.hits:
-        return iter(())
-    return paced(session, pace, cancel, stopped, breaking) if pace else run(session, stopped, breaking)
-
-
-def paced(
+def run(
     session: Session,
-    pace: float,
-    cancel: Event,
     stopped: Stopped,
     breaking: BreakpointEvaluator | None = None,
+    pace: float | None = None,
+    wait: Callable[[float], object] = time.sleep,
 ) -> Iterator[Step]:
-    """Single steps, at most `pace` a second, until a stop or a breakpoint is reached or `stopped` returns True.
-
-    Args:
-        session: It takes the steps.
-        pace: Steps a second.
-        cancel: Ends a wait early.
-        stopped: Polled before each step.
-        breaking: Breakpoints to stop at, too.
-    """
-    due, breaking = time.perf_counter(), breaking or BreakpointEvaluator(session)
-    while not stopped():
-        step = session.step()
-        broken = breaking.evaluate(session.position.node_logits)
-        yield step
-        if broken or stop_reached(session, step.node, breaking.most) is not None:
-            return
-        due = max(due + 1 / pace, time.perf_counter())
-        cancel.wait(due - time.perf_counter())
-
-
-def run(session: Session, stopped: Stopped, breaking: BreakpointEvaluator | None = None) -> Iterator[Step]:
-    """Steps back to back, until a stop or a breakpoint is reached or `stopped` returns True.
+    """Steps until a stop or a breakpoint is reached or `stopped` returns True: single ones at a pace, or back to back.
 
     Args:
         session: Its current node is that of the yielded step; its cache may be one token ahead until the end.
         stopped: Polled once a step; the step under way is still taken.
         breaking: Breakpoints to stop at, too.
+        pace: Maximum number of steps a second; None for no limit.
+        wait: Waits for some seconds at most.
     """
-    breaking = breaking or BreakpointEvaluator(session)
+    due, breaking = time.perf_counter(), breaking or BreakpointEvaluator(session)
     while not stopped():
-        if session.can_pipeline:
+        if session.can_pipeline and not pace:
             yield from _back_to_back(session, stopped, breaking)
         else:
             step = session.step()
@@ -339,6 +258,9 @@ def run(session: Session, stopped: Stopped, breaking: BreakpointEvaluator | None
             yield step
         if breaking.hits or stop_reached(session, session.node, breaking.most) is not None:
             return
+        if pace:
+            due = max(due + 1 / pace, time.perf_counter())
+            wait(max(0.0, due - time.perf_counter()))
 
 
 def guesses(session: Session) -> bool:
@@ -360,7 +282,7 @@ class _PendingStep(Struct, frozen=True):
     memory: Memory
     launched: float
     others: StallTimes
-    """What garbage collection and drawing had taken until then."""
+    """Times of garbage collection and drawing until then."""
 
 
 def _back_to_back(session: Session, stopped: Stopped, breaking: BreakpointEvaluator) -> Iterator[Step]:
@@ -394,7 +316,7 @@ def _back_to_back(session: Session, stopped: Stopped, breaking: BreakpointEvalua
 
 
 def _launch(session: Session, pipeline: PipelinedForward, node_logits: NodeLogits) -> _PendingStep | None:
-    """Begin the forward of the token that the sampler picked after a node; None where that failed."""
+    """Begin the forward of the token that the sampler picked after a node; None if that failed."""
     stalls = stall_times()
     # before the launch, which waits for most of the forward on the CPU backend
     launched = time.perf_counter()
