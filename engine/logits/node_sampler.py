@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from engine.grammar.states import GrammarState, GrammarStates
 from engine.protocol import Candidate, Candidates, Distribution, PromptToken
-from engine.sampling.pipeline import OnStage, Sampled, sample, uniform
+from engine.sampling.pipeline import OnStage, Sampled, StageContext, sample, uniform
 from engine.sampling.ranking import (
     LN2,
     Ids,
@@ -32,7 +32,6 @@ from engine.sampling.ranking import (
     ranked_rows,
     sum_of_products,
 )
-from engine.sampling.stages import StageContext
 from engine.settings import Settings
 from engine.token_texts import TokenTexts
 from engine.tree import TokenPaths

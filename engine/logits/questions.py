@@ -26,8 +26,8 @@ from engine.protocol import (
     WhatIfAnswered,
     WhatIfStep,
 )
+from engine.sampling.pipeline import Stage
 from engine.sampling.ranking import Ids, Row, checked_logprobs
-from engine.sampling.stages import Stage
 from engine.setting import check
 from engine.settings import Settings
 from engine.task import Stopped, never
