@@ -40,7 +40,9 @@ HANDLERS: Mapping[str, str] = {
     "engine.inside.sweeps": "SweepHeads",
     "engine.lockstep.handlers":
         "OpenLockstep CloseLockstep DiffText ReadLockstep ExplainSecond FollowSecond PartWays",
-    "engine.measuring.handlers": "Race Profile CaptureMetal MeasureRoofline CompareKV ReadMachine",
+    "engine.measuring.caches": "Race CompareKV",
+    "engine.measuring.profile": "Profile CaptureMetal",
+    "engine.measuring.roofline": "MeasureRoofline ReadMachine",
     "engine.ranks.handlers": "MeasureRanks",
     "engine.training.handlers": "BeginTraining ResumeTraining Train SaveCheckpoint",
 }  # fmt: skip
