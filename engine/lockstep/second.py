@@ -16,7 +16,7 @@ from engine.memory import size_words
 from engine.model import directory, source
 from engine.model.load import Loaded, load
 from engine.model.weights import float32_scales, free_bytes, unpacked_by_itself, unpacks
-from engine.models_on_disk.facts import stored_weights
+from engine.models_on_disk.models import stored_weights
 from engine.protocol import (
     Alignment,
     ChatOptions,
