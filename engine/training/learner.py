@@ -9,6 +9,7 @@ import os
 import shutil
 import time
 from collections import deque
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Any
@@ -25,13 +26,16 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 from tokenizers import Tokenizer
 
-from engine.errors import LoadError, PathError, first_line
+from engine import protocol
+from engine.errors import Cancelled, LoadError, PathError, StepError, first_line
 from engine.files import CONFIG_LIMIT, MIB, check_regular, message_and_hint, read_regular, shorter, typed
-from engine.protocol import NextToken, TrainedStep, TrainingLook
+from engine.patches import blas
+from engine.protocol import CheckpointSaved, NextToken, Record, TrainedStep, TrainingBegun, TrainingLook
+from engine.session.context import Context
 from engine.setting import check
 from engine.settings import MOST_STEPS, TrainingSettings
-from engine.task import Stopped, never
-from engine.training.text import END_ID, TrainingText, encode, read_text, write_tokenizer
+from engine.task import Stopped, Task, never
+from engine.training.text import END_ID, TrainingText, encode, read_text, train_tokenizer, write_tokenizer
 
 BETAS = (0.9, 0.95)
 WEIGHT_DECAY = 0.01
@@ -349,3 +353,84 @@ def _damaged(directory: Path, error: Exception) -> LoadError:
     return LoadError(
         f"The checkpoint {shorter(directory)} is damaged ({first_line(error)}).", "Take an earlier one."
     )
+
+
+# ---- the commands ------------------------------------------------------------------------------
+
+
+class _CurrentTraining:
+    learner: Learner | None = None
+
+
+def begin_training(context: Context, command: protocol.BeginTraining, task: Task) -> Iterator[Record]:
+    """Begin a training."""
+    settings = check(command.settings)
+    text = read_text(settings.texts)
+    served = _prepare(context)
+    tokenizer, ms = train_tokenizer(text, settings.vocabulary)
+    learner = context.of_session(_CurrentTraining).learner = Learner(
+        settings, text, tokenizer, task.cancel.is_set
+    )
+    yield _begun(learner, served, ms)
+
+
+def resume_training(context: Context, command: protocol.ResumeTraining, task: Task) -> Iterator[Record]:
+    """Continue a training from a checkpoint."""
+    served = _prepare(context)
+    learner = context.of_session(_CurrentTraining).learner = resume(typed(command.checkpoint), command.steps)
+    yield _begun(learner, served)
+
+
+def _begun(learner: Learner, served: str, tokenizer_ms: float | None = None) -> TrainingBegun:
+    return TrainingBegun(
+        settings=learner.settings,
+        text=learner.text.name,
+        step=learner.step,
+        parameters=learner.parameters,
+        vocabulary=learner.config["vocab_size"],
+        tokens=len(learner.train),
+        held_out_tokens=len(learner.held_out),
+        parts=learner.parts,
+        tokenizer_ms=tokenizer_ms,
+        blas=served,
+    )
+
+
+def _prepare(context: Context) -> str:
+    """Prepare MLX as for a loaded model; returns the name of the library that multiplies its matrices."""
+    if context.loaded is not None:
+        return context.loaded.facts.blas
+    if mx.default_device() == mx.Device(mx.cpu):
+        mx.disable_compile()  # see `engine.model.load.prepare`
+    return blas.install().name
+
+
+def _learner(context: Context) -> Learner:
+    learner = context.of_session(_CurrentTraining).learner
+    if learner is None:
+        raise StepError("No training was begun.", "Begin one.")
+    return learner
+
+
+def train(context: Context, command: protocol.Train, task: Task) -> Iterator[Record]:
+    """Take steps of the training."""
+    learner, directory = _learner(context), command.directory and typed(command.directory)
+    unsaved = False
+    for _ in range(command.steps):
+        if learner.done or task.cancel.is_set():
+            break
+        yield learner.learn()
+        unsaved = True
+        if directory and command.save_every and learner.step % command.save_every == 0:
+            yield CheckpointSaved(learner.step, str(save(learner, directory)))
+            unsaved = False
+    if directory and unsaved:
+        yield CheckpointSaved(learner.step, str(save(learner, directory)))
+    if task.cancel.is_set():
+        raise Cancelled
+
+
+def save_checkpoint(context: Context, command: protocol.SaveCheckpoint, task: Task) -> Iterator[Record]:
+    """Save a checkpoint."""
+    learner = _learner(context)
+    yield CheckpointSaved(learner.step, str(save(learner, typed(command.directory))))
