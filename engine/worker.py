@@ -38,7 +38,7 @@ HANDLERS: Mapping[str, str] = {
     "engine.inside.scores": "ReadScore",
     "engine.inside.steering": "MakeDirection SweepStrengths",
     "engine.inside.sweeps": "SweepHeads",
-    "engine.lockstep.paths": "OpenLockstep CloseLockstep ReadLockstep ExplainSecond FollowSecond",
+    "engine.lockstep.second": "OpenLockstep CloseLockstep ReadLockstep ExplainSecond FollowSecond",
     "engine.lockstep.texts": "DiffText PartWays",
     "engine.measuring.caches": "Race CompareKV",
     "engine.measuring.profile": "Profile CaptureMetal",
@@ -126,7 +126,7 @@ class Worker:
             return handler(context, command, task)
         session = context.session
         if getattr(command, "second", False):  # imported for who has a second model
-            from_second = import_module("engine.lockstep.paths").second_session
+            from_second = import_module("engine.lockstep.second").second_session
             session = from_second(context, command, task.cancel.is_set)
         return handler(session, command, task.cancel.is_set)
 

@@ -10,7 +10,7 @@ from difflib import SequenceMatcher
 import mlx.core as mx
 
 from engine.errors import Cancelled, PromptError
-from engine.lockstep.paths import BATCH, PathRows, both_models, read_lockstep
+from engine.lockstep.second import BATCH, PathRows, both_models, read_lockstep
 from engine.lockstep.spans import (
     Side,
     Span,

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from engine import protocol
-from engine.lockstep.paths import PathReader, both_models
+from engine.lockstep.second import PathReader, both_models
 from engine.lockstep.texts import compared
 from engine.protocol import LockstepRead, LockstepSpan, WaysParted
 from engine.settings import LoadSettings, Settings
