@@ -343,7 +343,7 @@ def llguidance_source(grammar: Grammar) -> str:
             rules = text
         case "gbnf":
             try:
-                rules = lark_of(text)
+                rules = _Grammar(text).lark()
             except RecursionError:
                 raise refusal("it is nested too deeply") from None
         case "choices":
@@ -408,27 +408,15 @@ NAMES_A_TOKEN = (
 """llguidance 1.9 forgets such tokens when it is asked for the text that is certain."""
 
 
-def lark_of(text: str) -> str:
-    """A grammar as llguidance reads it.
-
-    Raises:
-        SettingsError: It isn't GBNF, or names tokens.
-        RecursionError: Its parentheses are nested too deeply.
-    """
-    grammar = _Grammar(text)
-    try:
-        TopologicalSorter(grammar.named).prepare()
-        letter = "R"  # terminals of Lark, of which each is one lexeme
-    except CycleError:
-        letter = "r"  # rules
-    return grammar.lark().replace(_LETTER, letter)
-
-
 class _Grammar:
     """A text read from its beginning, as llama.cpp does.
 
     Args:
         text: The GBNF.
+
+    Raises:
+        SettingsError: It isn't GBNF, or names tokens.
+        RecursionError: Its parentheses are nested too deeply.
     """
 
     def __init__(self, text: str) -> None:
@@ -437,14 +425,14 @@ class _Grammar:
         """A number for each rule by its name: names in Lark have no `-`, and their case tells rules from terminals."""
         self._rules: dict[str, str] = {}
         """The right-hand side of each rule in Lark, by the name of the rule."""
-        self.named: dict[str, dict[str, int]] = {}
+        self._named: dict[str, dict[str, int]] = {}
         """The rules that each rule names, and where it does first."""
         self._own: dict[str, int] = {}
         """The same of the rule that is read."""
         self._skip(_LINES)
         while self._at < len(text):
             self._rule()
-        for name, place in [each for own in self.named.values() for each in own.items()]:
+        for name, place in [each for own in self._named.values() for each in own.items()]:
             if name not in self._rules:
                 raise self._wrong(f"there is no rule {name}", place)
         if "root" not in self._rules:
@@ -452,8 +440,13 @@ class _Grammar:
 
     def lark(self) -> str:
         """The rules in Lark."""
+        try:
+            TopologicalSorter(self._named).prepare()
+            letter = "R"  # terminals of Lark, of which each is one lexeme
+        except CycleError:
+            letter = "r"  # rules
         rules = "".join(f"{self._lark_name(name)}: {rule}\n" for name, rule in self._rules.items())
-        return f"start: {self._lark_name('root')}\n{rules}"
+        return f"start: {self._lark_name('root')}\n{rules}".replace(_LETTER, letter)
 
     def _lark_name(self, name: str) -> str:
         return f"{_LETTER}{self._numbers.setdefault(name, len(self._numbers))}"
@@ -462,7 +455,7 @@ class _Grammar:
 
     def _rule(self) -> None:
         name = self._read(_NAME, "the name of a rule")
-        self._own = self.named[name] = {}
+        self._own = self._named[name] = {}
         self._skip(_BLANKS)
         self._expect("::=")
         self._skip(_LINES)

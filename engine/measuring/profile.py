@@ -174,13 +174,11 @@ def places(model: Any, vocabulary: int) -> dict[int, FencedPlace]:
         for attribute, child in parts_of(layer):
             parts[id(child)] = FencedPlace(f"{path}.{attribute}", role_of(child, attribute), index)
     for name, module in model.named_modules():
-        if name and id(module) not in inside and not _has_modules(module):
+        children = module.children().values()
+        holds_modules = any(isinstance(child, nn.Module) or is_stack(child) for child in children)
+        if name and id(module) not in inside and not holds_modules:
             parts[id(module)] = FencedPlace(name, _outer_role(module, name.split(".")[-1], vocabulary), None)
     return parts
-
-
-def _has_modules(module: Any) -> bool:
-    return any(isinstance(child, nn.Module) or is_stack(child) for child in module.children().values())
 
 
 def _outer_role(module: Any, attribute: str, vocabulary: int) -> Role:
