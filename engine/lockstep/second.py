@@ -491,13 +491,12 @@ def follow_second(context: Context, command: protocol.FollowSecond, task: Task) 
     yield from take_tokens(session, command.node, [pick], "chosen", task.cancel.is_set)
 
 
+# ---- loading it beside the first ---------------------------------------------------------------
+
 BITS = (2, 3, 4, 5, 6, 8)
 GROUP_SIZES = (32, 64, 128)
 OVERHEAD = 1.1
 """Weights and what runs beside them: KV, buffers; as the models on the disk are judged."""
-
-
-# ---- loading it beside the first ---------------------------------------------------------------
 
 
 def open_lockstep(context: Context, command: OpenLockstep, task: Task) -> Iterator[Record]:

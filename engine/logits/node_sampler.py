@@ -292,10 +292,8 @@ class NodeSampler:
         masses, heads = checked_masses(row), settings.xtc_probability
         grammar = self.grammars.at(settings.grammar, node) if settings.grammar is not None else None
         context = self.context(node, settings, 0, grammar)
-        tosses = (
-            (heads, 0.0),
-            (1 - heads, 1.0),
-        )  # the probability of XTC's toss, and a random number that gives it
+        # the probability of XTC's toss, and a random number that gives it
+        tosses = ((heads, 0.0), (1 - heads, 1.0))
         probs: list[Wide] = [
             share * sample(masses, settings, 0.0, replace(context, chance=chance)).probs
             for share, chance in tosses

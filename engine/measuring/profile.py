@@ -226,9 +226,8 @@ def fences(
         return timed(places[id(module)], original, module, args, kwargs)
 
     def as_linear(original: Any, module: Any, args: Any, kwargs: Any) -> Any:
-        place = FencedPlace(
-            f"{places[id(module)].name}.as_linear", "head", None
-        )  # tied weights: the embedding is also the head
+        # tied weights: the embedding is also the head
+        place = FencedPlace(f"{places[id(module)].name}.as_linear", "head", None)
         return timed(place, original, module, args, kwargs)
 
     parts = [module for _, module in model.named_modules() if id(module) in places]
