@@ -30,7 +30,6 @@ from engine.model.weights import float32_scales, free_bytes, unpacked_by_itself,
 from engine.models_on_disk.models import stored_weights
 from engine.protocol import (
     Alignment,
-    ChatOptions,
     Inside,
     Loading,
     LockstepClosed,
@@ -67,24 +66,6 @@ class Second(Struct, frozen=True):
     """System prompt that it gets instead of the conversation's; None for the same one."""
     title: str
     """Difference from the first model."""
-
-    @property
-    def prompted(self) -> bool:
-        """True if it gets another prompt for the same conversation."""
-        return self.system is not None
-
-    def prompt(self, messages: Sequence[Message], options: ChatOptions) -> str:
-        """A conversation of the first model's, as the second one gets it.
-
-        Raises:
-            PromptError: Its template refuses it.
-        """
-        if self.system is not None:
-            system, rest = Message("system", self.system), messages
-            if messages and messages[0].role == "system":
-                system, rest = replace(messages[0], content=self.system), messages[1:]
-            messages = (system, *rest)
-        return self.loaded.tokens.chat(messages, options)
 
     def compared(self, first: Loaded) -> int | None:
         """Number of values of both models' rows that belong to tokens of both; None for all of each."""
@@ -358,8 +339,8 @@ class PathReader:
         other_ids, spans = ids, one_by_one(len(ids))
         if self.second.aligned == "bytes":
             other_ids, spans = self._by_bytes(session, ids)
-        elif self.second.prompted:
-            other_ids, spans = self._prompted(session, nodes, ids)
+        elif self.second.system is not None:
+            other_ids, spans = self._prompted(session, nodes, ids, self.second.system)
         loaded.tokens.check(other_ids)
         facts = loaded.facts
         if facts.hard_window and facts.context_window is not None and len(other_ids) > facts.context_window:
@@ -388,7 +369,9 @@ class PathReader:
             )
         return other_ids, by_bytes(mine, theirs)
 
-    def _prompted(self, session: Session, nodes: list[int], ids: list[int]) -> tuple[list[int], list[Span]]:
+    def _prompted(
+        self, session: Session, nodes: list[int], ids: list[int], system: str
+    ) -> tuple[list[int], list[Span]]:
         """The path after another prompt of the same conversation: compared where both are the same, and after them."""
         messages, options = session.conversation
         if not messages:
@@ -396,7 +379,12 @@ class PathReader:
                 "This prompt is raw text, which has no place for the second model's system prompt.",
                 "Give the prompt as a conversation.",
             )
-        prompt = self.second.loaded.tokens.encode(self.second.prompt(messages, options), bare=True)
+        first, tokens = messages[0], self.second.loaded.tokens
+        if first.role == "system":
+            messages = (replace(first, content=system), *messages[1:])
+        else:
+            messages = (Message("system", system), *messages)
+        prompt = tokens.encode(tokens.chat(messages, options), bare=True)
         own = len(list(takewhile(lambda node: session.tree[node].origin == "prompt", nodes)))
         before = common_prefix(ids[:own], prompt)
         after = common_prefix(reversed(ids[before:own]), reversed(prompt[before:]))
@@ -575,7 +563,7 @@ def _notes(first: Loaded, second: Second, differs: int | None) -> Iterator[str]:
             f"The tokenizers differ (first at id {differs}): the text is compared between common borders, by logprob; "
             "KL, ranks and top tokens need the same tokens."
         )
-        if second.prompted:
+        if second.system is not None:
             yield "Its other system prompt is not used: two prompts need the same tokens."
     elif (compared := second.compared(first)) is not None:
         rows = f"{mine.vocabulary:,} and {theirs.vocabulary:,}"
