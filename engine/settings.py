@@ -39,7 +39,7 @@ ORDERS: Mapping[str, tuple[str, ...]] = {
 }
 """Stage orders by program: mlx_lm.sample_utils, `GenerationMixin._get_logits_processor` of transformers (which has no
 presence and frequency penalties and no XTC), and llama.cpp's default chain. The rules for ties and XTC belong to the
-order: see `engine.sampling.stages`."""
+order: see `engine.sampling.pipeline`."""
 GROUPS = DRAW, PENALTIES, XTC, STOPS, ORDER = (
     "Draw", "Penalties", "XTC: exclude top choices", "Stops and candidates", "Bias and order",
 )  # fmt: skip

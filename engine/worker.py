@@ -37,11 +37,13 @@ HANDLERS: Mapping[str, str] = {
     "engine.inside.positions": "TryPosition",
     "engine.inside.scores": "ReadScore",
     "engine.inside.steering": "MakeDirection SweepStrengths",
-    "engine.lockstep.handlers":
-        "OpenLockstep CloseLockstep DiffText ReadLockstep ExplainSecond FollowSecond PartWays",
-    "engine.measuring.handlers": "Race Profile CaptureMetal MeasureRoofline CompareKV ReadMachine",
+    "engine.lockstep.second": "OpenLockstep CloseLockstep ReadLockstep ExplainSecond FollowSecond",
+    "engine.lockstep.texts": "DiffText PartWays",
+    "engine.measuring.caches": "Race CompareKV",
+    "engine.measuring.profile": "Profile CaptureMetal",
+    "engine.measuring.roofline": "MeasureRoofline ReadMachine",
     "engine.ranks.handlers": "MeasureRanks",
-    "engine.training.handlers": "BeginTraining ResumeTraining Train SaveCheckpoint",
+    "engine.training.learner": "BeginTraining ResumeTraining Train SaveCheckpoint",
 }  # fmt: skip
 """The commands that a module has functions for; it is imported when the first of them comes. The function of `TakeStep`
 is `take_step(context, command, task)`; that of a view of the inside, such as `ReadLens`, is
@@ -127,7 +129,7 @@ class Worker:
             return handler(context, command, task)
         session = context.session
         if getattr(command, "second", False):  # imported for who has a second model
-            from_second = import_module("engine.lockstep.handlers").second_session
+            from_second = import_module("engine.lockstep.second").second_session
             session = from_second(context, command, task.cancel.is_set)
         return handler(session, command, task.cancel.is_set)
 

@@ -48,7 +48,7 @@ def pytest_collection_finish() -> None:
     """Set aside what lasts, libraries and all tests: once, and not anew with each model that is loaded, as the program
     does, which loads few. Tests load hundreds of small ones: before each the program scans all objects that there are,
     which was a twelfth of the suite; here they are left to the thresholds above."""
-    from engine.lockstep import handlers as lockstep  # after mlx_lm was imported in the program's way
+    from engine.lockstep import second as lockstep  # after mlx_lm was imported in the program's way
     from engine.session import handlers as session
     from tests import loaded_once
 

@@ -362,10 +362,9 @@ class GrammarStates:
         if grammar is None:
             return None
         first = self.compiled(grammar)
-        begin = max(
-            self._tree[node].start, grammar.begin or 0
-        )  # tokens of the path before the text that must match
-        return None if self._tree[node].depth < begin else self._state(grammar, first, node, begin)
+        at = self._tree[node]
+        begin = max(at.start, grammar.begin or 0)  # tokens of the path before the text that must match
+        return None if at.depth < begin else self._state(grammar, first, node, begin)
 
 
 Matchers = OrderedDict[tuple[Grammar, int, int], GrammarState]

@@ -1,38 +1,60 @@
-"""The second model: the memory that it needs, loading it beside the first, and how both are compared."""
+"""The second model beside the first: loading it, and reading the session's path in both.
+
+What was read of a path stays, so that a step costs one forward pass of the second model.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Iterator, Sequence
+from itertools import takewhile
 from pathlib import Path
 from threading import Event
 
+import mlx.core as mx
+import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from engine.errors import Cancelled, LoadError
-from engine.lockstep.spans import first_difference
+from engine import protocol
+from engine.cache.moves import KVStore, Mover
+from engine.errors import Cancelled, LoadError, StepError
+from engine.lockstep.spans import Side, Span, by_bytes, byte_ends, first_difference, one_by_one, read_span
+from engine.logits.questions import explain
 from engine.memory import size_words
 from engine.model import directory, source
+from engine.model.forward import Runner
 from engine.model.load import Loaded, load
 from engine.model.weights import float32_scales, free_bytes, unpacked_by_itself, unpacks
-from engine.models_on_disk.facts import stored_weights
+from engine.models_on_disk.models import stored_weights
 from engine.protocol import (
     Alignment,
-    ChatOptions,
+    Inside,
     Loading,
+    LockstepClosed,
     LockstepMemory,
     LockstepOpened,
+    LockstepRead,
     Measuring,
     Message,
     OpenLockstep,
+    Record,
 )
+from engine.sampling.ranking import Row
+from engine.session.context import Context, free_garbage, take_tokens
+from engine.session.node_records import NodeReader
+from engine.session.session import Session
+from engine.session.state import HeldSets, KeptLogits
+from engine.task import Stopped, Task, never
+from engine.tree import Chunks, chunk_end, chunks_go_on, common_prefix
 
-BITS = (2, 3, 4, 5, 6, 8)
-GROUP_SIZES = (32, 64, 128)
-OVERHEAD = 1.1
-"""Weights and what runs beside them: KV, buffers; as the models on the disk are judged."""
-Emit = Callable[[LockstepMemory | Measuring | LockstepOpened], None]
+BATCH = 32
+"""Spans of a record."""
+KEPT_BYTES = 64 * 2**20
+"""Bytes of the second model's rows that are kept, as many as the session keeps of the first's by default."""
+ROWS_BYTES = 2**26
+"""Maximum bytes of the rows of a chunk: 64 MiB, 110 rows of a vocabulary of 150,000."""
 
 
 class Second(Struct, frozen=True):
@@ -45,43 +67,437 @@ class Second(Struct, frozen=True):
     title: str
     """Difference from the first model."""
 
-    @property
-    def prompted(self) -> bool:
-        """True if it gets another prompt for the same conversation."""
-        return self.system is not None
-
-    def prompt(self, messages: Sequence[Message], options: ChatOptions) -> str:
-        """A conversation of the first model's, as the second one gets it.
-
-        Raises:
-            PromptError: Its template refuses it.
-        """
-        if self.system is not None:
-            system, rest = Message("system", self.system), messages
-            if messages and messages[0].role == "system":
-                system, rest = replace(messages[0], content=self.system), messages[1:]
-            messages = (system, *rest)
-        return self.loaded.tokens.chat(messages, options)
-
     def compared(self, first: Loaded) -> int | None:
         """Number of values of both models' rows that belong to tokens of both; None for all of each."""
         one, other = first.tokens.vocabulary, self.loaded.tokens.vocabulary
         return None if self.aligned == "bytes" or one == other else min(one, other)
 
 
-def open_second(first: Loaded, command: OpenLockstep, emit: Emit, cancel: Event) -> Second:
-    """Load the second model, once there is room for it.
+# ---- rows of logits along a path, chunk by chunk -----------------------------------------------
+
+
+class PathRows:
+    """Logits of one model along the path that it follows, which runs in chunks as they are asked for.
 
     Args:
-        first: The session's model; its weights are not touched.
-        command: Settings of the second model.
-        emit: Receives the memory that it needs, the progress, and facts about it.
-        cancel: Stops the loading.
+        runner: Runs the path.
+        vocabulary: Number of values of a row, which bounds the tokens of a chunk.
+        budget: Bytes of rows to keep as long as the path continues.
+        like: Ends of another path's chunks, so that equal models give equal bits; may grow while this one runs. None
+            for chunks of about 100 ms.
+    """
+
+    def __init__(
+        self, runner: Runner, vocabulary: int, budget: int = 0, like: Sequence[int] | None = None
+    ) -> None:
+        self.runner, self._like = runner, like
+        self._most = max(8, ROWS_BYTES // (4 * vocabulary))
+        self._kept = KeptLogits(budget)
+        self.ids: list[int] = []
+        """The path; the cache holds a beginning of it."""
+        self.chunks: Chunks | None = None
+        """Tokens of the path that run in chunks, if the cache's numbers depend on that; None for all."""
+        self._stopped: Stopped = never
+        self.ends: list[int] = []
+        """Ends of the chunks."""
+        self.ms = 0.0
+        """Milliseconds of all forward passes, the logits of every token included."""
+
+    def follow(self, ids: Sequence[int], chunks: Chunks | None, stopped: Stopped) -> None:
+        """Go to another path: what it has in common with the one before stays.
+
+        Args:
+            ids: The whole path (checked by the caller: an id beyond the embedding ends the process).
+            chunks: Tokens that run in chunks, if the cache's numbers depend on that; None for all.
+            stopped: Polled before each chunk from here on.
+        """
+        shared, kept = common_prefix(self.ids, ids), self._kept
+        self._kept = KeptLogits(kept.budget)
+        for place in takewhile(lambda place: place < shared, kept.nodes):
+            if (row := kept.get(place)) is not None:
+                self._kept.put(place, row)
+        if self.runner.kv.offset > shared:
+            self.runner.kv.rewind(shared)
+        self.ids, self.chunks, self._stopped = list(ids), chunks, stopped
+        self._begin()
+
+    def _begin(self) -> None:
+        """Run the path from where the cache ends; rows before that can't be asked for."""
+        kv = self.runner.kv
+        if (
+            kv.chunks_matter
+            and self.chunks is not None
+            and not chunks_go_on(kv.chunks, self.chunks, kv.offset)
+        ):
+            kv.clear()
+        self._sizer = self.runner.chunk_sizer(self._most)
+        self._first = self._end = kv.offset
+        self._rows = np.empty((0, 0), np.float32)
+
+    def after(self, place: int) -> Row:
+        """The logits after a token of the path, float32, shape (vocabulary,).
+
+        Raises:
+            Cancelled: `stopped` returned True.
+        """
+        if (row := self._kept.get(place)) is not None:
+            return row
+        if place < self._first:
+            if self.runner.kv.offset > place:
+                self.runner.kv.rewind(place)
+            self._begin()
+        while place >= self._end:
+            self._advance()
+        found: Row = self._rows[place - self._first]
+        if self._kept.budget:
+            self._kept.put(place, found := found.copy())  # the chunk that it is a part of needn't stay
+        return found
+
+    def _advance(self) -> None:
+        if self._stopped():
+            raise Cancelled
+        begun = time.perf_counter()
+        end = min(self._end + self._sizer.size, len(self.ids))
+        if self._like is not None:
+            end = next((each for each in self._like if each > self._end), end)
+        if self.chunks is not None and self.runner.kv.chunks_matter:
+            end = min(end, max(chunk_end(self.chunks, self._end), self._end + 1))
+        ids = self.ids[self._end : end]
+        self._rows = np.array(self.runner.forward_logits(ids))
+        self._first, self._end = self._end, end
+        self.ends.append(end)
+        mx.clear_cache()
+        ms = (time.perf_counter() - begun) * 1000
+        self._sizer.learn(len(ids), ms)
+        self.ms += ms
+
+    def hold(self) -> Runner:
+        """A runner whose cache holds the whole path; read-only.
+
+        Raises:
+            Cancelled: `stopped` returned True.
+        """
+        if self.runner.kv.offset < len(self.ids):  # it could not be trimmed
+            self._begin()
+            while self._end < len(self.ids):
+                self._advance()
+        return self.runner
+
+
+# ---- the session's paths in both models --------------------------------------------------------
+
+
+class Paths(Struct, frozen=True):
+    """A path of the session, and the second model's path of the same text."""
+
+    nodes: list[int]
+    ids: list[int]
+    other_ids: list[int]
+    spans: list[Span]
+
+
+class PathReader:
+    """Reads the session's paths in both models.
+
+    Args:
+        first: The session's model.
+        second: The other model.
+    """
+
+    def __init__(self, first: Loaded, second: Second) -> None:
+        self._first, self.second = first, second
+        self.rows = PathRows(second.loaded.runner(), second.loaded.tokens.vocabulary, KEPT_BYTES)
+        """Rows of the second model."""
+        self.forget()
+
+    def forget(self) -> None:
+        """Read the next path from its beginning: it belongs to another prompt."""
+        self._read = Paths([], [], [], [])
+        """The part of the last path that was read."""
+        self._nodes: list[int] = []
+        """The path that the rows follow, in the session's tree."""
+        self._session: Session | None = None
+
+    def read(self, session: Session, node: int, candidates: int, stopped: Stopped) -> Iterator[LockstepRead]:
+        """Read the rest of the path to a node, and both distributions after it.
+
+        Args:
+            session: Doesn't change.
+            node: A node of its tree.
+            candidates: Number of most probable tokens of each to list.
+            stopped: Polled before each chunk.
+
+        Raises:
+            StepError: There is no such node, it was computed under interventions, or the second model has no positions
+                for the path.
+            Cancelled: `stopped` returned True; what was emitted stays read.
+        """
+        session.check_node(node)
+        session.held.refuse(node, "two models are compared")
+        paths, other, by_ids = self.paths(session, node), self.second.loaded, self.second.aligned == "ids"
+        same = self._same(paths)
+        self._read = Paths(paths.nodes, paths.ids, paths.other_ids, paths.spans[:same])
+        self._follow(session, paths, stopped)
+        again = PathRows(session.runner.fresh(), session.tokens.vocabulary)
+        again.follow(paths.ids, session.tree.chunks(node), stopped)
+
+        def first_row(place: int) -> Row:
+            """The row of the first model that the session keeps, else computed again in a pass of its own."""
+            row = session.row_at(paths.nodes[place])
+            return again.after(place) if row is None else row
+
+        compared = self.second.compared(self._first)
+        mine = Side(session.tokens, paths.ids, first_row, compared, candidates)
+        theirs = Side(other.tokens, paths.other_ids, self.rows.after, compared, candidates)
+        left, total = paths.spans[same:], len(paths.ids)
+        since, spent, other_spent = left[0].first if left else total, 0.0, self.rows.ms
+        while True:
+            batch, left = left[:BATCH], left[BATCH:]
+            spans = [read_span(mine, theirs, span, by_ids, paths.nodes[span.end - 1]) for span in batch]
+            end, ahead, pick = batch[-1].end if left else total, None, None
+            if not left:
+                last = Span(total, total, len(paths.other_ids), len(paths.other_ids))
+                ahead = read_span(mine, theirs, last, by_ids, node)
+                pick = self.pick(session, node) if by_ids else None
+            ms, other_ms = again.ms - spent, self.rows.ms - other_spent
+            yield LockstepRead(node, since, tuple(spans), end, total, ms, other_ms, ahead, pick)
+            self._read.spans.extend(batch)
+            if not left:
+                return
+            since, spent, other_spent = end, again.ms, self.rows.ms
+
+    def _follow(self, session: Session, paths: Paths, stopped: Stopped) -> None:
+        chunks = session.tree.chunks(paths.nodes[-1]) if paths.other_ids == paths.ids else None
+        self.rows.follow(paths.other_ids, chunks, stopped)
+        self._nodes = paths.nodes
+
+    def _same(self, paths: Paths) -> int:
+        """Number of a path's spans that were read as they are."""
+        nodes = common_prefix(self._read.nodes, paths.nodes)
+        other = common_prefix(self._read.other_ids, paths.other_ids)
+        same = common_prefix(self._read.spans, paths.spans)
+        return sum(1 for span in paths.spans[:same] if span.end <= nodes and span.other_end <= other)
+
+    def pick(self, session: Session, node: int) -> int:
+        """The token that the sampler takes from the second model's row after a node whose path was read."""
+        row = self.rows.after(len(self._read.other_ids) - 1)
+        return session.node_reader.sample(node, row, session.settings).sampled.picked
+
+    def session(self, session: Session, node: int | None, stopped: Stopped) -> Session:
+        """The session's tree on the second model: views copy its cache and read its rows, and add nothing to the tree.
+
+        The cache is the one that the paths are read with, so that a path goes through the second model once.
+
+        Args:
+            session: Doesn't change.
+            node: Node to which the cache must hold the path, or a longer one; its row is kept. None for none.
+            stopped: Polled before each chunk.
+
+        Raises:
+            StepError: There is no such node, it was computed under interventions, or the second model has other tokens
+                there, or no positions for the path.
+            Cancelled: `stopped` returned True.
+        """
+        if (made := self._session) is None:
+            made = self._session = Session(self.second.loaded, session.settings)
+            made.title, made.tree, made.pending = self.second.title, session.tree, session.pending
+            made.settings_at, made.kept_logits = session.settings_at, KeptLogits(KEPT_BYTES)
+            made.runner, made.kv = self.rows.runner, self.rows.runner.kv
+            made.held = HeldSets(made.runner.model, made.tree)
+            made.mover = Mover(made.kv, made.tree, KVStore(0))
+            made.node_reader = NodeReader(made.tokens, made.tree, made.pending)
+        made.settings = session.settings
+        if node is None:
+            return made
+        session.check_node(node)
+        session.held.refuse(node, "a second model is looked into")
+        paths = self.paths(session, node)
+        if paths.other_ids != paths.ids:
+            raise StepError(
+                f"{self.second.loaded.facts.name} reads other tokens than the session's model here, so it has no "
+                "such token.",
+                "Open it as the session's model to look inside it.",
+            )
+        depth = session.tree[node].depth
+        if self._nodes[:depth] == paths.nodes:  # the rows follow this path, or a longer one
+            self.rows.follow(self.rows.ids, self.rows.chunks, stopped)
+        else:
+            self._follow(session, paths, stopped)
+        made.kept_logits.put(node, self.rows.after(depth - 1))
+        made.make_current(self._nodes[self.rows.hold().kv.offset - 1])
+        return made
+
+    # ---- the second model's path --------------------------------------------------------------
+
+    def paths(self, session: Session, node: int) -> Paths:
+        """A path of the session, and the second model's path of the same text.
+
+        Raises:
+            StepError: The second model has no positions for it, or its text can't be cut.
+        """
+        ids, nodes, loaded = session.tree.tokens(node), session.tree.nodes(node), self.second.loaded
+        other_ids, spans = ids, one_by_one(len(ids))
+        if self.second.aligned == "bytes":
+            other_ids, spans = self._by_bytes(session, ids)
+        elif self.second.system is not None:
+            other_ids, spans = self._prompted(session, nodes, ids, self.second.system)
+        loaded.tokens.check(other_ids)
+        facts = loaded.facts
+        if facts.hard_window and facts.context_window is not None and len(other_ids) > facts.context_window:
+            raise StepError(
+                f"The path has {len(other_ids)} tokens, and {facts.name} has {facts.context_window} positions.",
+                "Go back, or begin with a shorter prompt.",
+            )
+        return Paths(nodes, ids, other_ids, spans)
+
+    def _by_bytes(self, session: Session, ids: list[int]) -> tuple[list[int], list[Span]]:
+        """The path's text as the second model's tokenizer cuts it; the marks before it stay out."""
+        tokens, other = session.tokens, self.second.loaded.tokens
+        marks = next((place for place, token in enumerate(ids) if not tokens.is_special(token)), len(ids))
+        raws = [b""] * marks + [tokens.raw(token) for token in ids[marks:]]
+        text = b"".join(raws).decode("utf-8", "ignore")  # a character at the end may be unfinished
+        if not text:
+            raise StepError("There is no text to compare yet.", "Take a step.")
+        other_ids = other.encode(text)
+        mine = byte_ends(raws, text.encode())
+        theirs = byte_ends([other.raw(token) for token in other_ids], text.encode())
+        if mine is None or theirs is None:
+            raise StepError(
+                f"The tokenizer of {self.second.loaded.facts.name} changes this text, so its tokens can't be placed "
+                f"in it.",
+                "Compare models whose tokenizers keep texts as they are.",
+            )
+        return other_ids, by_bytes(mine, theirs)
+
+    def _prompted(
+        self, session: Session, nodes: list[int], ids: list[int], system: str
+    ) -> tuple[list[int], list[Span]]:
+        """The path after another prompt of the same conversation: compared where both are the same, and after them."""
+        messages, options = session.conversation
+        if not messages:
+            raise StepError(
+                "This prompt is raw text, which has no place for the second model's system prompt.",
+                "Give the prompt as a conversation.",
+            )
+        first, tokens = messages[0], self.second.loaded.tokens
+        if first.role == "system":
+            messages = (replace(first, content=system), *messages[1:])
+        else:
+            messages = (Message("system", system), *messages)
+        prompt = tokens.encode(tokens.chat(messages, options), bare=True)
+        own = len(list(takewhile(lambda node: session.tree[node].origin == "prompt", nodes)))
+        before = common_prefix(ids[:own], prompt)
+        after = common_prefix(reversed(ids[before:own]), reversed(prompt[before:]))
+        later = one_by_one(len(ids), len(prompt) - own)[own - after :]
+        return [*prompt, *ids[own:]], [*one_by_one(before), *later]
+
+
+# ---- the commands ------------------------------------------------------------------------------
+
+
+class KeptSecond:
+    """The second model, which is kept until the first one is dropped."""
+
+    paths: PathReader | None = None
+
+
+class KeptReading:
+    """Kept as long as the current tree."""
+
+    begun: bool = False
+    """True if a path of the tree was read in both models."""
+
+
+def both_models(context: Context) -> PathReader:
+    """Reads in both models; in a tree that was begun since the last time, from its beginning.
+
+    Raises:
+        StepError: There is no second one.
+    """
+    if (paths := context.of_model(KeptSecond).paths) is None:
+        raise StepError("There is no second model.", "Open one to compare with.")
+    kept = context.of_tree(KeptReading)
+    if not kept.begun:
+        paths.forget()
+    kept.begun = True
+    return paths
+
+
+def second_session(context: Context, command: Inside, stopped: Stopped) -> Session:
+    """The current tree on the second model, at the end of the path that a view reads.
+
+    Args:
+        context: Has the session.
+        command: The view.
+        stopped: Polled before each chunk.
+
+    Raises:
+        StepError: There is no second model, or the view's token can't be read in it.
+        Cancelled: `stopped` returned True.
+    """
+    node = getattr(command, "until", None) or getattr(command, "node", None)
+    return both_models(context).session(context.session, node, stopped)
+
+
+def _drop(context: Context) -> str:
+    """Drop the second model, and free its memory; returns its title."""
+    kept = context.of_model(KeptSecond)
+    title = kept.paths.second.title if kept.paths is not None else ""
+    kept.paths = None
+    free_garbage()
+    return title
+
+
+def close_lockstep(context: Context, command: protocol.CloseLockstep, task: Task) -> Iterator[Record]:
+    """Drop the second model."""
+    yield LockstepClosed(_drop(context))
+
+
+def read_lockstep(context: Context, command: protocol.ReadLockstep, task: Task) -> Iterator[Record]:
+    """Read the path to a node in both models."""
+    both = both_models(context)
+    yield from both.read(context.session, command.node, command.candidates, task.cancel.is_set)
+
+
+def explain_second(context: Context, command: protocol.ExplainSecond, task: Task) -> Iterator[Record]:
+    """Explain the sampler's choice from the second model's distribution."""
+    second = both_models(context).session(context.session, command.node, task.cancel.is_set)
+    explained = explain(second, command.node, command.settings, command.reroll)
+    yield replace(explained, model=second.title)
+
+
+def follow_second(context: Context, command: protocol.FollowSecond, task: Task) -> Iterator[Record]:
+    """Take the token that the second model picks."""
+    both, session = both_models(context), context.session
+    if both.second.aligned == "bytes":
+        raise StepError(
+            "The second model has other tokens, so its pick is no token of the first one.",
+            "Step with the first model, or let each continue on its own.",
+        )
+    yield from read_lockstep(context, protocol.ReadLockstep(command.node), task)
+    pick = both.pick(session, command.node)
+    yield from take_tokens(session, command.node, [pick], "chosen", task.cancel.is_set)
+
+
+# ---- loading it beside the first ---------------------------------------------------------------
+
+BITS = (2, 3, 4, 5, 6, 8)
+GROUP_SIZES = (32, 64, 128)
+OVERHEAD = 1.1
+"""Weights and what runs beside them: KV, buffers; as the models on the disk are judged."""
+
+
+def open_lockstep(context: Context, command: OpenLockstep, task: Task) -> Iterator[Record]:
+    """Load a second model, once there is room for it; the first one's weights are not touched.
 
     Raises:
         LoadError: It can't be loaded, or doesn't fit beside the first; the message says why, the hint what to do.
-        Cancelled: `cancel` was set.
+        Cancelled: The task was cancelled.
     """
+    kept, first, cancel = context.of_model(KeptSecond), context.model, task.cancel
+    if kept.paths is not None:
+        yield LockstepClosed(kept.paths.second.title)
+    _drop(context)  # its memory is free before the next one takes more
     _check(first, command)
     shared = command.bits is None and command.against == first.settings
     needed, free = 0 if shared else _weights(first, command, cancel), free_bytes()
@@ -91,11 +507,12 @@ def open_second(first: Loaded, command: OpenLockstep, emit: Emit, cancel: Event)
             f"{size_words(first.facts.weight_bytes)}: {size_words(free)} are free.",
             "Compare with fewer bits, or close other programs.",
         )
-    emit(LockstepMemory(first.facts.weight_bytes, needed, free))
+    yield LockstepMemory(first.facts.weight_bytes, needed, free)
     quantization = None if command.bits is None else (command.bits, command.group_size)
 
     def progress(loading: Loading) -> None:
-        emit(Measuring("OpenLockstep", loading.done, loading.total, f"{loading.stage} {loading.detail}"))
+        detail = f"{loading.stage} {loading.detail}"
+        context.emit(Measuring("OpenLockstep", loading.done, loading.total, detail))
 
     loaded = first if shared else load(command.against, progress, cancel, quantization)
     if cancel.is_set():
@@ -105,8 +522,8 @@ def open_second(first: Loaded, command: OpenLockstep, emit: Emit, cancel: Event)
     second = Second(loaded, "ids" if differs is None else "bytes", command.system, title)
     facts = replace(loaded.facts, special=(), special_count=0, chat_template="")
     notes = tuple(_notes(first, second, differs))
-    emit(LockstepOpened(facts, title, second.aligned, notes))
-    return second
+    kept.paths = PathReader(first, second)
+    yield LockstepOpened(facts, title, second.aligned, notes)
 
 
 def _check(first: Loaded, command: OpenLockstep) -> None:
@@ -146,7 +563,7 @@ def _notes(first: Loaded, second: Second, differs: int | None) -> Iterator[str]:
             f"The tokenizers differ (first at id {differs}): the text is compared between common borders, by logprob; "
             "KL, ranks and top tokens need the same tokens."
         )
-        if second.prompted:
+        if second.system is not None:
             yield "Its other system prompt is not used: two prompts need the same tokens."
     elif (compared := second.compared(first)) is not None:
         rows = f"{mine.vocabulary:,} and {theirs.vocabulary:,}"

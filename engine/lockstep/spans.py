@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from engine.errors import PromptError, StepError
+from engine.errors import PromptError
 from engine.logits.node_sampler import RowReader
 from engine.model.tokens import Tokens
 from engine.protocol import Candidate, LockstepSpan
-from engine.sampling.ranking import Row, rank_of, ranked, sum_of_products
+from engine.sampling.ranking import Row, checked_masses, rank_of, ranked, sum_of_products
 
 # ---- where two cuts of one text have common borders --------------------------------------------
 
@@ -150,14 +150,9 @@ def logprobs_of(logits: Row) -> LogProbs:
     Raises:
         StepError: The row holds values that are not numbers.
     """
-    wide = logits.astype(np.float64)
+    wide = checked_masses(logits).logits.astype(np.float64)
     wide -= wide.max()
     wide -= np.log(np.exp(wide).sum())
-    if np.isnan(wide).any():
-        raise StepError(
-            "The model's logits are not numbers here.",
-            "The weights may be damaged, or the precision too low: try --dtype float32.",
-        )
     return wide
 
 

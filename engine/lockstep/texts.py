@@ -1,14 +1,16 @@
-"""A whole text in both models, window by window, in caches of their own."""
+"""Texts in both models: one that is read in both, window by window, and two that they continue with on their own."""
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Iterator
+from difflib import SequenceMatcher
 
 import mlx.core as mx
 
-from engine.errors import PromptError
-from engine.lockstep.paths import BATCH, PathRows
-from engine.lockstep.second import Second
+from engine.errors import Cancelled, PromptError
+from engine.lockstep.second import BATCH, PathRows, both_models, read_lockstep
 from engine.lockstep.spans import (
     Side,
     Span,
@@ -20,26 +22,35 @@ from engine.lockstep.spans import (
     window_size,
     windows,
 )
+from engine.model.forward import Runner
 from engine.model.load import Loaded
-from engine.protocol import DiffText, LockstepEnded, LockstepRead
-from engine.task import Stopped
+from engine.protocol import (
+    DiffText,
+    LockstepEnded,
+    LockstepRead,
+    Measuring,
+    PartWays,
+    ReadLockstep,
+    Record,
+    WayPart,
+    WaysParted,
+)
+from engine.sampling.ranking import Row
+from engine.session.context import Context
+from engine.session.continuation import Continuation
+from engine.session.session import run_at
+from engine.task import Task
 
 
-def compare_texts(
-    first: Loaded, second: Second, command: DiffText, stopped: Stopped
-) -> Iterator[LockstepRead | LockstepEnded]:
-    """Read a text in both models.
-
-    Args:
-        first: P.
-        second: Q.
-        command: The text.
-        stopped: Polled before each chunk.
+def diff_text(context: Context, command: DiffText, task: Task) -> Iterator[Record]:
+    """Read a text in both models, window by window, in caches of their own.
 
     Raises:
+        StepError: There is no second model.
         PromptError: The text has no token to score, or a tokenizer doesn't give it back.
-        Cancelled: `stopped` returned True; the records so far stand.
+        Cancelled: The task was cancelled; the records so far stand.
     """
+    first, second = context.model, both_models(context).second
     other, by_ids, compared = second.loaded, second.aligned == "ids", second.compared(first)
     ids = first.tokens.encode(command.text)
     other_ids = ids if by_ids else other.tokens.encode(command.text)
@@ -57,7 +68,7 @@ def compare_texts(
     ) -> tuple[PathRows, Side]:
         """One model's rows over the tokens of a window, the first of which has the place `shift` in the text."""
         rows = PathRows(model.runner(), model.tokens.vocabulary, like=like)
-        rows.follow(own, None, stopped)
+        rows.follow(own, None, task.cancel.is_set)
         return rows, Side(model.tokens, own, rows.after, compared, command.candidates, shift)
 
     kv = other_kv = 0
@@ -82,8 +93,8 @@ def compare_texts(
         kv = max(kv, rows.runner.kv.reading().used_bytes)
         other_kv = max(other_kv, other_rows.runner.kv.reading().used_bytes)
     widest = max(spans[each.end - 1].end - spans[each.first].first for each in cut) if len(cut) > 1 else 0
-    context = min((spans[each.scored].first - spans[each.first].first for each in cut[1:]), default=0)
-    yield LockstepEnded(widest, context, kv, other_kv, mx.get_peak_memory())
+    shared = min((spans[each.scored].first - spans[each.first].first for each in cut[1:]), default=0)
+    yield LockstepEnded(widest, shared, kv, other_kv, mx.get_peak_memory())
 
 
 def _by_bytes(both: tuple[Loaded, Loaded], texts: tuple[list[int], list[int]], text: str) -> list[Span]:
@@ -98,3 +109,102 @@ def _by_bytes(both: tuple[Loaded, Loaded], texts: tuple[list[int], list[int]], t
             )
         ends.append(found)
     return by_bytes(*ends)
+
+
+# ---- both continue from one token --------------------------------------------------------------
+
+MEET = 3
+"""Words in a row that both must have before it counts as a meeting: one or two are alike by chance."""
+_WORDS = re.compile(r"\s*\S+|\s+")
+
+
+def part_ways(context: Context, command: PartWays, task: Task) -> Iterator[Record]:
+    """Let both models continue from a node, each with its own picks, until they diverge.
+
+    Raises:
+        StepError: There is no second model, or no such node.
+        Cancelled: The task was cancelled.
+    """
+    reader, session, node, stopped = both_models(context), context.session, command.node, task.cancel.is_set
+    yield from read_lockstep(context, ReadLockstep(node), task)
+    begun, second = time.perf_counter(), reader.second.loaded
+    found, paths = run_at(session, node, stopped), reader.paths(session, node)
+    row = reader.rows.after(len(paths.other_ids) - 1)
+    mine = Continuation(session.tokens, session.facts, session.settings, paths.ids)
+    theirs = Continuation(second.tokens, second.facts, session.settings, paths.other_ids)
+    picks = _picks(mine, found.runner.copy(), found.row), _picks(theirs, reader.rows.hold().copy(), row)
+    for done in range(command.tokens):
+        if stopped():
+            raise Cancelled
+        yield Measuring("PartWays", done, command.tokens, "both continue")
+        for each in picks:
+            next(each, None)
+        if _ended(mine) and _ended(theirs):
+            break
+    parts = compared(
+        *(path.tokens.join(path.ids[:-1] if _ended(path) else path.ids) for path in (mine, theirs))
+    )
+    yield WaysParted(
+        node=node,
+        tokens=command.tokens,
+        ids=tuple(mine.ids),
+        other_ids=tuple(theirs.ids),
+        parts=parts,
+        parted=_diverged(mine, theirs),
+        meetings=sum(1 for place, each in enumerate(parts) if each.same and place),
+        ms=(time.perf_counter() - begun) * 1000,
+    )
+
+
+def _picks(path: Continuation, runner: Runner, row: Row) -> Iterator[int]:
+    """Take the tokens that a model picks, until it ends the sequence.
+
+    Args:
+        path: Receives the tokens.
+        runner: Its cache holds the path.
+        row: The logits after it.
+    """
+    while True:
+        token = path.sample(row).sampled.picked
+        path.take(token)
+        yield token
+        if token in path.tokens.eos_ids:
+            return
+        row = runner.forward(token)
+
+
+def _ended(path: Continuation) -> bool:
+    """True if a continuation ended its sequence."""
+    return path.count > 0 and path.tree[path.node].token in path.tokens.eos_ids
+
+
+def _diverged(mine: Continuation, theirs: Continuation) -> int | None:
+    """Number of the first continuation's tokens before the first byte that differs; None if all bytes are the same."""
+    raws, others = ([path.tokens.raw(token) for token in path.ids] for path in (mine, theirs))
+    one, other, before = b"".join(raws), b"".join(others), 0
+    if one == other:
+        return None
+    for place, raw in enumerate(raws):
+        if one[before : before + len(raw)] != other[before : before + len(raw)]:
+            return place
+        before += len(raw)
+    return len(raws)
+
+
+def compared(one: str, other: str) -> tuple[WayPart, ...]:
+    """Two texts as the pieces that they have in common and those that they don't, word by word."""
+    mine, theirs = _WORDS.findall(one), _WORDS.findall(other)
+    parts: list[WayPart] = []
+    at = at_other = 0
+    blocks = SequenceMatcher(None, mine, theirs, autojunk=False).get_matching_blocks()  # the last is empty
+    for begin, begin_other, size in blocks:
+        last = begin == len(mine) and begin_other == len(theirs) and not size
+        if size < MEET and (begin, begin_other) != (0, 0) and not last:
+            continue
+        if (at, at_other) != (begin, begin_other):
+            parts.append(WayPart("".join(mine[at:begin]), "".join(theirs[at_other:begin_other]), False))
+        if size:
+            text = "".join(mine[begin : begin + size])
+            parts.append(WayPart(text, text, True))
+        at, at_other = begin + size, begin_other + size
+    return tuple(parts)

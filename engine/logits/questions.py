@@ -26,8 +26,8 @@ from engine.protocol import (
     WhatIfAnswered,
     WhatIfStep,
 )
-from engine.sampling.ranking import Ids, Row, checked_logprobs
-from engine.sampling.stages import Stage
+from engine.sampling.pipeline import Stage
+from engine.sampling.ranking import Ids, Row, checked_logprobs, ranked
 from engine.setting import check
 from engine.settings import Settings
 from engine.task import Stopped, never
@@ -299,19 +299,16 @@ class Vocabulary:
                 wanted = query.raw
                 return [token for token, raw in enumerate(self._raws) if wanted in raw]
             case "text":
-                return self._containing(query, pending)
-
-    def _containing(self, query: TokenQuery, pending: bytes) -> list[int]:
-        texts: Sequence[str] = self._texts if query.cased else self._lowered
-        if pending:
-            texts = list(texts)
-            for token in self._continuing:
-                text = self._tokens.text(token, pending)[0]
-                texts[token] = text if query.cased else text.lower()
-        ids: set[int] = set()
-        for part in query.texts:
-            ids.update([token for token, text in enumerate(texts) if part in text])
-        return sorted(ids)
+                texts = self._texts if query.cased else self._lowered
+                if pending:
+                    texts = list(texts)
+                    for token in self._continuing:
+                        text = self._tokens.text(token, pending)[0]
+                        texts[token] = text if query.cased else text.lower()
+                ids: set[int] = set()
+                for part in query.texts:
+                    ids.update([token for token, text in enumerate(texts) if part in text])
+                return sorted(ids)
 
 
 def find(
@@ -337,18 +334,7 @@ def find(
     pending = source.pending.get(node, b"")
     ids = np.array(vocabulary.matching(read_query(asked.query), pending), np.intp)
     ids = ids[ids < row.size]
-    best = _best(row, ids, asked.limit)
+    best = ids[ranked(row[ids], asked.limit)]
     matches = source.node_reader.row_reader.chosen(node_logits.masses, best, pending, node_logits.sampled)
     mass = float(np.exp(node_logits.masses.logprobs_of(ids), dtype=np.float64).sum())
     return TokensFound(node, asked.query, matches, int(ids.size), min(1.0, mass))
-
-
-def _best(logits: Row, ids: Ids, limit: int) -> Ids:
-    """The most probable of some tokens; ties are in the order of their ids."""
-    values = logits[ids]
-    if limit < ids.size:
-        edge = np.partition(values, ids.size - limit)[ids.size - limit]
-        near = values >= edge
-        ids, values = ids[near], values[near]
-    best: Ids = ids[np.lexsort((ids, -values))][:limit]
-    return best

@@ -36,7 +36,7 @@ class RecordedTexts:
     """
 
     def __init__(self, record: ModelVocabulary, eos_ids: tuple[int, ...]) -> None:
-        from engine.logits.packing import unpack_vocabulary
+        from engine.logits.node_sampler import unpack_vocabulary
 
         self.vocabulary, self.eos_ids, self.spared = record.tokens, eos_ids, record.spared
         self._raws, self._special = unpack_vocabulary(record), frozenset(record.special)
@@ -100,7 +100,7 @@ class RecordedSource:
         Raises:
             StepError: They are damaged.
         """
-        from engine.logits.packing import unpack_row
+        from engine.logits.node_sampler import unpack_row
 
         return unpack_row(self.rows[node]) if node in self.rows else None
 

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from operator import itemgetter
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import mlx.core as mx
@@ -19,13 +18,35 @@ import mlx.nn as nn
 
 from engine.cache.kind import arrays
 from engine.errors import Cancelled, PathError, SettingsError, StepError, first_line
-from engine.files import free
+from engine.files import free, typed
 from engine.model.forward import Runner
 from engine.model.layers import calls, decoder_layers, is_stack, parts_of, patched, role_of
-from engine.protocol import Measuring, MetalCaptured, Profiled, ProfilePart, Role
+from engine.protocol import (
+    CaptureMetal,
+    Measuring,
+    MetalCaptured,
+    Profile,
+    Profiled,
+    ProfilePart,
+    Record,
+    Role,
+)
 from engine.sampling.ranking import Row
+from engine.session.context import Context
 from engine.session.session import Session
-from engine.task import Stopped, never
+from engine.task import Task
+
+
+def measured_session(context: Context) -> Session:
+    """The session, if its current node was computed without interventions. Measurements use separate caches, so that
+    it doesn't change.
+
+    Raises:
+        StepError: No model is loaded, or the node was computed under interventions.
+    """
+    session = context.session
+    session.held.refuse(session.node, "measurements are")
+    return session
 
 
 class RepeatedStep:
@@ -85,17 +106,14 @@ METAL_SUFFIX = ".gputrace"
 """Suffix of the files that Xcode opens."""
 
 
-def capture(session: Session, path: Path) -> MetalCaptured:
-    """Record the next step with Metal; the session doesn't change.
-
-    Args:
-        session: The session; the step begins at its current node.
-        path: The new file.
+def capture_metal(context: Context, command: CaptureMetal, task: Task) -> Iterator[Record]:
+    """Record the next step with Metal.
 
     Raises:
         StepError: There is no prompt, no room for one more token, or no Metal.
         PathError: The file can't be written, or Metal refuses because the process was not started for captures.
     """
+    session, path = measured_session(context), typed(command.path)
     if not mx.metal.is_available():
         raise StepError("This MLX has no Metal: no step can be captured.", "Capture one on a Mac.")
     if path.suffix != METAL_SUFFIX:
@@ -117,7 +135,7 @@ def capture(session: Session, path: Path) -> MetalCaptured:
         mx.eval(step.pending())
     finally:
         mx.metal.stop_capture()
-    return MetalCaptured(str(path), (time.perf_counter() - begun) * 1000)
+    yield MetalCaptured(str(path), (time.perf_counter() - begun) * 1000)
 
 
 # ---- times of a model's parts ------------------------------------------------------------------
@@ -156,13 +174,11 @@ def places(model: Any, vocabulary: int) -> dict[int, FencedPlace]:
         for attribute, child in parts_of(layer):
             parts[id(child)] = FencedPlace(f"{path}.{attribute}", role_of(child, attribute), index)
     for name, module in model.named_modules():
-        if name and id(module) not in inside and not _has_modules(module):
+        children = module.children().values()
+        holds_modules = any(isinstance(child, nn.Module) or is_stack(child) for child in children)
+        if name and id(module) not in inside and not holds_modules:
             parts[id(module)] = FencedPlace(name, _outer_role(module, name.split(".")[-1], vocabulary), None)
     return parts
-
-
-def _has_modules(module: Any) -> bool:
-    return any(isinstance(child, nn.Module) or is_stack(child) for child in module.children().values())
 
 
 def _outer_role(module: Any, attribute: str, vocabulary: int) -> Role:
@@ -210,9 +226,8 @@ def fences(
         return timed(places[id(module)], original, module, args, kwargs)
 
     def as_linear(original: Any, module: Any, args: Any, kwargs: Any) -> Any:
-        place = FencedPlace(
-            f"{places[id(module)].name}.as_linear", "head", None
-        )  # tied weights: the embedding is also the head
+        # tied weights: the embedding is also the head
+        place = FencedPlace(f"{places[id(module)].name}.as_linear", "head", None)
         return timed(place, original, module, args, kwargs)
 
     parts = [module for _, module in model.named_modules() if id(module) in places]
@@ -245,25 +260,18 @@ COPIED = " The kind of cache can't take a token off again, so each step copies i
 UNCACHED = " There is no KV cache: the step runs the whole path."
 
 
-def profile(
-    model: Any, session: Session, repeats: int = 5, stopped: Stopped = never
-) -> Iterator[Measuring | Profiled]:
-    """Measure the next step; the session and its cache don't change.
-
-    Args:
-        model: The session's model.
-        session: A session with a prompt.
-        repeats: Number of counted rounds, at least 1.
-        stopped: Polled before each step.
+def profile(context: Context, command: Profile, task: Task) -> Iterator[Record]:
+    """Measure the parts of the next step.
 
     Yields:
         A progress record before each round, then the profile.
 
     Raises:
-        SettingsError: `repeats` is below 1.
+        SettingsError: There are no repeats.
         StepError: There is no prompt, or no room for one more token.
-        Cancelled: `stopped` returned True.
+        Cancelled: The task was cancelled.
     """
+    model, session, repeats = context.model.model, measured_session(context), command.repeats
     if repeats < 1:
         raise SettingsError("repeats", f"The repeats must be a whole number from 1 up, not {repeats}.")
     trial = RepeatedStep(session)
@@ -273,7 +281,7 @@ def profile(
     for turn in range(WARM_UP + repeats):
         yield Measuring("Profile", turn, WARM_UP + repeats, "warm-up" if turn < WARM_UP else "one step")
         for rounds in ((fenced, plain), (plain, fenced))[turn % 2]:
-            if stopped():
+            if task.cancel.is_set():
                 raise Cancelled
             fenced_or_not: AbstractContextManager[Times] = (
                 fences(model, parts, trial.pending) if rounds is fenced else nullcontext({})

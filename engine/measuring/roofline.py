@@ -1,4 +1,4 @@
-"""The roofline: prefill and decode of this model compared with the limits of this machine.
+"""The roofline: prefill and decode of this model compared with the limits of this machine; and the machine itself.
 
 The limits are measured, not looked up: on the CPU backend MLX is far from the processor's peak, and MLX runs the model.
 The time of an empty evaluation, some 0.2 ms on a Mac and 40 us on CUDA, is subtracted: a large GPU reads 128 MiB in
@@ -7,6 +7,7 @@ less time.
 
 from __future__ import annotations
 
+import os
 import platform
 import statistics
 import time
@@ -25,15 +26,28 @@ from msgspec.structs import replace
 
 from engine.cache.kinds import kind_named
 from engine.errors import Cancelled
-from engine.measuring.profile import RepeatedStep
-from engine.model.forward import Runner
+from engine.measuring.profile import RepeatedStep, measured_session
+from engine.memory import memory_available, memory_installed
+from engine.model.forward import Runner, precision, product_error
 from engine.model.layers import calls, patched
 from engine.model.load import Loaded
-from engine.model.weights import SWITCHED, experts_of, own_arrays, own_parameters
-from engine.protocol import KVGroup, Measuring, ModelFacts, RooflineMeasured, Work
+from engine.model.weights import SWITCHED, experts_of, free_bytes, own_arrays, own_parameters
+from engine.protocol import (
+    KVGroup,
+    Machine,
+    MachineRead,
+    MeasureRoofline,
+    Measuring,
+    ModelFacts,
+    ReadMachine,
+    Record,
+    RooflineMeasured,
+    Work,
+)
 from engine.sampling.ranking import Row
+from engine.session.context import Context
 from engine.session.session import Session
-from engine.task import Stopped, never
+from engine.task import Stopped, Task
 
 # ---- rates that MLX reaches on this machine ----------------------------------------------------
 
@@ -342,23 +356,17 @@ HOW_PREFILL = (
 )
 
 
-def roofline(
-    loaded: Loaded, session: Session, stopped: Stopped = never
-) -> Iterator[Measuring | RooflineMeasured]:
-    """Measure decode, prefill and the machine; the session and its cache don't change.
-
-    Args:
-        loaded: The session's model.
-        session: A session with a prompt.
-        stopped: Polled between two measurements.
+def measure_roofline(context: Context, command: MeasureRoofline, task: Task) -> Iterator[Record]:
+    """Compare prefill and decode with the machine's limits.
 
     Yields:
         Progress records, then the result.
 
     Raises:
         StepError: There is no prompt, or no room for one more token.
-        Cancelled: `stopped` returned True.
+        Cancelled: The task was cancelled.
     """
+    loaded, session, stopped = context.model, measured_session(context), task.cancel.is_set
     begun, model, facts = time.perf_counter(), loaded.model, loaded.facts
     weights = weights_of(model)
     yield Measuring("MeasureRoofline", 0, 4, "decode")
@@ -467,3 +475,56 @@ def _forward_ms(forward: Callable[[], Row], stopped: Stopped) -> float:
     begun = time.perf_counter()
     forward()
     return (time.perf_counter() - begun) * 1000
+
+
+# ---- the machine -------------------------------------------------------------------------------
+
+
+def machine(facts: ModelFacts) -> Machine:
+    """This machine, and the versions that matter."""
+    from importlib import metadata  # slow to import, and used only here
+
+    return Machine(
+        system=f"{platform.system()} {platform.release()}",
+        # MLX's name of the device: `Apple M2 Pro`, a GPU or a CPU; on every Mac `platform` says only `arm`
+        processor=str(mx.device_info().get("device_name") or platform.machine()),
+        cores=os.cpu_count() or 1,
+        memory_bytes=memory_installed(),
+        python=platform.python_version(),
+        mlx=metadata.version("mlx"),
+        mlx_lm=metadata.version("mlx-lm"),
+        backend=facts.backend,
+        blas=facts.blas,
+    )
+
+
+def read_machine(context: Context, command: ReadMachine, task: Task) -> Iterator[Record]:
+    """Measure the properties of this machine that a model's numbers depend on."""
+    yield MachineRead(
+        machine=machine(context.model.facts),
+        numpy=np.__version__,
+        memory_available=memory_available(),
+        memory_for_models=free_bytes(),
+        product_error=product_error(),
+        product_type=precision("float32"),
+        nothing_ms=seconds_of_nothing() * 1000,
+        late_token=_reads_a_late_token(),
+    )
+
+
+def _reads_a_late_token() -> bool:
+    """True if a lazy graph reads a token that numpy writes into its array after the graph was built.
+
+    `PipelinedForward` needs this. It works if host and device share the array's memory; otherwise the graph reads a
+    copy, and a run would continue with the previous token.
+    """
+    slot, table = mx.zeros((1, 1), dtype=mx.int32), mx.arange(8)
+    mx.eval(slot, table)
+    token = np.array(slot, copy=False)
+    for expected in (3, 5):
+        built = table[slot] * 2
+        token[0, 0] = expected
+        mx.async_eval(built)
+        if np.array(built)[0, 0] != 2 * expected:
+            return False
+    return True

@@ -30,7 +30,7 @@ from urllib.parse import unquote
 from msgspec import Struct
 
 from engine.errors import Cancelled, LoadError, first_line
-from engine.models_on_disk.places import hub_cache
+from engine.models_on_disk.models import hub_cache
 from engine.processes import python_command
 
 PATTERNS = (

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from engine import protocol
 from engine.errors import Cancelled, StepError
-from engine.logits.packing import pack_row, pack_vocabulary
+from engine.logits.node_sampler import pack_row, pack_vocabulary
 from engine.memory import trim
 from engine.model.load import Loaded
 from engine.model.tokens import Tokens

@@ -215,7 +215,7 @@ def _list_also(directories: Sequence[str]) -> None:
     Raises:
         EngineError: A name can't be one of several in a variable.
     """
-    from engine.models_on_disk.places import VARIABLE
+    from engine.models_on_disk.models import VARIABLE
 
     for each in directories:
         if os.pathsep in each or not each:

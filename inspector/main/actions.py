@@ -316,7 +316,7 @@ class SetupActions(ToolActions):
 
     def on_disk(self) -> Iterator[Findable]:
         """The models on the disk of the engine: each opens the dialog with its facts, where enter opens it."""
-        from engine.models_on_disk.places import all_places
+        from engine.models_on_disk.models import all_places
 
         keys = key_for("open")
         for each in all_places(recent=recent_models()):

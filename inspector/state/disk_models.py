@@ -11,7 +11,7 @@ from inspector.scales import FREE, amount, size, time_left
 if TYPE_CHECKING:
     from engine.memory import MemoryOf, Room
     from engine.models_on_disk.download import DownloadProgress
-    from engine.models_on_disk.facts import DiskModel
+    from engine.models_on_disk.models import DiskModel
 
 COLUMNS = ("family", "params", "bits", "size", "context", "KV/token", "fits")
 """After the name, in the order of the table."""

@@ -24,7 +24,7 @@ from tests.benchmarks.vocabularies import asked, main_of, parser, print_lines_at
 
 def machine() -> str:
     """This machine in words: neither its name nor places on it."""
-    from engine.measuring.machine import machine
+    from engine.measuring.roofline import machine
     from engine.model.load import load
     from engine.settings import LoadSettings
 

@@ -8,13 +8,14 @@ Tokens are those after the last step.
 
 from __future__ import annotations
 
-from engine.measuring.race import race
+from engine.measuring.caches import race
 from engine.model.load import load
-from engine.protocol import RaceStep
+from engine.protocol import Race, RaceStep
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
 from tests.benchmarks.key_to_paint import PROMPT
 from tests.benchmarks.vocabularies import Asked, Figures, by_command
+from tests.engine.measuring.rig import measure
 from tests.engine.sessions import begun
 
 FIRST, LAST = 16, 480
@@ -25,7 +26,7 @@ def main(asked: Asked) -> Figures:
     loaded = load(LoadSettings(dtype="file", blas="bundled"))
     session: Session = begun(loaded, PROMPT, Settings(seed=1))
     steps: list[RaceStep] = []
-    for record in race(loaded, session, FIRST, asked.times(LAST)):
+    for record in measure(race, loaded, session, Race(FIRST, asked.times(LAST))):
         if isinstance(record, RaceStep):
             steps.append(record)
             if record.tokens % 32 == 0:

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from msgspec.structs import fields
 
 from engine.errors import SettingsError
-from engine.sampling.pipeline import sample
+from engine.sampling.pipeline import STAGE_MAKERS, StageContext, sample
 from engine.sampling.ranking import Masses
-from engine.sampling.stages import STAGE_MAKERS, StageContext
 from engine.setting import GRAMMAR, MOST_BIAS, Setting, grouped
 from engine.settings import (
     BY_NAME,

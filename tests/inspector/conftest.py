@@ -18,7 +18,7 @@ import pytest
 from textual.css.model import RuleSet
 from textual.css.stylesheet import Stylesheet
 
-from engine.models_on_disk import places as model_places
+from engine.models_on_disk import models as model_places
 from inspector import keys, places
 from inspector.recordings import sessions
 from inspector.widgets.painting import RememberingStylesheet

@@ -21,7 +21,7 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 from engine import protocol
-from engine.logits.packing import unpack_row
+from engine.logits.node_sampler import unpack_row
 from engine.protocol import Configure, Distribution, KVReading, LockstepSpan, PromptToken, Record, Step
 from engine.settings import FIELDS, ORDERS, Settings
 from inspector import scales

@@ -16,7 +16,7 @@ from mlx_lm.models.cache import make_prompt_cache
 
 from engine import pocket
 from engine.patches import blas
-from engine.training.text import END_OF_TEXT, STORIES
+from engine.training.learner import END_OF_TEXT, STORIES
 
 ROWS = 64
 """Stories in a batch."""

@@ -15,7 +15,7 @@ from inspector.cli.exit import OK, note, output
 from inspector.cli.flags import Parser, Subcommand, add_jsonl, command_parser
 
 if TYPE_CHECKING:
-    from engine.models_on_disk.facts import DiskModel
+    from engine.models_on_disk.models import DiskModel
 
 ERASE = "\r\x1b[K"
 """Takes a line of progress away."""
@@ -57,7 +57,7 @@ def run_models(args: Namespace) -> int:
     if args.get is not None:
         return _get(args.get, args.directories, args.jsonl)
     from engine.memory import memory_for_models
-    from engine.models_on_disk.places import listed
+    from engine.models_on_disk.models import listed
     from inspector.cli.writers.json_lines import json_line
     from inspector.recordings.sessions import recent_models
 

@@ -137,7 +137,7 @@ def loaded_for(args: Namespace, exchanges: Sequence[Exchange]) -> LoadSettings:
     Raises:
         PromptError: Neither does.
     """
-    from engine.models_on_disk.places import all_places
+    from engine.models_on_disk.models import all_places
 
     load = load_settings(args)
     if args.model is not None:

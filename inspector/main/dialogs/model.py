@@ -20,7 +20,7 @@ from textual.widgets import Input
 from engine.errors import PathError
 from engine.files import typed
 from engine.memory import Room, memory_for_models, memory_of
-from engine.models_on_disk.facts import DiskModel
+from engine.models_on_disk.models import DiskModel
 from engine.settings import LoadSettings, for_model
 from inspector.display import pad, quoted, truncate, visible
 from inspector.main.dialogs import MODEL_KEYS, Downloads
@@ -118,7 +118,7 @@ class ModelDialog(PickDialog[LoadSettings]):
 
     @work(thread=True)
     def _list_models(self) -> None:
-        from engine.models_on_disk.places import listed  # not before somebody wants a list
+        from engine.models_on_disk.models import listed  # not before somebody wants a list
 
         found: list[DiskModel] = []
         told = time.monotonic()

@@ -8,9 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from engine import protocol
-from engine.lockstep.diverge import compared
-from engine.lockstep.handlers import both_models
-from engine.lockstep.paths import PathReader
+from engine.lockstep.second import PathReader, both_models
+from engine.lockstep.texts import compared
 from engine.protocol import LockstepRead, LockstepSpan, WaysParted
 from engine.settings import LoadSettings, Settings
 from tests import synthetic

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from engine import protocol
-from engine.lockstep.handlers import both_models, second_session
+from engine.lockstep.second import both_models, second_session
 from engine.model.forward import Runner
 from engine.protocol import (
     AttentionRead,

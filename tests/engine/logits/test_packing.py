@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from engine import protocol
 from engine.errors import RecordingError, StepError
-from engine.logits.packing import MOST_TOKENS, pack_row, pack_vocabulary, unpack_row, unpack_vocabulary
+from engine.logits.node_sampler import MOST_TOKENS, pack_row, pack_vocabulary, unpack_row, unpack_vocabulary
 from engine.protocol import MOST_PACKED, LogitsRow, ModelVocabulary
 from engine.recording import Entry, load, save_as, worth_keeping
 from engine.settings import LoadSettings, Settings

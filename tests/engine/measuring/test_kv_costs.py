@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from engine.errors import Cancelled, SettingsError, StepError
-from engine.measuring.kv_costs import compare
-from engine.protocol import KVCompared, Measuring
+from engine.measuring.caches import compare_kv
+from engine.protocol import CompareKV, KVCompared, Measuring
 from engine.session.session import Session
 from engine.settings import Settings
+from tests.engine.measuring.rig import measure
 from tests.engine.sessions import begun
 from tests.zoo import Zoo
 
@@ -28,7 +29,7 @@ def opened(zoo: Zoo, name: str, **load: object) -> Session:
 
 def compared(zoo: Zoo, name: str, session: Session | None = None, **asked: object) -> KVCompared:
     """The whole comparison."""
-    found = list(compare(zoo.load(name), session or opened(zoo, name), **asked))  # type: ignore[arg-type]
+    found = list(measure(compare_kv, zoo.load(name), session or opened(zoo, name), CompareKV(**asked)))  # type: ignore[arg-type]
     told = [each for each in found if isinstance(each, KVCompared)]
     assert [each.last for each in told] == [False] * (len(told) - 1) + [True]
     assert [len(each.costs) for each in told] == list(range(1, len(told) + 1))
@@ -88,7 +89,9 @@ def test_the_session_is_left_alone(zoo: Zoo) -> None:
 
 def test_a_session_that_is_quantized_is_set_against_the_models_own_type(zoo: Zoo) -> None:
     load = {"kv_bits": 4, "kv_group_size": 32, "quantized_kv_start": 0}
-    found = list(compare(zoo.load("llama", **load), opened(zoo, "llama", **load), (4,)))
+    found = list(
+        measure(compare_kv, zoo.load("llama", **load), opened(zoo, "llama", **load), CompareKV((4,)))
+    )
     last = found[-1]
     assert [cost.bits for cost in last.costs] == [32, 4]
     assert last.costs[1].largest_change > 0
@@ -139,7 +142,7 @@ def test_a_backend_without_the_product_is_refused_with_its_reason(
 
 def test_a_window_of_max_kv_size_is_refused_too(zoo: Zoo) -> None:
     load = {"max_kv_size": 32}
-    found = list(compare(zoo.load("gpt2", **load), opened(zoo, "gpt2", **load), (8,)))
+    found = list(measure(compare_kv, zoo.load("gpt2", **load), opened(zoo, "gpt2", **load), CompareKV((8,))))
     last = found[-1]
     assert "rotating can't be quantized" in last.costs[1].refused
 
@@ -153,17 +156,21 @@ def test_bits_and_groups_that_do_not_exist(zoo: Zoo, asked: dict[str, object], s
 def test_it_needs_a_prompt_tells_how_far_it_is_and_can_be_stopped(zoo: Zoo) -> None:
     loaded = zoo.load("llama")
     with pytest.raises(StepError, match="no prompt"):
-        next(compare(loaded, Session(loaded, Settings())))
-    first = next(compare(loaded, opened(zoo, "llama")))
+        next(measure(compare_kv, loaded, Session(loaded, Settings()), CompareKV()))
+    first = next(measure(compare_kv, loaded, opened(zoo, "llama"), CompareKV()))
     assert first == Measuring("CompareKV", 0, HELD, "the model's own type")
     with pytest.raises(Cancelled):
-        list(compare(loaded, opened(zoo, "llama"), stopped=lambda: True))
+        list(measure(compare_kv, loaded, opened(zoo, "llama"), CompareKV(), lambda: True))
 
 
 def test_progress_is_told_a_few_times_a_second_and_not_for_each_token(zoo: Zoo) -> None:
     session = begun(zoo.load("llama"), PROMPT, steps=3 * STEPS)
     begun_at = time.perf_counter()
-    told = Counter(each.detail for each in compare(zoo.load("llama"), session) if isinstance(each, Measuring))
+    told = Counter(
+        each.detail
+        for each in measure(compare_kv, zoo.load("llama"), session, CompareKV())
+        if isinstance(each, Measuring)
+    )
     took = time.perf_counter() - begun_at
     assert len(told) == 3
     assert all(1 <= times <= 1 + 5 * took for times in told.values()), (told, took)

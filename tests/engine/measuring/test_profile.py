@@ -12,11 +12,12 @@ import pytest
 
 from engine.cache.kind import arrays
 from engine.errors import Cancelled, EngineError, StepError
-from engine.measuring.profile import capture, fences, places, profile
+from engine.measuring.profile import capture_metal, fences, places, profile
 from engine.model.layers import decoder_layers
-from engine.protocol import Measuring, Profiled
+from engine.protocol import CaptureMetal, Measuring, Profile, Profiled
 from engine.session.session import Session
 from engine.settings import Settings
+from tests.engine.measuring.rig import measure
 from tests.engine.sessions import begun
 from tests.zoo import CONFIGS, Zoo
 
@@ -36,7 +37,7 @@ def opened(zoo: Zoo, name: str, **load: object) -> Session:
 
 def profiled(zoo: Zoo, session: Session, name: str, repeats: int = 3, **load: object) -> Profiled:
     """The profile of the next step."""
-    *_, found = profile(zoo.load(name, **load).model, session, repeats)
+    *_, found = measure(profile, zoo.load(name, **load), session, Profile(repeats))
     assert isinstance(found, Profiled)
     return found
 
@@ -178,16 +179,16 @@ def test_unknown_parts_are_named_by_their_path() -> None:
 
 def test_it_tells_how_far_it_is_and_can_be_stopped(zoo: Zoo) -> None:
     session, loaded = opened(zoo, "llama"), zoo.load("llama")
-    *told, _ = profile(loaded.model, session, 2)
+    *told, _ = measure(profile, loaded, session, Profile(2))
     assert [(each.done, each.total) for each in told if isinstance(each, Measuring)] == [
         (n, 4) for n in range(4)
     ]
     before = state(session)
     with pytest.raises(Cancelled):
-        list(profile(loaded.model, session, 2, lambda: True))
+        list(measure(profile, loaded, session, Profile(2), lambda: True))
     assert state(session) == before
     with pytest.raises(StepError, match="no prompt"):
-        next(profile(loaded.model, Session(loaded, Settings()), 2))
+        next(measure(profile, loaded, Session(loaded, Settings()), Profile(2)))
 
 
 # ---- one step as Metal sees it -----------------------------------------------------------------
@@ -223,7 +224,8 @@ def test_metal_captures_one_step_and_nothing_is_changed(
     monkeypatch.setattr(mx, "metal", metal)
     session = opened(zoo, "llama")
     before = state(session)
-    captured = capture(session, tmp_path / "step.gputrace")
+    command = CaptureMetal(str(tmp_path / "step.gputrace"))
+    (captured,) = measure(capture_metal, zoo.load("llama"), session, command)
     assert metal.calls == [str(tmp_path / "step.gputrace"), "stop"]
     assert captured.ms > 0
     assert state(session) == before
@@ -243,5 +245,9 @@ def test_what_metal_can_not_capture_is_one_line(
     if metal is not None:
         monkeypatch.setattr(mx, "metal", metal)
     with pytest.raises(EngineError) as error:
-        capture(opened(zoo, "llama"), tmp_path / name)
+        list(
+            measure(
+                capture_metal, zoo.load("llama"), opened(zoo, "llama"), CaptureMetal(str(tmp_path / name))
+            )
+        )
     assert says in str(error.value)

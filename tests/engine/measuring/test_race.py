@@ -10,11 +10,12 @@ import pytest
 
 from engine import protocol
 from engine.errors import Cancelled, StepError
-from engine.measuring.race import race
+from engine.measuring.caches import race
 from engine.model.forward import Runner
 from engine.protocol import RaceEnded, RaceOpened, RaceStep
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
+from tests.engine.measuring.rig import measure
 from tests.engine.sessions import begun
 from tests.engine.unthreaded import Unthreaded
 from tests.zoo import Zoo
@@ -31,7 +32,7 @@ def opened(zoo: Zoo, name: str, steps: int = 0, *, settings: Settings = SAMPLED,
 
 def raced(zoo: Zoo, session: Session, name: str, first: int, last: int) -> list[RaceStep]:
     """The steps of a race that reaches its end."""
-    found = list(race(zoo.load(name), session, first, last))
+    found = list(measure(race, zoo.load(name), session, protocol.Race(first, last)))
     assert isinstance(found[-1], RaceEnded)
     return [record for record in found if isinstance(record, RaceStep)]
 
@@ -63,7 +64,7 @@ def test_a_race_follows_the_path_as_far_as_it_reaches(zoo: Zoo) -> None:
     session = opened(zoo, "llama")
     session.choose(1234)
     list(session.insert([40, 50]))
-    found = list(race(zoo.load("llama"), session, 8, 20))
+    found = list(measure(race, zoo.load("llama"), session, protocol.Race(8, 20)))
     begun = next(record for record in found if isinstance(record, RaceOpened))
     ids = [record.id for record in found if isinstance(record, RaceStep)]
     assert (begun.node, begun.given) == (session.node, 15)
@@ -98,7 +99,7 @@ def test_a_difference_is_told_where_it_is(zoo: Zoo, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(Runner, "forward_uncached", wrong)
     session = opened(zoo, "llama", settings=Settings())
-    found = list(race(zoo.load("llama"), session, 12, 20))
+    found = list(measure(race, zoo.load("llama"), session, protocol.Race(12, 20)))
     end = found[-1]
     assert end.differences == (15, 17)
     assert end.largest_difference > 5
@@ -109,7 +110,7 @@ def test_a_difference_is_told_where_it_is(zoo: Zoo, monkeypatch: pytest.MonkeyPa
 
 def test_without_a_cache_the_session_can_race_too(zoo: Zoo) -> None:
     session = opened(zoo, "llama", no_kv_cache=True)
-    found = list(race(zoo.load("llama", no_kv_cache=True), session, 12, 18))
+    found = list(measure(race, zoo.load("llama", no_kv_cache=True), session, protocol.Race(12, 18)))
     assert all(record.equal for record in found if isinstance(record, RaceStep))
     assert session.kv.offset == 0
 
@@ -125,16 +126,16 @@ def test_without_a_cache_the_session_can_race_too(zoo: Zoo) -> None:
 def test_lengths_that_do_not_hold_are_refused(zoo: Zoo, first: int, last: int, said: str) -> None:
     session = opened(zoo, "pocket")
     with pytest.raises(StepError) as raised:
-        next(race(zoo.load("pocket"), session, first, last))
+        next(measure(race, zoo.load("pocket"), session, protocol.Race(first, last)))
     assert said in str(raised.value)
 
 
 def test_it_needs_a_prompt_and_can_be_stopped(zoo: Zoo) -> None:
     loaded = zoo.load("llama")
     with pytest.raises(StepError, match="no prompt"):
-        next(race(loaded, Session(loaded, SAMPLED), 4, 8))
+        next(measure(race, loaded, Session(loaded, SAMPLED), protocol.Race(4, 8)))
     stop = False
-    found = race(loaded, opened(zoo, "llama"), 12, 200, lambda: stop)
+    found = measure(race, loaded, opened(zoo, "llama"), protocol.Race(12, 200), lambda: stop)
     for record in found:
         stop = stop or isinstance(record, RaceStep)
         if stop:

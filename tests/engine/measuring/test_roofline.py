@@ -13,11 +13,12 @@ from msgspec.structs import replace
 
 from engine.errors import Cancelled, StepError
 from engine.measuring import roofline as module
-from engine.measuring.roofline import ARRAY_BYTES, NO_HEADS, Rate, _above, _busy, roofline
-from engine.protocol import KVGroup, Measuring, ModelFacts, RooflineMeasured, Work
+from engine.measuring.roofline import ARRAY_BYTES, NO_HEADS, Rate, _above, _busy, measure_roofline
+from engine.protocol import KVGroup, MeasureRoofline, Measuring, ModelFacts, RooflineMeasured, Work
 from engine.session.session import Session
 from engine.settings import Settings
 from engine.task import never
+from tests.engine.measuring.rig import measure
 from tests.engine.sessions import begun
 from tests.zoo import CONFIGS, Zoo
 
@@ -75,7 +76,7 @@ def test_a_roof_that_is_exceeded_is_measured_again(zoo: Zoo, monkeypatch: pytest
     rates = iter([Rate(1e-6, 1e-6, "a busy machine"), Rate(1e6, 1e6, "a quiet one")])
     monkeypatch.setattr(module, "memory_bandwidth", lambda stopped: next(rates))
     monkeypatch.setattr(module, "matmul_rate", lambda *rest: Rate(1e6, 1e6, "a product"))
-    last = list(roofline(loaded, begun(loaded, list(range(7, 37)))))[-1]
+    last = list(measure(measure_roofline, loaded, begun(loaded, list(range(7, 37))), MeasureRoofline()))[-1]
     assert isinstance(last, RooflineMeasured)
     assert (last.bandwidth_gbs, last.bandwidth_how) == (1e6, "a quiet one")
     assert last.share(last.decode) < 1
@@ -107,7 +108,7 @@ def measured(
     monkeypatch.setattr(module, "matmul_rate", lambda model, facts, cancelled: Rate(50.0, 49.0, "a product"))
     loaded = zoo.load(name, **load)
     session = begun(loaded, PROMPT)
-    *told, last = roofline(loaded, session)
+    *told, last = measure(measure_roofline, loaded, session, MeasureRoofline())
     assert all(isinstance(each, Measuring) for each in told)
     assert isinstance(last, RooflineMeasured)
     return session, last
@@ -218,10 +219,10 @@ def test_a_model_without_attention_has_no_note_about_heads(zoo: Zoo, monkeypatch
 def test_it_needs_a_prompt_and_can_be_stopped(zoo: Zoo) -> None:
     loaded = zoo.load("llama")
     with pytest.raises(StepError, match="no prompt"):
-        list(roofline(loaded, Session(loaded, Settings())))
+        list(measure(measure_roofline, loaded, Session(loaded, Settings()), MeasureRoofline()))
     session = begun(loaded, PROMPT)
     with pytest.raises(Cancelled):
-        list(roofline(loaded, session, lambda: True))
+        list(measure(measure_roofline, loaded, session, MeasureRoofline(), lambda: True))
 
 
 def test_the_machine_is_measured_within_a_second_and_a_half(zoo: Zoo) -> None:

@@ -13,7 +13,7 @@ import pytest
 from engine.errors import LoadError
 from engine.model.directory import IN_MLX_FORMAT
 from engine.model.load import load, load_tokenizer
-from engine.models_on_disk.facts import DiskModel, read_model
+from engine.models_on_disk.models import DiskModel, read_model
 from engine.settings import LoadSettings
 from tests.broken_models.breaking import fields, file
 from tests.zoo import Zoo

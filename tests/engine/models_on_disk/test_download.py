@@ -16,7 +16,7 @@ from mlx_lm.utils import DEFAULT_ALLOW_PATTERNS
 
 from engine.errors import Cancelled, LoadError
 from engine.models_on_disk.download import PATTERNS, DownloadProgress, download
-from engine.models_on_disk.places import listed
+from engine.models_on_disk.models import listed
 from tests.engine.models_on_disk import made_up
 from tests.engine.models_on_disk.hub import COMMIT, FakeHub, serving
 from tests.system import python

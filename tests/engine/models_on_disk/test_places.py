@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from engine import pocket
-from engine.models_on_disk.places import VARIABLE, hub_cache, listed
+from engine.models_on_disk.models import VARIABLE, hub_cache, listed
 from tests.engine.models_on_disk import made_up
 
 

@@ -17,8 +17,8 @@ import pytest
 
 from engine.errors import LoadError
 from engine.memory import Room
-from engine.models_on_disk import facts as facts_on_disk
-from engine.models_on_disk.facts import (
+from engine.models_on_disk import models as facts_on_disk
+from engine.models_on_disk.models import (
     BY_KIND,
     KEEP_ALL,
     LATENT,
@@ -28,8 +28,8 @@ from engine.models_on_disk.facts import (
     DiskModel,
     KVSize,
     kv_size,
+    listed,
 )
-from engine.models_on_disk.places import listed
 from inspector.state.disk_models import cells, facts
 from tests.broken_models import CASES, copied
 from tests.broken_models.breaking import put, safetensors
@@ -343,7 +343,7 @@ def test_what_waits_for_ever_is_not_waited_for(tmp_path: Path) -> None:
 def test_mlx_is_not_imported(tmp_path: Path) -> None:
     made_up.model(tmp_path / "m")
     program = (
-        "import sys; from engine.models_on_disk.places import listed; m = next(listed([sys.argv[1]]));"
+        "import sys; from engine.models_on_disk.models import listed; m = next(listed([sys.argv[1]]));"
         "print(m.known, [n for n in ('mlx', 'mlx_lm', 'huggingface_hub', 'transformers') if n in sys.modules])"
     )
     done = python(program, str(tmp_path))

@@ -10,9 +10,8 @@ import numpy.typing as npt
 
 from engine.errors import StepError
 from engine.protocol import StageReading
-from engine.sampling.pipeline import Sampled
+from engine.sampling.pipeline import Sampled, Stage, StageContext, Ties, pipeline
 from engine.sampling.ranking import Ids, Masses, Row
-from engine.sampling.stages import Stage, StageContext, Ties, pipeline
 from engine.settings import Settings
 
 CUT = np.float32(-np.inf)

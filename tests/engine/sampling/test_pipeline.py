@@ -14,9 +14,19 @@ from hypothesis import strategies as st
 from mlx_lm import sample_utils
 from msgspec.structs import replace
 
-from engine.sampling.pipeline import invert, sample, uniform
+from engine.sampling.pipeline import (
+    StageContext,
+    bias,
+    invert,
+    min_p,
+    pipeline,
+    sample,
+    top_k,
+    top_p,
+    uniform,
+    xtc,
+)
 from engine.sampling.ranking import Ids, Masses, Row, checked_logprobs, ranked
-from engine.sampling.stages import StageContext, bias, min_p, pipeline, top_k, top_p, xtc
 from engine.settings import ORDERS, Settings
 
 mx.disable_compile()

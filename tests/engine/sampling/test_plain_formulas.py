@@ -13,7 +13,16 @@ from hypothesis import strategies as st
 
 from engine.errors import StepError
 from engine.logits.node_sampler import entropy_of
-from engine.sampling.pipeline import invert, sample
+from engine.sampling.pipeline import (
+    MINUS_INFINITY,
+    Ties,
+    _nucleus,
+    _sorted_nucleus,
+    allow,
+    invert,
+    sample,
+    top_p,
+)
 from engine.sampling.ranking import (
     LN2,
     Masses,
@@ -23,7 +32,6 @@ from engine.sampling.ranking import (
     ranked,
     ranked_rows,
 )
-from engine.sampling.stages import MINUS_INFINITY, Ties, _nucleus, _sorted_nucleus, allow, top_p
 from engine.settings import ORDERS, Settings
 from tests.engine.sampling.plain import plain_invert, plain_log_softmax, plain_sample, plain_top_p
 

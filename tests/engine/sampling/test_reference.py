@@ -10,9 +10,8 @@ from hypothesis import settings as budget
 from hypothesis import strategies as st
 
 from engine.errors import StepError
-from engine.sampling.pipeline import Sampled, StageRun, sample
+from engine.sampling.pipeline import Sampled, Stage, StageContext, StageRun, sample
 from engine.sampling.ranking import Masses, Row
-from engine.sampling.stages import Stage, StageContext
 from engine.settings import ORDERS, Settings
 from tests.engine.sampling.reference import Reference
 

@@ -32,7 +32,7 @@ from hypothesis.stateful import (
 from engine import protocol
 from engine.breakpoints import Breakpoints
 from engine.grammar_settings import Grammar
-from engine.logits.packing import unpack_row
+from engine.logits.node_sampler import unpack_row
 from engine.settings import BeamSettings, LoadSettings, Settings, SpeculationSettings
 from engine.thread import EngineThread
 from tests.zoo import Zoo

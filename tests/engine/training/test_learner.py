@@ -18,8 +18,7 @@ from engine.errors import EngineError
 from engine.protocol import BeginTraining, Ended, Failure, Train, TrainedStep, TrainingBegun
 from engine.setting import check
 from engine.settings import TrainingSettings
-from engine.training import handlers
-from engine.training.learner import Learner
+from engine.training.learner import Learner, _learner
 from tests.engine.training.rig import tiny
 from tests.engine.unthreaded import Unthreaded
 
@@ -31,7 +30,7 @@ def begun(settings: TrainingSettings) -> Unthreaded:
 
 
 def learner_of(engine: Unthreaded) -> Learner:
-    return handlers._learner(engine.context)
+    return _learner(engine.context)
 
 
 def trained(engine: Unthreaded, steps: int = 10**6) -> list[TrainedStep]:

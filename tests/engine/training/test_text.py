@@ -15,7 +15,7 @@ from engine.errors import PathError
 from engine.files import MIB
 from engine.protocol import BeginTraining, Failure
 from engine.settings import TrainingSettings
-from engine.training.text import END_OF_TEXT, MOST_FILES, TrainingText, encode, read_text, train_tokenizer
+from engine.training.learner import END_OF_TEXT, MOST_FILES, TrainingText, encode, read_text, train_tokenizer
 from tests.engine.training.rig import text, tiny
 from tests.engine.unthreaded import Unthreaded
 from tests.make_pocket.distill import whole_sentences

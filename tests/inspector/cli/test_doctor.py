@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from engine import protocol
 from engine.decoding import repeat as repeating
-from engine.measuring import machine
+from engine.measuring import roofline as machine
 from engine.protocol import ReplyRepeated, Verified
 from engine.session.session import Session
 from engine.settings import LoadSettings

@@ -10,7 +10,7 @@ import pytest
 
 from engine import memory
 from engine.errors import EngineError
-from engine.models_on_disk import places
+from engine.models_on_disk import models as places
 from engine.protocol import Ended
 from engine.settings import LoadSettings, Settings
 from inspector.cli import main as cli

@@ -13,9 +13,9 @@ from engine import protocol
 from engine.errors import Cancelled, LoadError
 from engine.memory import MemoryOf
 from engine.models_on_disk import download as downloading
-from engine.models_on_disk import places
+from engine.models_on_disk import models as places
 from engine.models_on_disk.download import DownloadProgress
-from engine.models_on_disk.facts import DiskModel
+from engine.models_on_disk.models import DiskModel
 from inspector.main.dialogs.model import ChosenModel, ModelDialog, ModelList
 from inspector.widgets.fields import SafeInput
 from tests.engine.models_on_disk import made_up
