@@ -43,7 +43,7 @@ def test_a_row_names_a_module_that_measures(benchmark: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("benchmark", sorted({*BENCHMARKS, "turn", "guesses"} - LONG))
+@pytest.mark.parametrize("benchmark", sorted({*BENCHMARKS, "turn"} - LONG))
 def test_a_benchmark_finds_what_its_rows_tell(benchmark: str, tmp_path: Path) -> None:
     """On the smallest model, a few times."""
     figures = main_of(benchmark, Asked(tmp_path, ("4k",), 2))

@@ -23,7 +23,7 @@ from engine.model.weights import bytes_of
 from engine.protocol import Measuring, RankFacts, RanksLoaded, RanksMeasured, RankTime, Record, Sharding
 from engine.ranks.division import divide, sharding_of
 from engine.ranks.group import joined
-from engine.ranks.kv import Division, RankedKV
+from engine.ranks.kv import ModelDivision, RankedKV
 from engine.session.context import Context
 from engine.session.session import Session
 from engine.setting import check
@@ -76,7 +76,7 @@ def load(settings: LoadSettings, emit: Emit, cancel: Event) -> Loaded:
         return layers, read(prepared, mine, emit, cancel)[1]
 
     layers, tokens = group.agreed(part, work)
-    division = Division(group, sharding, layers, prepared.facts.vocabulary)
+    division = ModelDivision(group, sharding, layers, prepared.facts.vocabulary)
     loaded = finished(prepared, mine, tokens, started, partial(RankedKV, division))
     return replace(loaded, facts=replace(loaded.facts, fingerprint=digests[0]))
 

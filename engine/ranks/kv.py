@@ -34,7 +34,7 @@ MLX's ring gives all ranks the same sums, to the last bit."""
 AGAIN = "Start the program again; the session can be saved before."
 
 
-class Division(Struct, frozen=True):
+class ModelDivision(Struct, frozen=True):
     """The division of a model over the ranks."""
 
     group: Group
@@ -68,7 +68,7 @@ class RankedKV(KV):
 
     lazy = False
 
-    def __init__(self, division: Division, model: Any, settings: LoadSettings) -> None:
+    def __init__(self, division: ModelDivision, model: Any, settings: LoadSettings) -> None:
         self.division, self.model, self._group = division, model, division.group
         self.most_at_once = max(8, LOGITS_BYTES // (4 * division.vocabulary))
         self.reads_prompts = self._group.rank == 0

@@ -85,9 +85,6 @@ ROWS = (
         f"{_each('run', '.2f')}; single {_each('single', '.2f')}"),
     Row("run", "a run with temperature 0.8 and top-p 0.95, against `generate_step` with such a sampler: pocket, 103 M; "
         f"{EACH}", "{pocket sampled:.2f}, {bench-100m sampled:.2f}; " + _each("sampled", ".2f")),
-    Row("guesses", "tokens that the device guessed and the sampler did not pick, greedy; temperature 0.8 and top-p "
-        "0.95: pocket", "{pocket greedy wrong} of {pocket greedy guesses:,}; "
-        "{pocket sampled wrong} of {pocket sampled guesses:,}"),
     Row("own_time", f"what a step of a run costs the stepping thread itself, greedy, and with top-p: {EACH}",
         f"{_each('greedy ms')}; sampled {_each('sampled ms')} ms"),
     Row("step_parts", f"a single step in the engine, and one of a run on the screen: {EACH}",

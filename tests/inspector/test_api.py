@@ -245,7 +245,7 @@ def test_sessions_on_one_model_don_t_disturb_each_other(moves: int) -> None:
         elif what < 0.75:
             session._went(session.at(draw.randrange(len(session.steps))).node)
         elif what < 0.9:
-            session.step(draw.choice([" cat", " and", 300])).run(2).wait()
+            session.take(draw.choice([" cat", " and", 300])).run(2).wait()
         else:
             session.sampler(temp=draw.choice([0.5, 1.5]))
 

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from engine.protocol import (
     BeginTraining,
     CheckpointSaved,
-    Continuation,
     Failure,
     Load,
+    NextToken,
     Record,
     ResumeTraining,
     SaveCheckpoint,
@@ -46,9 +46,9 @@ def step(number: int, loss: float, held_out: float | None = None) -> TrainedStep
     look = None
     if held_out is not None:
         candidates = (
-            Continuation(7, ",", 0.61),
-            Continuation(8, "\x1b[31m", 0.2),
-            Continuation(9, " there", 0.1),
+            NextToken(7, ",", 0.61),
+            NextToken(8, "\x1b[31m", 0.2),
+            NextToken(9, " there", 0.1),
         )
         look = TrainingLook(held_out, candidates, f", text {number} \x1b]0;x\x07", 100.0)
     return TrainedStep(number, loss, 0.003, (0.9, 1.8, 0.1), 512 * number, 58.0, (400 - number) * 60.0, look)
@@ -192,7 +192,7 @@ async def test_a_failure_is_shown_with_what_to_do(rig: Rig) -> None:
 async def test_a_training_that_diverged_is_shown(rig: Rig, size: tuple[int, int]) -> None:
     await trained(rig, 30)
     lost = float("nan")
-    look = TrainingLook(lost, (Continuation(7, ",", lost),), "", 1.0)
+    look = TrainingLook(lost, (NextToken(7, ",", lost),), "", 1.0)
     await rig.push([replace(step(31, lost), norms=(lost, float("inf"), lost), look=look)])
     assert "Training: step 31 of 400" in rig.screen_text()
     assert "nan held out" in rig.screen_text()
