@@ -34,7 +34,7 @@ class Node(Struct):
     decoded: int = 0
     """Number of tokens of the path outside all prompts."""
     held: int = 0
-    """Number of the intervention set that it was computed under, 0 for none; see `engine.session.state`."""
+    """Number of the intervention set that it was computed under, 0 for none; see `engine.session.session`."""
     newest: int | None = None
     """The child that was added last; None if it has none. A dict of children would take half of a node's memory."""
     older: int | None = None

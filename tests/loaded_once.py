@@ -8,8 +8,7 @@ from msgspec.structs import replace
 
 from engine.lockstep import second
 from engine.model.forward import FirstUses
-from engine.model.load import Divider, Loaded, load
-from engine.model.source import Emit
+from engine.model.load import Divider, Emit, Loaded, load
 from engine.protocol import Record
 from engine.session import handlers as session
 from engine.settings import LoadSettings

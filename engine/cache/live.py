@@ -19,8 +19,7 @@ from mlx_lm.models.cache import make_prompt_cache
 from msgspec import Struct
 from msgspec.structs import replace
 
-from engine.cache.kind import Reading, Snapshot
-from engine.cache.kinds import kind_of
+from engine.cache.kinds import Reading, Snapshot, kind_of
 from engine.protocol import CacheKind, KVGroup, KVReading
 from engine.settings import LoadSettings
 from engine.tree import Chunks, append_chunk, cut_chunks

@@ -15,7 +15,7 @@ import mlx.core as mx
 from msgspec import Struct
 from msgspec.structs import replace
 
-from engine.cache.kind import Snapshot
+from engine.cache.kinds import Snapshot
 from engine.cache.live import KV, StaleTail
 from engine.tree import Chunks, TokenTree, cut_chunks, within_chunk
 

@@ -21,8 +21,8 @@ from engine.cache.kinds import kind_of
 from engine.errors import StepError
 from engine.inside.taps import flat_caches
 from engine.inside.view import Capture, capture, layer_check, runner_before
+from engine.model.facts import SWITCHED, experts_of
 from engine.model.layers import Patch, calls, decoder_layers, hidden
-from engine.model.weights import SWITCHED, experts_of
 from engine.protocol import NEITHER, Check, ExpertLayer, ExpertsRead, ReadExperts, Record, StateArray
 from engine.session.session import Session
 from engine.task import Stopped, never

@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from engine.cache.kinds import kind_of
 from engine.inside.taps import flat_caches, unit_of
 from engine.inside.wiring import CLOSE, CLOSE_LESS, PartVectors, Vector, joined, mlp_facts, vector
+from engine.model.facts import SWITCHED, dtype_of, is_packed, own_arrays, own_parameters
 from engine.model.layers import Patch, calls, decoder_layers, hidden, kept, patched, role_of
-from engine.model.weights import SWITCHED, dtype_of, is_packed, own_arrays, own_parameters
 from engine.protocol import (
     ExpertFacts,
     HeadFacts,

@@ -12,7 +12,7 @@ from engine.lockstep.paths import PathReader
 from engine.model.forward import Runner
 from engine.protocol import Measuring, WayPart, WaysParted
 from engine.sampling.ranking import Row
-from engine.session.continuation import Continuation
+from engine.session.node_records import Continuation
 from engine.session.session import Session, run_at
 from engine.task import Stopped
 

@@ -19,8 +19,7 @@ from engine.model.load import Loaded
 from engine.protocol import LockstepRead
 from engine.sampling.ranking import Row
 from engine.session.node_records import NodeReader
-from engine.session.session import Session
-from engine.session.state import HeldSets, KeptLogits
+from engine.session.session import HeldSets, KeptLogits, Session
 from engine.task import Stopped, never
 from engine.tree import Chunks, chunk_end, chunks_go_on, common_prefix
 

@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from engine.errors import Cancelled, LoadError
 from engine.lockstep.spans import first_difference
 from engine.memory import size_words
-from engine.model import directory, source
-from engine.model.load import Loaded, load
-from engine.model.weights import float32_scales, free_bytes, unpacked_by_itself, unpacks
+from engine.model import directory
+from engine.model.facts import float32_scales, free_bytes, unpacked_by_itself, unpacks
+from engine.model.load import Loaded, load, resolve
 from engine.models_on_disk.facts import stored_weights
 from engine.protocol import (
     Alignment,
@@ -157,7 +157,7 @@ def _notes(first: Loaded, second: Second, differs: int | None) -> Iterator[str]:
 
 def _weights(first: Loaded, command: OpenLockstep, cancel: Event) -> int:
     """Bytes of the second model's weights in memory, from the headers of its files."""
-    path = source.resolve(command.against.model, lambda _: None, cancel)
+    path = resolve(command.against.model, lambda _: None, cancel)
     files = sorted(path.glob(directory.WEIGHTS))
     wide = 4 if first.facts.dtype == "float32" else 2
     if command.bits is None:

@@ -10,8 +10,8 @@ import numpy as np
 
 from engine.measuring.roofline import seconds_of_nothing
 from engine.memory import memory_available, memory_installed
+from engine.model.facts import free_bytes
 from engine.model.forward import precision, product_error
-from engine.model.weights import free_bytes
 from engine.protocol import Machine, MachineRead, ModelFacts
 
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import mlx.core as mx
 import mlx.nn as nn
 
-from engine.cache.kind import arrays
+from engine.cache.kinds import arrays
 from engine.errors import Cancelled, PathError, SettingsError, StepError, first_line
 from engine.files import free
 from engine.model.forward import Runner

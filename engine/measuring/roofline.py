@@ -26,10 +26,10 @@ from msgspec.structs import replace
 from engine.cache.kinds import kind_named
 from engine.errors import Cancelled
 from engine.measuring.profile import RepeatedStep
+from engine.model.facts import SWITCHED, experts_of, own_arrays, own_parameters
 from engine.model.forward import Runner
 from engine.model.layers import calls, patched
 from engine.model.load import Loaded
-from engine.model.weights import SWITCHED, experts_of, own_arrays, own_parameters
 from engine.protocol import KVGroup, Measuring, ModelFacts, RooflineMeasured, Work
 from engine.sampling.ranking import Row
 from engine.session.session import Session

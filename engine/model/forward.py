@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from engine.cache.kind import Snapshot
+from engine.cache.kinds import Snapshot
 from engine.cache.live import KV
 from engine.errors import Cancelled
 from engine.memory import trim

@@ -15,13 +15,12 @@ from typing import Any
 from msgspec.structs import asdict, replace
 
 from engine import protocol
-from engine.cache.kind import Reading
+from engine.cache.kinds import Reading
 from engine.errors import Cancelled, LoadError, StepError
 from engine.files import typed
 from engine.model.facts import fingerprint
 from engine.model.forward import MakeKV
-from engine.model.load import Prepared, read_weights
-from engine.model.source import Emit
+from engine.model.load import Emit, Prepared, read_weights
 from engine.protocol import (
     Loading,
     Measuring,

@@ -16,7 +16,7 @@ from typing import Any, Self, TypeVar, cast
 import mlx.core as mx
 from msgspec.structs import asdict
 
-from engine.cache.kind import Reading, Snapshot
+from engine.cache.kinds import Reading, Snapshot
 from engine.cache.live import KV
 from engine.errors import StepError
 from engine.protocol import CacheKind, Sharding

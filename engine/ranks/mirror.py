@@ -22,14 +22,13 @@ import mlx.core as mx
 import numpy as np
 from msgspec import Struct
 
-from engine.cache.kind import Reading, Snapshot
+from engine.cache.kinds import Reading, Snapshot
 from engine.cache.live import KV
 from engine.errors import EngineError, LoadError, first_line
 from engine.memory import resident
-from engine.model.facts import fingerprint
+from engine.model.facts import arrays_of, bytes_of, fingerprint
 from engine.model.layers import patched
 from engine.model.load import prepare
-from engine.model.weights import arrays_of, bytes_of
 from engine.patches.rotary import shared_rotary_factors
 from engine.protocol import Sharding
 from engine.ranks import keeper

@@ -11,6 +11,7 @@ of a cached session only by the order of sums: the ids are the same unless two t
 from __future__ import annotations
 
 import time
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -24,7 +25,7 @@ from engine.cache.moves import KVStore, MoveCost, Mover
 from engine.errors import Cancelled, PromptError, StepError
 from engine.logits.node_sampler import Position
 from engine.model.chat_template import given_tools
-from engine.model.forward import Runner, rounding_of
+from engine.model.forward import Changed, Compute, Runner, rounding_of
 from engine.model.load import Loaded
 from engine.model.prompt_fields import ChatText
 from engine.protocol import (
@@ -32,6 +33,7 @@ from engine.protocol import (
     NO_SEGMENTS,
     ChatOptions,
     Distribution,
+    Intervention,
     KVReading,
     Message,
     Moved,
@@ -42,14 +44,125 @@ from engine.protocol import (
 )
 from engine.sampling.ranking import Row, ranked
 from engine.segments import ReplyToken
-from engine.session.node_records import NodeReader, memory
+from engine.session.node_records import CompletionSource, NodeReader, memory
 from engine.session.prefill import PrefillRun, PromptPath, PromptRecord, Unread
-from engine.session.state import HeldSets, KeptLogits
 from engine.setting import check
 from engine.settings import Settings
 from engine.task import Stopped, never
 from engine.timing import stall_times
 from engine.tree import ROOT, TokenTree, chunks_go_on, within_chunk
+
+# ---- interventions -----------------------------------------------------------------------------
+# A node refers to its set by number; 0 is the unmodified model. The same token after the same path under another set is
+# another node. So KV, logits and undo records stored for a node never come from another set. A branch keeps the set of
+# its first node: a path has tokens without interventions, then tokens under at most one set.
+
+
+class HeldSets:
+    """The intervention sets of one tree.
+
+    Args:
+        model: Computes the nodes without interventions.
+        tree: The tree.
+    """
+
+    def __init__(self, model: Compute, tree: TokenTree) -> None:
+        self._tree = tree
+        self._sets: list[tuple[Intervention, ...]] = [()]
+        self.computes: list[Compute] = [model]
+        """The function that computes the nodes of each set, by the set's number."""
+
+    def add(self, interventions: tuple[Intervention, ...], compute: Compute) -> int:
+        """Add a set, unless it exists, and return its number.
+
+        Args:
+            interventions: The set.
+            compute: Called like the model; computes the model's logits under the interventions.
+        """
+        if interventions in self._sets:
+            return self._sets.index(interventions)
+        self._sets.append(interventions)
+        self.computes.append(compute)
+        return len(self._sets) - 1
+
+    def at(self, node: int) -> tuple[Intervention, ...]:
+        """The set that a node was computed under; empty for the unmodified model."""
+        return self._sets[self._tree[node].held]
+
+    def first(self, node: int) -> int:
+        """The first node on the path with the same set as a node, which must be computed under one."""
+        while self._tree[self._tree[node].parent].held:
+            node = self._tree[node].parent
+        return node
+
+    def begin(self, node: int) -> int:
+        """Number of tokens of a node's path before its intervention set begins; 0 if it is computed without one."""
+        return self._tree[self.first(node)].depth - 1 if self._tree[node].held else 0
+
+    def changed(self, node: int) -> Changed | None:
+        """Position where a node's path begins to be computed under interventions, and that function; or None."""
+        held = self._tree[node].held
+        return (self.begin(node), self.computes[held]) if held else None
+
+    def refuse(self, node: int, what: str) -> None:
+        """Raise an error if a node was computed under interventions.
+
+        Args:
+            node: Any node.
+            what: Subject and verb of the message, such as `measurements are`.
+
+        Raises:
+            StepError: The node was computed under interventions.
+        """
+        if node in self._tree and self._tree[node].held:
+            units = ", ".join(each.label for each in self.at(node))
+            raise StepError(
+                f"This token was computed under interventions ({units}): {what} for the model's own.",
+                "Go to a branch of the model's own.",
+            )
+
+
+# ---- rows of logits, within a budget -----------------------------------------------------------
+
+
+class KeptLogits:
+    """Cached rows of logits by node; above the budget the least recently used are dropped first.
+
+    Args:
+        budget: Maximum bytes of all rows together.
+    """
+
+    def __init__(self, budget: int) -> None:
+        self.budget = budget
+        self.nbytes = 0
+        self._rows: OrderedDict[int, Row] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        """Nodes with cached rows, in the order of their numbers."""
+        return tuple(sorted(self._rows))
+
+    def put(self, node: int, row: Row) -> None:
+        """Store a node's row, unless it is larger than the budget; old rows are dropped to make room."""
+        if (old := self._rows.pop(node, None)) is not None:
+            self.nbytes -= old.nbytes
+        if row.nbytes > self.budget:
+            return
+        self._rows[node] = row
+        self.nbytes += row.nbytes
+        while self.nbytes > self.budget:
+            self.nbytes -= self._rows.popitem(last=False)[1].nbytes
+
+    def get(self, node: int) -> Row | None:
+        """The row of a node; None if it was never stored or was dropped."""
+        row = self._rows.get(node)
+        if row is not None:
+            self._rows.move_to_end(node)
+        return row
+
 
 CUT_NOTE = (
     "These are the numbers where the prompt ends here; in the middle of a longer prompt's chunk this KV cache gives "
@@ -60,7 +173,7 @@ _CHARACTERS = 16
 ALL_AGAIN = "without a KV cache the whole path goes through again"
 
 
-class Session:
+class Session(CompletionSource):
     """Prefill, step, choose, insert, move and verify on one loaded model, in the thread that loaded it.
 
     Args:
@@ -94,7 +207,7 @@ class Session:
         self.kv.clear()
         self.kept_logits = KeptLogits(self._load.kept_logits_bytes(self.facts.vocabulary))
         self.mover = Mover(self.kv, self.tree, KVStore(self._load.kept_kv_mib * 2**20))
-        self.pending: dict[int, bytes] = {}
+        self.pending = {}
         self.settings_at: dict[int, Settings] = {}
         """Settings of each node's last distribution."""
         self.node_reader = NodeReader(self.tokens, self.tree, self.pending)

@@ -9,8 +9,7 @@ from engine import protocol
 from engine.errors import PromptError, StepError
 from engine.files import typed
 from engine.model.load import load_tokenizer
-from engine.model.prompt_fields import ChatText
-from engine.model.reply_marks import CallError, parse_call
+from engine.model.prompt_fields import CallError, ChatText, parse_call
 from engine.model.tokens import Tokens
 from engine.protocol import (
     NO_SEGMENTS,

@@ -16,8 +16,7 @@ from hypothesis import settings as budget
 from hypothesis import strategies as st
 
 from engine.breakpoints import Breakpoints
-from engine.cache.kind import Snapshot
-from engine.cache.kinds import Ring
+from engine.cache.kinds import Ring, Snapshot
 from engine.decoding import run as run_module
 from engine.decoding.run import BreakpointEvaluator, guesses, run
 from engine.errors import LoadError, StepError

@@ -37,8 +37,7 @@ from engine.model.load import Loaded
 from engine.protocol import PrefillChunk, Step
 from engine.sampling.ranking import checked_logprobs, rank_of
 from engine.session.prefill import ECHO_BYTES
-from engine.session.session import Session
-from engine.session.state import KeptLogits
+from engine.session.session import KeptLogits, Session
 from engine.settings import BeamSettings, Settings
 from engine.tree import Chunks, cut_chunks, prompt_chunks
 from inspector.state.timeline import Timeline
