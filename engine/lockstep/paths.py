@@ -10,7 +10,7 @@ import mlx.core as mx
 import numpy as np
 from msgspec import Struct
 
-from engine.cache.moves import KVStore, Mover
+from engine.cache.live import KVStore, Mover
 from engine.errors import Cancelled, StepError
 from engine.lockstep.second import Second
 from engine.lockstep.spans import Side, Span, by_bytes, byte_ends, one_by_one, read_span

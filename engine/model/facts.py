@@ -1,5 +1,5 @@
-"""The facts about a model: its modules and arrays, what its caches support, its special tokens, its fingerprint; and its
-weights: what each module holds, the type that they are computed in, and the memory that they take."""
+"""The facts about a model: its modules and arrays, what its caches support, its special tokens, its fingerprint; and
+its weights: what each module holds, the type that they are computed in, and the memory that they take."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from engine.errors import PromptError
-from engine.model.prompt_fields import ChatText
+from engine.model.chat_template import ChatText
 from engine.protocol import (
     AddTurn,
     ChatOptions,

@@ -20,7 +20,7 @@ import mlx.core as mx
 import numpy as np
 from msgspec import Struct
 
-from engine.cache.moves import MoveCost
+from engine.cache.live import MoveCost
 from engine.errors import Cancelled
 from engine.logits.node_sampler import RowReader
 from engine.model.forward import FIXED_CHUNK, ChunkSizer, Runner, Work

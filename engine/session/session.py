@@ -13,21 +13,18 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
 from engine import protocol
-from engine.cache.live import KV
-from engine.cache.moves import KVStore, MoveCost, Mover
+from engine.cache.live import KV, KVStore, MoveCost, Mover
 from engine.errors import Cancelled, PromptError, StepError
 from engine.logits.node_sampler import Position
-from engine.model.chat_template import given_tools
+from engine.model.chat_template import ChatText
 from engine.model.forward import Changed, Compute, Runner, rounding_of
 from engine.model.load import Loaded
-from engine.model.prompt_fields import ChatText
 from engine.protocol import (
     NO_OPTIONS,
     NO_SEGMENTS,
@@ -249,11 +246,6 @@ class Session(CompletionSource):
         nodes, start = self.tree.nodes(node), self.tree[node].start
         format = self.replies.get(nodes[start - 1]) if start else None
         return format or self.tokens.reply_format(), nodes[start:]
-
-    @property
-    def tools(self) -> list[Any] | None:
-        """Tools of the path's conversation; None if it has none."""
-        return given_tools(self.conversation[1])
 
     def reply_token(self, node: int) -> ReplyToken:
         """A token of a reply, in the form that the search for reply markers needs."""
@@ -797,9 +789,10 @@ class Session(CompletionSource):
         for node in nodes:
             self.check_node(node)
         runner = self.runner.fresh()
-        for node in [
+        missing = [
             each for each in nodes if self.row_at(each) is None
-        ]:  # `row_at` makes rows the last to be dropped
+        ]  # makes the others the last to be dropped
+        for node in missing:
             if self.cached:
                 row = self.run_path(runner, node, stopped)
             else:

@@ -29,7 +29,7 @@ from mlx_lm.models.cache import make_prompt_cache
 from msgspec.structs import replace
 
 from engine.cache import live
-from engine.cache.moves import KVStore
+from engine.cache.live import KVStore
 from engine.decoding.beam import search
 from engine.decoding.run import run
 from engine.errors import Cancelled, StepError
