@@ -7,7 +7,7 @@ from threading import Event
 from msgspec.structs import replace
 
 from engine.lockstep import second
-from engine.model.forward import FirstUses
+from engine.model.forward import WarmupTracker
 from engine.model.load import Divider, Emit, Loaded, load
 from engine.protocol import Record
 from engine.session import handlers as session
@@ -43,4 +43,4 @@ def once(
     found, told = _KEPT[key]
     for record in told:
         emit(record)
-    return replace(found, first_uses=FirstUses())
+    return replace(found, warmup=WarmupTracker())

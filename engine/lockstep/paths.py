@@ -19,7 +19,7 @@ from engine.model.load import Loaded
 from engine.protocol import LockstepRead
 from engine.sampling.ranking import Row
 from engine.session.node_records import NodeReader
-from engine.session.session import HeldSets, KeptLogits, Session
+from engine.session.session import InterventionSets, KeptLogits, Session
 from engine.task import Stopped, never
 from engine.tree import Chunks, chunk_end, chunks_go_on, common_prefix
 
@@ -190,7 +190,7 @@ class PathReader:
             Cancelled: `stopped` returned True; what was emitted stays read.
         """
         session.check_node(node)
-        session.held.refuse(node, "two models are compared")
+        session.interventions.refuse(node, "two models are compared")
         paths, other, by_ids = self.paths(session, node), self.second.loaded, self.second.aligned == "ids"
         same = self._same(paths)
         self._read = Paths(paths.nodes, paths.ids, paths.other_ids, paths.spans[:same])
@@ -260,14 +260,14 @@ class PathReader:
             made.title, made.tree, made.pending = self.second.title, session.tree, session.pending
             made.settings_at, made.kept_logits = session.settings_at, KeptLogits(KEPT_BYTES)
             made.runner, made.kv = self.rows.runner, self.rows.runner.kv
-            made.held = HeldSets(made.runner.model, made.tree)
+            made.interventions = InterventionSets(made.runner.model, made.tree)
             made.mover = Mover(made.kv, made.tree, KVStore(0))
             made.node_reader = NodeReader(made.tokens, made.tree, made.pending)
         made.settings = session.settings
         if node is None:
             return made
         session.check_node(node)
-        session.held.refuse(node, "a second model is looked into")
+        session.interventions.refuse(node, "a second model is looked into")
         paths = self.paths(session, node)
         if paths.other_ids != paths.ids:
             raise StepError(

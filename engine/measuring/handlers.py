@@ -22,7 +22,7 @@ def _session(context: Context) -> Session:
         StepError: No model is loaded, or the node was computed under interventions.
     """
     session = context.session
-    session.held.refuse(session.node, "measurements are")
+    session.interventions.refuse(session.node, "measurements are")
     return session
 
 

@@ -28,7 +28,7 @@ Work = Literal["chunk", "token", "step"]
 """A chunk of a prompt, a prompt's last token, a step."""
 
 
-class FirstUses:
+class WarmupTracker:
     """The kinds of work that one loaded model did.
 
     What is done once may be in the first of a kind: kernels are compiled or chosen, memory is taken from the system,
@@ -113,7 +113,7 @@ class Runner:
     Args:
         model: As mlx_lm loads it, in this thread.
         settings: Those of its cache.
-        first_uses: Work that the model did already; None for a model that did nothing.
+        warmup: Work that the model did already; None for a model that did nothing.
         make_kv: Makes its cache.
     """
 
@@ -121,10 +121,10 @@ class Runner:
         self,
         model: Any,
         settings: LoadSettings,
-        first_uses: FirstUses | None = None,
+        warmup: WarmupTracker | None = None,
         make_kv: MakeKV = KV,
     ) -> None:
-        self.first_uses = first_uses or FirstUses()
+        self.warmup = warmup or WarmupTracker()
         self.model = model
         """As mlx_lm loads it; it keeps no state of a session."""
         self.compute: Compute = model
@@ -153,7 +153,7 @@ class Runner:
 
     def fresh(self) -> Runner:
         """A runner on the model itself with its own empty caches."""
-        return Runner(self.model, self._settings, self.first_uses, self._make_kv)
+        return Runner(self.model, self._settings, self.warmup, self._make_kv)
 
     def copy(self) -> Runner:
         """A runner whose caches hold what this one's hold, and can be written independently."""

@@ -43,7 +43,7 @@ from engine.model.facts import (
     warning_of,
     weights_in,
 )
-from engine.model.forward import FirstUses, MakeKV, Runner, tf32_note
+from engine.model.forward import MakeKV, Runner, WarmupTracker, tf32_note
 from engine.model.layers import Tail
 from engine.model.tokens import Tokens, plain_tokenizer
 from engine.patches import blas
@@ -145,7 +145,7 @@ class Loaded(Struct, frozen=True):
     facts: ModelFacts
     settings: LoadSettings
     """The requested settings, without those that this model can't have (listed in the facts' notes)."""
-    first_uses: FirstUses = field(default_factory=FirstUses)
+    warmup: WarmupTracker = field(default_factory=WarmupTracker)
     """Kinds of work that it has done since it was loaded, in any session."""
     make_kv: MakeKV = KV
     """Makes its caches."""
@@ -156,7 +156,7 @@ class Loaded(Struct, frozen=True):
 
     def runner(self) -> Runner:
         """A runner on it with its own empty caches."""
-        return Runner(self.model, self.settings, self.first_uses, self.make_kv)
+        return Runner(self.model, self.settings, self.warmup, self.make_kv)
 
 
 class Prepared(Struct, frozen=True):

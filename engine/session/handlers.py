@@ -236,7 +236,7 @@ def _build(session: Session, command: Restore) -> None:
         if (
             grown.parent not in tree
             or add_token(grown.parent, grown.id, grown.origin, grown.prompt_begin, held) != grown.node
-            or (grown.origin == "intervened" and not tree[grown.node].held)
+            or (grown.origin == "intervened" and not tree[grown.node].intervention_set)
         ):
             raise StepError(
                 f"The recorded tree doesn't hold together at node {grown.node}.",
@@ -253,7 +253,7 @@ def _held(session: Session, grown: Grown) -> int | None:
     if not grown.interventions:
         return None
     changed = import_module("engine.inside.interventions").changed  # imported only if needed
-    return session.held.add(grown.interventions, changed(session.runner.model, grown.interventions))
+    return session.interventions.add(grown.interventions, changed(session.runner.model, grown.interventions))
 
 
 def _run(session: Session, node: int, emit: Callable[[Record], None], stopped: Stopped) -> tuple[float, ...]:

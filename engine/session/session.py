@@ -55,7 +55,7 @@ from engine.tree import ROOT, TokenTree, chunks_go_on, within_chunk
 # its first node: a path has tokens without interventions, then tokens under at most one set.
 
 
-class HeldSets:
+class InterventionSets:
     """The intervention sets of one tree.
 
     Args:
@@ -84,21 +84,21 @@ class HeldSets:
 
     def at(self, node: int) -> tuple[Intervention, ...]:
         """The set that a node was computed under; empty for the unmodified model."""
-        return self._sets[self._tree[node].held]
+        return self._sets[self._tree[node].intervention_set]
 
     def first(self, node: int) -> int:
         """The first node on the path with the same set as a node, which must be computed under one."""
-        while self._tree[self._tree[node].parent].held:
+        while self._tree[self._tree[node].parent].intervention_set:
             node = self._tree[node].parent
         return node
 
     def begin(self, node: int) -> int:
         """Number of tokens of a node's path before its intervention set begins; 0 if it is computed without one."""
-        return self._tree[self.first(node)].depth - 1 if self._tree[node].held else 0
+        return self._tree[self.first(node)].depth - 1 if self._tree[node].intervention_set else 0
 
     def changed(self, node: int) -> Changed | None:
         """Position where a node's path begins to be computed under interventions, and that function; or None."""
-        held = self._tree[node].held
+        held = self._tree[node].intervention_set
         return (self.begin(node), self.computes[held]) if held else None
 
     def refuse(self, node: int, what: str) -> None:
@@ -111,7 +111,7 @@ class HeldSets:
         Raises:
             StepError: The node was computed under interventions.
         """
-        if node in self._tree and self._tree[node].held:
+        if node in self._tree and self._tree[node].intervention_set:
             units = ", ".join(each.label for each in self.at(node))
             raise StepError(
                 f"This token was computed under interventions ({units}): {what} for the model's own.",
@@ -199,7 +199,7 @@ class Session(CompletionSource):
     def forget(self) -> None:
         """Begin a new tree with an empty cache."""
         self.tree = TokenTree()
-        self.held = HeldSets(self.runner.model, self.tree)
+        self.interventions = InterventionSets(self.runner.model, self.tree)
         self.make_current(ROOT)
         self.kv.clear()
         self.kept_logits = KeptLogits(self._load.kept_logits_bytes(self.facts.vocabulary))
@@ -221,7 +221,7 @@ class Session(CompletionSource):
     def make_current(self, node: int) -> None:
         """Make a node the current one; the next token is computed under the node's intervention set."""
         self.node = node
-        self.runner.compute = self.held.computes[self.tree[node].held]
+        self.runner.compute = self.interventions.computes[self.tree[node].intervention_set]
 
     def run_path(self, runner: Runner, node: int, stopped: Stopped = never) -> Row:
         """Run the tokens of the path to a node that a runner's cache lacks, each as it was computed the first time.
@@ -239,7 +239,7 @@ class Session(CompletionSource):
         chunks = tree.chunks(node)
         if kv.chunks_matter and not chunks_go_on(kv.chunks, chunks, kv.offset):
             kv.clear()
-        return runner.forward_path(tree.tokens(node), chunks, stopped, self.held.changed(node))
+        return runner.forward_path(tree.tokens(node), chunks, stopped, self.interventions.changed(node))
 
     def reply(self, node: int) -> tuple[ReplyFormat, list[int]]:
         """Markup of the reply that contains a node, and the reply's nodes up to it; none if it is in a prompt."""
@@ -556,8 +556,10 @@ class Session(CompletionSource):
         self._position = None
         if not self.cached:
             return cost
-        if self.kv.offset < self.held.begin(end):  # chunks run under interventions from there on, not earlier
-            self.run_path(self.runner, self.tree[self.held.first(end)].parent)
+        if self.kv.offset < self.interventions.begin(
+            end
+        ):  # chunks run under interventions from there on, not earlier
+            self.run_path(self.runner, self.tree[self.interventions.first(end)].parent)
         return cost if self.kv.offset < min(want, computed) else replace(cost, note="")
 
     def go_on_prefill(self, step_size: int | None = None, stopped: Stopped = never) -> Iterator[PromptRecord]:
@@ -609,13 +611,15 @@ class Session(CompletionSource):
 
     # ---- decode -----------------------------------------------------------------------------
 
-    def step(self, token: int | None = None, origin: Origin | None = None, held: int | None = None) -> Step:
+    def step(
+        self, token: int | None = None, origin: Origin | None = None, intervention_set: int | None = None
+    ) -> Step:
         """Take a token after the current node, and run it through the model.
 
         Args:
             token: Its id (checked by the caller); None for the sampler's pick.
             origin: Its origin in the tree; None for the sampler.
-            held: See `TokenTree.add`.
+            intervention_set: See `TokenTree.add`.
 
         Raises:
             StepError: There is no prompt, or the context is full and the model has no positions beyond it.
@@ -630,7 +634,7 @@ class Session(CompletionSource):
         forward_begun = time.perf_counter()
         row = self.runner.forward(token) if self.cached else self._forward_uncached(token)
         forward_ended = time.perf_counter()
-        node = self.node_reader.add_token(self.node, token, origin, held=held)
+        node = self.node_reader.add_token(self.node, token, origin, intervention_set=intervention_set)
         if self.runner.undo is not None:
             self.mover.record_step(node, self.runner.undo)
         try:
@@ -647,7 +651,7 @@ class Session(CompletionSource):
             sample=sample_ms,
             inspect=(ended - forward_ended) * 1000 - sample_ms,
             **stall_times(stalls)._asdict(),
-            cold=self.runner.first_uses.take("step"),
+            cold=self.runner.warmup.take("step"),
         )
         return self.node_reader.step_record(before, self.position, origin, kv, ms, used)
 
@@ -816,7 +820,7 @@ class Session(CompletionSource):
         difference = float(np.abs(live - fresh).max())
         same = bool((ranked(live, 10) == ranked(fresh, 10)).all())
         ms, rounding = (time.perf_counter() - begun) * 1000, rounding_of(live, self.facts.dtype)
-        tokens, held = self.tree[self.node].depth, self.held.at(self.node)
+        tokens, held = self.tree[self.node].depth, self.interventions.at(self.node)
         return protocol.Verified(self.node, tokens, difference, same, ms, rounding, held)
 
 
@@ -861,7 +865,7 @@ def run_at(session: Session, node: int, stopped: Stopped = never) -> DetachedPat
         return DetachedPath(runner, after, depth, "the session keeps no KV cache")
     row, runner = session.kept_logits.get(node), session.runner.copy()
     mover = Mover(runner.kv, session.tree, session.mover.store)
-    runner.compute = session.held.computes[session.tree[node].held]
+    runner.compute = session.interventions.computes[session.tree[node].intervention_set]
     cost = mover.move(session.node, node, depth if row is not None else depth - 1)
     recomputed = depth - runner.kv.offset
     if recomputed:

@@ -170,7 +170,7 @@ class Walk:
         return tuple(
             Grown(number, at.parent, at.token, at.origin, at.has_step, at.prompt_begin)
             for number, at in nodes
-            if not at.held
+            if not at.intervention_set
         )
 
     # ---- what must not change ---------------------------------------------------------------
