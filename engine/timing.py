@@ -5,11 +5,9 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from msgspec import Struct
-
-from engine.protocol import StepTimes
 
 
 class Tpot(Struct, frozen=True):
@@ -38,7 +36,19 @@ def percentile(ordered: Sequence[float], share: float) -> float:
     return ordered[max(0, min(len(ordered) - 1, int(index)))]
 
 
-def warm(steps: Iterable[StepTimes]) -> list[float]:
+class Timed(Protocol):
+    """Milliseconds of a step; see `StepTimes`."""
+
+    @property
+    def total(self) -> float:
+        """The total milliseconds of the step."""
+
+    @property
+    def cold(self) -> bool:
+        """True for the model's first step since it was loaded."""
+
+
+def warm(steps: Iterable[Timed]) -> list[float]:
     """The total milliseconds of the steps without cold starts, from which rates and percentiles are computed."""
     return [ms.total for ms in steps if not ms.cold]
 

@@ -116,24 +116,18 @@ class TokenPaths:
             one, other = self._nodes[one].parent, self._nodes[other].parent
         return one
 
-    def child(self, node: int, token: int, intervention_set: int | None = None) -> int | None:
+    def child(self, node: int, token: int, under: int | None = None) -> int | None:
         """The child of a node with a given token; None if there is none.
 
         Args:
             node: The parent node.
             token: Token id.
-            intervention_set: Number of the intervention set that it was computed under; None for its parent's.
+            under: Number of the intervention set that it was computed under; None for its parent's.
         """
         at = self._nodes[node]
-        intervention_set, child = (
-            at.intervention_set if intervention_set is None else intervention_set,
-            at.newest,
-        )
-        while child is not None and (self._nodes[child].token, self._nodes[child].intervention_set) != (
-            token,
-            intervention_set,
-        ):
-            child = self._nodes[child].older
+        wanted, child = (token, at.intervention_set if under is None else under), at.newest
+        while child is not None and ((at := self._nodes[child]).token, at.intervention_set) != wanted:
+            child = at.older
         return child
 
 
@@ -150,7 +144,7 @@ class TokenTree(TokenPaths):
     def __contains__(self, node: int) -> bool:
         return 0 <= node < len(self._nodes)
 
-    def add(self, parent: int, token: int, origin: Origin, intervention_set: int | None = None) -> int:
+    def add(self, parent: int, token: int, origin: Origin, under: int | None = None) -> int:
         """Return the child of `parent` with `token`, adding it if there is none.
 
         Args:
@@ -160,29 +154,20 @@ class TokenTree(TokenPaths):
                 taken in a step belongs to the completion from then on. A completion's token takes `start` and
                 `prompt_begin` from its parent again, as a longer prompt may have been read up to there since it was
                 first taken.
-            intervention_set: Number of the intervention set that it is computed under; None for its parent's.
+            under: Number of the intervention set that it is computed under; None for its parent's.
 
         Returns:
             Node number.
         """
         above = self._nodes[parent]
-        intervention_set = above.intervention_set if intervention_set is None else intervention_set
-        if intervention_set and origin != "prompt":
+        under = above.intervention_set if under is None else under
+        if under and origin != "prompt":
             origin = "intervened"
-        node = None if above.newest is None else self.child(parent, token, intervention_set)
+        node = None if above.newest is None else self.child(parent, token, under)
         if node is None:
             node = len(self._nodes)
             decoded = above.decoded + (origin != "prompt")
-            at = Node(
-                token,
-                parent,
-                above.depth + 1,
-                origin,
-                above.start,
-                above.prompt_begin,
-                decoded,
-                intervention_set,
-            )
+            at = Node(token, parent, above.depth + 1, origin, above.start, above.prompt_begin, decoded, under)
             at.older, above.newest = above.newest, node
             self._nodes.append(at)
         at = self._nodes[node]

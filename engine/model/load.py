@@ -27,22 +27,7 @@ from engine.cache.live import KV
 from engine.errors import Cancelled, LoadError, RankError, first_line
 from engine.files import typed
 from engine.model import directory
-from engine.model.facts import (
-    arrays_of,
-    facts_of,
-    facts_with_tokens,
-    fingerprint,
-    first_of,
-    free_bytes,
-    probe_cache,
-    quantization_of,
-    quantize,
-    set_dtype,
-    set_float32_scales,
-    unpacked_by_itself,
-    warning_of,
-    weights_in,
-)
+from engine.model import facts as model_facts
 from engine.model.forward import MakeKV, Runner, WarmupTracker, tf32_note
 from engine.model.layers import Tail
 from engine.model.tokens import Tokens, plain_tokenizer
@@ -222,7 +207,7 @@ def load(
     make_kv: MakeKV = KV
     warning = ""
     executor = ThreadPoolExecutor(1, "fingerprint")  # 30 ms for a small model, on another core
-    digest = executor.submit(fingerprint, path, settings.adapter_path)
+    digest = executor.submit(model_facts.fingerprint, path, settings.adapter_path)
     executor.shutdown(wait=False)
     if spread is None:
         warning = read_weights(model, emit, cancel)
@@ -231,7 +216,7 @@ def load(
     emit(Loading("tokenizer", 0, 0, path.name))
     tokens = _tokens(path, prepared.config, settings, facts.vocabulary)
     try:
-        settings, tail, probed = probe_cache(model, settings, make_kv, facts)
+        settings, tail, probed = model_facts.probe_cache(model, settings, make_kv, facts)
     except RankError:
         raise
     except Exception as error:  # the first forward pass: a config that could be built may not run
@@ -242,8 +227,10 @@ def load(
         *filter(None, (warning, tf32_note(facts.dtype))),
         *probed.notes[len(facts.notes) :],
     )
-    facts = replace(probed, notes=notes, load_ms=ms, fingerprint=digest.result(), free_bytes=free_bytes())
-    facts = facts_with_tokens(facts, path, tokens)
+    facts = replace(
+        probed, notes=notes, load_ms=ms, fingerprint=digest.result(), free_bytes=model_facts.free_bytes()
+    )
+    facts = model_facts.facts_with_tokens(facts, path, tokens)
     return Loaded(model, tokens, facts, settings, make_kv=make_kv, tail=tail, divided=spread is not None)
 
 
@@ -276,21 +263,21 @@ def prepare(
     _check_weights(model, path)
     if settings.adapter_path is not None:
         _adapt(model, typed(settings.adapter_path))
-    stored, packed = weights_in(model), quantization_of(model)
+    stored, packed = model_facts.weights_in(model), model_facts.quantization_of(model)
     if quantization is not None:
-        quantize(model, *quantization)
-    asked = quantization is not None or not unpacked_by_itself(settings)
-    stays = settings.dtype == "auto" and asked and quantization_of(model) is not None
-    notes = set_dtype(model, "file" if stays else settings.dtype, bool(served.name))
-    notes = (*served.notes, *notes, *set_float32_scales(model, settings))
+        model_facts.quantize(model, *quantization)
+    asked = quantization is not None or not model_facts.unpacked_by_itself(settings)
+    stays = settings.dtype == "auto" and asked and model_facts.quantization_of(model) is not None
+    notes = model_facts.set_dtype(model, "file" if stays else settings.dtype, bool(served.name))
+    notes = (*served.notes, *notes, *model_facts.set_float32_scales(model, settings))
     # Weights that are not wired may be paged out while the user thinks: Metal may wire as much memory as it recommends,
     # as long as the process lives, as in mlx_lm's server.
     maybe_set_recommended_wired_limit()
     mx.eval(
         mx.random.state
     )  # mlx_lm's layers drew first weights, and each draw is kept in the graph of the next key
-    facts = facts_of(model, config, path)
-    computed = weights_in(model)
+    facts = model_facts.facts_of(model, config, path)
+    computed = model_facts.weights_in(model)
     facts = replace(facts, notes=notes, blas=served.name, stored="" if stored == computed else stored)
     dtype = settings.dtype
     if dtype == "auto":
@@ -321,7 +308,7 @@ def load_tokenizer(
     emit(Loading("tokenizer", 0, 0, path.name))
     try:
         config = utils.load_config(path)
-        rows = first_of(config, "vocab_size")
+        rows = model_facts.first_of(config, "vocab_size")
     except Exception as error:  # its fields may be anything
         raise explain(error, path) from error
     return _tokens(path, config, settings, rows if type(rows) is int else sys.maxsize)
@@ -425,8 +412,8 @@ def read_weights(model: Any, emit: Emit, cancel: Event) -> str:
         LoadError: They are damaged.
         Cancelled: `cancel` was set.
     """
-    parameters = arrays_of(model)
-    warning = warning_of(sum(array.nbytes for _, array in parameters))
+    parameters = model_facts.arrays_of(model)
+    warning = model_facts.warning_of(sum(array.nbytes for _, array in parameters))
     emit(Loading("weights", 0, len(parameters), "", warning))
     group, size = list[mx.array](), 0
     for done, (name, array) in enumerate(parameters, start=1):

@@ -72,12 +72,7 @@ class NodeReader(NodeSampler):
         )
 
     def add_token(
-        self,
-        parent: int,
-        token: int,
-        origin: Origin,
-        prompt_begin: int = 0,
-        intervention_set: int | None = None,
+        self, parent: int, token: int, origin: Origin, prompt_begin: int = 0, under: int | None = None
     ) -> int:
         """Add a token to the tree, and the bytes of an unfinished character at its end to `pending`; returns its node.
 
@@ -86,12 +81,12 @@ class NodeReader(NodeSampler):
             token: Its token id.
             origin: The token's origin.
             prompt_begin: Number of tokens of the path before the prompt, if the token is a prompt's.
-            intervention_set: Number of the intervention set that it is computed under; None for its parent's.
+            under: Number of the intervention set that it is computed under; None for its parent's.
         """
         if origin == "prompt":
             node = self._tree.add_prompt(parent, [token], prompt_begin)[-1]
         else:
-            node = self._tree.add(parent, token, origin, intervention_set)
+            node = self._tree.add(parent, token, origin, under)
         pending = self._tokens.text(token, self._pending.get(parent, b""))[1]
         if pending:
             self._pending[node] = pending

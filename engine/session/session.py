@@ -556,9 +556,8 @@ class Session(CompletionSource):
         self._position = None
         if not self.cached:
             return cost
-        if self.kv.offset < self.interventions.begin(
-            end
-        ):  # chunks run under interventions from there on, not earlier
+        begin = self.interventions.begin(end)
+        if self.kv.offset < begin:  # chunks run under interventions from there on, not earlier
             self.run_path(self.runner, self.tree[self.interventions.first(end)].parent)
         return cost if self.kv.offset < min(want, computed) else replace(cost, note="")
 
@@ -611,15 +610,13 @@ class Session(CompletionSource):
 
     # ---- decode -----------------------------------------------------------------------------
 
-    def step(
-        self, token: int | None = None, origin: Origin | None = None, intervention_set: int | None = None
-    ) -> Step:
+    def step(self, token: int | None = None, origin: Origin | None = None, under: int | None = None) -> Step:
         """Take a token after the current node, and run it through the model.
 
         Args:
             token: Its id (checked by the caller); None for the sampler's pick.
             origin: Its origin in the tree; None for the sampler.
-            intervention_set: See `TokenTree.add`.
+            under: See `TokenTree.add`.
 
         Raises:
             StepError: There is no prompt, or the context is full and the model has no positions beyond it.
@@ -634,7 +631,7 @@ class Session(CompletionSource):
         forward_begun = time.perf_counter()
         row = self.runner.forward(token) if self.cached else self._forward_uncached(token)
         forward_ended = time.perf_counter()
-        node = self.node_reader.add_token(self.node, token, origin, intervention_set=intervention_set)
+        node = self.node_reader.add_token(self.node, token, origin, under=under)
         if self.runner.undo is not None:
             self.mover.record_step(node, self.runner.undo)
         try:
