@@ -174,10 +174,7 @@ class KV:
 
     def state(self) -> list[mx.array]:
         """All arrays of all caches, to evaluate after a chunk of prefill."""
-        arrays: list[mx.array] = []
-        for cache in self.caches:
-            arrays += kind_of(cache).buffers(cache)
-        return arrays
+        return [array for cache in self.caches for array in kind_of(cache).buffers(cache)]
 
     # ---- back ---------------------------------------------------------------------------------
 

@@ -265,7 +265,16 @@ def _run(session: Session, node: int, emit: Callable[[Record], None], stopped: S
             f"The recorded path has {depth:,} tokens, this model's window {facts.context_window:,}.",
             "Go to an earlier place of the recording, and continue there.",
         )
-    path, reporter = session.tree.nodes(node), _ProgressReporter(session, node, emit, stopped)
+    path, reported = session.tree.nodes(node), float("-inf")
+
+    def reporter() -> bool:
+        """Emit a progress record at times; returns True if the command was cancelled."""
+        nonlocal reported
+        if time.perf_counter() - reported > REPORT_SECONDS:
+            reported = time.perf_counter()
+            emit(Restoring(session.kv.offset, depth))
+        return stopped()
+
     first = max(session.tree[node].start, len(path) - COMPARED)
     session.move(path[first - 1], reporter)
     logprobs = []
@@ -273,18 +282,3 @@ def _run(session: Session, node: int, emit: Callable[[Record], None], stopped: S
         logprobs.append(session.position.node_logits.masses.logprob(session.tree[child].token))
         session.move(child, reporter)
     return tuple(logprobs)
-
-
-class _ProgressReporter:
-    """A `Stopped` callback that emits a progress record when it is polled."""
-
-    def __init__(self, session: Session, node: int, emit: Callable[[Record], None], stopped: Stopped) -> None:
-        self._session, self._emit, self._stopped = session, emit, stopped
-        self._total = session.tree[node].depth
-        self._reported = float("-inf")
-
-    def __call__(self) -> bool:
-        if time.perf_counter() - self._reported > REPORT_SECONDS:
-            self._reported = time.perf_counter()
-            self._emit(Restoring(self._session.kv.offset, self._total))
-        return self._stopped()
