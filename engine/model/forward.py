@@ -306,7 +306,8 @@ class Runner:
             ids: The whole path; the cache holds a beginning of it, at most all but the last token.
             chunks: Which of them ran in chunks the first time: prompts without their last tokens.
             stopped: Polled before each chunk and token.
-            changed: The token from which on another function computed the path, and that function; None if the model computed all.
+            changed: The token from which on another function computed the path, and that function; None if the model
+                computed all.
 
         Returns:
             The logits after the last token, float32, shape (vocabulary,).
@@ -382,8 +383,8 @@ class PipelinedForward:
     """Builds one forward before its token is known, so that building its graph costs no time of the device.
 
     The token's slot in the graph is an evaluated array whose memory is written once the token is known, before the
-    graph is evaluated. With guesses the device continues without waiting for the host, as in mlx_lm's own loop: the next
-    forward begins with the most probable token, and is taken back if the host's sampler picks another one.
+    graph is evaluated. With guesses the device continues without waiting for the host, as in mlx_lm's own loop: the
+    next forward begins with the most probable token, and is taken back if the host's sampler picks another one.
 
     Args:
         runner: The model and its cache.
@@ -491,9 +492,9 @@ class PipelinedForward:
 # ---- how much logits may differ where the same tokens run in other chunks or batches -----------
 
 SHARES = {"float32": 4e-6, "float16": 8e-3, "bfloat16": 0.06}
-"""Shares of the largest logit by which rounding may change logits. Measured over 14 families with OpenBLAS: up to 8.7e-7
-in float32, 0.023 in bfloat16; deep models sum up more roundings. Wrong keys and values make differences of whole
-logits."""
+"""Shares of the largest logit by which rounding may change logits. Measured over 14 families with OpenBLAS: up to
+8.7e-7 in float32, 0.023 in bfloat16; deep models sum up more roundings. Wrong keys and values make differences of
+whole logits."""
 COARSE = 1e-5
 """Error of a float32 product, as a share of its largest number, from which on it counts as one of 16 bits: a CPU's is
 2e-7, and one in TF32, which has as many bits as float16, 3e-4 (emulated)."""
