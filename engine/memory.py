@@ -36,7 +36,7 @@ SECONDS = 5
 
 
 def memory_of() -> MemoryOf:
-    """The memory that a model will take, before MLX runs; see `engine.model.weights.memory_of_device`."""
+    """The memory that a model will take, before MLX runs; see `engine.model.facts.memory_of_device`."""
     if any(map(_has, CUDA)):
         return "gpu"
     return "metal" if sys.platform == "darwin" else "machine"
@@ -63,7 +63,7 @@ def memory_installed() -> int | None:
 
 
 def memory_for_models() -> int | None:
-    """Bytes that a model may take before MLX runs: an estimate of `engine.model.weights.free_bytes`.
+    """Bytes that a model may take before MLX runs: an estimate of `engine.model.facts.free_bytes`.
 
     Where MLX computes on CUDA, what is free on the GPU; on a Mac what is free, and no more than Metal recommends; else
     what is free, and where the system doesn't tell that, what is installed.

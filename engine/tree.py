@@ -33,8 +33,8 @@ class Node(Struct):
     """Number of tokens of the path before that prompt; above 0 if the prompt is a later turn of a conversation."""
     decoded: int = 0
     """Number of tokens of the path outside all prompts."""
-    held: int = 0
-    """Number of the intervention set that it was computed under, 0 for none; see `engine.session.state`."""
+    intervention_set: int = 0
+    """Number of the intervention set that it was computed under, 0 for none; see `engine.session.session`."""
     newest: int | None = None
     """The child that was added last; None if it has none. A dict of children would take half of a node's memory."""
     older: int | None = None
@@ -116,18 +116,18 @@ class TokenPaths:
             one, other = self._nodes[one].parent, self._nodes[other].parent
         return one
 
-    def child(self, node: int, token: int, held: int | None = None) -> int | None:
+    def child(self, node: int, token: int, under: int | None = None) -> int | None:
         """The child of a node with a given token; None if there is none.
 
         Args:
             node: The parent node.
             token: Token id.
-            held: Number of the intervention set that it was computed under; None for its parent's.
+            under: Number of the intervention set that it was computed under; None for its parent's.
         """
         at = self._nodes[node]
-        held, child = at.held if held is None else held, at.newest
-        while child is not None and (self._nodes[child].token, self._nodes[child].held) != (token, held):
-            child = self._nodes[child].older
+        wanted, child = (token, at.intervention_set if under is None else under), at.newest
+        while child is not None and ((at := self._nodes[child]).token, at.intervention_set) != wanted:
+            child = at.older
         return child
 
 
@@ -144,7 +144,7 @@ class TokenTree(TokenPaths):
     def __contains__(self, node: int) -> bool:
         return 0 <= node < len(self._nodes)
 
-    def add(self, parent: int, token: int, origin: Origin, held: int | None = None) -> int:
+    def add(self, parent: int, token: int, origin: Origin, under: int | None = None) -> int:
         """Return the child of `parent` with `token`, adding it if there is none.
 
         Args:
@@ -154,20 +154,20 @@ class TokenTree(TokenPaths):
                 taken in a step belongs to the completion from then on. A completion's token takes `start` and
                 `prompt_begin` from its parent again, as a longer prompt may have been read up to there since it was
                 first taken.
-            held: Number of the intervention set that it is computed under; None for its parent's.
+            under: Number of the intervention set that it is computed under; None for its parent's.
 
         Returns:
             Node number.
         """
         above = self._nodes[parent]
-        held = above.held if held is None else held
-        if held and origin != "prompt":
+        under = above.intervention_set if under is None else under
+        if under and origin != "prompt":
             origin = "intervened"
-        node = None if above.newest is None else self.child(parent, token, held)
+        node = None if above.newest is None else self.child(parent, token, under)
         if node is None:
             node = len(self._nodes)
             decoded = above.decoded + (origin != "prompt")
-            at = Node(token, parent, above.depth + 1, origin, above.start, above.prompt_begin, decoded, held)
+            at = Node(token, parent, above.depth + 1, origin, above.start, above.prompt_begin, decoded, under)
             at.older, above.newest = above.newest, node
             self._nodes.append(at)
         at = self._nodes[node]

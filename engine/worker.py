@@ -18,9 +18,8 @@ from engine.task import Stopped, Task, never
 
 HANDLERS: Mapping[str, str] = {
     "engine.session.handlers":
-        "Load Configure Prefill AddTurn GoOnPrefill TakeStep Choose Take MoveTo Reroll Run Recall Verify",
-    "engine.session.restore": "Restore",
-    "engine.session.answers": "Explain WhatIf FindTokens ReadGrammar ReadLogits",
+        "Load Configure Prefill AddTurn GoOnPrefill TakeStep Choose Take MoveTo Reroll Run Recall Verify Restore "
+        "Explain WhatIf FindTokens ReadGrammar ReadLogits",
     "engine.session.texts": "Tokenize PreviewPrompt CutText Insert CheckToolCall TakeApart",
     "engine.decoding.beam": "SearchBeams GoOnBeams",
     "engine.decoding.lookahead": "LookAhead",

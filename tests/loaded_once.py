@@ -7,9 +7,8 @@ from threading import Event
 from msgspec.structs import replace
 
 from engine.lockstep import second
-from engine.model.forward import FirstUses
-from engine.model.load import Loaded, load
-from engine.model.source import Emit
+from engine.model.forward import WarmupTracker
+from engine.model.load import Emit, Loaded, load
 from engine.protocol import Record
 from engine.session import handlers as session
 from engine.settings import LoadSettings
@@ -43,4 +42,4 @@ def once(
     found, told = _KEPT[key]
     for record in told:
         emit(record)
-    return replace(found, first_uses=FirstUses())
+    return replace(found, warmup=WarmupTracker())

@@ -14,8 +14,7 @@ from typing import Any
 import mlx.core as mx
 from mlx_lm.models import cache as caches
 
-from engine.cache.kind import arrays
-from engine.cache.kinds import kind_of
+from engine.cache.kinds import arrays, kind_of
 from engine.protocol import LaneKV
 
 

@@ -21,15 +21,14 @@ from engine.cache import padded
 from engine.decoding.rows import PaddedRows, Rows, SequentialRows, enough_memory
 from engine.errors import Cancelled, StepError
 from engine.logits.node_sampler import Position
+from engine.model.facts import free_bytes
 from engine.model.forward import Runner, rounding_of
-from engine.model.weights import free_bytes
 from engine.protocol import Distribution, LaneEnded, LaneToken, Record
 from engine.sampling.ranking import Row, blocks, ranked_rows
 from engine.sampling.ranking import Rows as Logits
 from engine.session.context import Context
-from engine.session.continuation import Continuation
 from engine.session.conversation import encoded
-from engine.session.node_records import window_full
+from engine.session.node_records import Continuation, window_full
 from engine.session.session import Session
 from engine.setting import check
 from engine.settings import BY_NAME, Settings, differences

@@ -18,9 +18,9 @@ from msgspec.structs import replace
 
 from engine.errors import LoadError
 from engine.logits.node_sampler import NodeSampler, Wide
+from engine.model.facts import quantize
 from engine.model.load import Loaded, load
 from engine.model.tokens import Tokens
-from engine.model.weights import quantize
 from engine.protocol import DraftLoading
 from engine.sampling.ranking import Row
 from engine.session.session import Session

@@ -22,7 +22,7 @@ from engine.logits.node_sampler import Wide
 from engine.model.tokens import Tokens
 from engine.protocol import BatchOpened, DrawMany, DrawnToken, DrawsCounted, LaneOpened, Record
 from engine.session.context import Context
-from engine.session.continuation import Continuation
+from engine.session.node_records import Continuation
 from engine.session.session import run_at
 from engine.task import Task
 

@@ -97,7 +97,7 @@ def repeat_reply(context: Context, command: RepeatReply, task: Task) -> Iterator
 def _check(session: Session, command: RepeatReply) -> None:
     if command.node not in session.tree or command.node == ROOT:
         raise StepError(f"There is no token number {command.node} to continue from.", "Begin with a prompt.")
-    if session.tree[command.node].held:
+    if session.tree[command.node].intervention_set:
         raise StepError(
             "mlx_lm's generator can't compute interventions.", "Go to a branch without interventions."
         )

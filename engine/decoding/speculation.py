@@ -347,7 +347,7 @@ class Round:
             spent["forward"] / count,
             0.0,
             0.0,
-            cold=session.runner.first_uses.take("step"),
+            cold=session.runner.warmup.take("step"),
             shared=count if self._proposed else 0,
         )
         try:
@@ -488,7 +488,7 @@ def compare_with_plain(session: Session, begin: int, stopped: Stopped) -> protoc
             plain, text = picked, session.tokens.text(picked, session.pending.get(before, b""))[0]
             break
         begun = time.perf_counter()
-        runner.compute = session.held.computes[taken.held]
+        runner.compute = session.interventions.computes[taken.intervention_set]
         row = runner.forward(taken.token)
         ms.append((sampled + time.perf_counter() - begun) * 1000)
     return protocol.SpeculationVerified(

@@ -535,7 +535,7 @@ def hold(session: Session, command: HoldInterventions, stopped: Stopped = never)
             "Load the model with its KV cache.",
         )
     session.check_node(node)
-    session.held.refuse(node, "a new intervention is")
+    session.interventions.refuse(node, "a new intervention is")
     model = session.runner.model
     check_interventions(model, interventions, session.facts.fingerprint)
     token, parent = session.tree[node].token, session.tree[node].parent
@@ -547,8 +547,8 @@ def hold(session: Session, command: HoldInterventions, stopped: Stopped = never)
         raise view.failed_check(at.check, session.facts.family)
     if session.node != parent:
         yield from session.move_and_step(parent, stopped)
-    held = session.held.add(interventions, changed(model, interventions))
-    session.runner.compute = session.held.computes[held]
+    held = session.interventions.add(interventions, changed(model, interventions))
+    session.runner.compute = session.interventions.computes[held]
     try:
         step = session.step(token, "intervened", held)
     finally:
@@ -560,9 +560,9 @@ def hold(session: Session, command: HoldInterventions, stopped: Stopped = never)
 def _release(session: Session, stopped: Stopped) -> Iterator[Moved | Step | InterventionsHeld]:
     """Move to the token of the model's own that the branch was made from."""
     begun = time.perf_counter()
-    if not session.tree[session.node].held:
+    if not session.tree[session.node].intervention_set:
         raise StepError("No intervention is held here.", "Go to a branch under interventions, or hold some.")
-    first = session.tree[session.held.first(session.node)]
+    first = session.tree[session.interventions.first(session.node)]
     own = session.tree.child(first.parent, first.token)
     own = first.parent if own is None else own
     yield from session.move_and_step(own, stopped)

@@ -20,8 +20,8 @@ from engine.errors import StepError
 from engine.inside.taps import flat_caches, fused_attention, softmax, unit_of
 from engine.inside.view import Capture, capture, layer_check, runner_before
 from engine.inside.wiring import CLOSE, CLOSE_LESS, PartVectors, Vector, joined, mlp_facts, vector
+from engine.model.facts import SWITCHED, dtype_of, experts_of, is_packed, own_arrays, own_parameters
 from engine.model.layers import Patch, calls, decoder_layers, hidden, kept, patched, role_of
-from engine.model.weights import SWITCHED, dtype_of, experts_of, is_packed, own_arrays, own_parameters
 from engine.protocol import (
     NEITHER,
     Check,

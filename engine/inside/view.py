@@ -197,7 +197,7 @@ def runner_before(session: Session, node: int, stopped: Stopped = never) -> tupl
     Returns:
         The runner, the number of tokens of the path that were recomputed, and why; empty if none was.
     """
-    session.held.refuse(node, "views of the inside are")
+    session.interventions.refuse(node, "views of the inside are")
     parent = session.tree[node].parent
     if parent == ROOT:
         return session.runner.fresh(), 0, ""

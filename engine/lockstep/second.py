@@ -18,15 +18,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from engine import protocol
-from engine.cache.moves import KVStore, Mover
+from engine.cache.live import KVStore, Mover
 from engine.errors import Cancelled, LoadError, StepError
 from engine.lockstep.spans import Side, Span, by_bytes, byte_ends, first_difference, one_by_one, read_span
 from engine.logits.questions import explain
 from engine.memory import size_words
-from engine.model import directory, source
+from engine.model import directory
+from engine.model.facts import float32_scales, free_bytes, unpacked_by_itself, unpacks
 from engine.model.forward import Runner
-from engine.model.load import Loaded, load
-from engine.model.weights import float32_scales, free_bytes, unpacked_by_itself, unpacks
+from engine.model.load import Loaded, load, resolve
 from engine.models_on_disk.models import stored_weights
 from engine.protocol import (
     Alignment,
@@ -44,8 +44,7 @@ from engine.protocol import (
 from engine.sampling.ranking import Row
 from engine.session.context import Context, free_garbage, take_tokens
 from engine.session.node_records import NodeReader
-from engine.session.session import Session
-from engine.session.state import HeldSets, KeptLogits
+from engine.session.session import InterventionSets, KeptLogits, Session
 from engine.task import Stopped, Task, never
 from engine.tree import Chunks, chunk_end, chunks_go_on, common_prefix
 
@@ -233,7 +232,7 @@ class PathReader:
             Cancelled: `stopped` returned True; what was emitted stays read.
         """
         session.check_node(node)
-        session.held.refuse(node, "two models are compared")
+        session.interventions.refuse(node, "two models are compared")
         paths, other, by_ids = self.paths(session, node), self.second.loaded, self.second.aligned == "ids"
         same = self._same(paths)
         self._read = Paths(paths.nodes, paths.ids, paths.other_ids, paths.spans[:same])
@@ -303,14 +302,14 @@ class PathReader:
             made.title, made.tree, made.pending = self.second.title, session.tree, session.pending
             made.settings_at, made.kept_logits = session.settings_at, KeptLogits(KEPT_BYTES)
             made.runner, made.kv = self.rows.runner, self.rows.runner.kv
-            made.held = HeldSets(made.runner.model, made.tree)
+            made.interventions = InterventionSets(made.runner.model, made.tree)
             made.mover = Mover(made.kv, made.tree, KVStore(0))
             made.node_reader = NodeReader(made.tokens, made.tree, made.pending)
         made.settings = session.settings
         if node is None:
             return made
         session.check_node(node)
-        session.held.refuse(node, "a second model is looked into")
+        session.interventions.refuse(node, "a second model is looked into")
         paths = self.paths(session, node)
         if paths.other_ids != paths.ids:
             raise StepError(
@@ -574,7 +573,7 @@ def _notes(first: Loaded, second: Second, differs: int | None) -> Iterator[str]:
 
 def _weights(first: Loaded, command: OpenLockstep, cancel: Event) -> int:
     """Bytes of the second model's weights in memory, from the headers of its files."""
-    path = source.resolve(command.against.model, lambda _: None, cancel)
+    path = resolve(command.against.model, lambda _: None, cancel)
     files = sorted(path.glob(directory.WEIGHTS))
     wide = 4 if first.facts.dtype == "float32" else 2
     if command.bits is None:

@@ -37,7 +37,7 @@ from engine.protocol import (
 )
 from engine.sampling.ranking import Row
 from engine.session.context import Context
-from engine.session.continuation import Continuation
+from engine.session.node_records import Continuation
 from engine.session.session import run_at
 from engine.task import Task
 

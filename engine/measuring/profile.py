@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import mlx.core as mx
 import mlx.nn as nn
 
-from engine.cache.kind import arrays
+from engine.cache.kinds import arrays
 from engine.errors import Cancelled, PathError, SettingsError, StepError, first_line
 from engine.files import free, typed
 from engine.model.forward import Runner
@@ -45,7 +45,7 @@ def measured_session(context: Context) -> Session:
         StepError: No model is loaded, or the node was computed under interventions.
     """
     session = context.session
-    session.held.refuse(session.node, "measurements are")
+    session.interventions.refuse(session.node, "measurements are")
     return session
 
 

@@ -28,10 +28,10 @@ from engine.cache.kinds import kind_named
 from engine.errors import Cancelled
 from engine.measuring.profile import RepeatedStep, measured_session
 from engine.memory import memory_available, memory_installed
+from engine.model.facts import SWITCHED, experts_of, free_bytes, own_arrays, own_parameters
 from engine.model.forward import Runner, precision, product_error
 from engine.model.layers import calls, patched
 from engine.model.load import Loaded
-from engine.model.weights import SWITCHED, experts_of, free_bytes, own_arrays, own_parameters
 from engine.protocol import (
     KVGroup,
     Machine,

@@ -1,4 +1,5 @@
-"""Chat templates: what one gets, as mlx_lm and transformers make it, and filling it within limits.
+"""Chat templates: what one gets, as mlx_lm and transformers make it, filling it within limits, the place of each string
+of a conversation in the text, and the marks of thinking and tool calls in replies.
 
 A template is a program in jinja2 that came with the model. It runs in a process of its own, which the kernel limits:
 one expression, `'x' * 10**10`, is a single call of C that no check within this process could interrupt, and jinja2 even
@@ -9,16 +10,33 @@ costs 0.15 to 0.2 s of processor time and 20 MB for as long, once a prompt.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from importlib import import_module
+from itertools import accumulate, groupby
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import mlx_lm
 from msgspec import Struct
 from msgspec.structs import replace
 
 from engine.errors import PromptError, first_line
 from engine.files import TEXT_LIMIT
 from engine.processes import limited
-from engine.protocol import ChatOptions, Message
+from engine.protocol import (
+    ChatOptions,
+    LeftOut,
+    Message,
+    PromptSegments,
+    ReplyFormat,
+    ReplyMark,
+    SegmentKind,
+    SegmentRun,
+)
+from engine.segments import MARKUP, ReplyReader, kind_of
 
 TAG = "CONTINUE_FINAL_MESSAGE_TAG "
 """Marks the end of a message that is left open; that of transformers, so that a template can't tell the two apart."""
@@ -180,3 +198,522 @@ def refusal(why: object) -> PromptError:
     """The error that a template, or its model's own code, refuses a prompt."""
     first = first_line(why, nothing="no reason given")
     return PromptError(f"The chat template refuses this prompt: {first}.", _RAW)
+
+
+# ---- marks in replies: those that mlx_lm knows, and those of other families -----------------------
+# A chat template of the request's own says it for that request, so that the marks are found in the template's source
+# before they are found in the vocabulary. What begins a reply is read off the text behind the last message: a template
+# may open the thinking there. mlx_lm's server looks for the last mark in the whole prompt instead, and takes one that a
+# user wrote for the model's own.
+
+THOUGHTS = (
+    ("<think>", "</think>"),
+    ("<seed:think>", "</seed:think>"),
+    ("[THINK]", "[/THINK]"),
+    ("<longcat_think>", "</longcat_think>"),
+    ("<|think:start|>", "<|think:end|>"),
+)
+"""Begin and end of a thinking, as templates write them."""
+_OWN_CALLS = (
+    ("<seed:tool_call>", "</seed:tool_call>", "qwen3_coder"),
+    ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", ""),
+    ("<|python_tag|>", "", ""),
+    ("<tool_call>", "</tool_call>", "json_tools"),
+)
+"""Begin and end of tool calls of families for which mlx_lm names no parser, and the name of their parser."""
+_HARMONY = "<|channel|>"
+PARSERS = tuple(
+    sorted(path.stem for path in Path(mlx_lm.__file__).with_name("tool_parsers").glob("[a-z]*.py"))
+)
+"""Names of mlx_lm's parsers."""
+JSON = "json"
+"""Name of the parser of calls that are JSON alone."""
+_STATES = {"normal": "answer", "reasoning": "thinking", "tool": "tool call"}
+"""States by mlx_lm's names."""
+
+
+def reply_format(template: str, wrapper: Any, vocabulary: Callable[[], Mapping[str, int]]) -> ReplyFormat:
+    """The marks of replies to prompts that a template fills.
+
+    Args:
+        template: Its source; empty for code instead.
+        wrapper: mlx_lm's `TokenizerWrapper`, or a `PlainTokenizer`, which has less.
+        vocabulary: Returns the ids of all tokens by their pieces.
+    """
+    if _HARMONY in template:
+        return _harmony()
+    own = getattr(wrapper, "response_transitions", None) or {}
+    thinking = getattr(wrapper, "think_start", None), getattr(wrapper, "think_end", None)
+    opens, closes = next((pair for pair in THOUGHTS if pair[1] in template or pair[0] in template), thinking)
+    begin, end, parser = _calls(template, getattr(wrapper, "tool_parser", None), vocabulary)
+    marks = [ReplyMark("answer", opens, "thinking")] if opens else []
+    marks += [ReplyMark("thinking", closes, "answer")] if closes else []
+    if begin:
+        if not any(to == "tool" for edges in own.values() for _, to in edges):
+            marks.append(ReplyMark("answer", begin, "tool call"))
+        marks += [ReplyMark("thinking", begin, "tool call")] if opens else []
+        marks += [ReplyMark("tool call", end, "answer")] if end else []
+    marks += [ReplyMark("answer", mark, "answer") for mark in getattr(wrapper, "structural_markers", ())]
+    marks += [
+        ReplyMark(_STATES.get(at, at), text, _STATES.get(to, to))
+        for at, edges in own.items()
+        for text, to in edges
+    ]
+    return ReplyFormat("answer", tuple(marks), parser)
+
+
+def _calls(
+    template: str, parser: Callable[..., Any] | None, vocabulary: Callable[[], Mapping[str, int]]
+) -> tuple[str, str, str]:
+    """Begin and end of tool calls, and the name of their parser; empty if there is none."""
+    from mlx_lm.tokenizer_utils import _infer_tool_parser
+
+    stand = SimpleNamespace(chat_template=template, get_vocab=vocabulary)
+    name = parser.__module__.rpartition(".")[2] if parser is not None else _infer_tool_parser(stand)
+    if name in PARSERS:
+        module = import_module(f"mlx_lm.tool_parsers.{name}")
+        return module.tool_call_start, module.tool_call_end, name
+    return next((each for each in _OWN_CALLS if each[0] in template), ("", "", ""))
+
+
+def _harmony() -> ReplyFormat:
+    """The format of gpt-oss: a header names channel and recipient of each message, whose text follows it."""
+    heads = (
+        ("markup", "to=", "tool call:head"), ("markup", "<|channel|>analysis", "markup:analysis"),
+        ("markup", "<|message|>", "answer"), ("markup:analysis", "to=", "tool call:head"),
+        ("markup:analysis", "<|message|>", "thinking"), ("tool call:head", "<|message|>", "tool call"),
+    )  # fmt: skip
+    ends = [(state, text, "markup") for state in ("thinking", "answer", "tool call")
+            for text in ("<|end|>", "<|call|>", "<|return|>", "<|start|>")]  # fmt: skip
+    return ReplyFormat("markup", tuple(ReplyMark(*each) for each in (*heads, *ends)), JSON)
+
+
+def begun(format: ReplyFormat, tail: str) -> ReplyFormat:
+    """A format with the state in which a reply begins.
+
+    Args:
+        format: The replies' format.
+        tail: The end of the prompt, from behind the last message that is not the reply's own beginning.
+    """
+    return replace(format, begin=ReplyReader(replace(format, begin="answer")).state_after(tail))
+
+
+# ---- parsing of tool calls ---------------------------------------------------------------------
+
+
+class CallError(Exception):
+    """A tool call can't be parsed.
+
+    Args:
+        why: A sentence without its end.
+        place: Of the character of the call's text where it went wrong.
+    """
+
+    def __init__(self, why: str, place: int) -> None:
+        super().__init__(why)
+        self.place = place
+
+
+def parse_call(parser: str, text: str, tools: list[Any] | None) -> tuple[str, ...]:
+    """Parse a tool call as mlx_lm's server would.
+
+    Args:
+        parser: One of `PARSERS`, or `JSON`.
+        text: Of the call, without its marks.
+        tools: Definitions of the tools, whose types some parsers heed.
+
+    Returns:
+        Names of the functions that it calls; none if the text has arguments alone.
+
+    Raises:
+        CallError: It can't be parsed.
+    """
+    if parser == JSON:
+        if not isinstance(_attempt(json.loads, text, text), dict):
+            raise CallError("its arguments are not a JSON object", _first_fault(text))
+        return ()
+    parse = import_module(f"mlx_lm.tool_parsers.{parser}").parse_tool_call
+    found = _attempt(parse, text, text, tools)
+    calls = found if isinstance(found, list) else [found]
+    for call in calls:
+        arguments = call.get("arguments") if isinstance(call, dict) else None
+        if not isinstance(call, dict) or not isinstance(call.get("name"), str):
+            raise CallError("it names no function", _first_fault(text))
+        if not isinstance(arguments, dict) or (parser == "glm47" and [*arguments] == ["raw"]):
+            raise CallError(f"the arguments of {call['name'][:60]} are not an object", _first_fault(text))
+    return tuple(str(call["name"]) for call in calls)
+
+
+def _attempt(parse: Callable[..., Any], text: str, *given: Any) -> Any:
+    try:
+        return parse(*given)
+    except Exception as error:  # a parser may raise anything at a text that it was not made for
+        fault: BaseException | None = error
+        while fault is not None and not isinstance(fault, json.JSONDecodeError):
+            fault = fault.__cause__ or fault.__context__
+        if isinstance(fault, json.JSONDecodeError) and (begin := text.find(fault.doc)) >= 0:
+            raise CallError(fault.msg, begin + fault.pos) from None
+        # what a parser says, without the text that it repeats
+        why = first_line(error, nothing=type(error).__name__).partition(":")[0].rstrip(".")[:100]
+        why = "it is nested too deeply" if isinstance(error, RecursionError) else why
+        raise CallError(why, _first_fault(text)) from None
+
+
+def _first_fault(text: str) -> int:
+    """The place of the first character that is no JSON any more; the end, where what is there is right so far."""
+    begin = next((place for place, sign in enumerate(text) if sign in "{["), -1)
+    if begin >= 0:
+        try:
+            json.JSONDecoder().raw_decode(text, begin)
+        except json.JSONDecodeError as error:
+            return error.pos
+        except RecursionError:
+            return begin
+    return len(text)
+
+
+# ---- filled templates -------------------------------------------------------------------------------
+
+Fill = Callable[[Sequence[Filling]], Sequence[str | None]]
+"""Fills the template with each of some conversations; only the first is sure to be filled."""
+Placed = dict[int, list[tuple[int, int]]]
+"""The places of each part in the text, by its number: none if the template leaves it out, no entry if that isn't known.
+A template may write a part twice."""
+_PLANES = (0xF0000, 0x100000)
+"""First characters of the planes of private use: the first is taken unless the conversation has characters of it."""
+_SIZE = 0xFFFE
+_MOST = _SIZE // 2
+"""Strings that are marked: the first ones, messages before tools."""
+ALONE = 64
+"""Strings of messages that are marked one by one, the last ones, if a template takes notice of the marks."""
+_AROUND = 400
+"""Characters before a tool or a call among which the JSON object may begin that has all of it."""
+_KINDS: Mapping[str, SegmentKind] = {
+    "system": "system", "developer": "system", "assistant": "answer", "model": "answer", "tool": "tool result",
+    "function": "tool result", "ipython": "tool result", "observation": "tool result",
+}  # fmt: skip
+_NAMES = frozenset({"type", "required"})
+"""Keys in the definition of a tool whose words templates compare."""
+
+
+class FieldSpan(Struct, frozen=True):
+    """A string of a conversation in the text of a filled template."""
+
+    kind: SegmentKind
+    message: int
+    """Index of the message, from 0; -1 for definitions of tools."""
+    begin: int
+    """Place in the text of its first character that is no space."""
+    end: int
+
+
+class ChatText(Struct, frozen=True):
+    """A filled chat template, or the end of one."""
+
+    text: str
+    spans: tuple[FieldSpan, ...] = ()
+    """Spans in the order of the text; they don't overlap."""
+    left_out: tuple[LeftOut, ...] = ()
+    reply: ReplyFormat = ReplyFormat()
+
+    def ending(self, text: str) -> ChatText:
+        """The same of a text that it ends with; nothing is known of one that it doesn't."""
+        before = len(self.text) - len(text)
+        if not self.text.endswith(text):
+            return ChatText(text, reply=self.reply)
+        moved = (
+            replace(span, begin=max(0, span.begin - before), end=span.end - before)
+            for span in self.spans
+            if span.end > before
+        )
+        return replace(self, text=text, spans=tuple(moved))
+
+    def segments(self, texts: Sequence[str]) -> PromptSegments:
+        """The same by tokens.
+
+        Args:
+            texts: The characters that each token of the text finishes.
+        """
+        return PromptSegments(tuple(_runs(self, texts)), self.left_out, self.reply)
+
+
+def _runs(of: ChatText, texts: Sequence[str]) -> Iterator[SegmentRun]:
+    """The runs of tokens of one message; a token belongs to the message of its first character that is no space."""
+    joined = "".join(texts)
+    if joined != of.text and joined != f" {of.text}":  # some tokenizers begin with a space
+        return
+    shift = len(joined) - len(of.text)
+    begins = [span.begin for span in of.spans]
+    spans: list[FieldSpan | None] = []
+    for text, end in zip(texts, accumulate(map(len, texts)), strict=True):
+        at = end - len(text.lstrip() or text) - shift
+        index = bisect_right(begins, at) - 1
+        spans.append(of.spans[index] if index >= 0 and at < of.spans[index].end else None)
+    begin = 0
+    for owner, group in groupby(spans, key=lambda span: None if span is None else (span.kind, span.message)):
+        end = begin + len(list(group))
+        if owner is not None:
+            yield SegmentRun(owner[0], begin, end, owner[1])
+        begin = end
+
+
+# ---- marks around the strings of a conversation --------------------------------------------------
+# The text is not searched: a message `a` is found in `<|im_start|>system`, and `You are` in a system prompt of the
+# template's own. The template is filled again with characters around each string that no template and no text uses;
+# if it is the same text without them, they are where the strings are. Strings that a template leaves out are known from
+# that, too. If a template takes notice of the marks, it is filled with those of single messages.
+
+
+class _Stretch(Struct, frozen=True):
+    """A string of a conversation, or a part of one, without the white space around it, which a template may cut off."""
+
+    kind: SegmentKind
+    message: int
+    group: int
+    """Number of the call within its message, or of the tool; -1 for other strings."""
+    text: str
+
+
+class _Marks:
+    """Marks parts of a conversation by characters of a plane of private use: two for each, before and after it.
+
+    Args:
+        of: The conversation.
+        plane: The first of these characters.
+    """
+
+    def __init__(self, of: Filling, plane: int) -> None:
+        self._of, self._plane = of, plane
+        self._any = _signs(plane)
+        self.parts: list[_Stretch] = []
+        self._begins: Container[int] = ()
+        self._ends: Container[int] = ()
+        self.marked()
+
+    def marked(self, begins: Container[int] = (), ends: Container[int] = ()) -> Filling:
+        """The conversation with marks before and after the parts of some numbers."""
+        self.parts, self._begins, self._ends = [], begins, ends
+        conversation = [self._message(*each) for each in enumerate(self._of.conversation)]
+        tools = self._of.tools
+        if isinstance(tools, list):
+            tools = [self._strings(tool, "tools", -1, place) for place, tool in enumerate(tools)]
+        return replace(self._of, conversation=conversation, tools=tools)
+
+    def _message(self, number: int, message: dict[str, Any]) -> dict[str, Any]:
+        made = dict(message)
+        names = [name for name in REASONING if isinstance(message.get(name), str)]
+        if names:
+            text = message[names[0]]
+            thought = self._part(text, "thinking", number)
+            made |= {name: thought for name in names if message[name] == text}
+        if isinstance(content := message.get("content"), str):
+            kind = _KINDS.get(str(message.get("role")), "user")
+            made["content"] = self._content(content, kind, number)
+        if isinstance(calls := message.get("tool_calls"), list):
+            made["tool_calls"] = [self._call(call, number, place) for place, call in enumerate(calls)]
+        return made
+
+    def _content(self, text: str, kind: SegmentKind, number: int) -> str:
+        """A message; an answer has its thinking in it if that is marked, and templates cut it off."""
+        for opens, closes in THOUGHTS if kind == "answer" else ():
+            if (end := text.rfind(closes)) >= 0:
+                first = text.find(opens, 0, end)
+                begin, after = first + len(opens) if first >= 0 else 0, end + len(closes)
+                thought = self._part(text[begin:end], "thinking", number)
+                return text[:begin] + thought + text[end:after] + self._part(text[after:], kind, number)
+        return self._part(text, kind, number)
+
+    def _call(self, call: Any, number: int, place: int) -> Any:
+        if not isinstance(call, dict):
+            return call
+        inner = call["function"] if isinstance(call.get("function"), dict) else call
+        names = [name for name in ("name", "arguments") if name in inner]
+        made = {**inner, **{name: self._strings(inner[name], "tool call", number, place) for name in names}}
+        return made if inner is call else {**call, "function": made}
+
+    def _strings(self, value: Any, kind: SegmentKind, number: int, group: int) -> Any:
+        """The JSON of a call or of a tool."""
+        if isinstance(value, str):
+            return self._part(value, kind, number, group)
+        if isinstance(value, dict):
+            return {
+                key: each if kind == "tools" and key in _NAMES else self._strings(each, kind, number, group)
+                for key, each in value.items()
+            }
+        return (
+            [self._strings(each, kind, number, group) for each in value] if isinstance(value, list) else value
+        )
+
+    def _part(self, text: str, kind: SegmentKind, message: int, group: int = -1) -> str:
+        inner, number = text.strip(), len(self.parts)
+        if not inner or number == _MOST:
+            return text
+        self.parts.append(_Stretch(kind, message, group, inner))
+        begin = chr(self._plane + 2 * number) if number in self._begins else ""
+        end = chr(self._plane + 2 * number + 1) if number in self._ends else ""
+        return text.replace(inner, f"{begin}{inner}{end}", 1)
+
+    def found(self, text: str, marked: str | None) -> list[tuple[int, bool, int]] | None:
+        """The marks in a text: number, True for the mark of an end, and place; None if the rest is a different text."""
+        if marked is None or self._any.sub("", marked) != text:
+            return None
+        signs = [(ord(match[0]) - self._plane, match.start()) for match in self._any.finditer(marked)]
+        return [(sign // 2, bool(sign % 2), place - count) for count, (sign, place) in enumerate(signs)]
+
+
+def _signs(plane: int) -> re.Pattern[str]:
+    return re.compile(f"[{chr(plane)}-{chr(plane + _SIZE - 1)}]")
+
+
+def chat_text(fill: Fill, of: Filling, reply: ReplyFormat) -> ChatText:
+    """Fill a template, and find the strings of the conversation in the text.
+
+    Args:
+        fill: Fills it.
+        of: Its values.
+        reply: The marks of replies.
+    """
+    said = json.dumps([of.conversation, of.tools, of.config], ensure_ascii=False, default=str)
+    plane = next((each for each in _PLANES if not _signs(each).search(said)), 0)
+    marks = _Marks(of, plane) if plane else None
+    every = range(len(marks.parts)) if marks is not None else range(0)
+    text, *marked = fill([of, marks.marked(every, every)] if marks is not None and every else [of])
+    assert text is not None
+    if marks is None:
+        return ChatText(text, reply=reply)
+    found = marks.found(text, marked[0]) if marked else []
+    placed = _one_by_one(fill, of, marks, text) if found is None else _placed(found, every)
+    spans, end = _spans(marks.parts, placed, text), _end_of_messages(of, marks.parts, placed, text)
+    if of.opened:
+        spans = _own_beginning(spans, len(of.conversation) - 1, text, end, reply)
+    return ChatText(text, spans, _left_out(marks.parts, placed), begun(reply, text[end:]))
+
+
+def _own_beginning(
+    spans: tuple[FieldSpan, ...], message: int, text: str, end_of_messages: int, reply: ReplyFormat
+) -> tuple[FieldSpan, ...]:
+    """The spans with those of a reply's given beginning as the marks in it say: a thinking may be open."""
+    begin = next((span.begin for span in spans if span.message == message), None)
+    if begin is None:
+        return spans
+    made = [span for span in spans if span.message != message]
+    for state, first, end in ReplyReader(begun(reply, text[end_of_messages:begin])).split(text[begin:]):
+        if (kind := kind_of(state)) != MARKUP:
+            made.append(FieldSpan(kind, message, begin + first, begin + end))
+    return tuple(made)
+
+
+def _placed(found: Iterable[tuple[int, bool, int]], numbers: Iterable[int]) -> Placed:
+    placed: Placed = {number: [] for number in numbers}
+    begun_at: dict[int, int] = {}
+    cut: set[int] = set()
+    for number, end, place in found:
+        if not end:
+            begun_at[number] = place
+        elif number in begun_at:
+            placed[number].append((begun_at.pop(number), place))
+        else:
+            cut.add(number)
+    for number in cut | begun_at.keys():  # a part of it is written
+        del placed[number]
+    return placed
+
+
+def _one_by_one(fill: Fill, of: Filling, marks: _Marks, text: str) -> Placed:
+    """The places of those strings whose marks a template takes no notice of."""
+    messages = [number for number, part in enumerate(marks.parts) if part.message >= 0]
+    tools = [number for number, part in enumerate(marks.parts) if part.message < 0]
+    last = messages[-ALONE:]
+    alone = [marks.marked([number]) for number in last] + [marks.marked((), [number]) for number in last]
+    together = [marks.marked(each, each) for each in (set(messages), set(tools))]
+    _, *filled = fill([of, *together, *alone])
+    of_messages, of_tools, *each = (marks.found(text, marked) for marked in filled)
+    placed = {} if of_tools is None else _placed(of_tools, tools)
+    if of_messages is not None:
+        return placed | _placed(of_messages, messages)
+    for number, begins, ends in zip(last, each[: len(last)], each[len(last) :], strict=True):
+        content = marks.parts[number].text
+        if begins:
+            placed[number] = [(at, _end(text, content, at, ends)) for _, _, at in begins]
+        elif begins == [] and ends == []:
+            placed[number] = []
+        elif ends:
+            starts = [at - len(content) for _, _, at in ends]
+            if all(at >= 0 and text.startswith(content, at) for at in starts):
+                placed[number] = [(at, at + len(content)) for at in starts]
+    return placed
+
+
+def _end(text: str, content: str, begin: int, ends: Sequence[tuple[int, bool, int]] | None) -> int:
+    """The end of a string that begins at a place."""
+    after = [at for _, _, at in ends or () if at >= begin]
+    return after[0] if after else begin + len(content) if text.startswith(content, begin) else begin
+
+
+# ---- what was found -----------------------------------------------------------------------------
+
+
+def _spans(parts: Sequence[_Stretch], placed: Placed, text: str) -> tuple[FieldSpan, ...]:
+    """The text of each message: calls and tools as wholes, with the JSON around their strings."""
+    single: list[FieldSpan] = []
+    groups: dict[tuple[int, int], list[FieldSpan]] = {}
+    for number, places in placed.items():
+        part = parts[number]
+        spans = [FieldSpan(part.kind, part.message, begin, end) for begin, end in places]
+        (single if part.group < 0 else groups.setdefault((part.message, part.group), [])).extend(spans)
+    single.sort(key=lambda span: span.begin)
+    for spans in filter(None, groups.values()):
+        single += _whole(sorted(spans, key=lambda span: span.begin), single, text)
+    return tuple(_apart(sorted(single, key=lambda span: (span.begin, span.end))))
+
+
+def _whole(spans: Sequence[FieldSpan], others: Sequence[FieldSpan], text: str) -> Sequence[FieldSpan]:
+    """The strings of one call or tool as one, unless there is something of others between them."""
+    whole = replace(spans[0], end=max(span.end for span in spans))
+    if any(whole.begin < other.end and other.begin < whole.end for other in others):
+        return spans
+    least = max((other.end for other in others if other.end <= whole.begin), default=0)
+    most = min((other.begin for other in others if other.begin >= whole.end), default=len(text))
+    decoder, at = json.JSONDecoder(), whole.begin
+    while (at := text.rfind("{", max(least, spans[0].begin - _AROUND), at)) >= 0:
+        try:
+            _, end = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            continue
+        if whole.end <= end <= most:
+            whole = replace(whole, begin=at, end=end)
+    return [whole]
+
+
+def _apart(spans: Iterable[FieldSpan]) -> Iterator[FieldSpan]:
+    """Spans without what the one before has already."""
+    end = 0
+    for span in spans:
+        if span.end > max(end, span.begin):
+            yield replace(span, begin=max(end, span.begin))
+            end = span.end
+
+
+def _left_out(parts: Sequence[_Stretch], placed: Placed) -> tuple[LeftOut, ...]:
+    """The kinds of text of a message, or of the tools, that stand nowhere."""
+    known: dict[tuple[SegmentKind, int], list[list[tuple[int, int]] | None]] = {}
+    for number, part in enumerate(parts):
+        known.setdefault((part.kind, part.message), []).append(placed.get(number))
+    return tuple(
+        LeftOut(kind, message, any(places is None for places in every))
+        for (kind, message), every in known.items()
+        if not any(every)
+    )
+
+
+def _end_of_messages(of: Filling, parts: Sequence[_Stretch], placed: Placed, text: str) -> int:
+    """The place in the text after the last message, without a reply's own beginning."""
+    last = len(of.conversation) - (2 if of.opened else 1)
+    unknown = [
+        part.text for number, part in enumerate(parts) if part.message == last and number not in placed
+    ]
+    if unknown:
+        at = text.rfind(unknown[-1])
+        return at + len(unknown[-1]) if at >= 0 else len(text)
+    ends = (end for number, places in placed.items() if parts[number].message <= last for _, end in places)
+    return max(ends, default=0)

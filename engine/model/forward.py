@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from engine.cache.kind import Snapshot
+from engine.cache.kinds import Snapshot
 from engine.cache.live import KV
 from engine.errors import Cancelled
 from engine.memory import trim
@@ -28,7 +28,7 @@ Work = Literal["chunk", "token", "step"]
 """A chunk of a prompt, a prompt's last token, a step."""
 
 
-class FirstUses:
+class WarmupTracker:
     """The kinds of work that one loaded model did.
 
     What is done once may be in the first of a kind: kernels are compiled or chosen, memory is taken from the system,
@@ -65,7 +65,7 @@ tokens, which the next token can't use, are 32 MiB in 256 tokens. At every look 
 Compute = Callable[..., Any]
 """A model, or what is called in its place: with token ids and a cache it returns logits."""
 MakeKV = Callable[[Any, LoadSettings], KV]
-"""From a model and the settings of a cache to an empty one."""
+"""Makes an empty cache, given a model and settings."""
 Changed = tuple[int, Compute]
 """A number of tokens of a path, and what computes those after them in the model's place."""
 
@@ -113,7 +113,7 @@ class Runner:
     Args:
         model: As mlx_lm loads it, in this thread.
         settings: Those of its cache.
-        first_uses: Work that the model did already; None for a model that did nothing.
+        warmup: Work that the model did already; None for a model that did nothing.
         make_kv: Makes its cache.
     """
 
@@ -121,20 +121,20 @@ class Runner:
         self,
         model: Any,
         settings: LoadSettings,
-        first_uses: FirstUses | None = None,
+        warmup: WarmupTracker | None = None,
         make_kv: MakeKV = KV,
     ) -> None:
-        self.first_uses = first_uses or FirstUses()
+        self.warmup = warmup or WarmupTracker()
         self.model = model
         """As mlx_lm loads it; it keeps no state of a session."""
         self.compute: Compute = model
-        """What forwards call: the model itself, but for a path that goes on under interventions."""
+        """The function that forwards call: the model itself, except on a path that continues under interventions."""
         self._settings = settings
         self._make_kv = make_kv
         self._rotary_blocks = RotaryBlocks()
         self.kv = make_kv(model, settings)
         self.undo: tuple[Snapshot, ...] | None = None
-        """What undoes the last single token; None where trimming does it or nothing can."""
+        """Records that undo the last single token; None if trimming does it or nothing can."""
 
     @cached_property
     def on_cpu(self) -> bool:
@@ -153,7 +153,7 @@ class Runner:
 
     def fresh(self) -> Runner:
         """A runner on the model itself with its own empty caches."""
-        return Runner(self.model, self._settings, self.first_uses, self._make_kv)
+        return Runner(self.model, self._settings, self.warmup, self._make_kv)
 
     def copy(self) -> Runner:
         """A runner whose caches hold what this one's hold, and can be written independently."""
@@ -297,16 +297,17 @@ class Runner:
     def forward_path(
         self, ids: Sequence[int], chunks: Chunks, stopped: Stopped = never, changed: Changed | None = None
     ) -> Row:
-        """Run what the cache lacks of a path, so that the numbers are those of the first time.
+        """Run the tokens of a path that the cache lacks, so that the numbers are those of the first time.
 
-        All but the last token runs in chunks, which is faster, except where the cut into chunks changes the numbers:
-        there what was stepped runs token by token again.
+        All but the last token runs in chunks, which is faster, except if the cut into chunks changes the numbers:
+        then stepped tokens run one by one again.
 
         Args:
             ids: The whole path; the cache holds a beginning of it, at most all but the last token.
             chunks: Which of them ran in chunks the first time: prompts without their last tokens.
             stopped: Polled before each chunk and token.
-            changed: From which token on the path was computed by another function; None where the model computed all.
+            changed: The token from which on another function computed the path, and that function; None if the model
+                computed all.
 
         Returns:
             The logits after the last token, float32, shape (vocabulary,).
@@ -326,7 +327,7 @@ class Runner:
             self.compute = before
 
     def _run_path(self, ids: Sequence[int], chunks: Chunks, stopped: Stopped) -> Row:
-        """Run what the cache lacks of a path that one function computes."""
+        """Run the tokens that the cache lacks of a path that one function computes."""
         if not self.kv.chunks_matter:
             chunks = prompt_chunks(len(ids))
         sizer = self.chunk_sizer()
@@ -364,9 +365,9 @@ class _Forward(Struct, frozen=True):
     row: mx.array
     """The logits, float32, shape (vocabulary,)."""
     states: list[mx.array]
-    """What the logits don't depend on; empty once it has begun."""
+    """The states that the logits don't depend on; empty once it has begun."""
     undo: tuple[Snapshot, ...] | None
-    """What removes its token from the cache; None if trimming does."""
+    """Records that remove its token from the cache; None if trimming does."""
 
     def begin(self) -> None:
         """Evaluate it in the background.
@@ -379,11 +380,11 @@ class _Forward(Struct, frozen=True):
 
 
 class PipelinedForward:
-    """Goes ahead by one forward before its token is known, so that building its graph costs no time of the device.
+    """Builds one forward before its token is known, so that building its graph costs no time of the device.
 
     The token's slot in the graph is an evaluated array whose memory is written once the token is known, before the
-    graph is evaluated. With guesses the device goes on without waiting for the host, as in mlx_lm's own loop: the next
-    forward begins with the most probable token, and is taken back if the host's sampler picks another one.
+    graph is evaluated. With guesses the device continues without waiting for the host, as in mlx_lm's own loop: the
+    next forward begins with the most probable token, and is taken back if the host's sampler picks another one.
 
     Args:
         runner: The model and its cache.
@@ -404,7 +405,7 @@ class PipelinedForward:
 
     @property
     def undo(self) -> tuple[Snapshot, ...] | None:
-        """What removes the token that was launched last; None if trimming does it or nothing can."""
+        """Records that remove the token that was launched last; None if trimming does it or nothing can."""
         return None if self._under_way is None else self._under_way.undo
 
     def prepare(self) -> bool:
@@ -491,8 +492,9 @@ class PipelinedForward:
 # ---- how much logits may differ where the same tokens run in other chunks or batches -----------
 
 SHARES = {"float32": 4e-6, "float16": 8e-3, "bfloat16": 0.06}
-"""Of the largest logit. Measured over 14 families with OpenBLAS: up to 8.7e-7 in float32, 0.023 in bfloat16; deep
-models sum up more roundings. Wrong keys and values make differences of whole logits."""
+"""Shares of the largest logit by which rounding may change logits. Measured over 14 families with OpenBLAS: up to
+8.7e-7 in float32, 0.023 in bfloat16; deep models sum up more roundings. Wrong keys and values make differences of
+whole logits."""
 COARSE = 1e-5
 """Error of a float32 product, as a share of its largest number, from which on it counts as one of 16 bits: a CPU's is
 2e-7, and one in TF32, which has as many bits as float16, 3e-4 (emulated)."""
@@ -517,7 +519,7 @@ def precision(dtype: str) -> str:
 
 
 def tf32_note(dtype: str) -> str:
-    """That float32 is not computed in float32, a sentence; empty where it is."""
+    """A sentence that says that float32 is not computed in float32; empty if it is."""
     if precision(dtype) == dtype:
         return ""
     return (

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import glob
+import os
 import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,14 +22,14 @@ from mlx_lm.utils import maybe_set_recommended_wired_limit
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from engine import pocket
 from engine.cache.live import KV
 from engine.errors import Cancelled, LoadError, RankError, first_line
 from engine.files import typed
-from engine.model import directory, source, weights
-from engine.model.facts import facts_of, facts_with_tokens, fingerprint, first_of, probe_cache
-from engine.model.forward import FirstUses, MakeKV, Runner, tf32_note
+from engine.model import directory
+from engine.model import facts as model_facts
+from engine.model.forward import MakeKV, Runner, WarmupTracker, tf32_note
 from engine.model.layers import Tail
-from engine.model.source import Emit
 from engine.model.tokens import Tokens, plain_tokenizer
 from engine.patches import blas
 from engine.patches.imports import complete
@@ -36,6 +37,7 @@ from engine.protocol import Loading, ModelFacts
 from engine.setting import check
 from engine.settings import LoadSettings
 
+Emit = Callable[[Loading], None]
 READ_AT_ONCE = 16 << 20
 """Bytes of weights that are read together at least: after each group the engine waits for MLX and tells the screen."""
 _LIMITS = {
@@ -128,7 +130,7 @@ class Loaded(Struct, frozen=True):
     facts: ModelFacts
     settings: LoadSettings
     """The requested settings, without those that this model can't have (listed in the facts' notes)."""
-    first_uses: FirstUses = field(default_factory=FirstUses)
+    warmup: WarmupTracker = field(default_factory=WarmupTracker)
     """Kinds of work that it has done since it was loaded, in any session."""
     make_kv: MakeKV = KV
     """Makes its caches."""
@@ -139,7 +141,7 @@ class Loaded(Struct, frozen=True):
 
     def runner(self) -> Runner:
         """A runner on it with its own empty caches."""
-        return Runner(self.model, self.settings, self.first_uses, self.make_kv)
+        return Runner(self.model, self.settings, self.warmup, self.make_kv)
 
 
 class Prepared(Struct, frozen=True):
@@ -181,7 +183,7 @@ def load(
     started = time.perf_counter()
     prepared = prepare(settings, emit, cancel, quantization)
     beside = ThreadPoolExecutor(1, "fingerprint")  # 30 ms for a small model, on another core
-    digest = beside.submit(fingerprint, prepared.path, settings.adapter_path)
+    digest = beside.submit(model_facts.fingerprint, prepared.path, settings.adapter_path)
     beside.shutdown(wait=False)
     warning, tokens = read(prepared, settings, emit, cancel)
     loaded = finished(prepared, settings, tokens, started, warning=warning)
@@ -226,7 +228,7 @@ def finished(
     """
     path, model, facts = prepared.path, prepared.model, prepared.facts
     try:
-        settings, tail, probed = probe_cache(model, settings, make_kv, facts)
+        settings, tail, probed = model_facts.probe_cache(model, settings, make_kv, facts)
     except RankError:
         raise
     except Exception as error:  # the first forward pass: a config that could be built may not run
@@ -237,8 +239,8 @@ def finished(
         *filter(None, (warning, tf32_note(facts.dtype))),
         *probed.notes[len(facts.notes) :],
     )
-    facts = replace(probed, notes=notes, load_ms=ms, free_bytes=weights.free_bytes())
-    facts = facts_with_tokens(facts, path, tokens)
+    facts = replace(probed, notes=notes, load_ms=ms, free_bytes=model_facts.free_bytes())
+    facts = model_facts.facts_with_tokens(facts, path, tokens)
     return Loaded(model, tokens, facts, settings, make_kv=make_kv, tail=tail, divided=make_kv is not KV)
 
 
@@ -262,7 +264,7 @@ def prepare(
         # folder: seconds at the first step, and no gain after it.
         mx.disable_compile()
     served = blas.install(settings.blas)
-    path = source.resolve(settings.model, emit, cancel or Event())
+    path = resolve(settings.model, emit, cancel or Event())
     try:
         with _without_brackets(path) as plain:
             model, config = utils.load_model(plain, lazy=True, trust_remote_code=settings.trust_remote_code)
@@ -271,21 +273,21 @@ def prepare(
     _check_weights(model, path)
     if settings.adapter_path is not None:
         _adapt(model, typed(settings.adapter_path))
-    stored, packed = weights.weights_in(model), weights.quantization_of(model)
+    stored, packed = model_facts.weights_in(model), model_facts.quantization_of(model)
     if quantization is not None:
-        weights.quantize(model, *quantization)
-    asked = quantization is not None or not weights.unpacked_by_itself(settings)
-    stays = settings.dtype == "auto" and asked and weights.quantization_of(model) is not None
-    notes = weights.set_dtype(model, "file" if stays else settings.dtype, bool(served.name))
-    notes = (*served.notes, *notes, *weights.set_float32_scales(model, settings))
+        model_facts.quantize(model, *quantization)
+    asked = quantization is not None or not model_facts.unpacked_by_itself(settings)
+    stays = settings.dtype == "auto" and asked and model_facts.quantization_of(model) is not None
+    notes = model_facts.set_dtype(model, "file" if stays else settings.dtype, bool(served.name))
+    notes = (*served.notes, *notes, *model_facts.set_float32_scales(model, settings))
     # Weights that are not wired may be paged out while the user thinks: Metal may wire as much memory as it recommends,
     # as long as the process lives, as in mlx_lm's server.
     maybe_set_recommended_wired_limit()
     mx.eval(
         mx.random.state
     )  # mlx_lm's layers drew first weights, and each draw is kept in the graph of the next key
-    facts = facts_of(model, config, path)
-    computed = weights.weights_in(model)
+    facts = model_facts.facts_of(model, config, path)
+    computed = model_facts.weights_in(model)
     facts = replace(facts, notes=notes, blas=served.name, stored="" if stored == computed else stored)
     dtype = settings.dtype
     if dtype == "auto":
@@ -312,11 +314,11 @@ def load_tokenizer(
         Cancelled: `cancel` was set.
     """
     check(settings)
-    path = source.resolve(settings.model, emit, cancel or Event(), weights=False)
+    path = resolve(settings.model, emit, cancel or Event(), weights=False)
     emit(Loading("tokenizer", 0, 0, path.name))
     try:
         config = utils.load_config(path)
-        rows = first_of(config, "vocab_size")
+        rows = model_facts.first_of(config, "vocab_size")
     except Exception as error:  # its fields may be anything
         raise explain(error, path) from error
     return _tokens(path, config, settings, rows if type(rows) is int else sys.maxsize)
@@ -420,8 +422,8 @@ def read_weights(model: Any, emit: Emit, cancel: Event) -> str:
         LoadError: They are damaged.
         Cancelled: `cancel` was set.
     """
-    parameters = weights.arrays_of(model)
-    warning = weights.warning_of(sum(array.nbytes for _, array in parameters))
+    parameters = model_facts.arrays_of(model)
+    warning = model_facts.warning_of(sum(array.nbytes for _, array in parameters))
     emit(Loading("weights", 0, len(parameters), "", warning))
     group, size = list[mx.array](), 0
     for done, (name, array) in enumerate(parameters, start=1):
@@ -440,3 +442,79 @@ def read_weights(model: Any, emit: Emit, cancel: Event) -> str:
         emit(Loading("weights", done, len(parameters), name, warning))
         group, size = [], 0
     return warning
+
+
+# ---- the place of a model's files -------------------------------------------------------------------
+# The bundled model, a directory, or a hub id, distinguished before anything is loaded. A path with a typing error must
+# not be reported as a bad hub id, nor a GGUF file as a bad directory: so every guess is made here, and mlx_lm only
+# receives a directory that has what it needs.
+
+
+def resolve(spec: str, emit: Emit, cancel: Event, weights: bool = True) -> Path:
+    """Find the directory of a model, downloading it if it is a hub id that isn't cached.
+
+    Args:
+        spec: `pocket`, a path, or a hub id such as `mlx-community/Qwen3-0.6B-4bit`.
+        emit: Receives the progress of a download.
+        cancel: Stops a download.
+        weights: Whether its weights are needed.
+
+    Returns:
+        A directory with config.json, a tokenizer and, if they are needed, weights.
+
+    Raises:
+        LoadError: There is no such model, or it can't be read here.
+        Cancelled: `cancel` was set.
+    """
+    if spec == "pocket":
+        return pocket.directory()
+    if not spec.strip():
+        raise LoadError("The model's name is empty.", "Give a directory, a hub id, or pocket.")
+    path = typed(spec)
+    if not os.path.lexists(path):
+        looks = spec.startswith((".", "/", "~")) or spec.endswith(("/", ".gguf", ".safetensors"))
+        if looks or spec.count("/") > 1 or ("/" in spec and path.parent.is_dir()):
+            raise LoadError(f"No such directory: {spec}.", "Check the path's spelling.")
+        path = _download(spec, emit, cancel, weights)
+    directory.check(path, weights)
+    return path
+
+
+def _download(spec: str, emit: Emit, cancel: Event, weights: bool) -> Path:
+    from huggingface_hub import errors, snapshot_download
+    from mlx_lm.utils import DEFAULT_ALLOW_PATTERNS
+    from tqdm import tqdm
+
+    class Reporter(tqdm):
+        """Reports bytes instead of drawing."""
+
+        def __init__(self, *args: Any, **keywords: Any) -> None:
+            super().__init__(*args, **{**keywords, "disable": True})
+            self.in_bytes = keywords.get("unit") == "B"
+
+        def update(self, n: float | None = 1) -> None:
+            if cancel.is_set():
+                raise Cancelled
+            self.n += n or 0
+            if self.in_bytes and self.n:
+                emit(Loading("download", int(self.n), int(self.total or 0), spec))
+
+    emit(Loading("download", 0, 0, spec))
+    patterns = [name for name in DEFAULT_ALLOW_PATTERNS if weights or not name.endswith(".safetensors")]
+    try:
+        return Path(snapshot_download(spec, allow_patterns=patterns, tqdm_class=Reporter))
+    except (errors.GatedRepoError, errors.LocalTokenNotFoundError) as error:
+        message, hint = f"The hub asks for a login to read {spec}.", "Run `hf auth login`, then try again."
+        raise LoadError(message, hint) from error
+    except errors.RepositoryNotFoundError as error:
+        message = f"The hub has no model {spec}, and there is no such directory."
+        raise LoadError(message, "Check the name.") from error
+    except errors.HFValidationError as error:
+        message = f"{spec} is neither a directory nor a hub id."
+        raise LoadError(message, "A hub id has the form owner/name.") from error
+    except OSError as error:  # no network, no cache, a full disk
+        message = (
+            f"There is no directory {spec}, and it is not in the hub's cache and can't be downloaded now"
+            f" ({first_line(error, 160)})."
+        )
+        raise LoadError(message, "Check the spelling and the network.") from error

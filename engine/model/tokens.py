@@ -24,9 +24,7 @@ from tokenizers import AddedToken, Tokenizer
 
 from engine.errors import LoadError, PromptError, cutting
 from engine.model import chat_template
-from engine.model.chat_template import Filling, filling, left_open
-from engine.model.prompt_fields import ChatText, chat_text
-from engine.model.reply_marks import reply_format
+from engine.model.chat_template import ChatText, Filling, chat_text, filling, left_open, reply_format
 from engine.protocol import ChatOptions, Message, ReplyFormat
 from engine.token_texts import alphabet, decode
 

@@ -15,11 +15,9 @@ from engine import protocol
 from engine.errors import Cancelled, LoadError, StepError
 from engine.files import typed
 from engine.memory import resident
-from engine.model.facts import fingerprint
-from engine.model.load import Loaded, Prepared, finished, prepare, read
-from engine.model.source import Emit
+from engine.model.facts import bytes_of, fingerprint
+from engine.model.load import Emit, Loaded, Prepared, finished, prepare, read
 from engine.model.tokens import Tokens
-from engine.model.weights import bytes_of
 from engine.protocol import Measuring, RankFacts, RanksLoaded, RanksMeasured, RankTime, Record, Sharding
 from engine.ranks.division import divide, sharding_of
 from engine.ranks.group import joined

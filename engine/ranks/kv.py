@@ -17,7 +17,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from engine.cache.kind import Reading, Snapshot
+from engine.cache.kinds import Reading, Snapshot
 from engine.cache.live import KV
 from engine.errors import RankError, StepError
 from engine.patches.rotary import shared_rotary_factors

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from engine.errors import PromptError
-from engine.model.prompt_fields import ChatText
+from engine.model.chat_template import ChatText
 from engine.protocol import (
     AddTurn,
     ChatOptions,
@@ -35,7 +35,7 @@ OTHER_CUT = "Encoded as a whole, the conversation would be cut into other tokens
 
 
 class EncodedPrompt(Struct, frozen=True):
-    """A prompt as it is sent through the model."""
+    """A prompt as it is sent through the model; the fields are arguments of `Session.prefill`."""
 
     text: str
     """The filled template, or the raw text."""
@@ -102,18 +102,7 @@ def prompt(session: Session, command: Prefill, stopped: Stopped) -> Iterator[Pro
         Cancelled: `stopped` returned True.
     """
     made = encoded(session, command)
-    return session.prefill(
-        made.text,
-        made.ids,
-        chat=made.chat,
-        echo=command.echo,
-        notes=made.notes,
-        messages=made.messages,
-        options=made.options,
-        filled=made.filled,
-        step_size=command.step_size,
-        stopped=stopped,
-    )
+    return session.prefill(**asdict(made), echo=command.echo, step_size=command.step_size, stopped=stopped)
 
 
 def add_turn(session: Session, command: AddTurn, stopped: Stopped) -> Iterator[PromptRecord | TurnDiffers]:

@@ -1,25 +1,30 @@
-"""Handlers of a session's commands: model, settings, prompt, steps, choices, moves, runs, and recomputation."""
+"""Handlers of a session's commands: model, settings, prompt, steps, choices, moves, runs, recomputation, answers from
+cached logits, and recorded sessions."""
 
 from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
+
+from msgspec.structs import replace
 
 from engine import protocol
 from engine.breakpoints import UNSURE
-from engine.errors import Cancelled
+from engine.errors import Cancelled, PromptError, StepError
+from engine.logits import questions
+from engine.logits.questions import Vocabulary, kept_row
 from engine.model.load import load as load_model
-from engine.protocol import PromptOpened, Record, Resampled
+from engine.protocol import Grown, PromptOpened, Record, Resampled, Restore, Restored, Restoring
 from engine.session import conversation
 from engine.session.context import Context, free_garbage, move, take_tokens, with_stop
-from engine.session.node_records import window_full
+from engine.session.node_records import memory, window_full
 from engine.session.run import BreakpointEvaluator
 from engine.session.run import run as steps_of_run
 from engine.session.session import Session
 from engine.setting import check
-from engine.task import Task
+from engine.task import Stopped, Task
 
 # ---- model, settings, prompt -------------------------------------------------------------------
 
@@ -147,3 +152,155 @@ def recall(context: Context, command: protocol.Recall, task: Task) -> Iterator[R
 def verify(context: Context, command: protocol.Verify, task: Task) -> Iterator[Record]:
     """Recompute the path with empty caches, and compare."""
     yield context.session.verify(task.cancel.is_set)
+
+
+# ---- answers from the cached rows of logits, without a forward pass ---------------------------------
+
+
+class _Searched:
+    """The model's vocabulary, decoded at the first search."""
+
+    vocabulary: Vocabulary | None = None
+
+
+def explain(context: Context, command: protocol.Explain, task: Task) -> Iterator[Record]:
+    """Explain the sampler's choice after a node."""
+    yield questions.explain(context.session, command.node, command.settings, command.reroll, command.also)
+
+
+def what_if(context: Context, command: protocol.WhatIf, task: Task) -> Iterator[Record]:
+    """Find the tokens that the same draws would have picked under other settings."""
+    yield questions.what_if(context.session, command.settings, command.tip, task.cancel.is_set)
+
+
+def find_tokens(context: Context, command: protocol.FindTokens, task: Task) -> Iterator[Record]:
+    """Search the vocabulary after a node."""
+    session, searched = context.session, context.of_model(_Searched)
+    if searched.vocabulary is None:
+        searched.vocabulary = Vocabulary(session.tokens)
+    found = questions.find(session, searched.vocabulary, command, task.cancel.is_set)
+    yield replace(found, note=session.cut_note(command.node))
+
+
+def read_grammar(context: Context, command: protocol.ReadGrammar, task: Task) -> Iterator[Record]:
+    """Read the tokens that a grammar allows after a node."""
+    yield questions.expected(context.session, command.node, command.grammar)
+
+
+def read_logits(context: Context, command: protocol.ReadLogits, task: Task) -> Iterator[Record]:
+    """Read the cached rows of logits, all or those of some nodes."""
+    session = context.session
+    for node in command.nodes or session.kept_logits.nodes:
+        if task.cancel.is_set():
+            raise Cancelled
+        yield from context.rows.row(session, node, kept_row(session, node))
+
+
+# ---- a recorded session, rebuilt --------------------------------------------------------------------
+# The tree gets the recorded node numbers, and the path to the node to continue from runs. Only token ids come from the
+# recording. The model's numbers are computed again, so that they can be compared with the recorded ones.
+
+COMPARED = 16
+"""Number of steps at the path's end that run one by one, as when recorded, so that their logprobs can be compared."""
+REPORT_SECONDS = 0.1
+"""Seconds between two progress records."""
+MOST_NODES = 2_000_000
+"""Limit of the tree's size; a node takes about 300 bytes of memory."""
+
+
+def restore(context: Context, command: Restore, task: Task) -> Iterator[Record]:
+    """Build a tree and move to one of its nodes, discarding the session's previous state.
+
+    Yields:
+        `Restored`, with the node's distribution and the logprobs of the path's last tokens. `Restoring` records are
+        emitted before it.
+
+    Raises:
+        StepError: The tree is inconsistent, or too large.
+        PromptError: There is no prompt, or the model has no embedding for an id.
+        SettingsError: A logit bias names a token that the model doesn't have.
+        Cancelled: The command was cancelled; the session has no prompt then.
+    """
+    begun, session = time.perf_counter(), context.session
+    context.forget()
+    _check(session, command)
+    session.forget()
+    try:
+        _build(session, command)
+        session.replies = dict(command.replies)
+        logprobs = _run(session, command.node, context.emit, task.cancel.is_set)
+    except BaseException:
+        session.forget()
+        raise
+    ms = (time.perf_counter() - begun) * 1000
+    depth = session.tree[command.node].depth
+    yield Restored(command.node, depth, logprobs, session.next, session.kv_reading(), memory(), ms)
+
+
+def _check(session: Session, command: Restore) -> None:
+    if not command.nodes:
+        raise PromptError("The recorded session has no prompt.", "Begin with a prompt in a new session.")
+    session.check_settings(session.settings)
+    session.tokens.check([grown.id for grown in command.nodes])
+    last = max((grown.node for grown in command.nodes), default=0)
+    if last > MOST_NODES:
+        raise StepError(
+            f"The recorded tree goes up to node {last:,}.", f"The program can rebuild {MOST_NODES:,} at most."
+        )
+
+
+def _build(session: Session, command: Restore) -> None:
+    tree, add_token = session.tree, session.node_reader.add_token
+    for grown in command.nodes:
+        while len(tree) < grown.node:
+            tree.add_gap()
+        held = _held(session, grown)
+        if (
+            grown.parent not in tree
+            or add_token(grown.parent, grown.id, grown.origin, grown.prompt_begin, held) != grown.node
+            or (grown.origin == "intervened" and not tree[grown.node].intervention_set)
+        ):
+            raise StepError(
+                f"The recorded tree doesn't hold together at node {grown.node}.",
+                "You can look at the recording, but not continue it.",
+            )
+        tree[grown.node].has_step = grown.has_step
+    for node, count in command.rerolls:
+        if node in tree:
+            tree[node].reroll = count
+
+
+def _held(session: Session, grown: Grown) -> int | None:
+    """Number of the intervention set that begins at a node; None if none does."""
+    if not grown.interventions:
+        return None
+    changed = import_module("engine.inside.interventions").changed  # imported only if needed
+    return session.interventions.add(grown.interventions, changed(session.runner.model, grown.interventions))
+
+
+def _run(session: Session, node: int, emit: Callable[[Record], None], stopped: Stopped) -> tuple[float, ...]:
+    """Run the path, most of it in chunks and its last steps one by one; returns the logprobs of these steps."""
+    session.check_node(node)
+    facts, depth = session.facts, session.tree[node].depth
+    if facts.hard_window and facts.context_window is not None and depth > facts.context_window:
+        raise StepError(
+            f"The recorded path has {depth:,} tokens, this model's window {facts.context_window:,}.",
+            "Go to an earlier place of the recording, and continue there.",
+        )
+    path, reported = session.tree.nodes(node), float("-inf")
+
+    def reporter() -> bool:
+        """Emit a progress record at times; returns True if the command was cancelled."""
+        nonlocal reported
+        if time.perf_counter() - reported > REPORT_SECONDS:
+            reported = time.perf_counter()
+            emit(Restoring(session.kv.offset, depth))
+        return stopped()
+
+    first = max(session.tree[node].start, len(path) - COMPARED)
+    session.move(path[first - 1], reporter)
+    logprobs = []
+    for child in path[first:]:
+        logprobs.append(session.position.node_logits.masses.logprob(session.tree[child].token))
+        session.move(child, reporter)
+    return tuple(logprobs)

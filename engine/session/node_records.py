@@ -1,20 +1,22 @@
-"""The records of a node: its step, and the stop that its token reached."""
+"""The records of a node: its step, and the stop that its token reached; and paths that continue beside the session: a
+lane of a batch, a draw, one of two models that each go their own way."""
 
 from __future__ import annotations
 
 import math
-from typing import Protocol
+from collections.abc import Sequence
+from copy import copy
 
 import mlx.core as mx
 
-from engine.logits.node_sampler import NodeSampler, Position
+from engine.logits.node_sampler import NodeLogits, NodeSampler, Position
 from engine.memory import resident
 from engine.model.tokens import Tokens
 from engine.protocol import Finished, KVReading, Memory, ModelFacts, Origin, Step, StepTimes
-from engine.sampling.ranking import LN2
+from engine.sampling.ranking import LN2, Row
 from engine.settings import Settings
 from engine.token_texts import decode
-from engine.tree import TokenPaths, TokenTree
+from engine.tree import ROOT, TokenTree
 
 
 def memory() -> Memory:
@@ -56,7 +58,7 @@ class NodeReader(NodeSampler):
             raw=self._tokens.raw(token),
             pending=pending,
             special=self._tokens.is_special(token),
-            origin="intervened" if node.held else origin,
+            origin="intervened" if node.intervention_set else origin,
             logprob=logprob,
             prob=math.exp(logprob),
             sampler_prob=parent.sampled.prob(token),
@@ -70,7 +72,7 @@ class NodeReader(NodeSampler):
         )
 
     def add_token(
-        self, parent: int, token: int, origin: Origin, prompt_begin: int = 0, held: int | None = None
+        self, parent: int, token: int, origin: Origin, prompt_begin: int = 0, under: int | None = None
     ) -> int:
         """Add a token to the tree, and the bytes of an unfinished character at its end to `pending`; returns its node.
 
@@ -79,12 +81,12 @@ class NodeReader(NodeSampler):
             token: Its token id.
             origin: The token's origin.
             prompt_begin: Number of tokens of the path before the prompt, if the token is a prompt's.
-            held: Number of the intervention set that it is computed under; None for its parent's.
+            under: Number of the intervention set that it is computed under; None for its parent's.
         """
         if origin == "prompt":
             node = self._tree.add_prompt(parent, [token], prompt_begin)[-1]
         else:
-            node = self._tree.add(parent, token, origin, held)
+            node = self._tree.add(parent, token, origin, under)
         pending = self._tokens.text(token, self._pending.get(parent, b""))[1]
         if pending:
             self._pending[node] = pending
@@ -94,31 +96,21 @@ class NodeReader(NodeSampler):
 # ---- stops: reported, never forced -------------------------------------------------------------
 
 
-class Completing(Protocol):
-    """The source of a completion: a session, or one lane of a batch."""
+class CompletionSource:
+    """The source of a completion: a session, or a path beside it."""
 
-    @property
-    def tree(self) -> TokenPaths:
-        """Tree with the completion's tokens."""
-
-    @property
-    def settings(self) -> Settings:
-        """Settings with the stops."""
-
-    @property
-    def tokens(self) -> Tokens:
-        """The model's tokenizer."""
-
-    @property
-    def facts(self) -> ModelFacts:
-        """Facts about the model."""
-
-    @property
-    def node_reader(self) -> NodeSampler:
-        """Sampler with the states of the grammars."""
+    tokens: Tokens
+    facts: ModelFacts
+    settings: Settings
+    """Settings of the sampler and of the stops."""
+    tree: TokenTree
+    """Tree with the completion's tokens."""
+    pending: dict[int, bytes]
+    """Bytes of unfinished characters by node."""
+    node_reader: NodeReader
 
 
-def stop_reached(session: Completing, node: int, most: float | None = None) -> Finished | None:
+def stop_reached(session: CompletionSource, node: int, most: float | None = None) -> Finished | None:
     """The stop that a node's token reached; None if generation continues.
 
     Args:
@@ -149,7 +141,7 @@ def stop_reached(session: Completing, node: int, most: float | None = None) -> F
     return None
 
 
-def run_limit(session: Completing, node: int) -> int:
+def run_limit(session: CompletionSource, node: int) -> int:
     """Number of completion tokens at which a run that begins at a node ends: `max_tokens`, or, if
     the node is already there, as many more."""
     at, most = session.tree[node], session.settings.max_tokens
@@ -157,12 +149,12 @@ def run_limit(session: Completing, node: int) -> int:
     return most if taken < most else taken + most
 
 
-def eos_name(session: Completing, token: int) -> str:
+def eos_name(session: CompletionSource, token: int) -> str:
     """Text of an end-of-sequence token, or its id if the text is empty."""
     return session.tokens.text(token)[0] or f"id {token}"
 
 
-def window_full(session: Completing, node: int) -> Finished | None:
+def window_full(session: CompletionSource, node: int) -> Finished | None:
     """The stop of a context window that a node's token filled; None if it didn't."""
     window = session.facts.context_window
     if window is None or session.tree[node].depth != window:
@@ -170,7 +162,7 @@ def window_full(session: Completing, node: int) -> Finished | None:
     return Finished(node, "length", f"context window of {window} tokens")
 
 
-def stop_string(session: Completing, node: int) -> str | None:
+def stop_string(session: CompletionSource, node: int) -> str | None:
     """The stop string that a node's token completed, regardless of token boundaries; the earliest in the text wins.
 
     A stop string must begin in the completion, not in the prompt. None if the token completed none.
@@ -189,3 +181,74 @@ def stop_string(session: Completing, node: int) -> str | None:
         (place, stop) for stop in stops if (place := text.find(stop, max(0, before - len(stop) + 1))) >= 0
     ]
     return min(matches)[1] if matches else None
+
+
+# ---- paths beside the session -----------------------------------------------------------------------
+
+
+class Continuation(CompletionSource):
+    """A path in a tree of its own, and the tokens taken after it.
+
+    Args:
+        tokens: The model's tokenizer.
+        facts: Facts about the model.
+        settings: Settings of the sampler and of the stops.
+        ids: Token ids of its prompt.
+    """
+
+    def __init__(
+        self, tokens: Tokens, facts: ModelFacts, settings: Settings, ids: Sequence[int] = ()
+    ) -> None:
+        self.tokens, self.facts, self.settings = tokens, facts, settings
+        self.tree = TokenTree()
+        self.pending = {}
+        self.node_reader = NodeReader(tokens, self.tree, self.pending)
+        self.begin = self.node = (ROOT, *self.tree.add_prompt(ROOT, ids))[-1]
+        self.reroll: int | None = None
+        """Re-roll count of all draws; None for those of the nodes."""
+
+    @classmethod
+    def after(cls, source: CompletionSource, node: int, settings: Settings) -> Continuation:
+        """A continuation of a path of a session, or of another continuation, which doesn't change."""
+        made = cls(source.tokens, source.facts, settings)
+        for each in source.tree.nodes(node):
+            original = source.tree[each]
+            made.node = made.tree.add(made.node, original.token, original.origin)
+            at = made.tree[made.node]
+            at.start, at.prompt_begin, at.decoded = original.start, original.prompt_begin, original.decoded
+        if unfinished := source.pending.get(node):
+            made.pending[made.node] = unfinished
+        made.begin = made.node
+        return made
+
+    def rerolled(self, count: int) -> Continuation:
+        """A continuation of the same path, in the same tree, with the draws of another re-roll count."""
+        made = copy(self)
+        made.node, made.reroll = self.begin, count
+        return made
+
+    @property
+    def count(self) -> int:
+        """Number of tokens taken."""
+        return self.tree[self.node].depth - self.tree[self.begin].depth
+
+    @property
+    def ids(self) -> list[int]:
+        """Token ids taken."""
+        return self.tree.tail(self.node, self.count)
+
+    def sample(self, row: Row) -> NodeLogits:
+        """Sample from the logits after the last token, float32, shape (vocabulary,).
+
+        Raises:
+            StepError: The sampler can't.
+        """
+        return self.node_reader.sample(self.node, row, self.settings, reroll=self.reroll)
+
+    def take(self, token: int, origin: Origin = "sampled") -> None:
+        """Add a token to the path."""
+        self.node = self.node_reader.add_token(self.node, token, origin)
+
+    def stop(self) -> Finished | None:
+        """The stop that the last token reached; None if the path continues."""
+        return stop_reached(self, self.node)

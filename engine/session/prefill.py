@@ -20,7 +20,7 @@ import mlx.core as mx
 import numpy as np
 from msgspec import Struct
 
-from engine.cache.moves import MoveCost
+from engine.cache.live import MoveCost
 from engine.errors import Cancelled
 from engine.logits.node_sampler import RowReader
 from engine.model.forward import FIXED_CHUNK, ChunkSizer, Runner, Work
@@ -304,7 +304,7 @@ class PrefillRun:
     def count(self, work: Work, tokens: int, ms: float) -> bool:
         """Add a forward pass of some tokens to the totals; returns True if it was a cold start."""
         self.ms += ms
-        if cold := self._runner.first_uses.take(work):
+        if cold := self._runner.warmup.take(work):
             self.cold = True
         else:
             self._warm_tokens, self._warm_ms = self._warm_tokens + tokens, self._warm_ms + ms

@@ -11,27 +11,26 @@ of a cached session only by the order of sums: the ids are the same unless two t
 from __future__ import annotations
 
 import time
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
 from engine import protocol
-from engine.cache.live import KV
-from engine.cache.moves import KVStore, MoveCost, Mover
+from engine.cache.live import KV, KVStore, MoveCost, Mover
 from engine.errors import Cancelled, PromptError, StepError
 from engine.logits.node_sampler import Position
-from engine.model.chat_template import given_tools
-from engine.model.forward import Runner, rounding_of
+from engine.model.chat_template import ChatText
+from engine.model.forward import Changed, Compute, Runner, rounding_of
 from engine.model.load import Loaded
-from engine.model.prompt_fields import ChatText
 from engine.protocol import (
     NO_OPTIONS,
     NO_SEGMENTS,
     ChatOptions,
     Distribution,
+    Intervention,
     KVReading,
     Message,
     Moved,
@@ -42,14 +41,125 @@ from engine.protocol import (
 )
 from engine.sampling.ranking import Row, ranked
 from engine.segments import ReplyToken
-from engine.session.node_records import NodeReader, memory
+from engine.session.node_records import CompletionSource, NodeReader, memory
 from engine.session.prefill import PrefillRun, PromptPath, PromptRecord, Unread
-from engine.session.state import HeldSets, KeptLogits
 from engine.setting import check
 from engine.settings import Settings
 from engine.task import Stopped, never
 from engine.timing import stall_times
 from engine.tree import ROOT, TokenTree, chunks_go_on, within_chunk
+
+# ---- interventions -----------------------------------------------------------------------------
+# A node refers to its set by number; 0 is the unmodified model. The same token after the same path under another set is
+# another node. So KV, logits and undo records stored for a node never come from another set. A branch keeps the set of
+# its first node: a path has tokens without interventions, then tokens under at most one set.
+
+
+class InterventionSets:
+    """The intervention sets of one tree.
+
+    Args:
+        model: Computes the nodes without interventions.
+        tree: The tree.
+    """
+
+    def __init__(self, model: Compute, tree: TokenTree) -> None:
+        self._tree = tree
+        self._sets: list[tuple[Intervention, ...]] = [()]
+        self.computes: list[Compute] = [model]
+        """The function that computes the nodes of each set, by the set's number."""
+
+    def add(self, interventions: tuple[Intervention, ...], compute: Compute) -> int:
+        """Add a set, unless it exists, and return its number.
+
+        Args:
+            interventions: The set.
+            compute: Called like the model; computes the model's logits under the interventions.
+        """
+        if interventions in self._sets:
+            return self._sets.index(interventions)
+        self._sets.append(interventions)
+        self.computes.append(compute)
+        return len(self._sets) - 1
+
+    def at(self, node: int) -> tuple[Intervention, ...]:
+        """The set that a node was computed under; empty for the unmodified model."""
+        return self._sets[self._tree[node].intervention_set]
+
+    def first(self, node: int) -> int:
+        """The first node on the path with the same set as a node, which must be computed under one."""
+        while self._tree[self._tree[node].parent].intervention_set:
+            node = self._tree[node].parent
+        return node
+
+    def begin(self, node: int) -> int:
+        """Number of tokens of a node's path before its intervention set begins; 0 if it is computed without one."""
+        return self._tree[self.first(node)].depth - 1 if self._tree[node].intervention_set else 0
+
+    def changed(self, node: int) -> Changed | None:
+        """Position where a node's path begins to be computed under interventions, and that function; or None."""
+        held = self._tree[node].intervention_set
+        return (self.begin(node), self.computes[held]) if held else None
+
+    def refuse(self, node: int, what: str) -> None:
+        """Raise an error if a node was computed under interventions.
+
+        Args:
+            node: Any node.
+            what: Subject and verb of the message, such as `measurements are`.
+
+        Raises:
+            StepError: The node was computed under interventions.
+        """
+        if node in self._tree and self._tree[node].intervention_set:
+            units = ", ".join(each.label for each in self.at(node))
+            raise StepError(
+                f"This token was computed under interventions ({units}): {what} for the model's own.",
+                "Go to a branch of the model's own.",
+            )
+
+
+# ---- rows of logits, within a budget -----------------------------------------------------------
+
+
+class KeptLogits:
+    """Cached rows of logits by node; above the budget the least recently used are dropped first.
+
+    Args:
+        budget: Maximum bytes of all rows together.
+    """
+
+    def __init__(self, budget: int) -> None:
+        self.budget = budget
+        self.nbytes = 0
+        self._rows: OrderedDict[int, Row] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        """Nodes with cached rows, in the order of their numbers."""
+        return tuple(sorted(self._rows))
+
+    def put(self, node: int, row: Row) -> None:
+        """Store a node's row, unless it is larger than the budget; old rows are dropped to make room."""
+        if (old := self._rows.pop(node, None)) is not None:
+            self.nbytes -= old.nbytes
+        if row.nbytes > self.budget:
+            return
+        self._rows[node] = row
+        self.nbytes += row.nbytes
+        while self.nbytes > self.budget:
+            self.nbytes -= self._rows.popitem(last=False)[1].nbytes
+
+    def get(self, node: int) -> Row | None:
+        """The row of a node; None if it was never stored or was dropped."""
+        row = self._rows.get(node)
+        if row is not None:
+            self._rows.move_to_end(node)
+        return row
+
 
 CUT_NOTE = (
     "These are the numbers where the prompt ends here; in the middle of a longer prompt's chunk this KV cache gives "
@@ -60,7 +170,7 @@ _CHARACTERS = 16
 ALL_AGAIN = "without a KV cache the whole path goes through again"
 
 
-class Session:
+class Session(CompletionSource):
     """Prefill, step, choose, insert, move and verify on one loaded model, in the thread that loaded it.
 
     Args:
@@ -89,12 +199,12 @@ class Session:
     def forget(self) -> None:
         """Begin a new tree with an empty cache."""
         self.tree = TokenTree()
-        self.held = HeldSets(self.runner.model, self.tree)
+        self.interventions = InterventionSets(self.runner.model, self.tree)
         self.make_current(ROOT)
         self.kv.clear()
         self.kept_logits = KeptLogits(self._load.kept_logits_bytes(self.facts.vocabulary))
         self.mover = Mover(self.kv, self.tree, KVStore(self._load.kept_kv_mib * 2**20))
-        self.pending: dict[int, bytes] = {}
+        self.pending = {}
         self.settings_at: dict[int, Settings] = {}
         """Settings of each node's last distribution."""
         self.node_reader = NodeReader(self.tokens, self.tree, self.pending)
@@ -111,7 +221,7 @@ class Session:
     def make_current(self, node: int) -> None:
         """Make a node the current one; the next token is computed under the node's intervention set."""
         self.node = node
-        self.runner.compute = self.held.computes[self.tree[node].held]
+        self.runner.compute = self.interventions.computes[self.tree[node].intervention_set]
 
     def run_path(self, runner: Runner, node: int, stopped: Stopped = never) -> Row:
         """Run the tokens of the path to a node that a runner's cache lacks, each as it was computed the first time.
@@ -129,18 +239,13 @@ class Session:
         chunks = tree.chunks(node)
         if kv.chunks_matter and not chunks_go_on(kv.chunks, chunks, kv.offset):
             kv.clear()
-        return runner.forward_path(tree.tokens(node), chunks, stopped, self.held.changed(node))
+        return runner.forward_path(tree.tokens(node), chunks, stopped, self.interventions.changed(node))
 
     def reply(self, node: int) -> tuple[ReplyFormat, list[int]]:
         """Markup of the reply that contains a node, and the reply's nodes up to it; none if it is in a prompt."""
         nodes, start = self.tree.nodes(node), self.tree[node].start
         format = self.replies.get(nodes[start - 1]) if start else None
         return format or self.tokens.reply_format(), nodes[start:]
-
-    @property
-    def tools(self) -> list[Any] | None:
-        """Tools of the path's conversation; None if it has none."""
-        return given_tools(self.conversation[1])
 
     def reply_token(self, node: int) -> ReplyToken:
         """A token of a reply, in the form that the search for reply markers needs."""
@@ -451,8 +556,9 @@ class Session:
         self._position = None
         if not self.cached:
             return cost
-        if self.kv.offset < self.held.begin(end):  # chunks run under interventions from there on, not earlier
-            self.run_path(self.runner, self.tree[self.held.first(end)].parent)
+        begin = self.interventions.begin(end)
+        if self.kv.offset < begin:  # chunks run under interventions from there on, not earlier
+            self.run_path(self.runner, self.tree[self.interventions.first(end)].parent)
         return cost if self.kv.offset < min(want, computed) else replace(cost, note="")
 
     def go_on_prefill(self, step_size: int | None = None, stopped: Stopped = never) -> Iterator[PromptRecord]:
@@ -504,13 +610,13 @@ class Session:
 
     # ---- decode -----------------------------------------------------------------------------
 
-    def step(self, token: int | None = None, origin: Origin | None = None, held: int | None = None) -> Step:
+    def step(self, token: int | None = None, origin: Origin | None = None, under: int | None = None) -> Step:
         """Take a token after the current node, and run it through the model.
 
         Args:
             token: Its id (checked by the caller); None for the sampler's pick.
             origin: Its origin in the tree; None for the sampler.
-            held: See `TokenTree.add`.
+            under: See `TokenTree.add`.
 
         Raises:
             StepError: There is no prompt, or the context is full and the model has no positions beyond it.
@@ -525,7 +631,7 @@ class Session:
         forward_begun = time.perf_counter()
         row = self.runner.forward(token) if self.cached else self._forward_uncached(token)
         forward_ended = time.perf_counter()
-        node = self.node_reader.add_token(self.node, token, origin, held=held)
+        node = self.node_reader.add_token(self.node, token, origin, under=under)
         if self.runner.undo is not None:
             self.mover.record_step(node, self.runner.undo)
         try:
@@ -542,7 +648,7 @@ class Session:
             sample=sample_ms,
             inspect=(ended - forward_ended) * 1000 - sample_ms,
             **stall_times(stalls)._asdict(),
-            cold=self.runner.first_uses.take("step"),
+            cold=self.runner.warmup.take("step"),
         )
         return self.node_reader.step_record(before, self.position, origin, kv, ms, used)
 
@@ -684,9 +790,10 @@ class Session:
         for node in nodes:
             self.check_node(node)
         runner = self.runner.fresh()
-        for node in [
+        missing = [
             each for each in nodes if self.row_at(each) is None
-        ]:  # `row_at` makes rows the last to be dropped
+        ]  # makes the others the last to be dropped
+        for node in missing:
             if self.cached:
                 row = self.run_path(runner, node, stopped)
             else:
@@ -710,7 +817,7 @@ class Session:
         difference = float(np.abs(live - fresh).max())
         same = bool((ranked(live, 10) == ranked(fresh, 10)).all())
         ms, rounding = (time.perf_counter() - begun) * 1000, rounding_of(live, self.facts.dtype)
-        tokens, held = self.tree[self.node].depth, self.held.at(self.node)
+        tokens, held = self.tree[self.node].depth, self.interventions.at(self.node)
         return protocol.Verified(self.node, tokens, difference, same, ms, rounding, held)
 
 
@@ -755,7 +862,7 @@ def run_at(session: Session, node: int, stopped: Stopped = never) -> DetachedPat
         return DetachedPath(runner, after, depth, "the session keeps no KV cache")
     row, runner = session.kept_logits.get(node), session.runner.copy()
     mover = Mover(runner.kv, session.tree, session.mover.store)
-    runner.compute = session.held.computes[session.tree[node].held]
+    runner.compute = session.interventions.computes[session.tree[node].intervention_set]
     cost = mover.move(session.node, node, depth if row is not None else depth - 1)
     recomputed = depth - runner.kv.offset
     if recomputed:

@@ -8,9 +8,8 @@ from itertools import accumulate
 from engine import protocol
 from engine.errors import PromptError, StepError
 from engine.files import typed
+from engine.model.chat_template import CallError, ChatText, given_tools, parse_call
 from engine.model.load import load_tokenizer
-from engine.model.prompt_fields import ChatText
-from engine.model.reply_marks import CallError, parse_call
 from engine.model.tokens import Tokens
 from engine.protocol import (
     NO_SEGMENTS,
@@ -161,7 +160,7 @@ def check_tool_call(context: Context, command: protocol.CheckToolCall, task: Tas
         yield ToolCallChecked(node, (), "", 0, "")
         return
     try:
-        names = parse_call(format.parser, text, session.tools)
+        names = parse_call(format.parser, text, given_tools(session.conversation[1]))
         yield ToolCallChecked(node, names, "", 0, format.parser)
     except CallError as error:
         at = begin + min(error.place, len(text) - 1)

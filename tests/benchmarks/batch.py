@@ -20,7 +20,7 @@ from engine.decoding.batch import BatchRun, Lane
 from engine.decoding.rows import PaddedRows
 from engine.model.load import Loaded, load
 from engine.protocol import LaneOpened
-from engine.session.continuation import Continuation
+from engine.session.node_records import Continuation
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
 from tests.benchmarks.run import PROMPT

@@ -26,7 +26,7 @@ from tests.zoo import CONFIGS
 
 import_mlx_lm()
 from engine.model.load import Loaded, load  # noqa: E402
-from engine.session.restore import restore  # noqa: E402
+from engine.session.handlers import restore  # noqa: E402
 from engine.session.session import Session  # noqa: E402
 from tests import synthetic  # noqa: E402
 

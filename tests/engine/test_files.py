@@ -27,7 +27,7 @@ from engine.files import (
     replacing,
     typed,
 )
-from engine.model.source import resolve
+from engine.model.load import resolve
 from engine.recording import RecordingReader
 from tests.system import short_directory
 

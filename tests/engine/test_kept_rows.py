@@ -33,8 +33,7 @@ from engine.protocol import (
     floats,
 )
 from engine.sampling.ranking import Row
-from engine.session.session import CUT_NOTE, Session
-from engine.session.state import KeptLogits
+from engine.session.session import CUT_NOTE, KeptLogits, Session
 from engine.settings import BeamSettings, LoadSettings, Settings, SpeculationSettings, TrainingSettings
 from engine.task import Task, never
 from engine.tree import Chunks
@@ -171,7 +170,7 @@ class Walk:
         return tuple(
             Grown(number, at.parent, at.token, at.origin, at.has_step, at.prompt_begin)
             for number, at in nodes
-            if not at.held
+            if not at.intervention_set
         )
 
     # ---- what must not change ---------------------------------------------------------------

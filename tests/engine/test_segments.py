@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mlx_lm.generate import TextStateMachine, make_text_state_machine
 
-from engine.model.reply_marks import PARSERS, CallError, parse_call
+from engine.model.chat_template import PARSERS, CallError, parse_call
 from engine.protocol import ReplyFormat, ReplyMark, SegmentKind
 from engine.segments import ReplyReader, ReplyState, ReplyToken, kind_of, last_call
 from tests import templates

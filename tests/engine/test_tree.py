@@ -85,11 +85,11 @@ def test_children_are_found_by_token_and_by_what_they_were_computed_under() -> N
     tree = TokenTree()
     top = tree.add(ROOT, 5, "prompt")
     plain, other = tree.add(top, 7, "sampled"), tree.add(top, 8, "sampled")
-    held = tree.add(top, 7, "sampled", held=1)
+    held = tree.add(top, 7, "sampled", under=1)
     assert (tree.child(top, 7), tree.child(top, 8), tree.child(top, 7, 1)) == (plain, other, held)
     assert (tree.child(top, 9), tree.child(top, 8, 1), tree.child(held, 7)) == (None, None, None)
     assert tree.add(top, 7, "chosen") == plain
-    assert tree.add(top, 7, "chosen", held=1) == held
+    assert tree.add(top, 7, "chosen", under=1) == held
 
 
 PATH = st.lists(st.integers(0, 3), min_size=1, max_size=14)

@@ -18,8 +18,7 @@ from mlx_lm.models.cache import ChunkedKVCache, KVCache, QuantizedKVCache, Rotat
 from msgspec.structs import replace
 
 import engine
-from engine.cache.kind import Kind, Snapshot, pick_rows
-from engine.cache.kinds import GENERAL, KINDS, Columns, kind_named, kind_of
+from engine.cache.kinds import GENERAL, KINDS, Columns, Kind, Snapshot, kind_named, kind_of, pick_rows
 from engine.decoding.rows import BatchedRows, SequentialRows, rows_of
 from engine.model.forward import Runner
 from engine.model.load import Loaded, load

@@ -10,7 +10,7 @@ import pytest
 from mlx_lm.models import cache as caches
 from msgspec.structs import replace
 
-from engine.cache import live, moves
+from engine.cache import live
 from engine.cache.live import KV, PIECE
 from engine.model.forward import Runner
 from engine.patches.rotary import RotaryBlocks
@@ -112,7 +112,7 @@ def test_without_a_budget_it_recomputes_and_says_why(zoo: Zoo, name: str, why: s
 def test_over_more_tokens_than_can_be_undone_it_recomputes(
     zoo: Zoo, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(moves, "MOST_UNDO", 10)
+    monkeypatch.setattr(live, "MOST_UNDO", 10)
     session, _ = stepped(zoo, name, steps=20)
     near = go_back(session, 10)
     assert near.recomputed == 0

@@ -22,7 +22,7 @@ from engine.model.load import Loaded
 from engine.protocol import Grown, Restore
 from engine.recording import load, save_as
 from engine.session.context import Context
-from engine.session.restore import restore
+from engine.session.handlers import restore
 from engine.session.run import run
 from engine.session.session import Session
 from engine.settings import BeamSettings, LoadSettings, Settings

@@ -366,8 +366,8 @@ def reference(session: Session, node: int) -> Row:
     """The logits after a node, by a model whose first layer is really scaled, or steered, from the token on where the
     node's branch began; computed with no cache."""
     ids, model = session.tree.tokens(node), session.runner.model
-    held = session.held.at(node)
-    begin = session.tree[session.held.first(node)].depth - 1 if held else len(ids)
+    held = session.interventions.at(node)
+    begin = session.tree[session.interventions.first(node)].depth - 1 if held else len(ids)
 
     def scale(given: Any, result: Any) -> Any:
         state, factor = stream_of(result), held[0].scale if held else 1.0
@@ -449,7 +449,7 @@ def test_walks_over_branches_of_several_sets_never_mix_them(
         elif act == "move":
             list(session.move_and_step(chance.choice(nodes)))
         elif act == "hold":
-            node = chance.choice([node for node in nodes if not session.tree[node].held])
+            node = chance.choice([node for node in nodes if not session.tree[node].intervention_set])
             list(hold(session, HoldInterventions(node, chance.choice([OFF, OTHER, STEERED]))))
         elif act == "turn":
             list(session.prefill("", [chance.randrange(20, 60) for _ in range(4)], parent=session.node))
@@ -459,7 +459,10 @@ def test_walks_over_branches_of_several_sets_never_mix_them(
                 next(steps)
             steps.close()
         assert_right(session)
-        assert session.runner.compute is session.held.computes[session.tree[session.node].held]
+        assert (
+            session.runner.compute
+            is session.interventions.computes[session.tree[session.node].intervention_set]
+        )
     for node in nodes[::3]:
         session.move(node)
         assert_right(session)
@@ -521,7 +524,7 @@ def test_the_same_token_under_another_set_is_another_node_and_the_same_set_the_s
     session.move(own)
     assert held(session) == first
     assert len({own, first, second}) == 3
-    assert [session.held.at(node) for node in (own, first, second)] == [(), OFF, OTHER]
+    assert [session.interventions.at(node) for node in (own, first, second)] == [(), OFF, OTHER]
     assert {session.tree[node].token for node in (own, first, second)} == {session.tree[own].token}
 
 
@@ -539,7 +542,7 @@ def test_looking_ahead_and_beams_follow_the_branch(zoo: Zoo) -> None:
         assert list(ahead.lines[0].ids) == stepped[1:5]
     *_, ended = search(session, BeamSettings(2, max_tokens=4))
     best = ended.ranking[0]
-    assert session.tree[best.node].held
+    assert session.tree[best.node].intervention_set
     list(session.move_and_step(best.node))
     assert_right(session)
     session.move(own)
@@ -579,7 +582,7 @@ def test_a_prompt_on_a_branch_whose_kv_is_gone_is_prefilled_as_its_path_was_comp
     end = session.step().node
     session.move(3)
     list(session.prefill("", [21, 22, 23, 24, 25], parent=end))
-    assert session.held.at(session.node) == OFF
+    assert session.interventions.at(session.node) == OFF
     assert_right(session)
 
 
@@ -692,7 +695,7 @@ def test_a_restored_session_has_its_branches_with_their_numbers() -> None:
     restored = next(record for record in again if isinstance(record, protocol.Restored))
     assert max(abs(a - b.logprob) for a, b in zip(restored.logprobs, steps, strict=True)) < 1e-4
     assert np.abs(other.session.logits - logits).max() < 1e-3
-    assert other.session.held.at(steps[-1].node) == head
+    assert other.session.interventions.at(steps[-1].node) == head
     without = [protocol.Grown(each.node, each.parent, each.id, each.origin, each.has_step) for each in grown]
     failed, _ = told(protocol.Restore(tuple(without), steps[-1].node))
     assert any(isinstance(record, protocol.Failure) for record in failed)

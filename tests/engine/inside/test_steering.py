@@ -481,7 +481,7 @@ def test_zero_is_nothing_and_a_prefill_is_its_steps_in_all_families(models: Path
     for token in PROMPT[8:]:
         session.choose(token)
     steps: Row = session.logits.copy()
-    path, changed = session.tree.tokens(session.node), session.held.changed(session.node)
+    path, changed = session.tree.tokens(session.node), session.interventions.changed(session.node)
     assert changed is not None
     assert changed[0] == 7
     again = session.runner.fresh().forward_path(path, session.tree.chunks(session.node), changed=changed)

@@ -16,7 +16,7 @@ from mlx_lm import utils
 from engine import protocol
 from engine.decoding.drafts import make_draft
 from engine.errors import LoadError
-from engine.model import weights
+from engine.model import facts as weights
 from engine.model.load import load
 from engine.settings import LoadSettings, SpeculationSettings
 from tests.engine.lockstep.rig import TEXT, Two, coarse_tokenizer

@@ -10,7 +10,7 @@ import mlx.nn as nn
 import numpy as np
 import pytest
 
-from engine.cache.kind import arrays
+from engine.cache.kinds import arrays
 from engine.errors import Cancelled, EngineError, StepError
 from engine.measuring.profile import capture_metal, fences, places, profile
 from engine.model.layers import decoder_layers

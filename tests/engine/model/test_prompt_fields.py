@@ -17,9 +17,8 @@ from msgspec.structs import replace
 
 from engine import pocket
 from engine.errors import PromptError
-from engine.model.chat_template import Filling
+from engine.model.chat_template import ChatText, Fill, Filling, chat_text
 from engine.model.chat_template_process import environment
-from engine.model.prompt_fields import ChatText, Fill, chat_text
 from engine.model.tokens import Tokens
 from engine.protocol import NO_OPTIONS, ChatOptions, LeftOut, Message, ReplyFormat
 from engine.tree import common_prefix

@@ -18,10 +18,10 @@ from mlx_lm.models.switch_layers import QuantizedSwitchLinear
 from engine import memory as host
 from engine import memory as resident
 from engine.errors import LoadError, SettingsError
+from engine.model import facts as weights
 from engine.model import load as loading
-from engine.model import weights
+from engine.model.facts import dtype_of, free_bytes, quantization_of, set_dtype, warning_of
 from engine.model.load import load
-from engine.model.weights import dtype_of, free_bytes, quantization_of, set_dtype, warning_of
 from engine.patches import allowed
 from engine.protocol import Loading
 from engine.setting import check

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from engine.session.continuation import Continuation
+from engine.session.node_records import Continuation
 from engine.session.session import Session
 from engine.settings import Settings
 from tests.engine.sessions import begun

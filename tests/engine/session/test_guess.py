@@ -16,8 +16,7 @@ from hypothesis import settings as budget
 from hypothesis import strategies as st
 
 from engine.breakpoints import Breakpoints
-from engine.cache.kind import Snapshot
-from engine.cache.kinds import Ring
+from engine.cache.kinds import Ring, Snapshot
 from engine.errors import LoadError, StepError
 from engine.grammar_settings import Grammar
 from engine.model.forward import PipelinedForward, Runner
@@ -202,7 +201,7 @@ def test_a_forward_that_fails_ahead_fails_at_its_own_step(zoo: Zoo, kind: str, s
     by_run, by_steps = begun(zoo, kind, temp=0.8, seed=3), begun(zoo, kind, temp=0.8, seed=3)
     told: list[list[Step]] = []
     for session, steps in ((by_run, run(by_run, never)), (by_steps, iter(by_steps.step, None))):
-        whole, told = session.held, [*told, []]
+        whole, told = session.interventions, [*told, []]
         broken = Breaks(session.runner.model, 4, said)
         with patch.object(whole, "computes", [broken]):
             session.make_current(session.node)

@@ -29,7 +29,7 @@ from mlx_lm.models.cache import make_prompt_cache
 from msgspec.structs import replace
 
 from engine.cache import live
-from engine.cache.moves import KVStore
+from engine.cache.live import KVStore
 from engine.decoding.beam import search
 from engine.errors import Cancelled, StepError
 from engine.model.load import Loaded
@@ -37,8 +37,7 @@ from engine.protocol import PrefillChunk, Step
 from engine.sampling.ranking import checked_logprobs, rank_of
 from engine.session.prefill import ECHO_BYTES
 from engine.session.run import run
-from engine.session.session import Session
-from engine.session.state import KeptLogits
+from engine.session.session import KeptLogits, Session
 from engine.settings import BeamSettings, Settings
 from engine.tree import Chunks, cut_chunks, prompt_chunks
 from inspector.state.timeline import Timeline
