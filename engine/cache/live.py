@@ -30,6 +30,23 @@ PIECE = 32
 memory: for 0.6 B parameters 32 tokens take 7 MiB and some 20 ms, compared with 140 ms for a step."""
 
 
+class BegunByLayer(list[Any]):
+    """The caches of a model that builds a forward: when it asks for that of a layer, the layers before are begun.
+
+    A model goes through its layers and their caches together, so that the layers before the cache that it takes are
+    built by then. On a CPU the device then computes while Python builds the rest: without this a step of the bundled
+    model takes 1.2 times as long.
+    """
+
+    def __iter__(self) -> Iterator[Any]:
+        before: Any = None
+        for cache in super().__iter__():
+            if before is not None:
+                mx.async_eval(list(kind_of(before).buffers(before)))
+            yield cache
+            before = cache
+
+
 class StaleTail(Struct, frozen=True):
     """Tokens of an abandoned branch that are still in the arrays, beyond the caches' current length."""
 
@@ -132,20 +149,23 @@ class KV:
         self.clear()
         self.last_pass = last_pass
 
-    def run(self, compute: Callable[..., Any], tokens: mx.array, *, chunk: bool = False) -> mx.array:
+    def run(
+        self, compute: Callable[..., Any], tokens: mx.array, *, chunk: bool = False, begin: bool = False
+    ) -> mx.array:
         """Compute the logits after some tokens, add the tokens to the caches, and quantize them as mlx_lm does.
 
         Args:
             compute: The model, or a function called instead of it.
             tokens: int32 ids, shape (rows, n).
             chunk: True if the tokens are a chunk of a path.
+            begin: Whether each layer is begun while the next one is built: `BegunByLayer`.
 
         Returns:
             Logits in the model's dtype, shape (rows, n, vocabulary), not evaluated.
         """
         if self.stale:
             self._write(self.offset, self.offset + tokens.shape[1])
-        logits: mx.array = compute(tokens, cache=self.caches)
+        logits: mx.array = compute(tokens, cache=BegunByLayer(self.caches) if begin else self.caches)
         before, self.offset = self.offset, self.offset + tokens.shape[1]
         if chunk:
             self.chunks = append_chunk(self.chunks, before, self.offset)

@@ -197,7 +197,7 @@ class Runner:
         """
         self.undo = None if self.kv.can_step_back() else self.kv.undo_records()
         with self._forwarding():
-            logits = self.kv.run(self.compute, mx.array([[token]]))
+            logits = self.kv.run(self.compute, mx.array([[token]]), begin=self.on_cpu)
             row = logits[0, -1].astype(mx.float32)
             mx.eval(row, self.kv.pending())
         if self.kv.offset % LOOK_EVERY == CLEAR_AT:
@@ -271,7 +271,7 @@ class Runner:
             mx.clear_cache()
         return np.array(outputs[0])
 
-    def build_graph(self, tokens: mx.array) -> tuple[mx.array, list[mx.array]]:
+    def build_graph(self, tokens: mx.array, begin: bool = False) -> tuple[mx.array, list[mx.array]]:
         """Build the forward of some tokens, which the cache counts from here on; nothing is evaluated.
 
         Args:
@@ -281,7 +281,7 @@ class Runner:
             The float32 logits after the last, shape (vocabulary,), and the states that they don't depend on.
         """
         with self._forwarding():
-            logits = self.kv.run(self.compute, tokens)
+            logits = self.kv.run(self.compute, tokens, begin=begin)
         return logits[0, -1].astype(mx.float32), self.kv.pending()
 
     def chunk_sizer(self, limit: int = FIXED_CHUNK) -> ChunkSizer:
@@ -384,7 +384,8 @@ class PipelinedForward:
 
     The token's slot in the graph is an evaluated array whose memory is written once the token is known, before the
     graph is evaluated. With guesses the device continues without waiting for the host, as in mlx_lm's own loop: the
-    next forward begins with the most probable token, and is taken back if the host's sampler picks another one.
+    next forward begins with the most probable token, and is taken back if the host's sampler picks another one. On a
+    CPU there is no slot: each layer is begun while the next one is built (`BegunByLayer`), which saves more.
 
     Args:
         runner: The model and its cache.
@@ -393,6 +394,8 @@ class PipelinedForward:
 
     def __init__(self, runner: Runner, guesses: bool) -> None:
         self._runner, self._guesses = runner, guesses
+        self._by_layer = runner.on_cpu
+        """True if each layer of a forward is begun while the next one is built: then only a guess goes ahead."""
         self._slot = mx.zeros((1, 1), dtype=mx.int32)
         mx.eval(self._slot)
         self._token = np.array(self._slot, copy=False)
@@ -415,9 +418,9 @@ class PipelinedForward:
             True if that succeeded; behind a forward under way an error is left to the step that meets it again.
         """
         if not self._guesses or self._under_way is None:
-            return self._built(self._slot)
+            return self._by_layer or self._built(self._slot)
         guess = self.most_probable(self._under_way.row)
-        if not self._built(guess):
+        if not self._built(guess, begin=self._by_layer):
             return False
         assert self._ahead is not None
         self._ahead.begin()
@@ -428,12 +431,12 @@ class PipelinedForward:
         """The guess of the token after a row of logits, shape (1, 1), on the device."""
         return mx.argmax(row).reshape(1, 1)
 
-    def _built(self, token: mx.array) -> bool:
+    def _built(self, token: mx.array, begin: bool = False) -> bool:
         """Build the forward of a token; True if that succeeded, as in `prepare`."""
         kv = self._runner.kv
         try:
             undo = None if kv.can_step_back() else kv.undo_records()
-            self._ahead = _Forward(*self._runner.build_graph(token), undo)
+            self._ahead = _Forward(*self._runner.build_graph(token, begin), undo)
         except Exception:
             self._ahead = None
             if self._under_way is None:
@@ -450,11 +453,13 @@ class PipelinedForward:
         if self._guess is not None and not right:
             self._take_back(self._runner.kv.offset - 1)
         if not right:
-            if self._ahead is None and not self._built(self._slot):
+            token_array = mx.array([[token]]) if self._by_layer else self._slot
+            if self._ahead is None and not self._built(token_array, begin=self._by_layer):
                 return False
             assert self._ahead is not None
-            mx.synchronize()  # states of the forward before may still read its token
-            self._token[0, 0] = token
+            if not self._by_layer:
+                mx.synchronize()  # states of the forward before may still read its token
+                self._token[0, 0] = token
             self._ahead.begin()
         self._under_way, self._ahead, self._guess = self._ahead, None, None
         return True

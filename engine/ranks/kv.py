@@ -84,6 +84,7 @@ class RankedKV(KV):
         tokens: mx.array,
         *,
         chunk: bool = False,
+        begin: bool = False,
     ) -> mx.array:
         """See `KV`; the logits and the caches are evaluated, and the logits after the last tokens are rank 0's.
 

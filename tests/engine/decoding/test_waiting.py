@@ -2,13 +2,14 @@
 
 A GPU stands idle from a wait until the next forward is begun. What waits is `mx.eval`, `mx.synchronize`, and whatever
 makes numbers of an array that was not evaluated; `mx.async_eval` begins work and waits for nothing. Counted on a CPU,
-where the same calls are made.
+where the same calls are made once a forward is no longer begun layer by layer.
 
 | | waits a step | before the next forward is begun |
 |---|---|---|
 | a step | 1 | it begins with the next key |
-| a run whose tokens are guessed: greedy on a GPU | 1 | 0 |
-| a run of others | 2: the second one for the states beside the logits, which are there by then | 1 |
+| a run whose tokens are guessed: greedy | 1 | 0 |
+| a run of others, on a GPU | 2: the second one for the states beside the logits, which are there by then | 1 |
+| a run of others, on a CPU, layer by layer | 1 | 1 |
 | a batch | 1, for all lanes | 1 |
 """
 
@@ -95,7 +96,7 @@ GREEDY = Settings(temp=0.0, max_tokens=STEPS + 1)
 
 @pytest.fixture
 def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tokens are guessed."""
+    """Forwards are begun whole."""
     monkeypatch.setattr(Runner, "on_cpu", False)
 
 
@@ -115,10 +116,20 @@ def test_a_run_waits_once_a_step_when_the_next_forward_was_begun(zoo: Zoo, waiti
     assert events.count("wait") <= steps + 3
 
 
-@pytest.mark.parametrize("settings", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
-def test_a_run_without_a_guess_waits_twice(zoo: Zoo, waiting: Waiting, settings: Settings) -> None:
-    events, steps = counted(zoo, waiting, settings, protocol.Run(), Step)
+@pytest.mark.usefixtures("as_on_a_gpu")
+def test_a_run_without_a_guess_waits_twice(zoo: Zoo, waiting: Waiting) -> None:
+    events, steps = counted(zoo, waiting, SAMPLED, protocol.Run(), Step)
     assert 2 * steps - 2 <= events.count("wait") <= 2 * steps + 2
+
+
+@pytest.mark.parametrize("settings", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
+@pytest.mark.parametrize("command", [protocol.TakeStep(), protocol.Run()], ids=["step", "run"])
+def test_layer_by_layer_a_step_waits_once_behind_what_was_begun(
+    zoo: Zoo, waiting: Waiting, settings: Settings, command: Command
+) -> None:
+    events, steps = counted(zoo, waiting, settings, command, Step)
+    assert events.count("wait") <= steps + 2
+    assert events.count("begin") >= steps
 
 
 def test_a_batch_waits_once_a_step_for_all_lanes(zoo: Zoo, waiting: Waiting) -> None:
