@@ -127,7 +127,7 @@ class Worker:
         if not isinstance(command, Inside):
             return handler(context, command, task)
         session = context.session
-        if getattr(command, "second", False):  # imported for who has a second model
+        if getattr(command, "second", False):  # imported only if a second model is read
             from_second = import_module("engine.lockstep.second").second_session
             session = from_second(context, command, task.cancel.is_set)
         return handler(session, command, task.cancel.is_set)

@@ -380,7 +380,7 @@ class _Forward(Struct, frozen=True):
 
 
 class PipelinedForward:
-    """Builds one forward before its token is known, so that building its graph costs no time of the device.
+    """Starts or builds the next forward before its token is known, so that the device need not wait for Python.
 
     The token's slot in the graph is an evaluated array whose memory is written once the token is known, before the
     graph is evaluated. With guesses the device continues without waiting for the host, as in mlx_lm's own loop: the

@@ -86,7 +86,7 @@ class RankedKV(KV):
         chunk: bool = False,
         begin: bool = False,
     ) -> mx.array:
-        """See `KV`; the logits and the caches are evaluated, and the logits after the last tokens are rank 0's.
+        """See `KV`; logits and caches are evaluated at once (`begin` has no effect), and the last logits are rank 0's.
 
         Raises:
             RankError: Another rank ran other tokens, or has other logits.
