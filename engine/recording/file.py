@@ -56,7 +56,7 @@ RATIO_LIMIT, RATIO_FREE = 20, 4 * MIB
 WINDOW_LOG = 25
 """Maximum window of Zstandard, as the exponent of 2 of its bytes."""
 _BEFORE = Layout("<II")
-"""Prefix of each frame: its number of bytes and its CRC-32."""
+"""Prefix of each frame: its number of bytes and its CRC-32, which is 0 in a compressed file."""
 _MEND = "The file was damaged or edited; take another copy of it."
 
 
@@ -201,9 +201,11 @@ class FrameWriter:
     Args:
         program: Name and version of the writing program.
         ends: True if `end` will be called.
+        checksums: True to give each frame a checksum; a compressed file has one of its own, and 1 % fewer bytes.
     """
 
-    def __init__(self, program: str, ends: bool = False) -> None:
+    def __init__(self, program: str, ends: bool = False, checksums: bool = True) -> None:
+        self._checksums = checksums
         self._header = Header(program, datetime.now(UTC).isoformat(timespec="seconds"), ends)
         self.last: dict[int, Distribution] = {}
         """Last distribution of each node."""
@@ -247,7 +249,7 @@ class FrameWriter:
             message = f"{of} is too long: at most {limit // MIB} MiB are read."
             raise RecordingError(message, "Record fewer candidates, or shorter sessions.")
         self.entries += 1
-        return _BEFORE.pack(len(payload), zlib.crc32(payload)) + payload
+        return _BEFORE.pack(len(payload), zlib.crc32(payload) if self._checksums else 0) + payload
 
 
 def note_last(last: dict[int, Distribution], value: object) -> None:
@@ -272,10 +274,11 @@ def save_as(path: Path | str, entries: Iterable[Entry], program: str, force: boo
     Raises:
         RecordingError: The file can't be written; an existing file is unchanged.
     """
-    path, writer = Path(path), FrameWriter(program, ends=True)
+    path, compresses = Path(path), Path(path).suffix == ".zst"
+    writer = FrameWriter(program, ends=True, checksums=not compresses)
     try:
         with replacing(path, force, PRIVATE) as file:
-            with _compressed(file) if path.suffix == ".zst" else nullcontext(file) as out:
+            with _compressed(file) if compresses else nullcontext(file) as out:
                 out.write(MAGIC + writer.header())
                 for entry in entries:
                     out.write(writer.entry(entry))
@@ -483,7 +486,7 @@ class RecordingReader(Iterator[Entry]):
             return None
         self.frames += 1
         self.complete += len(begin) + length
-        if zlib.crc32(payload) != crc:
+        if not self.compressed and zlib.crc32(payload) != crc:
             raise self._wrong("was damaged: its checksum differs")
         if self.compressed and self.complete > max(RATIO_FREE, RATIO_LIMIT * self._raw.tell()):
             raise self._wrong(f"is of no session: its bytes expand to more than {RATIO_LIMIT} times as many")
@@ -512,9 +515,7 @@ class RecordingReader(Iterator[Entry]):
 
     def _lost(self, what: str) -> NoReturn:
         self.close()
-        raise RecordingError(
-            f"{self.path} {what}, so this program no longer follows it.", "Open it again.", self.frames
-        )
+        raise RecordingError(f"{self.path} {what} and is no longer followed.", "Open it again.", self.frames)
 
     def _unreadable(self, error: Exception) -> RecordingError:
         """Convert an error that a library raised on a damaged file."""

@@ -269,8 +269,8 @@ class MainScreen(KeyedScreen[None]):
             self._expects.stop()
             self._expects = None
         self._shown_at = Message().time
-        if not self.is_attached:
-            return  # the program is being left, and the panels are going
+        if not (self.is_attached and self._area.is_attached and self._text.is_attached):
+            return  # the program is being left, and the panels are going one by one
         timeline, setup, layout = self.controller.timeline, self.controller.setup, self._panel_layout
         # as most of the time nobody narrates: nothing of it is looked at again with each frame
         told = self._narrate() if self.narrator is not None or self.has_class("-narrated") else None
