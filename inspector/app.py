@@ -18,6 +18,7 @@ from textual.driver import Driver
 from textual.errors import NoWidget
 from textual.filter import DimFilter, LineFilter
 from textual.screen import Screen
+from textual.widget import Widget
 
 from engine.breakpoints import Breakpoints
 from engine.errors import EngineError, RecordingError
@@ -48,7 +49,6 @@ from inspector.main.notices import TOLD, notice
 from inspector.main.remembered import Remembered
 from inspector.main.screen import MainScreen
 from inspector.main.tool import Tool
-from inspector.main.tool_screen import ToolScreen
 from inspector.recordings.recorder import Recorder
 from inspector.session.client import Backend, RecordInbox, Severity
 from inspector.session.controller import Controller
@@ -182,7 +182,7 @@ class InspectorApp(App[int]):
         """False when the engine was still at work two seconds after it was asked to end."""
         self._engine_runs = False
         self._ahead = ImportsAhead(packages_of(tools), (program,), (self._read_styles,))
-        self.keys = KeysInOrder(self, self._hand_on)
+        self.keys = KeysInOrder(self, self._hand_on, lambda: self.top)
 
     @staticmethod
     def _read_keys(tools: Sequence[Tool]) -> tuple[OwnKeys, KeyTable]:
@@ -238,6 +238,12 @@ class InspectorApp(App[int]):
         self.inbox.show = self.main.show_changes
         return self.main
 
+    @property
+    def top(self) -> Screen[Any] | Widget:
+        """The dialog that is on top, or else the open view, or else the main screen."""
+        opened = self.main.tool_screen if self.screen is self.main else None
+        return self.screen if opened is None else opened
+
     def get_css_variables(self) -> dict[str, str]:
         """The theme's colours, with text that can be read on each of its grounds."""
         self.theme_variables = readable(super().get_css_variables())
@@ -278,14 +284,11 @@ class InspectorApp(App[int]):
         if self.leaving:
             return
         if isinstance(event, events.Key):
-            if (
-                narrator is not None
-                and isinstance(top, MainScreen | ToolScreen)
-                and narrator.takes(event.key)
-            ):
+            if narrator is not None and top is self.main and narrator.takes(event.key):
                 return  # not in dialogs
             if (
                 top is self.main
+                and self.main.tool_screen is None
                 and self.keys.typed < self.main.in_sight_since
                 and self.main.refuses(event.key)
             ):

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import platformdirs
 from textual.app import App
+from textual.screen import Screen
 
 from engine.protocol import HookPart, named_part
 from inspector.display import visible
@@ -25,7 +26,6 @@ from inspector.main.tool_screen import ToolScreen
 from inspector.session.controller import Controller
 from inspector.widgets.actions import Action, ActionTable
 from inspector.widgets.dialog import Dialog
-from inspector.widgets.overlay import Overlay
 
 FIRST = (
     "step", "run", "look_ahead", "draws", "find", "why", "sampling", "modules", "attention", "lens", "attribution",
@@ -66,6 +66,10 @@ class FinderGround(Protocol):
     def controller(self) -> Controller:
         """The session on the screen."""
 
+    @property
+    def tool_screen(self) -> ToolScreen[Any] | None:
+        """The open view; a dialog may lie over it."""
+
     async def do(self, id: str, instead: Callable[[], Awaitable[None] | None] | None = None) -> None:
         """Do what an action does, or something in its place, or say why it can't be done."""
 
@@ -82,7 +86,7 @@ class Everything:
 
     def __init__(self, main: FinderGround) -> None:
         self._main = main
-        self._top = main.app.screen
+        self._top = top_of(main)
 
     def find(self, typed: str = "") -> None:
         """Show the finder.
@@ -110,7 +114,7 @@ class Everything:
 
     def _things(self) -> Iterator[Findable]:
         main = self._main
-        here = list(self._here(self._top)) if isinstance(self._top, Overlay) else []
+        here = list(self._here(self._top)) if isinstance(self._top, Dialog | ToolScreen) else []
         yield from here
         told = {each.id for each in here} | {"finder"}
         for action in main.table.actions:
@@ -122,9 +126,9 @@ class Everything:
             yield from self._inside(tool)
         yield from beyond_keys(self._main.app)
 
-    def _here(self, top: Overlay[Any]) -> Iterator[Findable]:
+    def _here(self, top: Dialog[Any] | ToolScreen[Any]) -> Iterator[Findable]:
         """What keys do on the screen on top."""
-        where = self._main.table.titled(top.TOOL) if isinstance(top, ToolScreen) else _heading(top)
+        where = self._main.table.titled(top.TOOL) if isinstance(top, ToolScreen) else top.HEADING
         for table in top.tables:
             for action in table.actions if table.when is None or table.when(top) else ():
                 if action.label and action.run and top.offers(action) and action.id != "finder":
@@ -184,10 +188,9 @@ class Everything:
 
     def _leave(self, kinds: tuple[type[Dialog[Any] | ToolScreen[Any]], ...]) -> None:
         """Leave what lies over the main screen."""
-        app = self._main.app
-        while isinstance(top := app.screen, kinds):
+        while isinstance(top := top_of(self._main), kinds):
             top.leave()
-            if app.screen is top:  # it has something to say first
+            if top_of(self._main) is top:  # it has something to say first
                 return
 
     async def _do(self, thing: Findable) -> None:
@@ -205,8 +208,8 @@ class Everything:
     async def _open_and_do(self, opening: Action, table: ActionTable, action: Action) -> None:
         """Open a tool's screen, and do there what one of its keys does."""
         await self._main.do(opening.id)
-        top = self._main.app.screen
-        if isinstance(top, ToolScreen) and table in top.tables and top.offers(action):
+        top = self._main.tool_screen
+        if top is not None and table in top.tables and top.offers(action):
             top.after_paint(partial(top.perform, action))
 
 
@@ -230,8 +233,10 @@ def _findable(
     )
 
 
-def _heading(top: Overlay[Any]) -> str:
-    return top.HEADING if isinstance(top, Dialog) else ""
+def top_of(main: FinderGround) -> Screen[Any] | ToolScreen[Any]:
+    """The dialog that is on top, or else the open view, or else the screen."""
+    screen, opened = main.app.screen, main.tool_screen
+    return screen if opened is None or isinstance(screen, Dialog) else opened
 
 
 def save_picture(app: App[Any]) -> None:

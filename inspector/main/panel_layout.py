@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from textual import events
 from textual.containers import Container
@@ -24,6 +24,7 @@ from inspector.main.division import (
     lined,
     moved,
 )
+from inspector.main.tool_screen import ToolScreen
 
 BELOW, BELOW_LOW = 16, 12
 """Lines of the panels below; the latter on a low terminal."""
@@ -65,8 +66,8 @@ class PanelLayout:
         self._arranged: tuple[object, ...] | None = None
         self._about_text = False
         """True if a lesson is about the text."""
-        self.covered: Callable[[], bool] = lambda: False
-        """True if a tool's own screen lies over the answer."""
+        self.opened: Callable[[], ToolScreen[Any] | None] = lambda: None
+        """The open view, if any."""
         self.waiting = True
         """True if there is no text yet."""
         self.columns = 0
@@ -79,7 +80,7 @@ class PanelLayout:
         The panel of an open dialog is the answer before any other, and none is shown that the dialog lies over. Under a
         tool's own screen KV cache and time are a line each, whichever of them was the answer.
         """
-        arrangement, own, covered = self.arrangement, self.arrangement.answer, self.covered()
+        arrangement, own, covered = self.arrangement, self.arrangement.answer, self.opened() is not None
         width, height = self._screen.app.size
         layout, lower = layout_for(width, height, arrangement.enlarged), arrangement.of[Place.LOWER]
         if (self.waiting and own != OF_NO_TEXT) or (own in lower and covered):
@@ -94,32 +95,30 @@ class PanelLayout:
     @property
     def answer_area(self) -> Region:
         """The place of the answer on the terminal, from its frame to that of the last panel under it."""
-        (width, height), places = self._screen.app.size, self.places
-        header, tabs = self._screen.query_one("#header"), self._screen.query_one("#tabs")
-        top = max(header.region.bottom, tabs.region.bottom)
-        text = self._screen.query_one(f"#{'opening' if self.waiting else self.arrangement.text}").region
+        places, area = self.places, self._screen.query_one("#panels").region
         if places.layout is not Layout.GRID:
-            return Region(0, top, min(width, self.columns or width), max(1, height - top - 2))
-        under = (
-            0
-            if self.arrangement.alone
-            else len({*self.arrangement.of[Place.LOWER]} - self.arrangement.hidden - {places.answer})
-        )
-        return Region(text.right, top, max(1, width - text.right), max(1, height - top - 2 - under))
+            return area
+        text = self._screen.query_one(f"#{'opening' if self.waiting else self.arrangement.text}").region
+        lower = {*self.arrangement.of[Place.LOWER]} - self.arrangement.hidden - {places.answer}
+        under = 0 if self.arrangement.alone else len(lower)
+        return Region(text.right, area.y, max(1, area.right - text.right), max(1, area.height - under))
 
     def apply(self) -> None:
         """Arrange the panels where anything about that changed, and focus the current one."""
         arrangement, places = self.arrangement, self.places
-        area, covered = self._area(places), self.covered()
+        area, opened = self._area(places), self.opened()
         about_text = self._screen.query_one(f"#{arrangement.text}").has_class("-spot")
         arranged = (
             places, self.waiting, arrangement.dialog != "", area.size, frozenset(self.sizes.items()),
-            arrangement.alone, about_text, covered,
+            arrangement.alone, about_text, opened,
         )  # fmt: skip
         if arranged != self._arranged:
             self._arranged, self._about_text = arranged, about_text
             self._place(places, area)
         current, focused = arrangement.current, self._screen.focused
+        if opened is not None:
+            opened.take_focus()
+            return
         name = "opening" if self.waiting and current == arrangement.text else current
         if focused is None or focused.id != name:
             self._screen.set_focus(self._screen.query_one(f"#{name}"), scroll_visible=False)
@@ -130,7 +129,7 @@ class PanelLayout:
 
     def _classes(self, layout: Layout) -> dict[str, bool]:
         trying = self.arrangement.dialog != ""
-        classes = {"-waiting": self.waiting, "-trying": trying, "-covered": self.covered()}
+        classes = {"-waiting": self.waiting, "-trying": trying}
         for kind in Layout:
             classes[f"-{kind.value}"] = kind is layout
         return classes
@@ -148,16 +147,24 @@ class PanelLayout:
             widgets[id] = screen.query_one(f"#{id}")
         # together: each change by itself has the styles of all widgets computed again
         screen.update_classes(self._classes(places.layout))
+        opened, alone = self.opened(), places.layout is not Layout.GRID
+        hidden: Collection[str] = ()
+        if opened is not None:  # in the place of the answer, or of all panels
+            hidden = ("opening", *arrangement.by_id) if alone else (places.answer,)
         for id in arrangement.by_id:
-            widgets[id].display = id in shown and not (waiting and id == arrangement.text)
+            shows = id in shown and id not in hidden
+            widgets[id].display = shows and not (waiting and id == arrangement.text)
             if widgets[id].has_class("-line") is not (id in places.lines):
                 widgets[id].set_class(id in places.lines, "-line")
-        widgets["opening"].display = waiting and arrangement.text in shown
+        widgets["opening"].display = waiting and arrangement.text in shown and "opening" not in hidden
         # the toolkit fills the grid row by row: the answer follows the text
         steps = [id for id in arrangement.of[Place.STEPS] if id in shown]
         first = ["opening", arrangement.text, places.answer, *steps]
         grid = screen.query_one("#panels")
         order = [widgets[id] for id in dict.fromkeys((*first, *arrangement.by_id))]
+        if opened is not None:
+            order.insert(order.index(widgets[places.answer]), opened)
+        order += [each for each in grid.children if each not in order]  # views that are going
         if list(grid.children) != order:
             grid.sort_children(key=order.index)
         sizes = {} if arrangement.dialog else self.sizes
@@ -207,7 +214,10 @@ class PanelLayout:
             own.clear_rule(name)
         own.merge(grid)  # each by itself would have all panels drawn anew, those that stay as they are, too
         widgets["opening"].refresh(layout=True, repaint=False)  # what is in the grid asks for its layout
-        for id, widget in widgets.items():
+        placed = list(widgets.items())
+        if (opened := self.opened()) is not None:
+            placed.append((places.answer, opened))
+        for id, widget in placed:
             rows, columns = spans.get(self.arrangement.text if id == "opening" else id, (1, 1))
             widget.styles.row_span, widget.styles.column_span = rows, columns
 

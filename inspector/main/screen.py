@@ -12,7 +12,7 @@ from textual.actions import SkipAction
 from textual.app import ComposeResult
 from textual.binding import BindingsMap
 from textual.content import Content
-from textual.geometry import Region, Size
+from textual.geometry import Region
 from textual.message import Message
 from textual.screen import Screen
 from textual.timer import Timer
@@ -50,8 +50,8 @@ from inspector.main.panels.timing import TimingPanel
 from inspector.main.remembered import Remembered
 from inspector.main.status import StatusLine
 from inspector.main.tabs import TabLines
-from inspector.main.tool import OfferedHeat, PanelSpec, Tool, ToolActions, ToolMessage
-from inspector.main.tool_screen import ToolScreen
+from inspector.main.tool import OfferedHeat, Opened, PanelSpec, Tool, ToolActions, ToolMessage
+from inspector.main.tool_screen import EVERYWHERE, REPLAY, VIEWS, ToolScreen
 from inspector.scales import INSIDE
 from inspector.session.client import Severity
 from inspector.session.controller import Controller
@@ -62,7 +62,7 @@ from inspector.state.timeline import TO_PREDICT, Phase, Timeline
 from inspector.widgets.actions import Action, Hint, KeyedScreen, KeyLine, hints_of
 from inspector.widgets.canvas import Canvas
 from inspector.widgets.inks import Inked
-from inspector.widgets.overlay import Overlay
+from inspector.widgets.overlay import Overlay, read_styles
 
 Result = TypeVar("Result")
 Panel = TypeVar("Panel", bound=Widget)
@@ -99,11 +99,15 @@ class MainScreen(KeyedScreen[None]):
         self.actions: dict[str, ToolActions] = {}
         """State and actions of each tool, by its id."""
         self._panel_layout = PanelLayout(self, self.arrangement)
-        self._panel_layout.covered = lambda: self.tool_screen is not None
+        self._panel_layout.opened = lambda: self.tool_screen
         self.host = ScreenHost(self, self.table, playback, self._panel_layout)
         self.actions.update({tool.id: tool.make(self.host) for tool in self.table.tools})
         self._hooked = self._with_hooks()
         """By the name of a hook of `ToolActions` those that do something there, with their ids: most don't."""
+        self._opened: ToolScreen[Any] | None = None
+        """The open view."""
+        self._then: Callable[[Any], None] | None = None
+        """Called with its result."""
         self.tab = next(iter(TABS))
         """Key of the open tab."""
         self._named = ""
@@ -112,7 +116,9 @@ class MainScreen(KeyedScreen[None]):
         """By tab the answer that was shown there last."""
         self._view = self._last[self.tab]
         """Id of the action of the answer on show, when that was looked at last."""
-        self._guide = CaptionGuide(self, self.host, self.table, self.actions)
+        self._guide = CaptionGuide(
+            self, self.host, self.table, self.actions, lambda: self.tool_screen
+        )
         self.status = StatusLine(id="status")
         self._header = HeaderLine(id="header")
         self._text = TextPanel(id="text", classes="panel")
@@ -232,12 +238,6 @@ class MainScreen(KeyedScreen[None]):
         if not self.is_active:
             self._repaint_required = False
 
-    def _refresh_layout(self, size: Size | None = None, scroll: bool = False) -> None:
-        """Lay out; a tool's own screen follows the answer."""
-        super()._refresh_layout(size, scroll)
-        if (opened := self.tool_screen) is not None and opened.area != self.host.area:
-            opened.changed()
-
     def changed(self) -> None:
         """Have everything shown again, the frame too: once, however often this is called before."""
         self._framed = None
@@ -293,8 +293,7 @@ class MainScreen(KeyedScreen[None]):
         if heard or timeline.recorded or self.controller.transport.recorded:  # else nobody wrote captions
             caption = "" if timeline.conceals("captions") else self.host.caption
             self.query_one(CaptionLine).put(caption, self.controller.transport.captioned)
-        if self.tool_screen is None or self.status.answer:  # else that screen's own lies over it
-            self._show_status(told)
+        self._show_status(told)
         now = self._frame_reads()
         if changed or now != self._framed:  # a tool may have gone elsewhere
             self._frame(now[0], told)
@@ -366,8 +365,7 @@ class MainScreen(KeyedScreen[None]):
         places, controller = self._panel_layout.places, self.controller
         self._single, self._shown = places.layout is Layout.SINGLE, places.shown
         self._follow_view()
-        if not isinstance(self.app.screen, Overlay):  # which has its own line there
-            self.query_one(KeyLine).show()
+        self.query_one(KeyLine).show()
         self._panel_layout.apply()
         if self.tab != self._named:  # after that: panels that went need no new names
             self._name_keys()
@@ -404,9 +402,6 @@ class MainScreen(KeyedScreen[None]):
         """Show what a recording showed, and go where its caption points."""
         self._guide.follow()
         self.show()
-        top = self.app.screen
-        if isinstance(top, ToolScreen):
-            top.changed()
 
     def show_changes(self, records: Sequence[Record]) -> None:
         """Show what records changed, at once: nothing may be painted from a path that was shortened under it.
@@ -459,18 +454,29 @@ class MainScreen(KeyedScreen[None]):
 
     def _bind_all(self) -> None:
         """Bind all keys, before the panel that has the focus, which would scroll on the arrow keys."""
-        contexts = (each for tool in self.table.tools for table in tool.contexts for each in table.actions)
+        tables = (
+            table
+            for tool in self.table.tools
+            for table in (*tool.contexts, *tool.owners)
+            if table.screen or table in tool.contexts
+        )
         self._bindings = BindingsMap()
-        self.bind((*self.table.actions, *contexts), priority=True)
+        own = (each for table in (*tables, REPLAY, EVERYWHERE, VIEWS) for each in table.actions)
+        self.bind((*own, *self.table.actions), priority=True)
 
     def meaning(self, key: str) -> Action | None:
         """The action of a key now."""
+        if (opened := self.tool_screen) is not None:
+            found = opened.meaning(key)
+            return self._in_tab(key) if found is None and not opened.typing else found
         return self.table.at(
             key, self.tab, self.table.contexts(self.actions, self.controller, self.arrangement)
         )
 
     def hints(self) -> Sequence[Hint]:
         """The hints for the line of keys now."""
+        if (opened := self.tool_screen) is not None and opened.takes_keys:
+            return opened.hints()
         contexts = self.table.contexts(self.actions, self.controller, self.arrangement)
         return hints_of(
             self.table.levels(self.tab, contexts, self.actions),
@@ -488,10 +494,35 @@ class MainScreen(KeyedScreen[None]):
         Raises:
             SkipAction: It does nothing here, and is left to what else may take it.
         """
+        if (opened := self.tool_screen) is not None:
+            if not opened.takes_first(key) and self.focused is not None:
+                raise SkipAction  # see `on_key`
+            if (found := self.meaning(key)) is None:
+                raise SkipAction
+            await self._do_in_view(opened, found, key)
+            return
         contexts = self.table.contexts(self.actions, self.controller, self.arrangement)
         if (action := self.table.at(key, self.tab, contexts)) is None:
             raise SkipAction
         await self.do(action.id)
+
+    async def on_key(self, event: events.Key) -> None:
+        """Do what a key does in a view, if it means nothing to the widget that has the focus."""
+        opened, found = self.tool_screen, self.meaning(event.key)
+        if opened is not None and found is not None and not opened.takes_first(event.key):
+            event.stop()
+            await self._do_in_view(opened, found, event.key)
+
+    async def _do_in_view(self, opened: ToolScreen[Any], action: Action, key: str) -> None:
+        if opened.meaning(key) is action:
+            await opened.perform(action)
+        else:
+            await self.do(action.id)
+
+    def _in_tab(self, key: str) -> Action | None:
+        """The action that a key has in the open tab alone: these hold in a view, too."""
+        found = self.table.at(key, self.tab, ())
+        return found if found is not None and found.tabs else None
 
     async def do(self, id: str, instead: Callable[[], Awaitable[None] | None] | None = None) -> None:
         """Do what an action does, by its id, or say why it can't be done.
@@ -541,11 +572,29 @@ class MainScreen(KeyedScreen[None]):
 
     @property
     def tool_screen(self) -> ToolScreen[Any] | None:
-        """The tool's own screen that is open; a dialog may lie over it."""
-        for each in self.app.screen_stack[:0:-1]:  # the first is this one
-            if isinstance(each, ToolScreen) and not each.left:
-                return each
-        return None
+        """The open view; a dialog may lie over it."""
+        return self._opened if self._opened is not None and not self._opened.left else None
+
+    def open_view(self, view: ToolScreen[Any], then: Callable[[Any], None] | None) -> None:
+        """Show a view in the place of the answer."""
+        read_styles(self.app)
+        self._opened, self._then = view, then
+        self._area.mount(view)
+        self.status.tell("")
+        self.changed()
+
+    def close_view(self, view: ToolScreen[Any], result: object) -> None:
+        """Close a view, and give its result to whoever opened it."""
+        if view is not self._opened:
+            return
+        then, self._opened, self._then = self._then, None, None
+        self.in_sight_since = Message().time
+        self.status.tell(None)
+        view.display = False
+        view.remove()
+        self.changed()
+        if then is not None:
+            then(result)
 
     @property
     def view(self) -> str:
@@ -590,7 +639,7 @@ class MainScreen(KeyedScreen[None]):
     def _left_tool_screen(self) -> bool:
         """Leave the tool's own screen that is on top; returns whether it went."""
         opened = self.tool_screen
-        if opened is not None and self.app.screen is opened:
+        if opened is not None and self.is_active:
             opened.leave()
         return self.tool_screen is None
 
@@ -824,13 +873,21 @@ class ScreenHost:
     # ---- the application --------------------------------------------------------------------
 
     def open(
-        self, screen: Screen[Result], then: Callable[[Result | None], None] | None = None
-    ) -> Screen[Result]:
-        """Show a screen or a dialog over the main one; returns the one that is shown, which may have been kept."""
+        self, screen: Opened[Result], then: Callable[[Result | None], None] | None = None
+    ) -> Opened[Result]:
+        """Show a view, or a dialog over the screen; returns the one that is shown, which may have been kept."""
         app = self._screen.app
         if isinstance(screen, ToolScreen):
             self._looked.pop(screen.TOOL, None)
             self._looked[screen.TOOL] = None
+            opened = self._screen.tool_screen
+            if opened is not None and type(opened) is type(screen):  # a key that was pressed twice
+                return opened
+            if opened is not None:
+                opened.leave()
+            self._screen.open_view(screen, then)
+            return screen
+        assert isinstance(screen, Screen)
         if type(app.screen) is type(screen):  # a key that was pressed twice opens one
             return app.screen
         # where they are kept, the first of its class is shown in the place of a later one
@@ -853,14 +910,26 @@ class ScreenHost:
     @property
     def over(self) -> str:
         """Id of the tool whose own screen is on top; empty for the main screen and dialogs."""
-        top = self._screen.app.screen
-        return top.TOOL if isinstance(top, ToolScreen) else ""
+        opened = self._screen.tool_screen
+        return opened.TOOL if opened is not None and self._screen.is_active else ""
 
     def to_main(self) -> None:
-        """Leave the tool's own screen that is on top."""
-        top = self._screen.app.screen
-        if isinstance(top, ToolScreen):
-            top.dismiss(None)
+        """Close the open view."""
+        if (opened := self._screen.tool_screen) is not None and self._screen.is_active:
+            opened.dismiss(None)
+
+    def close(self, view: Widget, result: object) -> None:
+        """Close a view, and give its result to whoever opened it."""
+        assert isinstance(view, ToolScreen)
+        self._screen.close_view(view, result)
+
+    def tell(self, said: str, alert: bool) -> None:
+        """Show what the open view says in the status line."""
+        self._screen.status.tell(said, alert)
+
+    def show_keys(self) -> None:
+        """Show the line of keys again, if there are other keys."""
+        self._screen.query_one(KeyLine).show()
 
     def point(self, tool: str, *place: int) -> None:
         """Choose what a tool's own screen shows, before it is opened."""
@@ -898,18 +967,9 @@ class ScreenHost:
 
         Everything(self._screen).find(typed)
 
-    def in_tab(self, key: str) -> str:
-        """Id of the action that a key has in the open tab alone; empty for none."""
-        found = self._table.at(key, self._screen.tab, ())
-        return found.id if found is not None and found.tabs else ""
-
     def has(self, action: str) -> bool:
         """True if there is an action."""
         return action in self._table
-
-    def forward(self, event: events.MouseEvent) -> None:
-        """Take in what the mouse does beside a tool's own screen."""
-        self._screen._forward_event(event)
 
     def press(self, key: str) -> None:
         """Do what an action of the main screen does, once what lies over it has gone."""
@@ -941,7 +1001,7 @@ class ScreenHost:
     @property
     def card(self) -> NarrationCard | None:
         """The narrator's card on the screen on top; None where it has none."""
-        return next(iter(self._screen.app.screen.query(NarrationCard)), None)
+        return self._screen.query_one(NarrationCard) if self._screen.is_active else None
 
     @property
     def narrator(self) -> Narrator | None:
@@ -952,9 +1012,6 @@ class ScreenHost:
         """Have somebody tell something beside the panels, on all screens, and be asked first about each key."""
         self._screen.narrator = narrator
         self.changed()
-        top = self._screen.app.screen
-        if isinstance(top, ToolScreen):
-            top.changed()
 
     def screenshot(self, title: str, then: Callable[[str], None]) -> None:
         """Take a picture of the screen without the dialog that is about to close."""

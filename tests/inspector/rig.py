@@ -146,7 +146,7 @@ class Rig:
         main = self.app.main
         told = main.narrator.narration() if main.narrator is not None else None
         taken = told is not None and key in told.keys
-        if self.app.screen is not main or main.meaning(key) is not None or taken:
+        if self.app.top is not main or main.meaning(key) is not None or taken:
             return None
         found = [each.id for each in main.table.actions if key in each.names]
         assert len(found) < 2, f"{key} is a key of {found}: name the one that is meant with `do`"

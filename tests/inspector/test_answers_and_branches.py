@@ -268,7 +268,7 @@ async def test_a_recording_shows_at_each_branch_what_explains_its_own_token(tmp_
             await rig.pilot.pause()
             for action in ("attribution", "gradients", "interventions"):
                 await rig.do(action)
-                answer = rig.app.screen.answer  # type: ignore[attr-defined]
+                answer = rig.app.top.answer  # type: ignore[attr-defined]
                 told = answer.token if isinstance(answer, protocol.HeadsSwept) else answer.tokens[0].id
                 assert told == of.id, action
                 await rig.press("escape")

@@ -46,7 +46,7 @@ async def test_an_own_key_does_it_and_is_named_everywhere(rig: Rig) -> None:
     await rig.press("f5")
     assert rig.engine.names == ["TakeStep"]
     await rig.press("f1")
-    assert isinstance(rig.app.screen, HelpDialog)
+    assert isinstance(rig.app.top, HelpDialog)
     await rig.press("slash", *"picked")
     await rig.until(lambda: "Take the token that the sampler picked" in rig.screen_text())
     [row] = [
@@ -59,7 +59,7 @@ async def test_an_own_key_does_it_and_is_named_everywhere(rig: Rig) -> None:
 async def test_own_keys_of_a_tool_s_screen(rig: Rig) -> None:
     await rig.ready()
     await rig.press("f3")
-    screen = rig.app.screen
+    screen = rig.app.top
     assert isinstance(screen, RaceScreen)
     text = rig.screen_text()
     assert "Press g to race to" in text
@@ -72,7 +72,7 @@ async def test_own_keys_of_a_tool_s_screen(rig: Rig) -> None:
     await rig.press("right")  # which keeps its meaning
     assert screen.control.lengths.index(screen.control.last) == screen.control.lengths.index(last) + 2
     await rig.press("f3")
-    assert rig.app.screen is rig.app.main
+    assert rig.app.top is rig.app.main
     dark = rig.app.current_theme.dark
     await rig.press("6", "T", "f2")
     assert rig.app.current_theme.dark is not dark

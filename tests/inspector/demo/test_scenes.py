@@ -102,8 +102,8 @@ async def body():
     async with app.run_test(size=(120, 40)) as pilot:
         rig = Rig(pilot, engine, None)
         if play:
-            await rig.until(lambda: app.screen is not app.main and sys.argv[3] in rig.screen_text())
-            print("opened", type(app.screen).__name__)
+            await rig.until(lambda: app.top is not app.main and sys.argv[3] in rig.screen_text())
+            print("opened", type(app.top).__name__)
             return
         await rig.until(lambda: app.playback.player is not None and app.playback.player.at_end)
         await rig.press({"batch": "Z", "lockstep": "h"}[name])

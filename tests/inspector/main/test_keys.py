@@ -151,9 +151,9 @@ async def test_the_line_of_keys_names_what_holds_in_the_open_tab(rig: Rig) -> No
     await rig.ready()
     for digit, own in (("2", "-+"), ("4", "F"), ("5", "v")):
         await rig.press(digit)
-        assert own in {hint.keys for hint in rig.app.screen.hints()}
+        assert own in {hint.keys for hint in rig.app.top.hints()}
         await rig.press("1")
-        assert own not in {hint.keys for hint in rig.app.screen.hints()}
+        assert own not in {hint.keys for hint in rig.app.top.hints()}
 
 
 def test_every_page_of_the_help_has_a_title_and_text():
@@ -206,7 +206,7 @@ async def test_every_key_is_answered_while_the_model_or_the_prompt_is_on_its_way
         if state_of(rig) == before and key.id not in (rig.app.main.view, f"tab_{rig.app.main.tab}"):
             silent.append(key.id)
         while len(rig.app.screen_stack) > 1:
-            rig.app.screen.dismiss(None)
+            rig.app.top.dismiss(None)
             await rig.pilot.pause()
         rig.app.main.host.answer()
         rig.app.clear_notifications()

@@ -155,7 +155,7 @@ async def test_a_dialog_asks_nothing_of_its_widgets_while_the_program_shuts_down
     """Its timers may go on after they have gone: a search that follows the selected token asked for its frame."""
     await rig.ready()
     await rig.do("find")
-    found = rig.app.screen
+    found = rig.app.top
     assert isinstance(found, FindDialog)
     await rig.push([rig.session.step()])
     with monkeypatch.context() as patched:  # its own timer may come while they go
@@ -194,10 +194,10 @@ async def test_answers_that_come_after_a_screen_was_left_are_nobodys(rig: Rig, a
     async def left(action: str) -> None:
         await rig.do(action)
         assert len(rig.app.screen_stack) == 2
-        rig.app.screen.dismiss(None)
+        rig.app.top.dismiss(None)
         await gone(rig, [*late(), rig.session.step()])
         await rig.pilot.pause()
-        assert rig.app.screen is rig.app.main
+        assert rig.app.top is rig.app.main
 
     await branched(rig)
     await rig.through(actions, left)
@@ -214,9 +214,9 @@ def test_what_is_done_under_another_screen_waits_until_that_has_gone() -> None:
         await rig.press("ctrl+p")
         asking.dismiss(4)
         await rig.pilot.pause()
-        assert isinstance(rig.app.screen, FinderDialog)
+        assert isinstance(rig.app.top, FinderDialog)
         await rig.press("escape")
-        assert rig.app.screen is rig.app.main
+        assert rig.app.top is rig.app.main
 
     run(test)
     assert results == [4]
@@ -225,7 +225,7 @@ def test_what_is_done_under_another_screen_waits_until_that_has_gone() -> None:
 async def test_a_search_goes_on_where_its_logits_come_under_the_finder(rig: Rig) -> None:
     await rig.ready()
     await rig.press("left", "slash")
-    assert isinstance(rig.app.screen, FindDialog)
+    assert isinstance(rig.app.top, FindDialog)
     await rig.push([Failure("FindTokens", "Not kept.", "Compute them again."), Ended("FindTokens")])
     await rig.press("ctrl+r", "ctrl+p")
     asked = len(rig.engine.asked)
@@ -263,7 +263,7 @@ async def test_the_sessions_take_keys_while_they_are_listed(
     for _ in range(5):
         burst(rig, "ctrl+o", "pagedown", "pagedown", "enter", "pageup")
         await rig.pilot.pause()
-        assert isinstance(rig.app.screen, SessionsDialog)
+        assert isinstance(rig.app.top, SessionsDialog)
         await rig.press("escape")
 
 
@@ -276,7 +276,7 @@ async def test_a_click_on_a_candidate_after_a_failed_load_is_nobodys(rig: Rig) -
     rig.app.controller.setup.open(LoadSettings("other"))
     await rig.push([rig.session.fail("No such model.", "Check the name."), Ended("Load")])
     await rig.pilot.click(panel, offset=(4, 2))
-    assert rig.app.screen is rig.app.main
+    assert rig.app.top is rig.app.main
     assert panel.candidate is None
 
 
@@ -301,7 +301,7 @@ async def test_an_opening_shows_the_main_screen_and_the_tools_own_once_before_th
         does = getattr(kind, name)
 
         def call(screen: MainScreen | ToolScreen[None]) -> None:
-            top = rig.app.screen
+            top = rig.app.top
             if screen in (rig.app.main, top):
                 shown.append((kind.__name__, isinstance(top, ToolScreen) and top.painted))
             does(screen)
@@ -311,7 +311,7 @@ async def test_an_opening_shows_the_main_screen_and_the_tools_own_once_before_th
     counted(MainScreen, "show")
     counted(ToolScreen, "_show")
     await rig.press("A")
-    assert type(rig.app.screen).__name__ == "AttentionScreen"
+    assert type(rig.app.top).__name__ == "AttentionScreen"
     assert sorted(shown) == [("MainScreen", False), ("ToolScreen", False)]
 
 
@@ -330,7 +330,7 @@ async def test_what_a_dialog_is_told_while_the_program_ends_is_nobodys(rig: Rig)
     """Its widgets go one by one then, and nobody says that they do."""
     await rig.ready()
     await rig.press("J")
-    dialog = rig.app.screen
+    dialog = rig.app.top
     rig.app.exit()
     await dialog.query_one("#grammar-remark").remove()
     await dialog._dispatch_message(SafeTextArea.Changed(dialog.query_one("#grammar-text", SafeTextArea)))
@@ -341,7 +341,7 @@ async def test_a_dialog_that_was_left_asks_nothing_more(rig: Rig) -> None:
     """Its widgets go a moment later: an answer would find none of them."""
     await rig.ready()
     await rig.press("J")
-    dialog = rig.app.screen
+    dialog = rig.app.top
     called: list[str] = []
     dialog.set_timer(0.001, lambda: called.append("before"))
     await rig.until(lambda: called)
@@ -355,7 +355,7 @@ async def test_a_dialog_that_was_left_asks_nothing_more(rig: Rig) -> None:
 async def test_what_a_dialog_asked_is_not_answered_while_the_program_ends(rig: Rig) -> None:
     await rig.ready()
     await rig.press("J")
-    dialog = rig.app.screen
+    dialog = rig.app.top
     assert isinstance(dialog, GrammarDialog)
     called: list[object] = []
     dialog._lookup.ask(ReadGrammar(0, Grammar("regex", "a")), called.append)

@@ -253,7 +253,7 @@ async def test_the_divider_between_the_columns_is_dragged(rig: Rig, size: tuple[
     await drag(rig, (x, 5), (x // 2, 6))
     assert region(rig, "text").right == pytest.approx(x // 2, abs=1)
     assert rig.app.mouse_captured is None
-    assert rig.app.screen.get_selected_text() is None
+    assert rig.app.top.get_selected_text() is None
 
 
 @pytest.mark.screen(size=TALL)

@@ -189,7 +189,7 @@ async def test_every_size_leads_with_what_changed_and_marks_the_largest(
     rig: Rig, size: tuple[int, int]
 ) -> None:
     await held(rig)
-    screen = rig.app.screen
+    screen = rig.app.top
     assert isinstance(screen, CompareScreen)
     said = " ".join(str(screen.lead.render()).split())
     assert said.startswith("Made differently: L3 h2 off on the left. Same 21 tokens, but their probabilities")
@@ -221,7 +221,7 @@ async def test_without_such_tokens_the_key_says_so(rig: Rig) -> None:
     await rig.push(rig.session.choose(step.parent, id))
     await rig.do("compare")
     await rig.press("g")
-    screen = rig.app.screen
+    screen = rig.app.top
     assert isinstance(screen, CompareScreen)
     assert not screen.lead.display
     assert "Δp" not in rig.screen_text()
@@ -246,7 +246,7 @@ async def test_a_head_off_in_the_real_engine_leads_with_that() -> None:
             await until(lambda step=step: timeline().items[-1].id == step.id and idle())
         await pilot.press("4", "c")
         await pilot.pause()
-        screen = app.screen
+        screen = app.top
         assert isinstance(screen, CompareScreen)
         assert screen.comparison is not None
         assert screen.comparison.same == 10

@@ -36,9 +36,9 @@ async def answer(rig: Rig, **how: object) -> None:
 async def opened(rig: Rig, **how: object) -> GradientsScreen:
     await rig.ready()
     await rig.do("gradients")
-    assert isinstance(rig.app.screen, GradientsScreen)
+    assert isinstance(rig.app.top, GradientsScreen)
     await answer(rig, **how)
-    return rig.app.screen
+    return rig.app.top
 
 
 @pytest.mark.wide(1)

@@ -74,7 +74,7 @@ async def told(rig: Rig) -> None:
 async def opened(rig: Rig, **how: int) -> InterventionsScreen:
     await rig.ready()
     await rig.press("X")
-    screen = rig.app.screen
+    screen = rig.app.top
     assert isinstance(screen, InterventionsScreen)
     assert rig.engine.names == ["SweepHeads"]
     await rig.push([sweep(screen.node, **how), Ended("SweepHeads")])
@@ -161,7 +161,7 @@ async def test_hold_goes_on_in_a_branch_that_says_so_and_release_leaves_it(rig: 
     screen = await opened(rig)
     node = screen.node
     await rig.press("g")
-    assert rig.app.screen is rig.app.main
+    assert rig.app.top is rig.app.main
     held = rig.engine.last(HoldInterventions)
     assert isinstance(held, HoldInterventions)
     assert (held.node, held.interventions) == (node, (STRONGEST,))
@@ -205,7 +205,7 @@ async def test_the_heads_of_a_large_model_are_switched_off_a_layer_at_a_time_whe
     rig.session = Large()
     await rig.ready()
     await rig.press("X")
-    screen = rig.app.screen
+    screen = rig.app.top
     assert isinstance(screen, InterventionsScreen)
     asked_for = rig.engine.last(SweepHeads)
     assert (asked_for.heads, asked_for.parts) == ((), True)
@@ -371,7 +371,7 @@ async def test_what_was_recorded_is_shown_without_a_model(replay: Rig) -> None:
 
 async def test_what_was_put_in_is_shown_without_a_model(replay: Rig) -> None:
     await replay.press("end", "4", "P")
-    screen = replay.app.screen
+    screen = replay.app.top
     assert isinstance(screen, PatchingScreen)
     text = replay.said()
     assert "MLPs" in text, "the part that was recorded"
@@ -467,7 +467,7 @@ async def patching(rig: Rig) -> PatchActivations:
     await rig.push([rig.session.step()])
     rig.engine.sent.clear()
     await rig.press("X", "P")
-    assert isinstance(rig.app.screen, PatchingScreen)
+    assert isinstance(rig.app.top, PatchingScreen)
     await rig.end("SweepHeads", cancelled=True)
     question = rig.engine.last(PatchActivations)
     assert isinstance(question, PatchActivations)
@@ -531,7 +531,7 @@ async def test_a_source_of_another_length_gets_the_engines_refusal(rig: Rig) -> 
     assert "Choose a node as deep." in rig.screen_text()
     assert "(2 of 2)" in rig.screen_text()
     await rig.press("X")
-    assert isinstance(rig.app.screen, InterventionsScreen)
+    assert isinstance(rig.app.top, InterventionsScreen)
 
 
 async def test_the_two_logits_are_chosen_by_hand(rig: Rig) -> None:
@@ -589,7 +589,7 @@ async def test_a_set_of_pairs_is_typed_and_its_means_are_shown(rig: Rig, size: t
     question = await patching(rig)
     await rig.push([patched(question), Ended("PatchActivations")])
     await rig.press("w")
-    dialog = rig.app.screen
+    dialog = rig.app.top
     assert isinstance(dialog, PairsDialog)
     remark = dialog.query_one("#pairs-remark", Remark)
     assert pairs_from(dialog.query_one("#pairs-text", SafeTextArea).text, "The example") == EXAMPLE
@@ -609,7 +609,7 @@ async def test_a_set_of_pairs_is_typed_and_its_means_are_shown(rig: Rig, size: t
     assert "last change" in text
     assert "0.25±0.50" in text.replace(" ± ", "±")
     assert "Both [paths] have the same tokens." in text or "Shown: lines 1" in text
-    screen = rig.app.screen
+    screen = rig.app.top
     assert isinstance(screen, PatchingScreen)
     for key, end in (("down", pairs_lines(over_pairs())), ("up", 0)):
         await rig.press(*[key] * 9)
@@ -696,7 +696,7 @@ async def test_a_real_model_is_held_and_released() -> None:
         own = app.controller.timeline.tip
         await pilot.press("4", "X")
         await idle(pilot)
-        screen = app.screen
+        screen = app.top
         assert isinstance(screen, InterventionsScreen)
         swept = screen.answer
         assert swept is not None

@@ -52,8 +52,8 @@ async def answer_all(rig: Rig, later: int = 0) -> list[TryPosition]:
 async def opened(rig: Rig) -> PositionsScreen:
     await rig.ready()
     await rig.press("Y")
-    assert isinstance(rig.app.screen, PositionsScreen)
-    return rig.app.screen
+    assert isinstance(rig.app.top, PositionsScreen)
+    return rig.app.top
 
 
 async def test_the_chosen_what_if_is_asked_first_and_then_all_others(rig: Rig) -> None:
@@ -170,7 +170,7 @@ async def test_a_real_model_is_told_wrong_positions() -> None:
     async with app.run_test(size=(120, 36)) as pilot:
         await idle(pilot)
         await pilot.press("3", "Y")
-        screen = app.screen
+        screen = app.top
         assert isinstance(screen, PositionsScreen)
         keys = [trial.question(screen.node)[0] for trial in screen._trials()]
         async with asyncio.timeout(60):

@@ -209,15 +209,15 @@ async def test_s_opens_the_form_with_the_turned_value(rig: Rig) -> None:
     await shown(rig)
     before = painted(rig)
     await rig.press("minus", "minus", "s")
-    assert isinstance(rig.app.screen, SamplingDialog)
-    assert rig.app.screen.query_one("#field-temp", SafeInput).value == "0.7"
+    assert isinstance(rig.app.top, SamplingDialog)
+    assert rig.app.top.query_one("#field-temp", SafeInput).value == "0.7"
     assert rig.timeline.trial.settings == replace(USED, temp=0.7)
     await rig.press("escape")
     assert rig.timeline.trial is None
     await rig.push([Ended("Explain", True), Ended("WhatIf", True)])
     assert painted(rig) == before
     await rig.press("s")
-    assert rig.app.screen.query_one("#field-temp", SafeInput).value == "0.8"
+    assert rig.app.top.query_one("#field-temp", SafeInput).value == "0.8"
 
 
 async def test_while_it_runs_the_keys_are_its_pace_and_a_run_ends_the_turn(rig: Rig) -> None:

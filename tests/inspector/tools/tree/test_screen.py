@@ -178,8 +178,8 @@ async def test_one_dialog_asks_for_name_note_and_caption(rig: Rig) -> None:
     assert rig.timeline.tree.marks.at(first) == Marked(first, "ab", False, "cd", "ef", "tree")
     assert rig.status == "Kept: ab ✎ cd ❝ ef"
     await rig.press("N")
-    assert isinstance(rig.app.screen, NamingDialog)
-    assert rig.app.screen.query_one("#naming-note", SafeInput).value == "cd"
+    assert isinstance(rig.app.top, NamingDialog)
+    assert rig.app.top.query_one("#naming-note", SafeInput).value == "cd"
     await rig.press("backspace", "escape")
     assert rig.timeline.tree.marks.at(first).name == "ab"
     await rig.press("N", "backspace", "backspace", "tab", "backspace", "backspace", "tab", "backspace",
