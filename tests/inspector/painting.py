@@ -43,7 +43,7 @@ def _strips(compositor: Compositor, size: Any = None) -> list[Strip]:
 
 async def _shutdown(app: App[Any]) -> None:
     left = app.is_running and app._exception is None and app._screen_stacks[app._current_mode]
-    if left and app.top not in _seen:  # it can be painted, too, where nobody has looked
+    if left and app.screen not in _seen:  # it can be painted, too, where nobody has looked
         app.screen._compositor.render_strips()
     await _toolkits_shutdown(app)
 

@@ -219,8 +219,12 @@ class Rig:
         for case in cases:
             try:
                 await test(case)
-                while len(self.app.screen_stack) > 1:
-                    self.app.pop_screen()
+                while self.app.top is not self.app.main:
+                    opened = self.app.main.tool_screen if self.app.screen is self.app.main else None
+                    if opened is not None:
+                        opened.dismiss(None)
+                    else:
+                        self.app.pop_screen()
                 for command in [*self.app.controller.client.outstanding]:
                     await self.end(command.kind, cancelled=True)
                 await self.pilot.pause()

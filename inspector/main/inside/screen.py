@@ -328,7 +328,7 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
         """
         if self.area.height < LOW or not self.ASKS:
             return 0
-        if self.area.width < self.size.width:
+        if self.area.width < self.app.size.width:
             return 1  # the text beside it is the same: the line names the token alone
         return 3 if self.area.height < TALL else 4
 
@@ -433,7 +433,7 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
     def situation(self) -> str:
         """The checks of what is shown, and what it cost; or what is going on."""
         if self.checks is not None:
-            return checked(self.checks, self.size.width - 2)
+            return checked(self.checks, self.app.size.width - 2)
         return visible(self.failure.message) if self.failure is not None else under_way(self.answers)
 
     # ---- keys ---------------------------------------------------------------------------------------

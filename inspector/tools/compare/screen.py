@@ -181,7 +181,7 @@ class CompareScreen(ToolScreen[ComparedPlace]):
             surprisal = (
                 f"{bits(before)} → {bits(after)} bits" if before is not None and after is not None else ""
             )
-            figures = f"{label}: {change_words(change, self.size.width >= NARROW)}, {surprisal}. "
+            figures = f"{label}: {change_words(change, self.app.size.width >= NARROW)}, {surprisal}. "
             return f"{figures}⏎ {'looks at' if self.table.side == LEFT else 'goes to'} it"
         if self.table.side == LEFT:
             return f"⏎ looks at {label}, token {item.position + 1} of this path"

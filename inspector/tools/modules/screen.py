@@ -97,7 +97,7 @@ class ModulesScreen(InsideScreen[ModelModules]):
             f"{count(answer.parameters)} parameters, {size(answer.bytes)} of weights, {answer.depth} layers"
         )
         source = " · read off the arrays and one token's forward"
-        return sums + source if len(sums + source) <= self.size.width - 2 else sums
+        return sums + source if len(sums + source) <= self.app.size.width - 2 else sums
 
     # ---- drawing ----------------------------------------------------------------------------------
 

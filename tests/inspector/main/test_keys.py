@@ -205,7 +205,7 @@ async def test_every_key_is_answered_while_the_model_or_the_prompt_is_on_its_way
         await rig.do(key.id)
         if state_of(rig) == before and key.id not in (rig.app.main.view, f"tab_{rig.app.main.tab}"):
             silent.append(key.id)
-        while len(rig.app.screen_stack) > 1:
+        while rig.app.top is not rig.app.main:
             rig.app.top.dismiss(None)
             await rig.pilot.pause()
         rig.app.main.host.answer()
@@ -218,7 +218,7 @@ def state_of(rig: Rig) -> tuple[object, ...]:
     """What an answer may change, on screen."""
     return (
         rig.app.main.status.answer,
-        len(rig.app.screen_stack),
+        type(rig.app.top),
         len(rig.app._notifications),
         rig.screen_text(),
         rig.app.theme,

@@ -104,10 +104,10 @@ async def test_keys_pressed_twice_close_no_other_screen(rig: Rig, bursts: list[t
     async def twice(case: tuple[str, tuple[str, ...]]) -> None:
         action, keys = case
         await rig.do(action)
-        assert len(rig.app.screen_stack) == 2
+        assert rig.app.top is not rig.app.main
         burst(rig, *keys)
         await rig.pilot.pause()
-        kinds = [type(screen) for screen in rig.app.screen_stack]
+        kinds = [type(screen) for screen in (*rig.app.screen_stack, rig.app.main.tool_screen) if screen is not None]
         assert kinds[0] is type(rig.app.main)
         assert len(kinds) == len({*kinds})
 
@@ -126,7 +126,7 @@ async def test_what_changes_while_a_screen_opens_is_shown_though_that_is_left_be
     burst(rig, key)
     rig.resize(80, 24)
     burst(rig, "escape")
-    await rig.until(lambda: len(rig.app.screen_stack) == 1)
+    await rig.until(lambda: rig.app.top is rig.app.main)
     await rig.pilot.pause()
     widths = {panel.region.width for panel in rig.app.main.query("#panels > .panel") if panel.display}
     assert widths == {80}
@@ -139,9 +139,9 @@ async def test_the_second_of_two_q_does_not_quit(rig: Rig, action: str) -> None:
 
     await branched(rig)
     await rig.do(action)
-    assert len(rig.app.screen_stack) == 2
+    assert rig.app.top is not rig.app.main
     burst(rig, "q", "q")
-    await rig.until(lambda: len(rig.app.screen_stack) == 1)
+    await rig.until(lambda: rig.app.top is rig.app.main)
     await rig.pilot.pause()
     assert rig.status == "Press q once more to quit"
     assert not rig.app.leaving
@@ -177,7 +177,7 @@ async def test_quitting_by_finder_and_click_asks_nothing(rig: Rig, way: str) -> 
     await branched(rig)
     await rig.press("question_mark")
     burst(rig, "q")
-    await rig.until(lambda: len(rig.app.screen_stack) == 1)
+    await rig.until(lambda: rig.app.top is rig.app.main)
     if way == "finder":
         await rig.from_finder("quit", "Quit")
     else:
@@ -193,7 +193,7 @@ async def test_quitting_by_finder_and_click_asks_nothing(rig: Rig, way: str) -> 
 async def test_answers_that_come_after_a_screen_was_left_are_nobodys(rig: Rig, actions: list[str]) -> None:
     async def left(action: str) -> None:
         await rig.do(action)
-        assert len(rig.app.screen_stack) == 2
+        assert rig.app.top is not rig.app.main
         rig.app.top.dismiss(None)
         await gone(rig, [*late(), rig.session.step()])
         await rig.pilot.pause()
@@ -263,7 +263,7 @@ async def test_the_sessions_take_keys_while_they_are_listed(
     for _ in range(5):
         burst(rig, "ctrl+o", "pagedown", "pagedown", "enter", "pageup")
         await rig.pilot.pause()
-        assert isinstance(rig.app.top, SessionsDialog)
+        assert isinstance(rig.app.screen, SessionsDialog)
         await rig.press("escape")
 
 
@@ -276,7 +276,7 @@ async def test_a_click_on_a_candidate_after_a_failed_load_is_nobodys(rig: Rig) -
     rig.app.controller.setup.open(LoadSettings("other"))
     await rig.push([rig.session.fail("No such model.", "Check the name."), Ended("Load")])
     await rig.pilot.click(panel, offset=(4, 2))
-    assert rig.app.top is rig.app.main
+    assert rig.app.screen is rig.app.main
     assert panel.candidate is None
 
 
@@ -287,32 +287,6 @@ async def test_a_click_on_a_branch_that_went_meanwhile_is_nobodys(rig: Rig) -> N
     table.post_message(TreeTable.FoldClicked(99))
     table.post_message(TreeTable.RowClicked(99, True))
     await rig.pilot.pause()
-
-
-@pytest.mark.screen(size=(120, 40))
-async def test_an_opening_shows_the_main_screen_and_the_tools_own_once_before_the_paint(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await branched(rig)
-    await rig.press("3")
-    shown: list[tuple[str, bool]] = []
-
-    def counted(kind: type[MainScreen | ToolScreen[None]], name: str) -> None:
-        does = getattr(kind, name)
-
-        def call(screen: MainScreen | ToolScreen[None]) -> None:
-            top = rig.app.top
-            if screen in (rig.app.main, top):
-                shown.append((kind.__name__, isinstance(top, ToolScreen) and top.painted))
-            does(screen)
-
-        monkeypatch.setattr(kind, name, call)
-
-    counted(MainScreen, "show")
-    counted(ToolScreen, "_show")
-    await rig.press("A")
-    assert type(rig.app.top).__name__ == "AttentionScreen"
-    assert sorted(shown) == [("MainScreen", False), ("ToolScreen", False)]
 
 
 @pytest.mark.screen(size=(120, 40))

@@ -178,7 +178,7 @@ async def test_a_tool_s_screen_leaves_the_text_in_sight_and_it_takes_clicks_ther
     await rig.ready()
     await rig.press("3")
     text = rig.app.main.query_one("#text").region
-    answer = rig.app.top.query_one("#answer").region
+    answer = rig.app.top.region
     assert (answer.x, answer.y) == (text.right, text.y)
     assert answer.right == 120
     assert "there was a" in rig.screen_text()
@@ -194,17 +194,17 @@ async def test_a_tool_s_screen_is_in_the_place_of_all_panels_where_there_is_no_r
 ) -> None:
     await rig.ready()
     await rig.press("3")
-    answer = rig.app.top.query_one("#answer").region
+    answer = rig.app.top.region
     assert (answer.x, answer.y, answer.right, answer.bottom) == (0, 3, 80, 22)
     await rig.pilot.resize_terminal(*WIDE)
     await rig.pilot.pause()
-    assert rig.app.top.query_one("#answer").region.x == rig.app.main.query_one("#text").region.right
+    assert rig.app.top.region.x == rig.app.main.query_one("#text").region.right
 
 
 async def test_a_tool_s_screen_is_enlarged_and_follows_every_size(rig: Rig) -> None:
     await rig.ready()
     await rig.press("3", "f")
-    answer = rig.app.top.query_one("#answer")
+    answer = rig.app.top
     assert (answer.region.x, answer.region.right) == (0, 120)
     await rig.press("f")
     assert answer.region.x == rig.app.main.query_one("#text").region.right
@@ -226,9 +226,9 @@ async def test_a_tool_s_screen_has_the_room_of_hidden_lines(rig: Rig, hidden: tu
     for panel in hidden:
         await rig.do(panel, "hide")
     await rig.press("3")
-    assert rig.app.top.query_one("#answer").region.bottom == 38 - (2 - len(hidden))
+    assert rig.app.top.region.bottom == 38 - (2 - len(hidden))
     await rig.do("alone")
-    assert rig.app.top.query_one("#answer").region.bottom == 38
+    assert rig.app.top.region.bottom == 38
 
 
 async def test_the_other_answers_of_the_tab_have_their_keys_on_a_tool_s_screen(rig: Rig) -> None:

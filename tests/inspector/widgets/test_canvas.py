@@ -83,12 +83,12 @@ async def test_what_is_drawn_as_it_is_painted_replaces_what_was_there() -> None:
     with painting():
         async with shown(Saying(), size=(30, 5)) as (panel, pilot):
             terminal = Terminal(pilot.app)
-            pilot.app.top.refresh()
+            pilot.app.screen.refresh()
             await pilot.pause()
             assert "before" in terminal.text
             panel.notify_style_update()
             panel.of = "after"
-            pilot.app.top.refresh()
+            pilot.app.screen.refresh()
             await pilot.pause()
             panel.redraw()
             await pilot.pause()
@@ -100,7 +100,7 @@ async def test_a_frame_without_room_for_rows_says_what_it_is_of() -> None:
     with painting():
         async with shown(Framed(), size=(30, 2)) as (panel, pilot):
             terminal = Terminal(pilot.app)
-            pilot.app.top.refresh()
+            pilot.app.screen.refresh()
             await pilot.pause()
             assert panel.size.height == 0
             panel.of = "after"

@@ -44,11 +44,11 @@ async def test_a_text_behind_the_key_of_a_dialog_is_in_its_field(rig: Rig) -> No
     for turn in range(3):  # the first builds the dialog, the others show it again
         typed(rig, "p", "X", "q", "r", "backspace", "Z")
         await calm(rig)
-        assert isinstance(rig.app.top, PromptDialog)
+        assert isinstance(rig.app.screen, PromptDialog)
         assert field(rig).endswith("XqZ" * (turn + 1))
         typed(rig, "escape", "g", "2")
         await calm(rig)
-        assert isinstance(rig.app.top, JumpDialog)
+        assert isinstance(rig.app.screen, JumpDialog)
         assert field(rig) == "2"
         await rig.press("escape")
     assert "TakeStep" not in rig.engine.names
@@ -60,7 +60,7 @@ async def test_what_is_pasted_behind_a_key_arrives_in_its_place(rig: Rig) -> Non
     rig.app.post_message(Paste("bc"))
     typed(rig, "d")
     await calm(rig)
-    assert isinstance(rig.app.top, FindDialog)
+    assert isinstance(rig.app.screen, FindDialog)
     assert field(rig) == "abcd"
 
 
@@ -68,7 +68,7 @@ async def test_a_key_that_leaves_is_followed_by_those_of_the_screen_below(rig: R
     await rig.ready()
     typed(rig, "w", "escape", "t", "t", "?", "q", "space")
     await calm(rig)
-    assert isinstance(rig.app.top, MainScreen)
+    assert isinstance(rig.app.screen, MainScreen)
     assert rig.engine.names.count("TakeStep") == 1
 
 
@@ -123,5 +123,5 @@ async def test_whatever_is_opened_and_left_at_once_takes_none_of_the_keys_behind
     await rig.ready()
     typed(rig, key, "escape", "escape", "g", "2")
     await calm(rig)
-    assert isinstance(rig.app.top, JumpDialog)
+    assert isinstance(rig.app.screen, JumpDialog)
     assert field(rig) == "2"

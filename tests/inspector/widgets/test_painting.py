@@ -68,9 +68,9 @@ async def test_another_layout_changes_nothing(rig: Rig, size: tuple[int, int]) -
         await rig.do(action)
         await rig.pilot.pause()
         await rig.pilot.pause()
-        screen = rig.app.top
+        screen = rig.app.screen
         assert places(screen) == laid_out_again(screen), action
-        while rig.app.top is not rig.app.main:
+        while rig.app.screen is not rig.app.main:
             await rig.press("escape")
         await rig.press("escape")
         assert places(rig.app.main) == laid_out_again(rig.app.main), action
@@ -93,10 +93,10 @@ async def test_what_is_asked_for_just_before_a_layout_is_in_it() -> None:
 
     app = Application()
     async with app.run_test(size=(40, 20)) as pilot:
-        below = app.top.query_one("#below", Static)
+        below = app.screen.query_one("#below", Static)
         assert below.size.height == 6
         below.update("one")
-        app.top._refresh_layout()
+        app.screen._refresh_layout()
         await pilot.pause()
         await pilot.pause()
         assert below.size.height == 1
@@ -123,9 +123,9 @@ async def test_what_goes_while_a_place_is_asked_for_is_painted_over() -> None:
             app.notify("seen")
             while "seen" not in terminal.text:
                 await pilot.pause(0.01)
-            toast = app.top.query_one("ToastHolder")
+            toast = app.screen.query_one("ToastHolder")
             gone = toast.remove()
-            while toast in app.top.query_one("ToastRack").children:
+            while toast in app.screen.query_one("ToastRack").children:
                 await asyncio.sleep(0)
             app.screen._compositor.update_widgets({Static("that is not on screen")})
             assert toast not in app.screen._compositor.full_map
@@ -141,7 +141,7 @@ async def test_a_click_where_a_notice_was_before_another_screen_opened_is_nobody
         app.notify("seen", timeout=1000)
         while not app.screen.query("Toast"):
             await pilot.pause(0.01)
-        below, notice = app.top, app.top.query_one("Toast")
+        below, notice = app.screen, app.screen.query_one("Toast")
         while not notice.region:
             await pilot.pause(0.01)
         x, y = notice.region.x + 1, notice.region.y
@@ -174,7 +174,7 @@ async def test_a_tooltip_goes_with_what_moves_from_under_the_mouse() -> None:
             await pilot.hover("#told")
             while "a tip" not in terminal.text:
                 await pilot.pause(0.01)
-            app.top.query_one("#above").styles.height = 6
+            app.screen.query_one("#above").styles.height = 6
             while terminal.text.splitlines()[6].strip() != "told":
                 await pilot.pause(0.01)
             await pilot.pause()
@@ -338,7 +338,7 @@ async def paints_of_an_opening(rig: Rig, key: str) -> int:
 
     rig.app._display = counted  # type: ignore[assignment, method-assign]
     await rig.press(key)
-    overlay = rig.app.top
+    overlay = rig.app.screen
     assert isinstance(overlay, Overlay)
     await rig.until(lambda: overlay.painted)
     for _ in range(4):

@@ -120,7 +120,7 @@ async def test_a_click_is_the_key(rig: Rig, size: tuple[int, int]) -> None:
     await click(rig, "Usual layout")
     assert rig.app.main.panel(LearnPanel).size.width == width
     await click(rig, "All lessons")
-    assert type(rig.app.top).__name__ == "LessonsDialog"
+    assert type(rig.app.screen).__name__ == "LessonsDialog"
 
 
 def test_the_dividers_share_a_row() -> None:

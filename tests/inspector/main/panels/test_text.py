@@ -304,7 +304,7 @@ async def test_the_mouse_selects_text_without_selecting_a_token() -> None:
         await pilot.hover(offset=(x + 3, y))
         await pilot.mouse_up(offset=(x + 3, y))
         await pilot.pause()
-        assert pilot.app.top.get_selected_text() == "upon"
+        assert pilot.app.screen.get_selected_text() == "upon"
         assert heard(pilot, SlotSelected) == []
 
 

@@ -38,7 +38,7 @@ async def begun(rig: Rig, count: int = 1) -> BeamScreen:
 
 
 def status(rig: Rig) -> str:
-    return str(rig.app.top.query_one("#tool-status").render())
+    return str(rig.app.top.screen.query_one("#status").render())
 
 
 # ---- settings -------------------------------------------------------------------------------------

@@ -208,7 +208,7 @@ async def test_every_size_leads_with_what_changed_and_marks_the_largest(
         assert f"{most.bits:+.2f}".replace("-", "−") in line
         assert f"{most.kl_bits:.2f}" in line
     assert f"{percent(most.left.prob)} → {percent(most.right.prob)}" in str(
-        screen.query_one("#tool-status", Static).render()
+        screen.screen.query_one("#status").render()
     )
     await rig.press("g")
     assert screen.table.cursor == by_size(screen.changes)[1].place
@@ -225,7 +225,7 @@ async def test_without_such_tokens_the_key_says_so(rig: Rig) -> None:
     assert isinstance(screen, CompareScreen)
     assert not screen.lead.display
     assert "Δp" not in rig.screen_text()
-    assert "no tokens that both have" in str(screen.query_one("#tool-status", Static).render())
+    assert "no tokens that both have" in str(screen.screen.query_one("#status").render())
 
 
 @pytest.mark.slow

@@ -39,7 +39,7 @@ async def compared(rig: Rig) -> CompareScreen:
 
 
 def status(screen: CompareScreen) -> str:
-    return str(screen.query_one("#tool-status", Static).render())
+    return str(screen.screen.query_one("#status").render())
 
 
 async def test_where_there_is_one_branch_it_says_how_to_make_another(rig: Rig) -> None:
