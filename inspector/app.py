@@ -59,7 +59,6 @@ from inspector.version import program
 from inspector.widgets.inks import readable
 from inspector.widgets.keys_in_order import KeysInOrder
 from inspector.widgets.overlay import read_styles
-from inspector.widgets.painting import RememberingStylesheet
 
 FRAME = 1 / 30
 """Seconds between two looks at what the engine handed out."""
@@ -147,7 +146,6 @@ class InspectorApp(App[int]):
     ) -> None:
         super().__init__()
         self._own_keys, self._table = self._read_keys(tools)
-        self.stylesheet = RememberingStylesheet(variables=self.theme_variables)  # found for the toolkit's own
         self._remembered = Remembered(begins)
         self._remembered.begin(self, theme, "TEXTUAL_THEME" in os.environ)
         self.leaving = False

@@ -62,7 +62,7 @@ from inspector.state.timeline import TO_PREDICT, Phase, Timeline
 from inspector.widgets.actions import Action, Hint, KeyedScreen, KeyLine, hints_of
 from inspector.widgets.canvas import Canvas
 from inspector.widgets.inks import Inked
-from inspector.widgets.overlay import Overlay, read_styles
+from inspector.widgets.overlay import Overlay, read_styles, size_classes
 
 Result = TypeVar("Result")
 Panel = TypeVar("Panel", bound=Widget)
@@ -84,6 +84,8 @@ class MainScreen(KeyedScreen[None]):
     """
 
     AUTO_FOCUS = "#opening"
+    HORIZONTAL_BREAKPOINTS: list[tuple[int, str]] | None = []  # noqa: RUF012 (see `Overlay`)
+    VERTICAL_BREAKPOINTS: list[tuple[int, str]] | None = []  # noqa: RUF012
 
     def __init__(
         self,
@@ -152,13 +154,18 @@ class MainScreen(KeyedScreen[None]):
         """The time at which everything was shown last; the toolkit's seconds."""
         self._silent: frozenset[str] = frozenset()
         """Ids of the actions that aren't offered while somebody narrates."""
+        self._themed = ""
+        """The theme that the widgets were styled in."""
         self.in_sight_since = 0.0
         """The time at which the screen over this one was left last; the toolkit's seconds."""
         self.narrator: Narrator | None = None
         """Whoever tells something beside the panels."""
 
     def compose(self) -> ComposeResult:
-        self._begin_classes()
+        # before there are widgets: Textual would set the classes with the first layout, and style all of them again
+        self.update_classes(size_classes(self.app, self.app.size), update=False)
+        self._panel_layout.begin()
+        self.app.stylesheet.apply(self)
         yield self._header
         yield TabLines(self.host.press, id="tabs")
         with self._area:
@@ -187,16 +194,6 @@ class MainScreen(KeyedScreen[None]):
             ]
             for hook in ("show", "shown", "takes_alone")
         }
-
-    def _begin_classes(self) -> None:
-        """Set the classes that the first layout would bring, each of which has the styles of all widgets computed: here
-        there are none yet."""
-        size, app = self.app.size, self.app
-        across = self._get_breakpoint_classes(size.width, app.HORIZONTAL_BREAKPOINTS or [])
-        down = self._get_breakpoint_classes(size.height, app.VERTICAL_BREAKPOINTS or [])
-        self.add_class(*across, *down, update=False)
-        self._panel_layout.begin()
-        app.stylesheet.apply(self)
 
     def on_mount(self) -> None:
         """Arrange the panels before the first layout: each class that changes after it costs another one."""
@@ -229,14 +226,9 @@ class MainScreen(KeyedScreen[None]):
     # ---- showing ----------------------------------------------------------------------------
 
     def _compositor_refresh(self) -> None:
-        """Paint what changed. The toolkit's own: steps record how long it took, since it holds them up.
-
-        Under a dialog that has the dialog painted, and the toolkit would do so twice.
-        """
+        """Paint what changed. Steps record how long it took, since it delays them."""
         with drawing:
             super()._compositor_refresh()
-        if not self.is_active:
-            self._repaint_required = False
 
     def changed(self) -> None:
         """Have everything shown again, the frame too: once, however often this is called before."""
@@ -702,7 +694,8 @@ class MainScreen(KeyedScreen[None]):
     # ---- panels -----------------------------------------------------------------------------
 
     def on_resize(self) -> None:
-        """Another size may be another arrangement."""
+        """Another size has other classes, and may be another arrangement."""
+        self.update_classes(size_classes(self.app, self.app.size), animate=False)
         self.changed()
 
     def on_screen_suspend(self) -> None:
@@ -714,8 +707,7 @@ class MainScreen(KeyedScreen[None]):
 
         That screen may have moved the cursor. At the beginning the toolkit would style all widgets a second time.
         """
-        if self._placed is None:
-            event.refresh_styles = False
+        event.refresh_styles, self._themed = self._themed not in ("", self.app.theme), self.app.theme
         if self.in_sight_since == math.inf:
             self.in_sight_since = event.time
             self._stale = self._stale or self._shown_at < event.time
@@ -903,8 +895,6 @@ class ScreenHost:
                     kept.remove()
                 app.install_screen(screen, name)
         app.push_screen(screen, then)
-        # the toolkit asks for it, and what lies over that paints it, too
-        self._screen._repaint_required = False
         return screen
 
     @property

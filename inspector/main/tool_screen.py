@@ -19,6 +19,7 @@ from inspector.keys import TABS, key_for
 from inspector.main.tool import Host
 from inspector.session.requests import Job
 from inspector.widgets.actions import Action, ActionTable, Hint, Needs, hints_of
+from inspector.widgets.overlay import size_classes
 
 Result = TypeVar("Result")
 AROUND = (2, 0, 2, 0)
@@ -102,7 +103,7 @@ class ToolScreen(Vertical, Generic[Result]):
         self.takes_keys = False
         """True if its widgets are there and the first one has the focus: keys that come before that wait."""
         self._stale = self._dismissed = False
-        self._set_size_classes()
+        self.update_classes(size_classes(self.app, self.area.grow(AROUND).size))
 
     def compose(self) -> ComposeResult:
         yield Static(id="tool-place")
@@ -111,16 +112,6 @@ class ToolScreen(Vertical, Generic[Result]):
     def body(self) -> Iterable[Widget]:
         """The widgets of the answer."""
         return ()
-
-    def _set_size_classes(self) -> None:
-        """Set the classes of its size, as the screen has those of the terminal's."""
-        app, size = self.app, self.area.grow(AROUND).size
-        sides = (app.HORIZONTAL_BREAKPOINTS or [], app.VERTICAL_BREAKPOINTS or [])
-        classes: dict[str, bool] = {}
-        for cells, breakpoints in zip(size, sides, strict=True):
-            held = max((least, name) for least, name in breakpoints if cells >= least)
-            classes |= {name: name == held[1] for _, name in breakpoints}
-        self.update_classes(classes)
 
     def on_mount(self) -> None:
         """Begin; what the engine says changes the main screen, and with that this view."""
@@ -158,7 +149,7 @@ class ToolScreen(Vertical, Generic[Result]):
         return focused if focused is not None and self in focused.ancestors_with_self else None
 
     def take_focus(self) -> None:
-        """Have the focus, if it is elsewhere on the screen: a click into a panel beside the view takes no key from it."""
+        """Have the focus, if it is elsewhere: a click into a panel beside the view takes no key from it."""
         if self.takes_keys and not self.left and self.focused is None:
             widget = self.query_one(self.AUTO_FOCUS) if self.AUTO_FOCUS else None
             self.screen.set_focus(widget, scroll_visible=False)
@@ -194,7 +185,7 @@ class ToolScreen(Vertical, Generic[Result]):
             return
         if self.host.area != self.area:
             self.area = self.host.area
-            self._set_size_classes()
+            self.update_classes(size_classes(self.app, self.area.grow(AROUND).size))
         self.show()
         self.host.show_keys()
 
