@@ -118,9 +118,7 @@ class MainScreen(KeyedScreen[None]):
         """By tab the answer that was shown there last."""
         self._view = self._last[self.tab]
         """Id of the action of the answer on show, when that was looked at last."""
-        self._guide = CaptionGuide(
-            self, self.host, self.table, self.actions, lambda: self.tool_screen
-        )
+        self._guide = CaptionGuide(self, self.host, self.table, self.actions, lambda: self.tool_screen)
         self.status = StatusLine(id="status")
         self._header = HeaderLine(id="header")
         self._text = TextPanel(id="text", classes="panel")

@@ -290,7 +290,9 @@ class ToolScreen(Vertical, Generic[Result]):
 
     def hints(self) -> Sequence[Hint]:
         """The hints for the line of keys now."""
-        return hints_of((zip(repeat(self), table.actions, strict=False) for table in self.tables), self.offers)
+        return hints_of(
+            (zip(repeat(self), table.actions, strict=False) for table in self.tables), self.offers
+        )
 
     def keeps(self, action: Action) -> bool:
         """True if an action's key means here what it says, and nothing to whoever narrates."""

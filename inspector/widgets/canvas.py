@@ -218,6 +218,7 @@ class Canvas(Inked):
         """Draw again, and repaint the rows that came out differently."""
         if not self.is_attached or not self.display or not self.size.width:
             self._drawn_size = None  # it is drawn when it is painted
+            self.refresh()  # Textual keeps the lines it painted last
             return
         before, size = self._strips, self._drawn_size
         self._draw_strips()

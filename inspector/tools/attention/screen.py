@@ -195,7 +195,9 @@ class AttentionScreen(InsideScreen[AttentionRead]):
         control = self.control
         if control.triangle and (head := self._single) is not None:
             whole = self._over(control.triangles, *head)
-            return told(control.triangles, (whole.node if whole else self.end, *head), self.app.size.width - 2)
+            return told(
+                control.triangles, (whole.node if whole else self.end, *head), self.app.size.width - 2
+            )
         if control.order and not control.triangle:
             return told(control.scores, self._scores_key, self.app.size.width - 2)
         return super().situation()

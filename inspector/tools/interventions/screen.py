@@ -166,7 +166,9 @@ class InterventionsScreen(InsideScreen[HeadsSwept]):
             return going
         if (swept := self._swept) is not None:
             key = self.control.question(self.node, swept)[0]
-            if self._tried(swept) is None and (words := told(self.control.tried, key, self.app.size.width - 2)):
+            if self._tried(swept) is None and (
+                words := told(self.control.tried, key, self.app.size.width - 2)
+            ):
                 return words
         return super().situation()
 

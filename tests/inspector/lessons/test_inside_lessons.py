@@ -227,9 +227,7 @@ async def test_a_batch_is_run_by_its_keys(learner: LearnerKeys) -> None:
     await learner.press("2", "4", "Z")
     await learner.until(lambda: isinstance(learner.app.top, BatchScreen))
     await learner.press("m", "n")
-    await learner.until(
-        lambda: isinstance(learner.app.top, BatchDialog) and learner.app.focused is not None
-    )
+    await learner.until(lambda: isinstance(learner.app.top, BatchDialog) and learner.app.focused is not None)
     assert "Once upon a time" in learner.text()
     await learner.press("ctrl+s")
     await learner.until(lambda: "3 lanes are running" in learner.text())

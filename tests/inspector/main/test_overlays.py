@@ -27,8 +27,6 @@ from engine.settings import LoadSettings
 from inspector.main.dialogs.finder import FinderDialog
 from inspector.main.dialogs.jump import JumpDialog
 from inspector.main.panels.candidates import CandidatesPanel
-from inspector.main.screen import MainScreen
-from inspector.main.tool_screen import ToolScreen
 from inspector.recordings.sessions import SavedSession
 from inspector.tools.find.dialog import FindDialog
 from inspector.tools.grammar.dialog import GrammarDialog
@@ -107,7 +105,9 @@ async def test_keys_pressed_twice_close_no_other_screen(rig: Rig, bursts: list[t
         assert rig.app.top is not rig.app.main
         burst(rig, *keys)
         await rig.pilot.pause()
-        kinds = [type(screen) for screen in (*rig.app.screen_stack, rig.app.main.tool_screen) if screen is not None]
+        kinds = [
+            type(screen) for screen in (*rig.app.screen_stack, rig.app.main.tool_screen) if screen is not None
+        ]
         assert kinds[0] is type(rig.app.main)
         assert len(kinds) == len({*kinds})
 

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from textual.widgets import Static
 
 from engine.protocol import Candidate, HoldInterventions, Intervention, InterventionsHeld, Step
 from engine.settings import LoadSettings, Settings

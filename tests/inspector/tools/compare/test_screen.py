@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from textual.widgets import Static
 
 from engine import protocol
 from engine.settings import LoadSettings, Settings
