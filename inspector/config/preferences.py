@@ -18,7 +18,7 @@ from inspector.scales import METRICS
 
 VIEWS = ("off", "borders", "ids", "bytes")
 """How the text shows where tokens begin and end, in the order in which a key goes through them."""
-SIZES = ("left", "below", "last", "candidates", "lower")
+SIZES = ("left", "below", "answer")
 """Names of the sizes: `Preferences.sizes`."""
 
 
@@ -33,12 +33,9 @@ class Preferences(Struct, frozen=True):
     """Steps a second of a run, None for as fast as it goes."""
     alone: bool = False
     """True if the text and the candidates are shown alone."""
-    hidden: tuple[str, ...] = ()
-    """Ids of the panels that are hidden."""
     sizes: Mapping[str, int] = field(default_factory=dict)
-    """Of the dividers that were moved: thousandths of the width for the left column (`left`), and lines for the panels
-    below (`below`) and the lowest of three (`last`), or where they are stacked, for the candidates (`candidates`) and
-    the panel under them (`lower`)."""
+    """Sizes that were changed: thousandths of the width for the left column (`left`), lines of the panels below
+    (`below`), and, if text and answer are stacked, lines of the answer (`answer`)."""
     view: str = "off"
     """How the text shows its tokens: one of `VIEWS`."""
 
@@ -72,7 +69,6 @@ class SavedPreferences:
         wrong = [name for name, value in given.items() if not _valid(name, value)]
         problems = tuple(f"{name} in {self.path} is not used: {json.dumps(given[name])}." for name in wrong)
         values = {name: value for name, value in given.items() if name not in wrong}
-        values["hidden"] = tuple(values.get("hidden", ()))
         return StoredPreferences(Preferences(**values), problems)
 
     def save(self, values: Preferences) -> None:
@@ -98,8 +94,6 @@ def _valid(name: str, value: object) -> bool:
             return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
         case "alone":
             return isinstance(value, bool)
-        case "hidden":
-            return isinstance(value, list) and all(isinstance(each, str) for each in value)
     return isinstance(value, dict) and all(
         key in SIZES and isinstance(size, int) and not isinstance(size, bool) for key, size in value.items()
     )

@@ -7,7 +7,7 @@ from itertools import groupby, repeat
 
 from inspector.keys import KEYS, TABS, key_for, with_keys
 from inspector.main.actions import BRANCHING, LOOKING, SCREEN_TOOL, SETTING_UP, TRANSPORT
-from inspector.main.arrangement import Arrangement, PanelPlace, Place
+from inspector.main.layout import Arrangement, PanelPlace, Place
 from inspector.main.tool import Tool, ToolActions
 from inspector.session.controller import Controller
 from inspector.session.transport import REFUSED

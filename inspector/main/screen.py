@@ -11,6 +11,7 @@ from textual import events, on
 from textual.actions import SkipAction
 from textual.app import ComposeResult
 from textual.binding import BindingsMap
+from textual.containers import Container
 from textual.content import Content
 from textual.geometry import Region
 from textual.message import Message
@@ -24,7 +25,6 @@ from engine.timing import drawing
 from inspector.config.preferences import Preferences
 from inspector.display import visible
 from inspector.keys import TABS, go_to, key_for, with_keys
-from inspector.main.arrangement import MINIMUM, Arrangement, Layout, Place
 from inspector.main.clipboard import Clipboard
 from inspector.main.guide import CaptionGuide, recorded_action
 from inspector.main.key_table import (
@@ -37,9 +37,9 @@ from inspector.main.key_table import (
     refusal,
     screen_markdown,
 )
+from inspector.main.layout import ALONE, MINIMUM, Arrangement, Layout, PanelLayout, Place
 from inspector.main.narration import CaptionLine, Narration, NarrationCard, Narrator
 from inspector.main.opening import OpeningPanel
-from inspector.main.panel_layout import PanelArea, PanelLayout, PanelRoom
 from inspector.main.panels.candidates import CandidatesPanel
 from inspector.main.panels.header import HeaderLine
 from inspector.main.panels.kv import KVPanel
@@ -126,8 +126,7 @@ class MainScreen(KeyedScreen[None]):
         self._steps = StepsPanel(id="steps", classes="panel")
         self._kv = KVPanel(id="kv", classes="panel")
         self._timing = TimingPanel(id="timing", classes="panel")
-        room = self.host.room
-        self._area = PanelArea(self._panel_layout, room.dragged, room.let_go, id="panels")
+        self._area = Container(id="panels")
         self._remembered = remembered or Remembered(Preferences())
         self._begin(self._remembered.values)
         self._bind_all()
@@ -197,12 +196,17 @@ class MainScreen(KeyedScreen[None]):
         """Arrange the panels before the first layout: each class that changes after it costs another one."""
         if self._steps.is_attached:  # it is not where a signal ended the program before
             self._steps.metric = self._text.metric
+        self.screen_layout_refresh_signal.subscribe(self, self._laid_out)
         self.show()
+
+    def _laid_out(self, _: Screen[Any]) -> None:
+        """The panels may have another room than the one they were arranged for."""
+        if self._text.is_attached:
+            self._panel_layout.apply()
 
     def _begin(self, begins: Preferences) -> None:
         """Have everything as it was left."""
         arrangement = self.arrangement
-        arrangement.hidden = frozenset(panel for panel in begins.hidden if arrangement.can_hide(panel))
         arrangement.set_alone(begins.alone)
         self._panel_layout.sizes = dict(begins.sizes)
         self.controller.runs.pace = begins.pace if begins.pace in PACES else None
@@ -216,10 +220,8 @@ class MainScreen(KeyedScreen[None]):
     @property
     def left(self) -> Preferences:
         """The state of everything as it is left, the theme apart; also when the panels have gone."""
-        arrangement = self.arrangement
-        hidden, sizes = tuple(sorted(arrangement.hidden)), dict(self._panel_layout.sizes)
-        pace = self.controller.runs.pace
-        return Preferences("", self._text.metric, pace, arrangement.alone, hidden, sizes, self._text.own_view)
+        sizes, pace = dict(self._panel_layout.sizes), self.controller.runs.pace
+        return Preferences("", self._text.metric, pace, self.arrangement.alone, sizes, self._text.own_view)
 
     # ---- showing ----------------------------------------------------------------------------
 
@@ -335,7 +337,7 @@ class MainScreen(KeyedScreen[None]):
         )  # fmt: skip
         place = (
             arrangement.current, arrangement.answer, arrangement.dialog, arrangement.enlarged, arrangement.alone,
-            arrangement.hidden, layout.waiting, layout.columns, tuple(layout.sizes.items()),
+            layout.waiting, layout.columns, tuple(layout.sizes.items()),
             timeline.trial is None,
         )  # fmt: skip
         screen = (
@@ -769,8 +771,6 @@ class ScreenHost:
         self._screen, self._table, self._layout = screen, table, layout
         self._looked: dict[str, None] = {}
         """Ids of the tools whose own screen was opened, the last one at the end."""
-        self.room = PanelRoom(layout, self.answer)
-        """Hides and sizes the panels."""
 
     @property
     def tools(self) -> Sequence[Tool]:
@@ -855,10 +855,32 @@ class ScreenHost:
             if any(actions.stop() for actions in self._screen.actions.values()):
                 return
             if arrangement.enlarged:
-                self.room.enlarge()
+                self.enlarge()
             else:
                 arrangement.close()
         self.answer()
+
+    def show_alone(self) -> None:
+        """Show the text and the answer alone, or all panels again."""
+        self.arrangement.set_alone(not self.arrangement.alone)
+        self.answer(with_keys(ALONE) if self.arrangement.alone else "")
+
+    def enlarge(self) -> None:
+        """Give the current panel the whole screen, or restore it."""
+        self.arrangement.enlarged = not self.arrangement.enlarged
+        self.answer(f"Enlarged: {key_for('enlarge')} or esc goes back" if self.arrangement.enlarged else "")
+
+    def resize(self, across: int, down: int) -> None:
+        """Move the line between the columns, or that over the panels below, by so many steps."""
+        ways = f"{key_for('enlarge')}, {key_for('alone')} or {key_for('usual_room')}"
+        moved = self._layout.resize(across, down)
+        self.answer("" if moved else f"No divider can be moved here. {ways} bring back a layout that has one")
+
+    def usual_layout(self) -> None:
+        """Show all panels again, at their usual sizes."""
+        self.arrangement.set_alone(False)
+        self._layout.sizes.clear()
+        self.answer("All panels, at their usual sizes")
 
     # ---- the application --------------------------------------------------------------------
 

@@ -15,10 +15,10 @@ from textual.message import Message
 from textual.widget import Widget
 
 from engine.protocol import Candidate, Record
-from inspector.main.arrangement import Arrangement
 from inspector.main.clipboard import Clipboard
 from inspector.main.evidence import ExportPart
 from inspector.main.finder import Findable
+from inspector.main.layout import Arrangement
 from inspector.main.narration import NarrationCard, Narrator
 from inspector.session.client import Severity
 from inspector.session.controller import Controller

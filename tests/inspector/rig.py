@@ -133,6 +133,8 @@ class Rig:
                     [key]
                 )  # the pilot waits for each widget twice, here and in its pause
         await self.pilot.pause()
+        while self.app.is_running and self.app.screen._layout_required:
+            await self.pilot.pause(0.01)
 
     async def do(self, *actions: str) -> None:
         """Do actions of the main screen by their ids, as from the finder."""

@@ -13,7 +13,7 @@ from engine.breakpoints import Breakpoints
 from engine.errors import EngineError
 from inspector.config.preferences import Preferences, SavedBreakpoints, SavedPreferences
 
-LEFT = Preferences("nord", "rank", 5.0, True, ("kv",), {"left": 60, "below": 12})
+LEFT = Preferences("nord", "rank", 5.0, True, {"left": 60, "below": 12})
 POINTS = Breakpoints(entropy_above=3.5, prob_below=0.05, text="dragon\n", eos=True, all_of=True)
 KINDS: dict[str, tuple[Callable[[], Any], Any]] = {
     "screen": (SavedPreferences, LEFT),
@@ -76,7 +76,7 @@ def test_what_is_not_known_stays_in_the_file(kept: tuple[str, Any, Any]) -> None
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("metric", "beauty"), ("pace", "fast"), ("pace", True), ("alone", 1), ("hidden", "kv"), ("hidden", [3]),
+    [("metric", "beauty"), ("pace", "fast"), ("pace", True), ("alone", 1),
      ("sizes", {"left": "wide"}), ("sizes", {"up": 3}), ("sizes", 7), ("theme", 4), ("view", "hex")],
 )  # fmt: skip
 def test_a_value_that_is_none_is_named_and_left_out(name: str, value: object) -> None:

@@ -22,7 +22,7 @@ from tests.inspector.main.test_overlays import branched
 from tests.inspector.rig import Rig
 
 WALK = (
-    "why", "sampler.warmer", "stop", "tree", "below", "choose", "steps", "kv", "hide", "usual_room", "earlier", "tip",
+    "why", "sampler.warmer", "stop", "tree", "below", "choose", "steps", "kv", "usual_room", "earlier", "tip",
     "tab_3", "tab_5", "grammar_expects", "enlarge", "enlarge", "alone", "alone", "next_view", "view_before",
     "look_ahead", "look_ahead", "tab_6", "tab_1", "candidates",
 )  # fmt: skip

@@ -13,9 +13,9 @@ from engine.protocol import Ended, Failure, Loading, Verified
 from engine.settings import LoadSettings, Settings
 from engine.thread import WITHOUT_MLX
 from inspector.app import InspectorApp
-from inspector.main.arrangement import Arrangement, Layout, layout_for
 from inspector.main.dialogs.finder import FinderDialog
 from inspector.main.key_table import PANELS
+from inspector.main.layout import Arrangement, Layout, layout_for
 from inspector.main.panels.candidates import CandidatesPanel
 from inspector.main.panels.kv import KVPanel
 from inspector.main.panels.steps import StepsPanel

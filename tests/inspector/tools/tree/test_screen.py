@@ -9,8 +9,8 @@ from engine import protocol
 from engine.protocol import Deleted, Marked, SearchBeams, Undeleted, Undone
 from engine.settings import BeamSettings, LoadSettings, Settings
 from inspector.app import InspectorApp
-from inspector.main.arrangement import Arrangement, Layout
 from inspector.main.key_table import PANELS, panels_of
+from inspector.main.layout import Arrangement, Layout
 from inspector.main.panels.candidates import CandidatesPanel
 from inspector.state.beams import BeamHistory
 from inspector.tools.registry import TOOLS
