@@ -193,7 +193,9 @@ class EngineThread:
                 import_mlx_lm()  # before any of our modules does
                 from engine.worker import Worker
             except BaseException as error:
-                self._fail_all(*_cause(error))
+                why = _cause(error)
+                while not self._closing.is_set() and self._inbox.get() is not None:
+                    self._fail_open(*why)
             else:
                 self._serve(Worker)
         except BaseException as error:
@@ -236,11 +238,6 @@ class EngineThread:
             except BaseException as error:  # outside a command, or in its receiver: continue
                 if isinstance(task, Task):
                     self._fail(task, *_fault(error))
-
-    def _fail_all(self, message: str, hint: str) -> None:
-        """Answer every command with a failure, until the thread is closed."""
-        while not self._closing.is_set() and self._inbox.get() is not None:
-            self._fail_open(message, hint)
 
     def _fail_open(self, *why: Any) -> None:
         """Answer each command that has not ended with a failure, since its caller may be waiting."""

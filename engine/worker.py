@@ -102,7 +102,8 @@ class Worker:
                     or isinstance(command, Measure)
                     or isinstance(record, PromptReadings)
                 ):
-                    self._poll_between_steps()
+                    while (interleaved := self._interleaved()) is not None:
+                        self.carry_out(interleaved)
         except Cancelled:
             cancelled = True
         except EngineError as error:
@@ -131,10 +132,6 @@ class Worker:
             from_second = import_module("engine.lockstep.second").second_session
             session = from_second(context, command, task.cancel.is_set)
         return handler(session, command, task.cancel.is_set)
-
-    def _poll_between_steps(self) -> None:
-        while (task := self._interleaved()) is not None:
-            self.carry_out(task)
 
     def use_idle_time(self) -> bool:
         """Compute some prompt logprobs, for about 60 ms; returns True if there were any."""
