@@ -111,6 +111,15 @@ def cutting() -> Iterator[None]:
         ) from error
 
 
+def not_unicode_at(text: str) -> int | None:
+    """Index of the first character that UTF-8 can't have, half of a surrogate pair; None if there is none."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        return error.start
+    return None
+
+
 def first_line(error: object, most: int = 200, nothing: str = "") -> str:
     """The first line of an error's text, without a final full stop.
 

@@ -43,13 +43,8 @@ TAG = "CONTINUE_FINAL_MESSAGE_TAG "
 REASONING = ("reasoning_content", "thinking", "reasoning")
 """Names of the same key; transformers fills the first two from whichever is there."""
 ARGUMENTS = (
-    "conversation",
-    "messages",
-    "tokenize",
-    "add_generation_prompt",
-    "continue_final_message",
-    "return_dict",
-)
+    "conversation", "messages", "tokenize", "add_generation_prompt", "continue_final_message", "return_dict",
+)  # fmt: skip
 """Arguments of the function that fills the template, which mlx_lm sets itself: no variables of the template."""
 
 
@@ -396,23 +391,13 @@ _NAMES = frozenset({"type", "required"})
 """Keys in the definition of a tool whose words templates compare."""
 
 
-class FieldSpan(Struct, frozen=True):
-    """A string of a conversation in the text of a filled template."""
-
-    kind: SegmentKind
-    message: int
-    """Index of the message, from 0; -1 for definitions of tools."""
-    begin: int
-    """Place in the text of its first character that is no space."""
-    end: int
-
-
 class ChatText(Struct, frozen=True):
     """A filled chat template, or the end of one."""
 
     text: str
-    spans: tuple[FieldSpan, ...] = ()
-    """Spans in the order of the text; they don't overlap."""
+    spans: tuple[SegmentRun, ...] = ()
+    """The strings of the conversation in the order of the text, as runs of characters, each from the first that is no
+    space; they don't overlap."""
     left_out: tuple[LeftOut, ...] = ()
     reply: ReplyFormat = ReplyFormat()
 
@@ -444,7 +429,7 @@ def _runs(of: ChatText, texts: Sequence[str]) -> Iterator[SegmentRun]:
         return
     shift = len(joined) - len(of.text)
     begins = [span.begin for span in of.spans]
-    spans: list[FieldSpan | None] = []
+    spans: list[SegmentRun | None] = []
     for text, end in zip(texts, accumulate(map(len, texts)), strict=True):
         at = end - len(text.lstrip() or text) - shift
         index = bisect_right(begins, at) - 1
@@ -590,8 +575,8 @@ def chat_text(fill: Fill, of: Filling, reply: ReplyFormat) -> ChatText:
 
 
 def _own_beginning(
-    spans: tuple[FieldSpan, ...], message: int, text: str, end_of_messages: int, reply: ReplyFormat
-) -> tuple[FieldSpan, ...]:
+    spans: tuple[SegmentRun, ...], message: int, text: str, end_of_messages: int, reply: ReplyFormat
+) -> tuple[SegmentRun, ...]:
     """The spans with those of a reply's given beginning as the marks in it say: a thinking may be open."""
     begin = next((span.begin for span in spans if span.message == message), None)
     if begin is None:
@@ -599,7 +584,7 @@ def _own_beginning(
     made = [span for span in spans if span.message != message]
     for state, first, end in ReplyReader(begun(reply, text[end_of_messages:begin])).split(text[begin:]):
         if (kind := kind_of(state)) != MARKUP:
-            made.append(FieldSpan(kind, message, begin + first, begin + end))
+            made.append(SegmentRun(kind, begin + first, begin + end, message))
     return tuple(made)
 
 
@@ -653,13 +638,13 @@ def _end(text: str, content: str, begin: int, ends: Sequence[tuple[int, bool, in
 # ---- what was found -----------------------------------------------------------------------------
 
 
-def _spans(parts: Sequence[_Stretch], placed: Placed, text: str) -> tuple[FieldSpan, ...]:
+def _spans(parts: Sequence[_Stretch], placed: Placed, text: str) -> tuple[SegmentRun, ...]:
     """The text of each message: calls and tools as wholes, with the JSON around their strings."""
-    single: list[FieldSpan] = []
-    groups: dict[tuple[int, int], list[FieldSpan]] = {}
+    single: list[SegmentRun] = []
+    groups: dict[tuple[int, int], list[SegmentRun]] = {}
     for number, places in placed.items():
         part = parts[number]
-        spans = [FieldSpan(part.kind, part.message, begin, end) for begin, end in places]
+        spans = [SegmentRun(part.kind, begin, end, part.message) for begin, end in places]
         (single if part.group < 0 else groups.setdefault((part.message, part.group), [])).extend(spans)
     single.sort(key=lambda span: span.begin)
     for spans in filter(None, groups.values()):
@@ -667,7 +652,7 @@ def _spans(parts: Sequence[_Stretch], placed: Placed, text: str) -> tuple[FieldS
     return tuple(_apart(sorted(single, key=lambda span: (span.begin, span.end))))
 
 
-def _whole(spans: Sequence[FieldSpan], others: Sequence[FieldSpan], text: str) -> Sequence[FieldSpan]:
+def _whole(spans: Sequence[SegmentRun], others: Sequence[SegmentRun], text: str) -> Sequence[SegmentRun]:
     """The strings of one call or tool as one, unless there is something of others between them."""
     whole = replace(spans[0], end=max(span.end for span in spans))
     if any(whole.begin < other.end and other.begin < whole.end for other in others):
@@ -685,7 +670,7 @@ def _whole(spans: Sequence[FieldSpan], others: Sequence[FieldSpan], text: str) -
     return [whole]
 
 
-def _apart(spans: Iterable[FieldSpan]) -> Iterator[FieldSpan]:
+def _apart(spans: Iterable[SegmentRun]) -> Iterator[SegmentRun]:
     """Spans without what the one before has already."""
     end = 0
     for span in spans:

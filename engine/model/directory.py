@@ -79,12 +79,8 @@ def read_weights(path: Path, files: Iterable[Path]) -> dict[str, TensorEntry]:
 
 WEIGHTS = "model*.safetensors"
 TOKENIZER_FILES = (
-    "tokenizer.json",
-    "tokenizer.model",
-    "tokenizer_config.json",
-    "tiktoken.model",
-    "vocab.json",
-)
+    "tokenizer.json", "tokenizer.model", "tokenizer_config.json", "tiktoken.model", "vocab.json",
+)  # fmt: skip
 SETTINGS = (
     "generation_config.json", "hf_quant_config.json", "tokenizer_config.json", "special_tokens_map.json",
     "chat_template.json",
@@ -113,7 +109,8 @@ _LAYER_COUNT = re.compile(r"(n|num)_(\w+_)?layers?")
 _SIZE = re.compile(
     r"n_embd|n_head|n_inner|d_model|vocab_size|head_dim|(hidden|intermediate)_size|num_(\w+_)?heads"
 )
-_WINDOW = re.compile(r"max_position_embeddings|n_positions|max_sequence_length|seq_length")
+WINDOWS = ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length")
+"""Fields of a config that say how many tokens its context window has."""
 WIDEST = 2**40
 """Tokens of a context window at most."""
 _AGAIN, _ALL_AGAIN = "Download it again.", "Download them again."
@@ -346,7 +343,7 @@ def check_sizes(path: Path, config: dict[str, Any], tensors: Mapping[str, Tensor
                 f"{path}/config.json says {name} {str(value)[:40]!r}, which is not a number.", _AGAIN
             )
         allowed = max(len(tensors), LAYERS) if _LAYER_COUNT.fullmatch(name) else PACKED * largest
-        if _WINDOW.fullmatch(name):
+        if name in WINDOWS:
             allowed = WIDEST
         if not -1 <= value <= allowed:
             shown = value if abs(value) < 10**15 else "a number of many digits"
@@ -361,7 +358,7 @@ def _numbers(table: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
     """The fields of a config, and of the configs in it, that say how much is built. Sizes may be lists, one for each
     layer, which the model's own code checks; a window that is not a number is yielded as it is."""
     for name, value in table.items():
-        if _WINDOW.fullmatch(name) and value is not None:
+        if name in WINDOWS and value is not None:
             yield name, int(value) if isinstance(value, float) and value.is_integer() else value
         elif isinstance(value, int) and any(form.fullmatch(name) for form in (_LAYER_COUNT, _SIZE)):
             yield name, value

@@ -22,7 +22,7 @@ from engine.cache.live import KV
 from engine.errors import EngineError, LoadError, SettingsError
 from engine.files import CONFIG_LIMIT, open_regular, read_regular, typed
 from engine.memory import MemoryOf, memory_available, memory_installed
-from engine.model.directory import read_object
+from engine.model.directory import WINDOWS, read_object
 from engine.model.forward import Compute, MakeKV
 from engine.model.layers import Tail
 from engine.model.tokens import Tokens
@@ -348,7 +348,7 @@ def facts_of(model: Any, config: dict[str, Any], path: Path) -> ModelFacts:
     """
     hidden = first_of(config, "hidden_size", "n_embd", "d_model")
     heads = first_of(config, "num_attention_heads", "n_head")
-    window = first_of(config, "max_position_embeddings", "n_positions", "max_sequence_length", "seq_length")
+    window = first_of(config, *WINDOWS)
     names = [name.split(".")[-1] for name, _ in model.named_modules()]
     snapshot = path.parent.name == "snapshots" and path.parent.parent.name.startswith("models--")
     try:
@@ -404,8 +404,8 @@ def first_of(config: dict[str, Any], *names: str) -> Any:
 
 # ---- defaults of the generation ---------------------------------------------------------------
 
-_SAMPLING = {"temperature": "temp", "repetition_penalty": "repetition_penalty"} | {
-    name: name for name in ("top_p", "top_k", "min_p")
+_SAMPLING = {"temperature": "temp"} | {
+    name: name for name in ("repetition_penalty", "top_p", "top_k", "min_p")
 }
 """Fields of generation_config.json, and our names of them."""
 _OFF = {"top_k": (-1, 0), "repetition_penalty": (1, 0)}
@@ -641,9 +641,8 @@ def _add(digest: Any, directory: Path, config: str, pattern: str) -> None:
                 digest.update(file.read())
                 continue
             length = int.from_bytes(file.read(8), "little")
-            begin = (
-                8 + length if length <= min(HEADER_LIMIT, size - 8) else 8
-            )  # else it is no safetensors file
+            is_header = length <= min(HEADER_LIMIT, size - 8)  # else it is no safetensors file
+            begin = 8 + length if is_header else 8
             digest.update(file.read(begin - 8))
             for block in range(BLOCKS):
                 file.seek(begin + block * max(0, size - begin - BLOCK) // (BLOCKS - 1))

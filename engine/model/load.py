@@ -285,7 +285,7 @@ def prepare(
     maybe_set_recommended_wired_limit()
     mx.eval(
         mx.random.state
-    )  # mlx_lm's layers drew first weights, and each draw is kept in the graph of the next key
+    )  # mlx_lm's layers drew first weights: each draw stays in the graph of the next key
     facts = model_facts.facts_of(model, config, path)
     computed = model_facts.weights_in(model)
     facts = replace(facts, notes=notes, blas=served.name, stored="" if stored == computed else stored)
@@ -503,18 +503,22 @@ def _download(spec: str, emit: Emit, cancel: Event, weights: bool) -> Path:
     patterns = [name for name in DEFAULT_ALLOW_PATTERNS if weights or not name.endswith(".safetensors")]
     try:
         return Path(snapshot_download(spec, allow_patterns=patterns, tqdm_class=Reporter))
-    except (errors.GatedRepoError, errors.LocalTokenNotFoundError) as error:
-        message, hint = f"The hub asks for a login to read {spec}.", "Run `hf auth login`, then try again."
+    except (OSError, errors.HFValidationError) as error:
+        if isinstance(error, errors.GatedRepoError | errors.LocalTokenNotFoundError):
+            message, hint = (
+                f"The hub asks for a login to read {spec}.",
+                "Run `hf auth login`, then try again.",
+            )
+        elif isinstance(error, errors.RepositoryNotFoundError):
+            message, hint = f"The hub has no model {spec}, and there is no such directory.", "Check the name."
+        elif isinstance(error, errors.HFValidationError):
+            message, hint = (
+                f"{spec} is neither a directory nor a hub id.",
+                "A hub id has the form owner/name.",
+            )
+        else:  # no network, no cache, a full disk
+            message = (
+                f"There is no directory {spec}, and it is not in the hub's cache and can't be downloaded now"
+            )
+            message, hint = f"{message} ({first_line(error, 160)}).", "Check the spelling and the network."
         raise LoadError(message, hint) from error
-    except errors.RepositoryNotFoundError as error:
-        message = f"The hub has no model {spec}, and there is no such directory."
-        raise LoadError(message, "Check the name.") from error
-    except errors.HFValidationError as error:
-        message = f"{spec} is neither a directory nor a hub id."
-        raise LoadError(message, "A hub id has the form owner/name.") from error
-    except OSError as error:  # no network, no cache, a full disk
-        message = (
-            f"There is no directory {spec}, and it is not in the hub's cache and can't be downloaded now"
-            f" ({first_line(error, 160)})."
-        )
-        raise LoadError(message, "Check the spelling and the network.") from error

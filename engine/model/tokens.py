@@ -22,7 +22,7 @@ from typing import Any
 from msgspec.structs import replace
 from tokenizers import AddedToken, Tokenizer
 
-from engine.errors import LoadError, PromptError, cutting
+from engine.errors import LoadError, PromptError, cutting, not_unicode_at
 from engine.model import chat_template
 from engine.model.chat_template import ChatText, Filling, chat_text, filling, left_open, reply_format
 from engine.protocol import ChatOptions, Message, ReplyFormat
@@ -486,9 +486,6 @@ _BYTE_OF = alphabet()
 
 
 def _check_unicode(text: str) -> None:
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise PromptError(
-            f"The prompt is not valid Unicode at character {error.start}.", "Save it as UTF-8 and try again."
-        ) from None
+    if (place := not_unicode_at(text)) is not None:
+        message = f"The prompt is not valid Unicode at character {place}."
+        raise PromptError(message, "Save it as UTF-8 and try again.")

@@ -30,7 +30,15 @@ from engine import pocket
 from engine.errors import LoadError
 from engine.files import read_regular
 from engine.model import directory
-from engine.model.directory import IN_MLX_FORMAT, QUANTIZATION, WEIGHTS, WIDEST, TensorEntry, read_object
+from engine.model.directory import (
+    IN_MLX_FORMAT,
+    QUANTIZATION,
+    WEIGHTS,
+    WIDEST,
+    WINDOWS,
+    TensorEntry,
+    read_object,
+)
 
 Source = Literal["bundled", "recent", "given", "hub", "LM Studio"]
 WORKING_SHARE = 1.1
@@ -367,7 +375,6 @@ VALUES = 100_000
 own way."""
 INDEX = "model.safetensors.index.json"
 _PART = re.compile(r"model.*-(\d{1,6})-of-(\d{1,6})\.safetensors")
-_WINDOWS = ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length")
 
 
 def read_model(model: DiskModel) -> DiskModel:
@@ -421,7 +428,7 @@ def _fill(facts: dict[str, Any], path: Path) -> None:
     facts |= {"family": family, "known": known_family(family)}
     sizes = {
         "layers": number(inner, "num_hidden_layers", "n_layer", "n_layers") or None,
-        "context": number(inner, *_WINDOWS) or None,
+        "context": number(inner, *WINDOWS) or None,
     }
     if not files:
         facts |= {"incomplete": not foreign, **sizes}

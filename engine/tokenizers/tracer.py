@@ -24,7 +24,7 @@ from tokenizers.models import BPE
 from tokenizers.processors import ByteLevel
 
 from engine import pocket
-from engine.errors import Cancelled, LoadError, PromptError, cutting, first_line
+from engine.errors import Cancelled, LoadError, PromptError, cutting, first_line, not_unicode_at
 from engine.files import typed
 from engine.model.directory import VALUES_OF_VOCABULARY, read_object
 from engine.protocol import Segmentation, TakenApart, TokenizerKind, WordApart
@@ -529,11 +529,9 @@ def _check(text: str) -> None:
             f"The text has {len(text):,} characters; {MOST_CHARACTERS:,} at most can be taken apart.",
             "Give a part of it.",
         )
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        message = f"The text is not valid Unicode at character {error.start}."
-        raise PromptError(message, "Save it as UTF-8 and try again.") from None
+    if (place := not_unicode_at(text)) is not None:
+        message = f"The text is not valid Unicode at character {place}."
+        raise PromptError(message, "Save it as UTF-8 and try again.")
 
 
 def _complete(written: str) -> Tokenizer:
