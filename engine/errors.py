@@ -105,10 +105,8 @@ def cutting() -> Iterator[None]:
     except (EngineError, KeyboardInterrupt):
         raise
     except BaseException as error:
-        raise PromptError(
-            f"The tokenizer can't cut this text ({first_line(error, 160)}).",
-            "Give another text, or another tokenizer.",
-        ) from error
+        message = f"The tokenizer can't cut this text ({first_line(error, 160)})."
+        raise PromptError(message, "Give another text, or another tokenizer.") from error
 
 
 def not_unicode_at(text: str) -> int | None:

@@ -97,10 +97,8 @@ def here() -> Path:
     try:
         return Path.cwd()
     except OSError:
-        raise PathError(
-            "The current directory is gone: it was deleted or moved.",
-            "Change to another one, then try again.",
-        ) from None
+        message = "The current directory is gone: it was deleted or moved."
+        raise PathError(message, "Change to another one, then try again.") from None
 
 
 # ---- files that are written -------------------------------------------------------------------

@@ -132,10 +132,8 @@ def check(path: Path, needs_weights: bool = True) -> None:
     if os.path.isfile(path):
         if path.suffix != ".gguf":
             raise LoadError(f"{path} is a file, not a model directory.", f"Did you mean {path.parent}?")
-        raise LoadError(
-            f"{path} is a GGUF file, which this program can't read.",
-            "Give a directory with safetensors, or convert with mlx_lm.convert.",
-        )
+        message = f"{path} is a GGUF file, which this program can't read."
+        raise LoadError(message, "Give a directory with safetensors, or convert with mlx_lm.convert.")
     try:
         names = sorted(entry.name for entry in path.iterdir())
     except NotADirectoryError as error:
@@ -144,10 +142,8 @@ def check(path: Path, needs_weights: bool = True) -> None:
         raise LoadError(f"{path} can't be read: {error.strerror}.", "Check its permissions.") from error
     weights = sorted(path.glob(WEIGHTS))
     if needs_weights and not weights and any(name.endswith(".gguf") for name in names):
-        raise LoadError(
-            f"{path} holds GGUF weights, which this program can't read.",
-            "Use the model's safetensors, or convert them with mlx_lm.convert.",
-        )
+        message = f"{path} holds GGUF weights, which this program can't read."
+        raise LoadError(message, "Use the model's safetensors, or convert them with mlx_lm.convert.")
     if "config.json" not in names:
         raise LoadError(f"{path} has no config.json.", _GIVE_FILES)
     config = read_object(path / "config.json")

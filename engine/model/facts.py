@@ -186,10 +186,8 @@ def _dequantize(model: Any) -> tuple[str, ...]:
     if quantization_of(model) is None:
         return ("This model's weights are not quantized: --dtype dequantized changed nothing.",)
     if any(module.get("global_scale") is not None for module in _modules(model)):
-        raise LoadError(
-            "mlx_lm can't dequantize nvfp4 weights that have a scale for a whole tensor.",
-            "Leave --dtype out: they run as they are.",
-        )
+        message = "mlx_lm can't dequantize nvfp4 weights that have a scale for a whole tensor."
+        raise LoadError(message, "Leave --dtype out: they run as they are.")
     model.set_dtype(mx.float32)  # the scales: else the products with them are rounded to the file's type
     try:
         dequantize_model(model)

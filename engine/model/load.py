@@ -369,10 +369,8 @@ def _adapt(model: Any, path: Path) -> None:
 def _tokens(path: Path, config: dict[str, Any], settings: LoadSettings, vocabulary: int) -> Tokens:
     eos = config.get("eos_token_id")
     if not all(type(token) is int for token in (eos if isinstance(eos, list) else [eos or 0])):
-        raise LoadError(
-            f"The eos_token_id in {path}/config.json or generation_config.json is not a token id.",
-            "Download them again.",
-        )
+        message = f"The eos_token_id in {path}/config.json or generation_config.json is not a token id."
+        raise LoadError(message, "Download them again.")
     try:
         tokens = Tokens(_tokenizer(path, config, settings), vocabulary)
         for text in settings.extra_eos_token:

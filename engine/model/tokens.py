@@ -186,10 +186,8 @@ class Tokens:
         """
         backend = getattr(self._fast, "backend_tokenizer", None)
         if not isinstance(backend, Tokenizer):
-            raise LoadError(
-                "This model's tokenizer is code: no file says in which steps it cuts.",
-                "Give the tokenizer.json of a model that has one.",
-            )
+            message = "This model's tokenizer is code: no file says in which steps it cuts."
+            raise LoadError(message, "Give the tokenizer.json of a model that has one.")
         return backend
 
     @cached_property

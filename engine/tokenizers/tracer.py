@@ -79,10 +79,10 @@ def algorithm_of(model: Mapping[str, Any]) -> Algorithm:
         case "WordPiece":
             return WordPieces(model)
         case kind:
-            raise LoadError(
-                f"A tokenizer of kind {kind} can't be taken apart: it looks whole words up and cuts none.",
-                "BPE, unigram and WordPiece can be.",
+            message = (
+                f"A tokenizer of kind {kind} can't be taken apart: it looks whole words up and cuts none."
             )
+            raise LoadError(message, "BPE, unigram and WordPiece can be.")
 
 
 def _check_work(word: str, lengths: int) -> None:
@@ -96,10 +96,8 @@ def _check_work(word: str, lengths: int) -> None:
         PromptError: More than `MOST_TRIED` pieces would be tried.
     """
     if len(word) * lengths > MOST_TRIED:
-        raise PromptError(
-            f"A word of {len(word):,} characters takes too long with the long pieces of this tokenizer.",
-            "Give a shorter text, or one with spaces.",
-        )
+        message = f"A word of {len(word):,} characters takes too long with the long pieces of this tokenizer."
+        raise PromptError(message, "Give a shorter text, or one with spaces.")
 
 
 def _byte_tokens(char: str, ids: Mapping[str, int]) -> list[tuple[str, int]]:
@@ -525,10 +523,8 @@ class TokenizerTracer:
 
 def _check(text: str) -> None:
     if len(text) > MOST_CHARACTERS:
-        raise PromptError(
-            f"The text has {len(text):,} characters; {MOST_CHARACTERS:,} at most can be taken apart.",
-            "Give a part of it.",
-        )
+        message = f"The text has {len(text):,} characters; {MOST_CHARACTERS:,} at most can be taken apart."
+        raise PromptError(message, "Give a part of it.")
     if (place := not_unicode_at(text)) is not None:
         message = f"The text is not valid Unicode at character {place}."
         raise PromptError(message, "Save it as UTF-8 and try again.")
@@ -557,10 +553,8 @@ def opened(path: Path, name: str) -> TokenizerTracer:
     try:
         tokenizer = Tokenizer.from_file(str(path))
     except Exception as error:  # tokenizers raises plain Exception
-        raise LoadError(
-            f"{path} can't be read as a tokenizer ({first_line(error, 160)}).",
-            "Give the tokenizer.json of a model.",
-        ) from error
+        message = f"{path} can't be read as a tokenizer ({first_line(error, 160)})."
+        raise LoadError(message, "Give the tokenizer.json of a model.") from error
     return TokenizerTracer(tokenizer, name)
 
 
@@ -579,8 +573,6 @@ def on_disk(model: str, name: str) -> TokenizerTracer:
     path = pocket.directory() if model == "pocket" else typed(model)
     file = path / "tokenizer.json" if path.is_dir() else path
     if not (file.is_file() or model.endswith(".json")):
-        raise LoadError(
-            f"The tokenizer of {model} isn't on this disk, and this word was not recorded.",
-            "Continue live with the model, or choose a word that was recorded.",
-        )
+        message = f"The tokenizer of {model} isn't on this disk, and this word was not recorded."
+        raise LoadError(message, "Continue live with the model, or choose a word that was recorded.")
     return opened(file, name)
