@@ -49,17 +49,12 @@ LOAD_GROUPS = MODEL, RANKS, MEMORY = "model", "ranks", "memory"
 
 
 def _biased(settings: Any) -> str:
-    count = len(settings.logit_bias)
-    return f"{count} id{'s' * (count != 1)}"
+    return f"{len(settings.logit_bias)} id{'s' * (len(settings.logit_bias) != 1)}"
 
 
 def _min_p(settings: Any) -> str:
     least = settings.min_tokens_to_keep
     return f"{settings.min_p:g}" + (f"≥{least}" if least > 1 else "")
-
-
-def _min_p_brief(settings: Any) -> str:
-    return f"min-p {_min_p(settings).replace('≥', ' ≥')}"
 
 
 class Settings(SettingsStruct, frozen=True):
@@ -78,7 +73,7 @@ class Settings(SettingsStruct, frozen=True):
     min_p: Annotated[float, Meta(ge=0, le=1), Setting(
         "keeps tokens with this share of the top token's probability; 0 is off", label="min-p", group=DRAW,
         stage=SamplerStage("min-p", "shares", shown=_min_p),
-        brief=_min_p_brief
+        brief=lambda on: f"min-p {_min_p(on).replace('≥', ' ≥')}"
     )] = 0.0  # fmt: skip
     min_tokens_to_keep: Annotated[int, Meta(ge=1, le=MOST), Setting(
         "min-p keeps at least this many tokens", group=DRAW, needs="min_p"

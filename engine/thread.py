@@ -61,8 +61,7 @@ class Inbox:
             self._waiting.append(task)
             self._arrived.notify()
 
-    @property
-    def waiting(self) -> bool:
+    def is_waiting(self) -> bool:
         """True if an item waits."""
         return bool(self._waiting)
 
@@ -219,7 +218,7 @@ class EngineThread:
             worker = workers[session] = make(
                 self._receivers[session],
                 partial(inbox.take_interleavable, session),
-                lambda: inbox.waiting,
+                inbox.is_waiting,
                 loaded,
                 # no `Cancel` may find the command after its `Ended`
                 ending=lambda id: self._tasks.pop((session, id), None),

@@ -168,9 +168,8 @@ class Kind:
         """The cache to use from now on: a quantized one if mlx_lm would quantize it now."""
         layers = [cache]
         if self.quantizable:
-            maybe_quantize_kv_cache(
-                layers, settings.quantized_kv_start, settings.kv_group_size, settings.kv_bits
-            )
+            start, group, bits = settings.quantized_kv_start, settings.kv_group_size, settings.kv_bits
+            maybe_quantize_kv_cache(layers, start, group, bits)
         return layers[0]
 
     # ---- snapshot and undo ------------------------------------------------------------------
@@ -253,11 +252,11 @@ def _trims(cache: Any, offset: int) -> bool:
         return True
     trimmed = copy.deepcopy(cache)
     trimmed.trim(held - offset)
-    longest = [
+    before, after = (
         max((one.shape[-2] for one in arrays(each.state) if one.ndim > 1), default=0)
         for each in (cache, trimmed)
-    ]
-    return longest[0] > held or longest[1] <= offset
+    )
+    return before > held or after <= offset
 
 
 def pick_rows(value: Any, rows: Array) -> Any:
@@ -335,9 +334,8 @@ class Quantized(Plain):
         missing = end - cache.keys[0].shape[2]
         if missing > 0:
             block = -(-missing // cache.step) * cache.step
-            cache.keys, cache.values = (
-                tuple(_grown(buffer, block) for buffer in side) for side in (cache.keys, cache.values)
-            )
+            sides = cache.keys, cache.values
+            cache.keys, cache.values = (tuple(_grown(buffer, block) for buffer in side) for side in sides)
         for buffer, column in zip(self.buffers(cache), columns, strict=True):
             buffer[..., at:end, :] = column
         cache.offset = end

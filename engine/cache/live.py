@@ -265,9 +265,8 @@ class KV:
     def can_go_ahead(self) -> bool:
         """True if one more token can be added before it is known, and removed again, without copying an array."""
         following = self.offset + 1
-        return self.quantized_at(self.offset) == self.quantized_at(following) and all(
-            kind_of(cache).goes_ahead(cache, following) for cache in self.caches
-        )
+        same = self.quantized_at(self.offset) == self.quantized_at(following)
+        return same and all(kind_of(cache).goes_ahead(cache, following) for cache in self.caches)
 
     def undo_records(self) -> tuple[Snapshot, ...] | None:
         """Records to undo the next single token, one for each cache, for when it can't be trimmed; None if a cache
@@ -597,9 +596,8 @@ class Mover:
             node = self._tree[node].parent
         if not self._is_saved(left, node, begin):
             saved = kv.snapshot(begin, end)
-            self.store.keep_segment(
-                Segment(node, begin, end, left.chunks, left.layout, saved, kv.quantized())
-            )
+            segment = Segment(node, begin, end, left.chunks, left.layout, saved, kv.quantized())
+            self.store.keep_segment(segment)
 
     def _is_saved(self, left: StaleTail, node: int, begin: int) -> bool:
         """True if a segment has the tokens after `begin` up to a node; it is then the most recently used."""

@@ -147,9 +147,9 @@ class Runner:
 
         Of mlx_lm's families dbrx alone can't: its layers read which experts a token chose while the graph is built.
         """
-        return not any(
-            _reads_arrays(kind) for kind in {type(module) for _, module in self.model.named_modules()}
-        )
+        kinds = {type(module) for _, module in self.model.named_modules()}
+        codes = [getattr(kind.__call__, "__code__", None) for kind in kinds]
+        return all({"tolist", "item"}.isdisjoint(code.co_names) for code in codes if code is not None)
 
     def fresh(self) -> Runner:
         """A runner on the model itself with its own empty caches."""
@@ -351,12 +351,6 @@ class Runner:
     def _check(self, stopped: Stopped) -> None:
         if stopped():
             raise Cancelled
-
-
-def _reads_arrays(kind: type[Any]) -> bool:
-    """True if a layer's own code reads the numbers of an array in its forward, by the names in it."""
-    code = getattr(kind.__call__, "__code__", None)
-    return code is not None and not {"tolist", "item"}.isdisjoint(code.co_names)
 
 
 class _Forward(Struct, frozen=True):

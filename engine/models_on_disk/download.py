@@ -277,10 +277,8 @@ def _listed(spec: str) -> tuple[str, Files]:
         for each in info.siblings
         if any(fnmatch(each.rfilename, pattern) for pattern in PATTERNS)
     }
-    whole = all(
-        type(size) is int and size >= 0 and _HASH.fullmatch(digest) for size, digest in files.values()
-    )
-    if not whole or len(info.siblings) > MOST_FILES or not _HASH.fullmatch(info.sha):
+    known = (type(size) is int and size >= 0 and _HASH.fullmatch(digest) for size, digest in files.values())
+    if not all(known) or len(info.siblings) > MOST_FILES or not _HASH.fullmatch(info.sha):
         raise ValueError("its list of files is none that can be kept")
     for name in files:
         if not name.isprintable() or "\\" in name or {"", ".", ".."}.intersection(name.split("/")):
