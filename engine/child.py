@@ -136,7 +136,7 @@ class EngineProcess:
                 self.emit(Received(Ended(command.kind, cancelled=True), id_before))
         if hosts is not None:
             self.emit(Received(Loading("ranks", 0, len(hosts.ranks) - 1, "starting"), id))
-        folder = TemporaryDirectory(prefix="inspector-")  # nobody else may enter it
+        folder = TemporaryDirectory(prefix="inspector-")  # other users may not enter it
         address = str(Path(folder.name, "engine"))
         call = f"from engine.child import run; run({address!r}, {hosts is not None})"
         listener = socket.socket(socket.AF_UNIX)
@@ -152,9 +152,8 @@ class EngineProcess:
                 start_new_session=True,  # Ctrl-C in the terminal must not end it
             )
         except OSError as error:
-            raise LoadError(
-                f"No process can be started for the engine: {error.strerror}.", "End other programs."
-            ) from error
+            message = f"No process can be started for the engine: {error.strerror}."
+            raise LoadError(message, "End other programs.") from error
         running = _Running(hosts, process, errors, SimpleQueue(), {})
         if self._configure is not None:
             running.outgoing.put(self._configure)
@@ -315,7 +314,7 @@ def run(address: str, over_ranks: bool) -> None:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     inbox = None
     if over_ranks:
-        import_mlx_lm()  # a rank that can't must end: the engine's thread would go on, and say so to each command
+        import_mlx_lm()  # a rank that can't must end: the engine's thread would continue, and say so to each command
         inbox = RanksInbox()
         if os.environ["MLX_RANK"] != "0":
             engine = EngineThread(lambda received: None, inbox)

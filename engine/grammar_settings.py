@@ -53,9 +53,8 @@ def choices(texts: tuple[str, ...]) -> Grammar:
     if not any(texts):
         raise _wrong("choices name no text.", "Give texts with commas between them: yes,no.")
     if broken := next((text for text in texts if "\n" in text), None):
-        raise _wrong(
-            f"the choice {broken[:40]!r} has a line break.", "Use a regular expression for such texts."
-        )
+        message = f"the choice {broken[:40]!r} has a line break."
+        raise _wrong(message, "Use a regular expression for such texts.")
     return Grammar("choices", "\n".join(texts))
 
 

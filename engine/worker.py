@@ -95,23 +95,18 @@ class Worker:
         try:
             if task.cancel.is_set():
                 raise Cancelled
+            has_steps = not (command.interleavable or isinstance(command, Measure))
             for record in self._records(command, task):
                 context.emit(record)
-                if not (
-                    command.interleavable
-                    or isinstance(command, Measure)
-                    or isinstance(record, PromptReadings)
-                ):
+                if has_steps and not isinstance(record, PromptReadings):
                     while (interleaved := self._interleaved()) is not None:
                         self.carry_out(interleaved)
         except Cancelled:
             cancelled = True
         except EngineError as error:
             lost = error.rank if isinstance(error, RankError) else None
-            name = type(error).__name__
-            context.emit(
-                protocol.Failure(command.kind, error.message, error.hint, lost_rank=lost, error=name)
-            )
+            why, name = (error.message, error.hint), type(error).__name__
+            context.emit(protocol.Failure(command.kind, *why, lost_rank=lost, error=name))
         except BaseException as error:  # no bug, no model's own code and no panic in Rust may end the thread
             context.emit(unexpected(command, error))
         self._ending(task.id)

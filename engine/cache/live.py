@@ -76,7 +76,7 @@ class KV:
     most_at_once: int | None = None
     """Maximum number of tokens of an adaptive chunk if the logits of all of them are computed."""
     reads_prompts: bool = True
-    """False on ranks that leave the prompt logprobs to another one."""
+    """False on ranks that leave the prompt logprobs to another rank."""
 
     def __init__(self, model: Any, settings: LoadSettings) -> None:
         self._model = model

@@ -36,7 +36,7 @@ from engine.protocol import (
     SegmentKind,
     SegmentRun,
 )
-from engine.segments import MARKUP, ReplyReader, kind_of
+from engine.segments import MARKUP, ReplyReader, ReplyToken, kind_of
 
 TAG = "CONTINUE_FINAL_MESSAGE_TAG "
 """Marks the end of a message that is left open; that of transformers, so that a template can't tell the two apart."""
@@ -290,7 +290,8 @@ def begun(format: ReplyFormat, tail: str) -> ReplyFormat:
         format: The replies' format.
         tail: The end of the prompt, from behind the last message that is not the reply's own beginning.
     """
-    return replace(format, begin=ReplyReader(replace(format, begin="answer")).state_after(tail))
+    reader = ReplyReader(replace(format, begin="answer"))
+    return replace(format, begin=reader.advance(reader.begin, ReplyToken(tail)).state)
 
 
 # ---- parsing of tool calls ---------------------------------------------------------------------
@@ -560,12 +561,12 @@ def chat_text(fill: Fill, of: Filling, reply: ReplyFormat) -> ChatText:
     """
     said = json.dumps([of.conversation, of.tools, of.config], ensure_ascii=False, default=str)
     plane = next((each for each in _PLANES if not _signs(each).search(said)), 0)
-    marks = _Marks(of, plane) if plane else None
-    every = range(len(marks.parts)) if marks is not None else range(0)
-    text, *marked = fill([of, marks.marked(every, every)] if marks is not None and every else [of])
+    if not plane:
+        return ChatText(str(fill([of])[0]), reply=reply)
+    marks = _Marks(of, plane)
+    every = range(len(marks.parts))
+    text, *marked = fill([of, marks.marked(every, every)] if every else [of])
     assert text is not None
-    if marks is None:
-        return ChatText(text, reply=reply)
     found = marks.found(text, marked[0]) if marked else []
     placed = _one_by_one(fill, of, marks, text) if found is None else _placed(found, every)
     spans, end = _spans(marks.parts, placed, text), _end_of_messages(of, marks.parts, placed, text)

@@ -152,13 +152,11 @@ def check(path: Path, needs_weights: bool = True) -> None:
     if not isinstance(config["model_type"], str):
         raise LoadError(f"{path}/config.json has a model_type that is not a string.", _NO_CONFIG)
     if needs_weights and not weights:
-        raise LoadError(
-            f"{path} has no weights ({WEIGHTS}).", "Download them, or convert with mlx_lm.convert."
-        )
+        message = f"{path} has no weights ({WEIGHTS})."
+        raise LoadError(message, "Download them, or convert with mlx_lm.convert.")
     if not any(name in names for name in TOKENIZER_FILES):
-        raise LoadError(
-            f"{path} has no tokenizer (tokenizer.json).", "Copy it from the model's original directory."
-        )
+        message = f"{path} has no tokenizer (tokenizer.json)."
+        raise LoadError(message, "Copy it from the model's original directory.")
     if needs_weights:
         tensors = read_weights(path, weights)
         check_sizes(path, config, tensors)
@@ -335,9 +333,8 @@ def check_sizes(path: Path, config: dict[str, Any], tensors: Mapping[str, Tensor
     largest = max(math.prod(entry.shape) for entry in tensors.values())
     for name, value in _numbers(config):
         if not isinstance(value, int):
-            raise LoadError(
-                f"{path}/config.json says {name} {str(value)[:40]!r}, which is not a number.", _AGAIN
-            )
+            message = f"{path}/config.json says {name} {str(value)[:40]!r}, which is not a number."
+            raise LoadError(message, _AGAIN)
         allowed = max(len(tensors), LAYERS) if _LAYER_COUNT.fullmatch(name) else PACKED * largest
         if name in WINDOWS:
             allowed = WIDEST

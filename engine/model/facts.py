@@ -176,9 +176,8 @@ def quantize(model: Any, bits: int, group_size: int) -> None:
 
     nn.quantize(model, group_size, bits, class_predicate=predicate)
     if quantization_of(model) is None:
-        raise LoadError(
-            f"No layer of this model can be divided into groups of {group_size}.", "Use smaller groups."
-        )
+        message = f"No layer of this model can be divided into groups of {group_size}."
+        raise LoadError(message, "Use smaller groups.")
 
 
 def _dequantize(model: Any) -> tuple[str, ...]:
@@ -194,9 +193,8 @@ def _dequantize(model: Any) -> tuple[str, ...]:
         # MLX unpacks mxfp4, mxfp8 and nvfp4 to bfloat16, which holds their numbers exactly
         model.set_dtype(mx.float32)
     except (AttributeError, TypeError, ValueError) as error:
-        raise LoadError(
-            f"mlx_lm can't dequantize these weights ({error}).", "Leave --dtype out: they run as they are."
-        ) from error
+        message = f"mlx_lm can't dequantize these weights ({error})."
+        raise LoadError(message, "Leave --dtype out: they run as they are.") from error
     if (left := quantization_of(model)) is not None:
         return (f"Some layers can't be dequantized and stay {left}.",)
     return ()

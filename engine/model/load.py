@@ -28,7 +28,7 @@ from engine.errors import Cancelled, LoadError, RankError, first_line
 from engine.files import typed
 from engine.model import directory
 from engine.model import facts as model_facts
-from engine.model.forward import MakeKV, Runner, WarmupTracker, tf32_note
+from engine.model.forward import MakeKV, Runner, Work, tf32_note
 from engine.model.layers import Tail
 from engine.model.tokens import Tokens, plain_tokenizer
 from engine.patches import blas
@@ -130,7 +130,7 @@ class Loaded(Struct, frozen=True):
     facts: ModelFacts
     settings: LoadSettings
     """The requested settings, without those that this model can't have (listed in the facts' notes)."""
-    warmup: WarmupTracker = field(default_factory=WarmupTracker)
+    done: set[Work] = field(default_factory=set)
     """Kinds of work that it has done since it was loaded, in any session."""
     make_kv: MakeKV = KV
     """Makes its caches."""
@@ -141,7 +141,7 @@ class Loaded(Struct, frozen=True):
 
     def runner(self) -> Runner:
         """A runner on it with its own empty caches."""
-        return Runner(self.model, self.settings, self.warmup, self.make_kv)
+        return Runner(self.model, self.settings, self.done, self.make_kv)
 
 
 class Prepared(Struct, frozen=True):
@@ -234,11 +234,8 @@ def finished(
     except Exception as error:  # the first forward pass: a config that could be built may not run
         raise cannot_run(error, path, settings.dtype) from error
     ms = (time.perf_counter() - started) * 1000
-    notes = (
-        *facts.notes,
-        *filter(None, (warning, tf32_note(facts.dtype))),
-        *probed.notes[len(facts.notes) :],
-    )
+    slow = filter(None, (warning, tf32_note(facts.dtype)))
+    notes = (*facts.notes, *slow, *probed.notes[len(facts.notes) :])
     facts = replace(probed, notes=notes, load_ms=ms, free_bytes=model_facts.free_bytes())
     facts = model_facts.facts_with_tokens(facts, path, tokens)
     return Loaded(model, tokens, facts, settings, make_kv=make_kv, tail=tail, divided=make_kv is not KV)
@@ -434,9 +431,8 @@ def read_weights(model: Any, emit: Emit, cancel: Event) -> str:
         try:
             mx.eval(group)
         except RuntimeError as error:
-            raise LoadError(
-                f"The weights are damaged at or before {name} ({error}).", "Download them again."
-            ) from error
+            message = f"The weights are damaged at or before {name} ({error})."
+            raise LoadError(message, "Download them again.") from error
         emit(Loading("weights", done, len(parameters), name, warning))
         group, size = [], 0
     return warning

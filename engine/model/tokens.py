@@ -391,16 +391,11 @@ class Tokens:
         """The same by the code that fills the template."""
         texts: list[str | None] = []
         for each in every:
+            opened = each.opened
+            how: dict[str, Any] = {"continue_final_message": opened, "add_generation_prompt": not opened}
+            how |= {"tools": each.tools, "tokenize": False, **each.config}
             try:
-                text = self._wrapper.apply_chat_template(
-                    each.conversation,
-                    tools=each.tools,
-                    tokenize=False,
-                    continue_final_message=each.opened,
-                    add_generation_prompt=not each.opened,
-                    **each.config,
-                )
-                texts.append(str(text))
+                texts.append(str(self._wrapper.apply_chat_template(each.conversation, **how)))
             except Exception as error:  # code may raise anything
                 if not texts:
                     raise chat_template.refusal(error) from error

@@ -19,8 +19,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping
-from contextlib import closing, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path
@@ -99,20 +99,10 @@ def download(spec: str, tell: Callable[[DownloadProgress], None], stopped: Calla
     if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
         raise LoadError(f"{spec} can't be downloaded: HF_HUB_OFFLINE is set.", "Unset it to download.")
     folder = hub_cache() / f"models--{spec.replace('/', '--')}"
-    last = {"error": "busy"}
+    last: dict[str, Any] = {"error": "busy"}
     if not _discard_parts(folder):
-        last, rates = {}, list[tuple[float, int]]()
         try:
-            with closing(_written(spec, stopped)) as written:
-                for each in written:
-                    if "done" not in each:
-                        last = each
-                        continue
-                    now, done = time.monotonic(), each["done"]
-                    rates = [one for one in (*rates, (now, done)) if now - one[0] <= RATE_SECONDS]
-                    begun, before = rates[0]
-                    rate = (done - before) / (now - begun) if now - begun >= 0.5 else None
-                    tell(DownloadProgress(done, each["total"], rate))
+            last = _last_written(spec, tell, stopped)
         finally:
             _discard_parts(folder)
     if "path" in last:
@@ -121,8 +111,10 @@ def download(spec: str, tell: Callable[[DownloadProgress], None], stopped: Calla
     raise LoadError(message.format(spec=spec, why=last.get("message", "").rstrip(".")), hint)
 
 
-def _written(spec: str, stopped: Callable[[], bool]) -> Generator[dict[str, Any]]:
-    """The JSON objects that the process writes, which is ended with the reading of them."""
+def _last_written(
+    spec: str, tell: Callable[[DownloadProgress], None], stopped: Callable[[], bool]
+) -> dict[str, Any]:
+    """Run the process, and return the last JSON object that it writes, if it is no progress."""
     # Xet would keep files by hashes of another list, whose names are not checked
     own = {"HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_OFFLINE": "0"}
     try:
@@ -138,13 +130,22 @@ def _written(spec: str, stopped: Callable[[], bool]) -> Generator[dict[str, Any]
     except OSError as error:
         raise LoadError(f"No process can be started: {error.strerror}.", "Close other programs.") from error
     assert process.stdout is not None
+    last, rates = dict[str, Any](), list[tuple[float, int]]()
     with process:
         try:
             while not stopped():
-                if select.select([process.stdout], [], [], _POLL)[0]:
-                    if not (line := process.stdout.readline()):
-                        return
-                    yield json.loads(line)
+                if not select.select([process.stdout], [], [], _POLL)[0]:
+                    continue
+                if not (line := process.stdout.readline()):
+                    return last
+                if "done" not in (each := json.loads(line)):
+                    last = each
+                    continue
+                now, done = time.monotonic(), each["done"]
+                rates = [one for one in (*rates, (now, done)) if now - one[0] <= RATE_SECONDS]
+                begun, before = rates[0]
+                rate = (done - before) / (now - begun) if now - begun >= 0.5 else None
+                tell(DownloadProgress(done, each["total"], rate))
             raise Cancelled
         finally:
             process.kill()
