@@ -142,9 +142,8 @@ def free(path: Path, force: bool, other: str = OTHER) -> Path:
     if mode and not force:
         raise PathError(f"{name} already exists.", other)
     if not os.access(path.parent, os.W_OK | os.X_OK):
-        raise PathError(
-            *message_and_hint(path, PermissionError(errno.EACCES, os.strerror(errno.EACCES)), "written")
-        )
+        denied = PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        raise PathError(*message_and_hint(path, denied, "written"))
     return path
 
 

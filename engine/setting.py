@@ -326,11 +326,8 @@ def settings_of(cls: type[SettingsStruct]) -> tuple[Setting, ...]:
         setting = next((extra for extra in extras if isinstance(extra, Setting)), None)
         if setting is not None:
             stage = replace(setting.stage, setting=each.name) if setting.stage is not None else None
-            bounds = [
-                extra
-                for kind in _alternatives(hints[each.name])
-                for extra in getattr(kind, "__metadata__", ())
-            ]
+            kinds = _alternatives(hints[each.name])
+            bounds = [extra for kind in kinds for extra in getattr(kind, "__metadata__", ())]
             found.append(
                 replace(
                     setting, name=each.name, default=each.default, type=hints[each.name], stage=stage,

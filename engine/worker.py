@@ -164,10 +164,6 @@ class Worker:
 
 def unexpected(command: Command, error: BaseException) -> protocol.Failure:
     """The failure of a command through a bug, with its traceback."""
-    return protocol.Failure(
-        command.kind,
-        f"{command.kind} failed: {type(error).__name__}: {first_line(error, nothing='no message')}.",
-        FAULT,
-        expected=False,
-        trace="".join(traceback.format_exception(error)),
-    )
+    message = f"{command.kind} failed: {type(error).__name__}: {first_line(error, nothing='no message')}."
+    trace = "".join(traceback.format_exception(error))
+    return protocol.Failure(command.kind, message, FAULT, expected=False, trace=trace)

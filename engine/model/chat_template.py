@@ -249,11 +249,8 @@ def reply_format(template: str, wrapper: Any, vocabulary: Callable[[], Mapping[s
         marks += [ReplyMark("thinking", begin, "tool call")] if opens else []
         marks += [ReplyMark("tool call", end, "answer")] if end else []
     marks += [ReplyMark("answer", mark, "answer") for mark in getattr(wrapper, "structural_markers", ())]
-    marks += [
-        ReplyMark(_STATES.get(at, at), text, _STATES.get(to, to))
-        for at, edges in own.items()
-        for text, to in edges
-    ]
+    transitions = ((at, text, to) for at, edges in own.items() for text, to in edges)
+    marks += [ReplyMark(_STATES.get(at, at), text, _STATES.get(to, to)) for at, text, to in transitions]
     return ReplyFormat("answer", tuple(marks), parser)
 
 
@@ -407,11 +404,8 @@ class ChatText(Struct, frozen=True):
         before = len(self.text) - len(text)
         if not self.text.endswith(text):
             return ChatText(text, reply=self.reply)
-        moved = (
-            replace(span, begin=max(0, span.begin - before), end=span.end - before)
-            for span in self.spans
-            if span.end > before
-        )
+        left = (span for span in self.spans if span.end > before)
+        moved = (replace(each, begin=max(0, each.begin - before), end=each.end - before) for each in left)
         return replace(self, text=text, spans=tuple(moved))
 
     def segments(self, texts: Sequence[str]) -> PromptSegments:
@@ -526,9 +520,9 @@ class _Marks:
                 key: each if kind == "tools" and key in _NAMES else self._strings(each, kind, number, group)
                 for key, each in value.items()
             }
-        return (
-            [self._strings(each, kind, number, group) for each in value] if isinstance(value, list) else value
-        )
+        if isinstance(value, list):
+            return [self._strings(each, kind, number, group) for each in value]
+        return value
 
     def _part(self, text: str, kind: SegmentKind, message: int, group: int = -1) -> str:
         inner, number = text.strip(), len(self.parts)
@@ -685,11 +679,8 @@ def _left_out(parts: Sequence[_Stretch], placed: Placed) -> tuple[LeftOut, ...]:
     known: dict[tuple[SegmentKind, int], list[list[tuple[int, int]] | None]] = {}
     for number, part in enumerate(parts):
         known.setdefault((part.kind, part.message), []).append(placed.get(number))
-    return tuple(
-        LeftOut(kind, message, any(places is None for places in every))
-        for (kind, message), every in known.items()
-        if not any(every)
-    )
+    nowhere = ((key, every) for key, every in known.items() if not any(every))
+    return tuple(LeftOut(*key, any(places is None for places in every)) for key, every in nowhere)
 
 
 def _end_of_messages(of: Filling, parts: Sequence[_Stretch], placed: Placed, text: str) -> int:

@@ -101,11 +101,7 @@ class Runner:
     """
 
     def __init__(
-        self,
-        model: Any,
-        settings: LoadSettings,
-        done: set[Work] | None = None,
-        make_kv: MakeKV = KV,
+        self, model: Any, settings: LoadSettings, done: set[Work] | None = None, make_kv: MakeKV = KV
     ) -> None:
         self._done = set[Work]() if done is None else done
         self.model = model

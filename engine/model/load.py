@@ -280,9 +280,8 @@ def prepare(
     # Weights that are not wired may be paged out while the user thinks: Metal may wire as much memory as it recommends,
     # as long as the process lives, as in mlx_lm's server.
     maybe_set_recommended_wired_limit()
-    mx.eval(
-        mx.random.state
-    )  # mlx_lm's layers drew first weights: each draw stays in the graph of the next key
+    # mlx_lm's layers drew first weights, and each draw is kept in the graph of the next key
+    mx.eval(mx.random.state)
     facts = model_facts.facts_of(model, config, path)
     computed = model_facts.weights_in(model)
     facts = replace(facts, notes=notes, blas=served.name, stored="" if stored == computed else stored)
@@ -499,20 +498,15 @@ def _download(spec: str, emit: Emit, cancel: Event, weights: bool) -> Path:
         return Path(snapshot_download(spec, allow_patterns=patterns, tqdm_class=Reporter))
     except (OSError, errors.HFValidationError) as error:
         if isinstance(error, errors.GatedRepoError | errors.LocalTokenNotFoundError):
-            message, hint = (
-                f"The hub asks for a login to read {spec}.",
-                "Run `hf auth login`, then try again.",
-            )
+            message = f"The hub asks for a login to read {spec}."
+            hint = "Run `hf auth login`, then try again."
         elif isinstance(error, errors.RepositoryNotFoundError):
             message, hint = f"The hub has no model {spec}, and there is no such directory.", "Check the name."
         elif isinstance(error, errors.HFValidationError):
-            message, hint = (
-                f"{spec} is neither a directory nor a hub id.",
-                "A hub id has the form owner/name.",
-            )
+            message = f"{spec} is neither a directory nor a hub id."
+            hint = "A hub id has the form owner/name."
         else:  # no network, no cache, a full disk
-            message = (
-                f"There is no directory {spec}, and it is not in the hub's cache and can't be downloaded now"
-            )
-            message, hint = f"{message} ({first_line(error, 160)}).", "Check the spelling and the network."
+            lacks = "it is not in the hub's cache and can't be downloaded now"
+            message = f"There is no directory {spec}, and {lacks} ({first_line(error, 160)})."
+            hint = "Check the spelling and the network."
         raise LoadError(message, hint) from error

@@ -36,10 +36,8 @@ LISTS = ("additional_special_tokens", "extra_special_tokens")
 _FIELDS: dict[str, tuple[type, ...]] = {
     **dict.fromkeys((*NAMED, "tokenizer_class", "chat_template", "backend", "name_or_path"), (str,)),
     **dict.fromkeys(LISTS, (list,)),
-    **dict.fromkeys(
-        ("clean_up_tokenization_spaces", "add_bos_token", "add_eos_token", "is_local", "local_files_only"),
-        (bool,),
-    ),
+    **dict.fromkeys(("clean_up_tokenization_spaces", "add_bos_token", "add_eos_token"), (bool,)),
+    **dict.fromkeys(("is_local", "local_files_only"), (bool,)),
     "model_max_length": (int, float),
 }
 """Fields of tokenizer_config.json that are known to change nothing else, and their types if they are not null."""
@@ -208,11 +206,9 @@ class Tokens:
         token = int(text[:12]) if text.isdecimal() else self._token_of(text)
         if token is None or token >= self.vocabulary:
             if (beyond := next((id for id, each in self._added.items() if each == text), None)) is not None:
-                raise LoadError(
-                    f"--extra-eos-token: {text} is token {beyond}, and the model has no tokens beyond "
-                    f"{self.vocabulary - 1}.",
-                    "It can't generate that token: leave it out.",
-                )
+                last = f"the model has no tokens beyond {self.vocabulary - 1}"
+                message = f"--extra-eos-token: {text} is token {beyond}, and {last}."
+                raise LoadError(message, "It can't generate that token: leave it out.")
             near = get_close_matches(text, self._added.values(), 1)
             mend = "It must be one token; --stop, of generate and batch, takes a text of several."
             mend = f"Did you mean {near[0]}?" if near else mend

@@ -15,7 +15,6 @@ import re
 import resource
 import select
 import shutil
-import subprocess
 import sys
 import threading
 import time
@@ -24,6 +23,7 @@ from contextlib import suppress
 from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path
+from subprocess import DEVNULL, PIPE, Popen
 from typing import Any, NoReturn
 from urllib.parse import unquote
 
@@ -117,16 +117,12 @@ def _last_written(
     """Run the process, and return the last JSON object that it writes, if it is no progress."""
     # Xet would keep files by hashes of another list, whose names are not checked
     own = {"HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_OFFLINE": "0"}
+    environment = {**os.environ, **own, "HF_HUB_CACHE": str(hub_cache())}
+    call = f"from engine.models_on_disk.download import fetch; fetch({spec!r})"
     try:
-        process = subprocess.Popen(
-            python_command(f"from engine.models_on_disk.download import fetch; fetch({spec!r})"),
-            bufsize=0,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, **own, "HF_HUB_CACHE": str(hub_cache())},
-            start_new_session=True,  # a Ctrl-C of the terminal is answered here
-        )
+        # in a session of its own: a Ctrl-C of the terminal is answered here
+        pipes: dict[str, Any] = {"bufsize": 0, "stdin": PIPE, "stdout": PIPE, "stderr": DEVNULL}
+        process = Popen(python_command(call), **pipes, env=environment, start_new_session=True)
     except OSError as error:
         raise LoadError(f"No process can be started: {error.strerror}.", "Close other programs.") from error
     assert process.stdout is not None

@@ -79,9 +79,8 @@ def algorithm_of(model: Mapping[str, Any]) -> Algorithm:
         case "WordPiece":
             return WordPieces(model)
         case kind:
-            message = (
-                f"A tokenizer of kind {kind} can't be taken apart: it looks whole words up and cuts none."
-            )
+            why = "it looks whole words up and cuts none"
+            message = f"A tokenizer of kind {kind} can't be taken apart: {why}."
             raise LoadError(message, "BPE, unigram and WordPiece can be.")
 
 
@@ -197,11 +196,8 @@ class BytePairs:
             if after[right] < len(ids):
                 before[after[right]] = place
             for first, second in ((before[place], place), (place, after[place])):
-                if (
-                    first >= 0
-                    and second < len(ids)
-                    and (merge := self._merge_of.get((ids[first], ids[second])))
-                ):
+                inside = first >= 0 and second < len(ids)
+                if inside and (merge := self._merge_of.get((ids[first], ids[second]))):
                     heappush(queue, (merge[0], first, merge[1]))
             merged.append((right, found[0]))
         return merged
