@@ -70,9 +70,7 @@ class ReplyReader:
         for mark in format.marks[:MOST_MARKS]:
             if 0 < len(mark.text) <= LONGEST_MARK:
                 self._marks.setdefault(mark.at, {}).setdefault(mark.text, mark.to)
-        self._patterns = {
-            state: re.compile("|".join(map(re.escape, marks))) for state, marks in self._marks.items()
-        }
+        self._patterns = {at: re.compile("|".join(map(re.escape, each))) for at, each in self._marks.items()}
 
     @property
     def begin(self) -> ReplyState:

@@ -230,20 +230,16 @@ class Setting(Struct, frozen=True):
         except ValidationError:
             raise self._refused(self._shown(value)) from None
         number = value if self.kind in ("float", "int") else self.low
-        if (
-            (self.choices and value not in self.choices.values())
-            or not (number >= self.least or number == self.low)
-            or number > self.high
-        ):
+        is_choice = not self.choices or value in self.choices.values()
+        if not is_choice or not (number >= self.least or number == self.low) or number > self.high:
             raise self._refused(self._shown(value))
         if self.form == "regex":
             self._check_regex(value)
 
     def _refused(self, given: str) -> SettingsError:
         given = given if len(given) <= LONGEST_SHOWN else f"{given[:LONGEST_SHOWN]}…"
-        return SettingsError(
-            self.name, f"{self.label} must be {self.bounds}, not {given if given.strip() else 'empty'}."
-        )
+        shown = given if given.strip() else "empty"
+        return SettingsError(self.name, f"{self.label} must be {self.bounds}, not {shown}.")
 
     def _shown(self, value: object) -> str:
         """A value that is out of range, for a message."""

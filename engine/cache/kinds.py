@@ -602,7 +602,6 @@ def kind_named(name: CacheKind) -> Kind:
     return next((kind for kind in KINDS.values() if kind.name == name), GENERAL)
 
 
-KINDS: dict[type, Kind] = {
-    kind.cache_class: kind for kind in (Quantized(), Rotating(), Plain(), Recurrent(), Chunked(), Composite())
-}
+_ALL: tuple[Kind, ...] = (Quantized(), Rotating(), Plain(), Recurrent(), Chunked(), Composite())
+KINDS: dict[type, Kind] = {kind.cache_class: kind for kind in _ALL}
 """The type map: mlx_lm's class to its kind."""

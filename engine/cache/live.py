@@ -737,11 +737,8 @@ class Mover:
     def _restore(self, segment: Segment, node: int, at: int, reach: int) -> bool:
         """Restore a segment after `at` tokens, up to `reach` tokens; if it doesn't fit, change nothing."""
         kv = self._kv
-        fits = (
-            segment.begin <= at
-            and segment.quantized == kv.quantized()
-            and (not kv.chunks_matter or self._same_chunks(node, segment.chunks, reach))
-        )
+        fits = segment.begin <= at and segment.quantized == kv.quantized()
+        fits = fits and (not kv.chunks_matter or self._same_chunks(node, segment.chunks, reach))
         if any(segment.quantized) and not kv.quantized_at(reach):
             return False  # a path that short was never quantized
         whole = not kv.partial_restore()

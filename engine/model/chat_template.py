@@ -217,9 +217,8 @@ _OWN_CALLS = (
 )
 """Begin and end of tool calls of families for which mlx_lm names no parser, and the name of their parser."""
 _HARMONY = "<|channel|>"
-PARSERS = tuple(
-    sorted(path.stem for path in Path(mlx_lm.__file__).with_name("tool_parsers").glob("[a-z]*.py"))
-)
+_PARSER_FILES = Path(mlx_lm.__file__).with_name("tool_parsers").glob("[a-z]*.py")
+PARSERS = tuple(sorted(path.stem for path in _PARSER_FILES))
 """Names of mlx_lm's parsers."""
 JSON = "json"
 """Name of the parser of calls that are JSON alone."""

@@ -64,9 +64,8 @@ def read_weights(path: Path, files: Iterable[Path]) -> dict[str, TensorEntry]:
             left -= length
             with safe_open(file, framework="numpy") as tensors:
                 slices = ((name, tensors.get_slice(name)) for name in tensors.keys())  # noqa: SIM118
-                entries |= {
-                    name: TensorEntry(each.get_dtype(), tuple(each.get_shape())) for name, each in slices
-                }
+                for name, each in slices:
+                    entries[name] = TensorEntry(each.get_dtype(), tuple(each.get_shape()))
         except OSError as error:
             raise unreadable(file, error) from error
         except (SafetensorError, ValueError) as error:
@@ -92,9 +91,7 @@ LIMITS = {"chat_template.jinja": MIB} | dict.fromkeys(
     ("merges.txt", "vocab.txt", "tokenizer.model", "spiece.model", "tiktoken.model"), 64 * MIB
 )
 """Bytes of other files at most."""
-SUFFIXES = frozenset(
-    {".json", ".jinja", ".model", ".txt", ".tiktoken", ".safetensors", ".spm", ".bpe", ".codes"}
-)
+SUFFIXES = {".json", ".jinja", ".model", ".txt", ".tiktoken", ".safetensors", ".spm", ".bpe", ".codes"}
 """Suffixes of the files that some tokenizer or another reads."""
 VALUES, VALUES_OF_VOCABULARY = 1_000_000, 3_000_000
 """Values of a JSON file at most, an object counted as four: 200 bytes and 4 microseconds each. Models with 65,000 added

@@ -385,10 +385,8 @@ def _embedding_rows(model: Any, config: dict[str, Any]) -> int:
     """
     vocabulary = int(first_of(config, "vocab_size") or 0)
     tables = (nn.Embedding, nn.QuantizedEmbedding)
-    named = (
-        (name.split(".")[-1], module) for name, module in model.named_modules() if isinstance(module, tables)
-    )
-    rows = [int(module.weight.shape[0]) for name, module in named if name not in LEARNED_POSITIONS]
+    found = ((name.split(".")[-1], each) for name, each in model.named_modules() if isinstance(each, tables))
+    rows = [int(each.weight.shape[0]) for name, each in found if name not in LEARNED_POSITIONS]
     return vocabulary if vocabulary in rows or not rows else max(rows)
 
 
@@ -496,10 +494,8 @@ def special_tokens(tokens: Tokens) -> tuple[tuple[SpecialToken, ...], int]:
     roles: dict[int, set[str]] = {token: {"EOS"} for token in tokens.eos_ids}
     for name, token in tokens.named_ids.items():
         roles.setdefault(token, set()).add(name.removesuffix("_token").upper())
-    made = [
-        SpecialToken(token, tokens.text(token)[0], tuple(sorted(roles.get(token, ()))))
-        for token in sorted({*tokens.special_ids, *roles})
-    ]
+    ids = sorted({*tokens.special_ids, *roles})
+    made = [SpecialToken(id, tokens.text(id)[0], tuple(sorted(roles.get(id, ())))) for id in ids]
     first = sorted(made, key=lambda each: (not each.roles, each.text not in tokens.template))[:MOST_SPECIAL]
     return tuple(sorted(first, key=lambda each: each.id)), len(made)
 
@@ -568,11 +564,9 @@ def _unquantizable(cache: KV) -> list[str]:
 
 def _head_sizes(cache: KV, quantizable: bool = False) -> set[int]:
     """Head sizes of the caches that hold a column for each token; with `quantizable`, of the quantizable ones."""
-    layers = [(kind_of(layer), layer) for layer in cache.caches]
-    of_columns = [
-        (kind, layer) for kind, layer in layers if kind.columns and (kind.quantizable or not quantizable)
-    ]
-    return {int(array.shape[-1]) for kind, layer in of_columns for array in kind.buffers(layer)}
+    found = [(kind_of(layer), layer) for layer in cache.caches]
+    found = [(kind, layer) for kind, layer in found if kind.columns and (kind.quantizable or not quantizable)]
+    return {int(array.shape[-1]) for kind, layer in found for array in kind.buffers(layer)}
 
 
 def _trial_cache(

@@ -166,7 +166,8 @@ class Tokens:
         added = getattr(self._fast, "added_tokens_decoder", {})
         self._added = {int(i): str(token.content) for i, token in added.items()}
         special = {int(i) for i, token in added.items() if token.special} | {*self._fast.all_special_ids}
-        self._special = special - {None}
+        self.special_ids = special - {None}
+        """Ids of the tokens that are marks of the format."""
         self._decoded = self._decoder()
         self._raw: dict[int, bytes] = {}
         self._texts: dict[int, tuple[str, bytes]] = {}
@@ -235,11 +236,6 @@ class Tokens:
         return source if isinstance(source, str) else ""
 
     @property
-    def special_ids(self) -> tuple[int, ...]:
-        """Ids of the tokens that are marks of the format."""
-        return tuple(sorted(self._special))
-
-    @property
     def named_ids(self) -> dict[str, int]:
         """Ids of the tokens that the tokenizer names: `bos_token`, `eos_token`, `pad_token` and the like."""
         ids = {text: token for token, text in self._added.items()}
@@ -250,7 +246,7 @@ class Tokens:
 
     def is_special(self, token: int) -> bool:
         """True if a token is a mark of the format rather than text."""
-        return token in self._special
+        return token in self.special_ids
 
     def raw(self, token: int) -> bytes:
         """The bytes of a token; empty for an id that the tokenizer has no entry for."""

@@ -269,11 +269,8 @@ def _listed(spec: str) -> tuple[str, Files]:
     from huggingface_hub import HfApi
 
     info = HfApi().model_info(spec, files_metadata=True, timeout=TIMEOUT)
-    files = {
-        each.rfilename: (each.size, each.lfs.sha256 if each.lfs else each.blob_id)
-        for each in info.siblings
-        if any(fnmatch(each.rfilename, pattern) for pattern in PATTERNS)
-    }
+    wanted = (each for each in info.siblings if any(fnmatch(each.rfilename, name) for name in PATTERNS))
+    files = {each.rfilename: (each.size, each.lfs.sha256 if each.lfs else each.blob_id) for each in wanted}
     known = (type(size) is int and size >= 0 and _HASH.fullmatch(digest) for size, digest in files.values())
     if not all(known) or len(info.siblings) > MOST_FILES or not _HASH.fullmatch(info.sha):
         raise ValueError("its list of files is none that can be kept")

@@ -178,19 +178,16 @@ class BytePairs:
         """
         merged: list[tuple[int, int]] = []
         after, before = [*range(1, len(ids) + 1)], [*range(-1, len(ids) - 1)]
-        queue = [
-            (merge[0], place, merge[1])
-            for place, pair in enumerate(pairwise(ids))
-            if (merge := self._merge_of.get(pair))
-        ]
+        found = ((self._merge_of.get(pair), place) for place, pair in enumerate(pairwise(ids)))
+        queue = [(merge[0], place, merge[1]) for merge, place in found if merge]
         heapify(queue)
         while queue:
             _, place, new = heappop(queue)
             right = after[place]
             if ids[place] < 0 or right == len(ids):
                 continue
-            found = self._merge_of.get((ids[place], ids[right]))
-            if found is None or found[1] != new:
+            known = self._merge_of.get((ids[place], ids[right]))
+            if known is None or known[1] != new:
                 continue
             ids[place], ids[right], after[place] = new, -1, after[right]
             if after[right] < len(ids):
@@ -199,7 +196,7 @@ class BytePairs:
                 inside = first >= 0 and second < len(ids)
                 if inside and (merge := self._merge_of.get((ids[first], ids[second]))):
                     heappush(queue, (merge[0], first, merge[1]))
-            merged.append((right, found[0]))
+            merged.append((right, known[0]))
         return merged
 
 
