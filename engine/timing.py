@@ -5,11 +5,12 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
-from engine.protocol import StepTimes
+if TYPE_CHECKING:
+    from engine.protocol import StepTimes
 
 
 class Tpot(Struct, frozen=True):
