@@ -13,7 +13,6 @@ from engine.errors import SettingsError
 from engine.grammar_settings import Grammar
 from engine.setting import SamplerStage, Setting, SettingsStruct, check, named, settings_of
 
-SEED_LIMIT = 2**64
 MOST = 2**31 - 1
 LEAST_TEMP = 0.001
 """Smallest temperature above 0. It divides logprobs, and with them the rounding of float32, 1e-6 if 150,000 tokens are
@@ -83,7 +82,7 @@ class Settings(SettingsStruct, frozen=True):
         stage=SamplerStage("top-k", "order")
     )] = 0  # fmt: skip
     seed: Annotated[int, Meta(ge=0), Setting(
-        "each draw is a function of seed, position and re-rolls", most=SEED_LIMIT - 1, group=DRAW, wide=True
+        "each draw is a function of seed, position and re-rolls", most=2**64 - 1, group=DRAW, wide=True
     )] = 0  # fmt: skip
     max_tokens: Annotated[int, Meta(ge=1, le=MOST), Setting(
         "a run ends after this many tokens", group=STOPS, short="-m"
