@@ -347,7 +347,7 @@ class Round:
             spent["forward"] / count,
             0.0,
             0.0,
-            cold=session.runner.warmup.take("step"),
+            cold=session.runner.is_first("step"),
             shared=count if self._proposed else 0,
         )
         try:

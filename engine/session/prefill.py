@@ -304,7 +304,7 @@ class PrefillRun:
     def count(self, work: Work, tokens: int, ms: float) -> bool:
         """Add a forward pass of some tokens to the totals; returns True if it was a cold start."""
         self.ms += ms
-        if cold := self._runner.warmup.take(work):
+        if cold := self._runner.is_first(work):
             self.cold = True
         else:
             self._warm_tokens, self._warm_ms = self._warm_tokens + tokens, self._warm_ms + ms

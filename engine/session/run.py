@@ -307,7 +307,7 @@ def _back_to_back(session: Session, stopped: Stopped, breaking: BreakpointEvalua
             position = reader.position(node_logits, session.settings.candidates)
             session.set_position(position)
             inspect_ms = (time.perf_counter() - begun) * 1000
-            cold = session.runner.warmup.take("step")
+            cold = session.runner.is_first("step")
             ms = StepTimes(total_ms, forward_ms, node_logits.sample_ms, inspect_ms, True, *stalls, cold)
             yield reader.step_record(before, position, step.origin, step.kv, ms, step.memory)
             before, step = position, following

@@ -648,7 +648,7 @@ class Session(CompletionSource):
             sample=sample_ms,
             inspect=(ended - forward_ended) * 1000 - sample_ms,
             **stall_times(stalls)._asdict(),
-            cold=self.runner.warmup.take("step"),
+            cold=self.runner.is_first("step"),
         )
         return self.node_reader.step_record(before, self.position, origin, kv, ms, used)
 

@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from engine.errors import Cancelled, PromptError, StepError
-from engine.model.forward import ChunkSizer, WarmupTracker
+from engine.model.forward import ChunkSizer
 from engine.model.load import Loaded, load
 from engine.patches import allowed
 from engine.protocol import PrefillChunk, Prefilled, PromptOpened, PromptReadings, PromptToken, Step
@@ -332,7 +332,7 @@ PROMPT = list(range(7, 29))
 
 def fresh(zoo: Zoo, **settings: object) -> Loaded:
     """A model as it is right after loading."""
-    return replace(zoo.load("llama", **settings), warmup=WarmupTracker())
+    return replace(zoo.load("llama", **settings), done=set())
 
 
 def prefilled(session: Session, ids: list[int] = PROMPT) -> tuple[list[PrefillChunk], Prefilled]:
