@@ -117,7 +117,10 @@ KINDS: dict[str, WriterKind] = {"attention": "attention", "mlp": "mlp", "recurre
 
 
 class LayerWriter(Struct, frozen=True):
-    """The output of one child in the residual stream; of several tokens, `size` is that of all their streams."""
+    """One term of a layer's output: what a child adds to the stream, or the stream that passes the layer, `residual`.
+
+    Of several tokens, `size` is that of all their streams.
+    """
 
     kind: WriterKind
     name: str
@@ -129,18 +132,10 @@ class LayerWriter(Struct, frozen=True):
     """Output without any head, shape (1, size)."""
 
 
-class LayerSplit(Struct, frozen=True):
-    """A layer's output as a sum: the stream before it, `residual`, and what each writer adds."""
-
-    writers: tuple[LayerWriter, ...]
-    residual: mx.array
-    """Float32, shape (1, size); zeros in most models."""
-
-
 def split_layer(
     layer: Any, run: LayerRun, written: Sequence[PartRun], bound: float, heads: bool = True
-) -> LayerSplit | None:
-    """Split a layer's output.
+) -> list[LayerWriter] | None:
+    """Split a layer's output into the stream before it and what each writer adds to it.
 
     Args:
         layer: The module.
@@ -150,7 +145,8 @@ def split_layer(
         heads: True to tell the heads of its attention apart.
 
     Returns:
-        None if its writers can't be told apart.
+        The writers; the first is what the layer changes without any of its children, zeros in most models. None if they
+        can't be told apart.
     """
     parts = _writing(run, written)
     batches = [
@@ -164,10 +160,10 @@ def split_layer(
     except Exception:  # a family's own code, given frozen parts and more rows, may fail in any way
         return None
     full, none, rows = after[:1], after[1:2], after[2:] - after[1:2]
-    split = LayerSplit(tuple(_writers(parts, batches, rows, bound)), none - stream(run.given))
-    summed = none + sum(writer.adds for writer in split.writers)
-    returned = stream(run.state)
-    return split if _error(returned, returned, full, summed) <= bound else None
+    writers, returned = list(_writers(parts, batches, rows, bound)), stream(run.state)
+    if _error(returned, returned, full, none + sum(writer.adds for writer in writers)) > bound:
+        return None
+    return [LayerWriter("residual", "", none - stream(run.given)), *writers]
 
 
 def _writing(run: LayerRun, written: Sequence[PartRun]) -> list[PartRun]:
@@ -409,7 +405,7 @@ def attribute(session: Session, command: Attribute, stopped: Stopped = never) ->
         end = linear_end(model, runs[-1].state, taps.layers, ids, row.size)
     except (RuntimeError, TypeError, ValueError) as error:  # of MLX and a family's code, given other rows
         raise _refused(session, "its end can't be run without its layers") from error
-    splits: list[LayerSplit | None] = []
+    splits: list[list[LayerWriter] | None] = []
     parts = [_contribution("embedding", None, "", end.share(stream(runs[0].given)))]
     for index, run in enumerate(runs):
         view.poll(stopped)
@@ -513,14 +509,13 @@ def linear_end(
     return LinearEnd(np.array(weights).astype(np.float64), constant, row, after, capped)
 
 
-def _of_layer(index: int, run: LayerRun, split: LayerSplit | None, end: LinearEnd) -> Iterator[Contribution]:
+def _of_layer(
+    index: int, run: LayerRun, split: list[LayerWriter] | None, end: LinearEnd
+) -> Iterator[Contribution]:
     """The contributions of a layer."""
-    if split is None:
-        yield _contribution("layer", index, "", end.share(stream(run.state) - stream(run.given)))
-        return
-    if np.array(split.residual).any():
-        yield _contribution("residual", index, "", end.share(split.residual))
-    for writer in split.writers:
+    for writer in split or [LayerWriter("layer", "", stream(run.state) - stream(run.given))]:
+        if writer.kind == "residual" and not np.array(writer.adds).any():
+            continue
         heads: tuple[Any, ...] = ()
         if writer.heads is not None and writer.rest is not None:
             shares = end.share(mx.concatenate([writer.heads, writer.rest]))
@@ -534,13 +529,13 @@ def _contribution(
     return Contribution(kind, layer, name, tuple(logits.tolist()), *heads)
 
 
-def _notes(splits: Sequence[LayerSplit | None]) -> tuple[str, ...]:
+def _notes(splits: Sequence[list[LayerWriter] | None]) -> tuple[str, ...]:
     """Sentences on what could not be split."""
     unsplit = [index for index, split in enumerate(splits) if split is None]
     fused = [
         index
         for index, split in enumerate(splits)
-        for writer in (split.writers if split is not None else ())
+        for writer in split or ()
         if writer.kind == "attention" and writer.heads is None
     ]
     return view.layer_notes(
