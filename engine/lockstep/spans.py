@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.errors import PromptError
-from engine.logits.node_sampler import RowReader
+from engine.logits.node_sampler import list_candidates
 from engine.model.tokens import Tokens
 from engine.protocol import Candidate, LockstepSpan
 from engine.sampling.ranking import Row, checked_masses, rank_of, ranked, sum_of_products
@@ -213,7 +213,6 @@ class Side:
     ) -> None:
         self._tokens, self._ids, self._after, self._compared = tokens, ids, after, compared
         self._candidates, self._first = candidates, first
-        self._reader = RowReader(tokens)
         self._place, self._pending = 0, b""
 
     def read(self, begin: int, end: int) -> SpanReading:
@@ -242,8 +241,13 @@ class Side:
             entropy = entropy_bits(logprobs)
             if self._candidates:
                 best = ranked(logits, self._candidates)
-                candidates = self._reader.candidates(
-                    logits, lambda ids: logprobs[ids].astype(logits.dtype), best, self._pending, None
+                candidates = list_candidates(
+                    self._tokens,
+                    logits,
+                    lambda ids: logprobs[ids].astype(logits.dtype),
+                    best,
+                    self._pending,
+                    None,
                 )
         return SpanReading(before, logprob, scored, rank, entropy, candidates, self._walk(end))
 

@@ -12,9 +12,9 @@ from typing import Protocol
 import numpy as np
 
 from engine.errors import COMPUTE_AGAIN, Cancelled, StepError
-from engine.grammar.states import Beginnings
+from engine.grammar.states import beginnings
 from engine.grammar_settings import Grammar
-from engine.logits.node_sampler import NodeSampler
+from engine.logits.node_sampler import NodeSampler, chosen_candidates
 from engine.protocol import (
     Explained,
     FindTokens,
@@ -210,9 +210,6 @@ def what_if(source: LogitsSource, settings: Settings, tip: int, stopped: Stopped
 
 # ---- what a grammar allows after a node --------------------------------------------------------
 
-_beginnings: list[Beginnings] = []
-"""First characters of the tokens of the last vocabulary used."""
-
 
 def expected(source: LogitsSource, node: int, grammar: Grammar | None = None) -> GrammarExpected:
     """Find what a grammar allows after a node.
@@ -239,9 +236,7 @@ def expected(source: LogitsSource, node: int, grammar: Grammar | None = None) ->
     reading = None if state is None or logprobs is None else state.reading(logprobs)
     if state is None or state.allowed is None:
         return GrammarExpected(node, reading, ())
-    if not _beginnings or _beginnings[0].tokens is not source.tokens:
-        _beginnings[:] = [Beginnings(source.tokens)]
-    return GrammarExpected(node, reading, _beginnings[0].of(state.allowed, logprobs))
+    return GrammarExpected(node, reading, beginnings(source.tokens, state.allowed, logprobs))
 
 
 # ---- the vocabulary at a node: the matching tokens, with their probabilities -------------------
@@ -335,6 +330,6 @@ def find(
     ids = np.array(vocabulary.matching(read_query(asked.query), pending), np.intp)
     ids = ids[ids < row.size]
     best = ids[ranked(row[ids], asked.limit)]
-    matches = source.node_reader.row_reader.chosen(node_logits.masses, best, pending, node_logits.sampled)
+    matches = chosen_candidates(source.tokens, node_logits.masses, best, pending, node_logits.sampled)
     mass = float(np.exp(node_logits.masses.logprobs_of(ids), dtype=np.float64).sum())
     return TokensFound(node, asked.query, matches, int(ids.size), min(1.0, mass))
