@@ -38,7 +38,7 @@ from engine.protocol import (
     TriangleRead,
 )
 from engine.session.session import Session
-from engine.task import Stopped, never
+from engine.task import Stopped, never, poll
 from engine.tree import Chunks, chunk_end, prompt_chunks
 
 Weights = npt.NDArray[np.float32]
@@ -236,7 +236,7 @@ def run_path(
 
     sizer, note = path_sizer(session, limit)
     for piece in pieces_of(session, ids, chunks, sizer, limit):
-        view.poll(stopped)
+        poll(stopped)
         yield progress(done)
         last = done + len(piece) == len(ids)
         start = time.perf_counter()

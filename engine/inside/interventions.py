@@ -39,7 +39,7 @@ from engine.protocol import (
 from engine.sampling.ranking import Masses, Row, absolute_difference, checked_masses, ranked
 from engine.session.context import Context, with_stops
 from engine.session.session import Session
-from engine.task import Stopped, Task, never
+from engine.task import Stopped, Task, never, poll
 from engine.tree import ROOT
 
 # ---- units of a model, scaled ------------------------------------------------------------------
@@ -378,7 +378,7 @@ def baseline(session: Session, node: int, stopped: Stopped = never) -> Baseline:
     begun = time.perf_counter()
     session.check_node(node)
     runner, recomputed, note = view.runner_before(session, node, stopped)
-    view.poll(stopped)
+    poll(stopped)
     token, trace = session.tree[node].token, ModuleTrace(session.runner.model)
     plain, step_ms = view.plain_step(runner, token)
     with edited(session.runner.model, trace).set():

@@ -55,7 +55,7 @@ from engine.protocol import (
 )
 from engine.sampling.ranking import LN2, Row, checked_logprobs, rank_of, ranked
 from engine.session.session import Session
-from engine.task import Stopped, never
+from engine.task import Stopped, never, poll
 
 Numbers = npt.NDArray[np.float64]
 
@@ -329,7 +329,7 @@ def read_lens(session: Session, command: ReadLens, stopped: Stopped = never) -> 
         rows: list[Row] = []
         try:
             for first in range(0, states.shape[-3], ROWS):
-                view.poll(stopped)
+                poll(stopped)
                 batch = states[..., first : first + ROWS, place, :]
                 rows += list(np.array(final_logits(session.runner.model, batch, layers)))
         except EngineError:
@@ -408,7 +408,7 @@ def attribute(session: Session, command: Attribute, stopped: Stopped = never) ->
     splits: list[list[LayerWriter] | None] = []
     parts = [_contribution("embedding", None, "", end.share(stream(runs[0].given)))]
     for index, run in enumerate(runs):
-        view.poll(stopped)
+        poll(stopped)
         written = [part for part in taps.written if part.layer == index]
         splits.append(split_layer(layers[index], run, written, captured.bound))
         parts += _of_layer(index, run, splits[-1], end)

@@ -61,7 +61,7 @@ from engine.protocol import (
 from engine.sampling.ranking import Row, absolute_difference, checked_logprobs
 from engine.session.session import Session
 from engine.settings import Settings
-from engine.task import Stopped, never
+from engine.task import Stopped, never, poll
 from engine.tree import aligned, facing, prompt_chunks
 
 Numbers = npt.NDArray[np.float64]
@@ -128,7 +128,7 @@ def forward_rows(
     logits: Any = None
     try:
         for piece, each in zip(pieces, edits, strict=True):
-            view.poll(stopped)
+            poll(stopped)
             with edited(runner.model, each).set():
                 logits = copied.kv.run(runner.model, mx.array([piece] * count), chunk=len(piece) > 1)
                 mx.eval(copied.kv.state())  # the logits of all but the last piece cost nothing
@@ -229,7 +229,7 @@ def sweep_heads(session: Session, command: SweepHeads, stopped: Stopped = never)
     while len(swept) < len(units):
         some = units[len(swept) : len(swept) + count]
         yield Measuring(command.kind, len(swept), len(units), some[0].label)
-        view.poll(stopped)
+        poll(stopped)
         rows = switched_off(*some)
         swept += map(effect, some, rows)
         ran += len(some)
@@ -387,7 +387,7 @@ def _patched_shares(
 
     def run(tokens: list[int], edits: Sequence[Edits]) -> Numbers:
         """The logit differences of the rows after tokens that run together, or one by one."""
-        view.poll(stopped)
+        poll(stopped)
         pieces = [[token] for token in tokens] if one_by_one else [tokens]
         logits = forward_rows(runner, pieces, rows, edits).astype(np.float64)
         return logits[:, command.token] - logits[:, command.other]

@@ -35,7 +35,7 @@ from engine.protocol import (
 )
 from engine.sampling.ranking import LN2, Row, absolute_difference, checked_logprobs, rank_of, ranked
 from engine.session.session import Session
-from engine.task import Stopped, never
+from engine.task import Stopped, never, poll
 
 PIECE = 512
 """Tokens in a forward pass of the whole path."""
@@ -151,7 +151,7 @@ def _logits(
         The logits after the token that predicts.
     """
     for ids in pieces:
-        view.poll(stopped)
+        poll(stopped)
         caches = [shifted(cache, by, watch) for cache in runner.kv.caches]
 
         def compute(tokens: mx.array, cache: Any, caches: list[Any] = caches) -> Any:

@@ -22,7 +22,7 @@ from engine.errors import StepError
 from engine.inside.attention import check_attention, forward_piece, path_sizer, pieces_of
 from engine.inside.lens import LayerWriter, for_rows, held_norms, split_layer
 from engine.inside.taps import AttentionRun, LayerRun, Taps, token_axis, with_stream
-from engine.inside.view import Capture, capture, check_layer, layer_check, layer_notes, packed, poll, refusal
+from engine.inside.view import Capture, capture, check_layer, layer_check, layer_notes, packed, refusal
 from engine.model.forward import FIXED_CHUNK
 from engine.model.layers import Patch, decoder_layers, kept
 from engine.protocol import (
@@ -37,7 +37,7 @@ from engine.protocol import (
     WriterKind,
 )
 from engine.session.session import Session
-from engine.task import Stopped, never
+from engine.task import Stopped, never, poll
 
 Numbers = npt.NDArray[np.float64]
 

@@ -49,7 +49,7 @@ from engine.protocol import (
 )
 from engine.sampling.ranking import Row, checked_logprobs, ranked
 from engine.session.session import Session
-from engine.task import Stopped, never
+from engine.task import Stopped, never, poll
 from engine.tree import prompt_chunks
 
 # ---- directions --------------------------------------------------------------------------------
@@ -126,7 +126,7 @@ def _encode(session: Session, texts: Sequence[str]) -> list[list[int]]:
 
 
 def _of_text(session: Session, ids: list[int], layer: int, stopped: Stopped) -> Stream:
-    view.poll(stopped)
+    poll(stopped)
     runner = session.runner.fresh()
     if len(ids) > 1:
         runner.forward_path(ids[:-1], prompt_chunks(len(ids)), stopped)
@@ -235,7 +235,7 @@ def sweep_strengths(session: Session, command: SweepStrengths, stopped: Stopped 
     for done in range(0, len(jobs), batch.rows):
         some = jobs[done : done + batch.rows]
         yield Measuring(command.kind, done, len(jobs), f"x{some[0].scale:g}")
-        view.poll(stopped)
+        poll(stopped)
         found = steered(some)
         effects += map(effect, [unit.scale for unit in some], found)
         if not done and batch.rows > 1:

@@ -18,14 +18,14 @@ import numpy.typing as npt
 from msgspec import Struct
 from msgspec.structs import replace
 
-from engine.errors import Cancelled, StepError
+from engine.errors import StepError
 from engine.inside.taps import Edits, Taps
 from engine.model.forward import Runner, precision
 from engine.model.layers import Patch, decoder_layers, layers_in_words
 from engine.protocol import CaptureFacts, Check, CheckName, Floats
 from engine.sampling.ranking import LN2, Row, sum_of_products
 from engine.session.session import Session, run_at
-from engine.task import Stopped, never
+from engine.task import Stopped, never, poll
 from engine.tree import ROOT, Chunks, chunk_end
 
 # ---- checks ------------------------------------------------------------------------------------
@@ -208,12 +208,6 @@ def runner_before(session: Session, node: int, stopped: Stopped = never) -> tupl
         return runner, 0, ""
     tokens = "1 token" if detached.recomputed == 1 else f"{detached.recomputed:,} tokens"
     return runner, detached.recomputed, f"{tokens} ran again{why}."
-
-
-def poll(stopped: Stopped) -> None:
-    """Raise `Cancelled` if the command was cancelled."""
-    if stopped():
-        raise Cancelled
 
 
 def logits_after(runner: Runner, token: int) -> Row:

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from engine import protocol
 from engine.cache.live import KVStore, Mover
-from engine.errors import Cancelled, LoadError, StepError
+from engine.errors import LoadError, StepError
 from engine.lockstep.spans import Side, Span, by_bytes, byte_ends, first_difference, one_by_one, read_span
 from engine.logits.questions import explain
 from engine.memory import size_words
@@ -44,7 +44,7 @@ from engine.sampling.ranking import Row
 from engine.session.context import Context, free_garbage, take_tokens
 from engine.session.node_records import NodeReader
 from engine.session.session import InterventionSets, KeptLogits, Session
-from engine.task import Stopped, Task, never
+from engine.task import Stopped, Task, never, poll
 from engine.tree import Chunks, chunk_end, chunks_go_on, common_prefix
 
 BATCH = 32
@@ -136,8 +136,7 @@ class PathRows:
         return found
 
     def _advance(self) -> None:
-        if self._stopped():
-            raise Cancelled
+        poll(self._stopped)
         begun = time.perf_counter()
         end = min(self._end + self._sizer.size, len(self.ids))
         if self._like is not None:
@@ -491,8 +490,7 @@ def open_lockstep(context: Context, command: OpenLockstep, task: Task) -> Iterat
         context.emit(Measuring("OpenLockstep", loading.done, loading.total, detail))
 
     loaded = first if shared else load(command.against, progress, cancel, quantization)
-    if cancel.is_set():
-        raise Cancelled
+    poll(cancel.is_set)
     differs = first_difference(first.tokens, loaded.tokens) if not shared else None
     title = _title(first, command, loaded)
     facts = replace(loaded.facts, special=(), special_count=0, chat_template="")

@@ -9,7 +9,7 @@ from difflib import SequenceMatcher
 
 import mlx.core as mx
 
-from engine.errors import Cancelled, PromptError
+from engine.errors import PromptError
 from engine.lockstep.second import BATCH, PathRows, both_models, read_lockstep
 from engine.lockstep.spans import (
     Side,
@@ -39,7 +39,7 @@ from engine.sampling.ranking import Row
 from engine.session.context import Context
 from engine.session.node_records import Continuation
 from engine.session.session import run_at
-from engine.task import Task
+from engine.task import Task, poll
 
 
 def diff_text(context: Context, command: DiffText, task: Task) -> Iterator[Record]:
@@ -134,8 +134,7 @@ def part_ways(context: Context, command: PartWays, task: Task) -> Iterator[Recor
     theirs = Continuation(second.tokens, second.facts, session.settings, other_ids)
     picks = _picks(mine, found.runner.copy(), found.row), _picks(theirs, reader.rows.hold().copy(), row)
     for done in range(command.tokens):
-        if stopped():
-            raise Cancelled
+        poll(stopped)
         yield Measuring("PartWays", done, command.tokens, "both continue")
         for each in picks:
             next(each, None)

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from engine.errors import COMPUTE_AGAIN, Cancelled, StepError
+from engine.errors import COMPUTE_AGAIN, StepError
 from engine.grammar.states import beginnings
 from engine.grammar_settings import Grammar
 from engine.logits.node_sampler import NodeSampler, chosen_candidates
@@ -30,7 +30,7 @@ from engine.sampling.pipeline import Stage
 from engine.sampling.ranking import Ids, Row, checked_logprobs, ranked
 from engine.setting import check
 from engine.settings import Settings
-from engine.task import Stopped, never
+from engine.task import Stopped, never, poll
 from engine.token_texts import TokenQuery, TokenTexts, read_query
 from engine.tree import ROOT, TokenPaths
 
@@ -196,8 +196,7 @@ def what_if(source: LogitsSource, settings: Settings, tip: int, stopped: Stopped
         at = source.tree[node]
         if not at.has_step:
             continue
-        if stopped():
-            raise Cancelled
+        poll(stopped)
         row = source.row_at(at.parent)
         if row is None:
             dropped.append(node)
@@ -270,8 +269,7 @@ class Vocabulary:
             Cancelled: `stopped` returned True; the tokens read so far stay.
         """
         while (done := len(self._raws)) < self._tokens.vocabulary:
-            if stopped():
-                raise Cancelled
+            poll(stopped)
             ids = range(done, min(done + BATCH, self._tokens.vocabulary))
             raws = [self._tokens.raw(token) for token in ids]
             texts = [self._tokens.text(token)[0] for token in ids]

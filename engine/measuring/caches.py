@@ -11,7 +11,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from engine.cache.kinds import group_size_problem, kind_of, valid_group_sizes
-from engine.errors import Cancelled, SettingsError, StepError, first_line
+from engine.errors import SettingsError, StepError, first_line
 from engine.measuring.profile import measured_session
 from engine.model.forward import FIXED_CHUNK, Runner
 from engine.protocol import (
@@ -29,7 +29,7 @@ from engine.sampling.ranking import Row, absolute_difference
 from engine.session.context import Context
 from engine.session.node_records import NodeReader
 from engine.settings import KV_BITS, KV_GROUP_SIZES
-from engine.task import Stopped, Task
+from engine.task import Stopped, Task, poll
 from engine.tree import ROOT, Chunks, TokenTree, chunk_end, cut_chunks, prompt_chunks
 
 # ---- the race ----------------------------------------------------------------------------------
@@ -84,8 +84,7 @@ def race(context: Context, command: Race, task: Task) -> Iterator[Record]:
     warm, ids = cached.fresh(), path[:WARM_UP_TOKENS]
     warm.forward_path(ids, prompt_chunks(len(ids)), stopped)
     for _ in range(WARM_UP_ROUNDS):
-        if stopped():
-            raise Cancelled
+        poll(stopped)
         warm.forward(ids[-1])
         uncached.forward_uncached(ids, stopped)
     ids = path[:first]
@@ -93,8 +92,7 @@ def race(context: Context, command: Race, task: Task) -> Iterator[Record]:
     node = tree.add_prompt(ROOT, ids)[-1]
     picked = pick(node, row)
     while (depth := tree[node].depth) < first:
-        if stopped():
-            raise Cancelled
+        poll(stopped)
         yield Measuring("Race", depth, first, "to the first length")
         token = path[depth] if depth < len(path) else picked
         row = cached.forward(token)
@@ -104,8 +102,7 @@ def race(context: Context, command: Race, task: Task) -> Iterator[Record]:
     cached_total = uncached_total = largest = 0.0
     differences: list[int] = []
     for length in range(first + 1, last + 1):
-        if stopped():
-            raise Cancelled
+        poll(stopped)
         token = path[length - 1] if length <= len(path) else picked
         ids = [*tree.tokens(node), token]
         if length % 2:
@@ -258,8 +255,7 @@ def _run(
     row: Row = np.empty(0, dtype=np.float32)
     begun, reported, kv = time.perf_counter(), 0.0, runner.kv
     while (offset := kv.offset) < len(ids):
-        if stopped():
-            raise Cancelled
+        poll(stopped)
         if time.perf_counter() - reported > REPORT_SECONDS:
             reported = time.perf_counter()
             yield Measuring("CompareKV", offset, len(ids), detail)

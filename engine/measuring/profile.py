@@ -17,7 +17,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from engine.cache.kinds import arrays
-from engine.errors import Cancelled, PathError, SettingsError, StepError, first_line
+from engine.errors import PathError, SettingsError, StepError, first_line
 from engine.files import free, typed
 from engine.model.forward import Runner
 from engine.model.layers import calls, decoder_layers, is_stack, parts_of, patched, role_of
@@ -34,7 +34,7 @@ from engine.protocol import (
 from engine.sampling.ranking import Row
 from engine.session.context import Context
 from engine.session.session import Session
-from engine.task import Task
+from engine.task import Task, poll
 
 
 def measured_session(context: Context) -> Session:
@@ -281,8 +281,7 @@ def profile(context: Context, command: Profile, task: Task) -> Iterator[Record]:
     for turn in range(WARM_UP + repeats):
         yield Measuring("Profile", turn, WARM_UP + repeats, "warm-up" if turn < WARM_UP else "one step")
         for rounds in ((fenced, plain), (plain, fenced))[turn % 2]:
-            if task.cancel.is_set():
-                raise Cancelled
+            poll(task.cancel.is_set)
             fenced_or_not: AbstractContextManager[Times] = (
                 fences(model, parts, trial.pending) if rounds is fenced else nullcontext({})
             )

@@ -25,7 +25,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from engine.cache.kinds import kind_named
-from engine.errors import Cancelled
 from engine.measuring.profile import RepeatedStep, measured_session
 from engine.memory import memory_available, memory_installed
 from engine.model.facts import SWITCHED, experts_of, free_bytes, own_arrays, own_parameters
@@ -47,7 +46,7 @@ from engine.protocol import (
 from engine.sampling.ranking import Row
 from engine.session.context import Context
 from engine.session.session import Session
-from engine.task import Stopped, Task
+from engine.task import Stopped, Task, poll
 
 # ---- rates that MLX reaches on this machine ----------------------------------------------------
 
@@ -136,8 +135,7 @@ def matmul_rate(model: Any, facts: ModelFacts, stopped: Stopped) -> Rate:
     ends, nothing = time.perf_counter() + MATMUL_SECONDS, seconds_of_nothing()
     rows, rates, at = SMALLEST, [0.0], SMALLEST
     while True:
-        if stopped():
-            raise Cancelled
+        poll(stopped)
         run = _product(rows, dtype, quantized)
         times = [_net(_seconds(run), nothing) for _ in range(2)]
         took = min(times)
@@ -199,8 +197,7 @@ def _in_turn(names: list[str], seconds: float, stopped: Stopped) -> Iterator[str
     """Repeat the names in turn until the time is up, each at least once."""
     ends, turn = time.perf_counter() + seconds, 0
     while turn < len(names) or time.perf_counter() < ends:
-        if stopped():
-            raise Cancelled
+        poll(stopped)
         yield names[turn % len(names)]
         turn += 1
 
@@ -470,8 +467,7 @@ def _work(
 
 
 def _forward_ms(forward: Callable[[], Row], stopped: Stopped) -> float:
-    if stopped():
-        raise Cancelled
+    poll(stopped)
     begun = time.perf_counter()
     forward()
     return (time.perf_counter() - begun) * 1000
