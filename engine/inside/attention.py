@@ -11,6 +11,7 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from engine.errors import StepError
 from engine.inside import view
@@ -61,7 +62,6 @@ def read_attention(
         StepError: There is no such node, or it is the root.
         Cancelled: `stopped` returned True.
     """
-    begun = time.perf_counter()
     captured = view.capture(session, command.node, attention=True, streams=False, stopped=stopped)
     model_layers = decoder_layers(session.runner.model)
     runs = [run for taps in captured.taps for run in taps.attended]
@@ -76,7 +76,7 @@ def read_attention(
     missing: tuple[str, ...] = ()
     if not ran or ran != shown or ran != list(range(len(model_layers))):  # not one for each layer
         missing = _missing(model_layers, captured.taps[-1].called, ran, shown)
-    facts = captured.facts(begun, session, *checks.values())
+    facts = captured.facts(*checks.values())
     yield AttentionRead(command.node, captured.depth, tuple(layers), len(model_layers), missing, facts)
 
 
@@ -206,7 +206,7 @@ def run_path(
     chunks: Chunks,
     take: Take,
     stopped: Stopped,
-    progress: Callable[[int], Measuring],
+    progress: Measuring,
 ) -> Generator[Measuring, None, CaptureFacts]:
     """Run a path under taps on a new cache, and without taps on another: the logits after both must be the same.
 
@@ -216,7 +216,7 @@ def run_path(
         chunks: Chunks that the session ran.
         take: Receives each attention.
         stopped: Polled before each chunk.
-        progress: Makes the record of a number of tokens that ran.
+        progress: Progress before the path.
 
     Returns:
         The checks of all attentions.
@@ -237,7 +237,7 @@ def run_path(
     sizer, note = path_sizer(session, limit)
     for piece in pieces_of(session, ids, chunks, sizer, limit):
         poll(stopped)
-        yield progress(done)
+        yield replace(progress, done=progress.done + done)
         last = done + len(piece) == len(ids)
         start = time.perf_counter()
         before = forward_piece(plain, piece, last)
@@ -302,9 +302,8 @@ def read_triangle(session: Session, command: ReadTriangle, stopped: Stopped = ne
             sinks.append(np.array(run.sinks, dtype=np.float32)[head])
 
     ids, chunks = session.tree.tokens(command.node), session.tree.chunks(command.node)
-    facts = yield from run_path(
-        session, ids, chunks, take, stopped, lambda done: Measuring(command.kind, done, tokens, OF_PATH)
-    )
+    begin = Measuring(command.kind, 0, tokens, OF_PATH)
+    facts = yield from run_path(session, ids, chunks, take, stopped, begin)
     if len(rows) != tokens:
         raise StepError(
             f"Layer {layer + 1} has no head {head + 1} whose weights are known over the whole path.",
@@ -341,14 +340,8 @@ def score_heads(session: Session, command: ScoreHeads, stopped: Stopped = never)
         return
     ids, chunks = session.tree.tokens(command.node), session.tree.chunks(command.node)
     sums = _ScoreSums(ids)
-    facts = yield from run_path(
-        session,
-        ids,
-        chunks,
-        sums.take,
-        stopped,
-        lambda done: Measuring(command.kind, done, len(ids), OF_PATH),
-    )
+    begin = Measuring(command.kind, 0, len(ids), OF_PATH)
+    facts = yield from run_path(session, ids, chunks, sums.take, stopped, begin)
     heads = _scores(session, command.node, sums)
     yield HeadsScored(command.node, len(ids), heads, sums.repeats, facts)
 
@@ -367,15 +360,14 @@ def _score_texts(
     scores: list[tuple[HeadScore, ...]] = []
     facts: list[CaptureFacts] = []
 
-    def progress(done: int) -> Measuring:
-        return Measuring(command.kind, len(facts) * size + done, total, "random tokens, repeated")
-
-    for _ in range(texts.count):
+    for done in range(0, total, size):
+        progress = Measuring(command.kind, done, total, "random tokens, repeated")
         half = random.integers(0, session.facts.vocabulary, texts.length).tolist()
         session.tokens.check(half)
         sums = _ScoreSums(half * 2, texts.length)
-        found = yield from run_path(session, half * 2, prompt_chunks(size), sums.take, stopped, progress)
-        facts.append(found)
+        facts.append(
+            (yield from run_path(session, half * 2, prompt_chunks(size), sums.take, stopped, progress))
+        )
         scores.append(_scores(session, command.node, sums))
     heads = tuple(map(_mean, zip(*scores, strict=True)))
     yield HeadsScored(
@@ -397,15 +389,9 @@ def _scores(session: Session, node: int, sums: _ScoreSums) -> tuple[HeadScore, .
 
 def _mean(scores: Sequence[HeadScore]) -> HeadScore:
     """One head over several texts."""
-    return HeadScore(
-        scores[0].layer,
-        scores[0].head,
-        fmean(each.previous for each in scores),
-        fmean(each.induction or 0.0 for each in scores),
-        fmean(each.first for each in scores),
-        fmean(each.entropy_bits for each in scores),
-        fmean(each.duplicate or 0.0 for each in scores),
-    )
+    first, *_ = scores
+    names = [name for name in HeadScore.__struct_fields__ if name not in ("layer", "head")]
+    return replace(first, **{name: fmean(getattr(each, name) or 0.0 for each in scores) for name in names})
 
 
 class _ScoreSums:

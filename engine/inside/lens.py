@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 import os
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -311,12 +310,11 @@ def read_lens(session: Session, command: ReadLens, stopped: Stopped = never) -> 
         PromptError: The model has no embedding for a followed token.
         Cancelled: `stopped` returned True.
     """
-    begun = time.perf_counter()
     session.tokens.check(list(command.followed))
     captured = view.capture(session, command.node, tokens=max(1, command.positions), stopped=stopped)
 
     def result(columns: Sequence[LensColumn], error: float, where: str) -> LensRead:
-        facts = captured.facts(begun, session, Check("lens", error, captured.bound, where))
+        facts = captured.facts(Check("lens", error, captured.bound, where))
         return LensRead(command.node, tuple(columns), command.followed, facts)
 
     layers = captured.taps[0].layers
@@ -391,7 +389,7 @@ def attribute(session: Session, command: Attribute, stopped: Stopped = never) ->
         PromptError: The model has no embedding for a token.
         Cancelled: `stopped` returned True.
     """
-    begun, ids = time.perf_counter(), list(command.tokens)
+    ids = list(command.tokens)
     if len(set(ids)) != len(ids) or len(ids) not in (1, 2):
         raise StepError("Attribution is of one token, or of two different ones.", "Choose another token.")
     session.tokens.check(ids)
@@ -422,8 +420,6 @@ def attribute(session: Session, command: Attribute, stopped: Stopped = never) ->
     )
     sums = np.sum([part.logits for part in parts], axis=0)
     facts = captured.facts(
-        begun,
-        session,
         Check("lens", view.relative_error(end.capped, row), captured.bound, "the last layer"),
         Check("parts", view.relative_error(sums, reached.astype(np.float64), end.row), captured.bound),
     )

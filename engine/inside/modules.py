@@ -4,7 +4,6 @@ the experts that it went through, with their weights, and the states of recurren
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -500,7 +499,6 @@ def read_experts(session: Session, command: ReadExperts, stopped: Stopped = neve
         StepError: There is no such node, or it is the root; the model has neither experts nor recurrent layers.
         Cancelled: `stopped` returned True.
     """
-    begun = time.perf_counter()
     runs: list[MixtureRun] = []
     captured = capture(session, command.node, also=_mixture_taps(session.runner.model, runs), stopped=stopped)
     layers = tuple(_layer(run, captured.bound) for run in runs)
@@ -511,7 +509,7 @@ def read_experts(session: Session, command: ReadExperts, stopped: Stopped = neve
     missing = tuple(_missing(mixes, layers, states))
     read = [(layer.error, layer.layer) for layer in layers if layer.weights and layer.error is not None]
     checks: list[Check] = [layer_check("experts", max(read)[0], captured.bound, max(read)[1])] if read else []
-    yield ExpertsRead(command.node, layers, states, missing, captured.facts(begun, session, *checks))
+    yield ExpertsRead(command.node, layers, states, missing, captured.facts(*checks))
 
 
 # ---- mixtures ----------------------------------------------------------------------------------

@@ -70,7 +70,7 @@ def read_score(session: Session, command: ReadScore, stopped: Stopped = never) -
             streams than the model's own.
         Cancelled: `stopped` returned True.
     """
-    begun, node = time.perf_counter(), command.node
+    node = command.node
     captured = capture(session, node, attention=True, stopped=stopped)
     run, head = _choose_head(session, captured, command)
     seen = _seen(run, head)
@@ -108,9 +108,7 @@ def read_score(session: Session, command: ReadScore, stopped: Stopped = never) -
         node, run.layer, head, captured.depth, len(seen), tuple(shown), packed(real), packed(weights),
         tuple(shares.writers), packed(by_key), packed(by_query), pairs, packed(pair_scores),
         session.facts.layers, layer.cap is not None, sentences if layer.pairs else (*sentences, NO_PAIRS),
-        captured.facts(
-            begun, session, *checks.values(), *_checks(captured, run, real, (by_key, by_query), weights, layer.cap)
-        ),
+        captured.facts(*checks.values(), *_checks(captured, run, real, (by_key, by_query), weights, layer.cap)),
     )  # fmt: skip
 
 

@@ -236,6 +236,9 @@ def pieces_as_run(chunks: Chunks, depth: int, ids: list[int]) -> list[list[int]]
 class Capture(Struct):
     """The last tokens of a path, run once plainly and once under taps."""
 
+    session: Session
+    begun: float
+    """`time.perf_counter()` before the runs."""
     node: int
     nodes: list[int]
     """Nodes of the tokens that ran."""
@@ -258,20 +261,14 @@ class Capture(Struct):
     """Relative error of the plain forward pass against the logits that the session computed; None if it dropped
     them."""
 
-    def facts(self, begun: float, session: Session, *checks: Check) -> CaptureFacts:
-        """The facts of a view of this capture.
-
-        Args:
-            begun: `time.perf_counter()` when the command began.
-            session: Session that the capture was taken of.
-            checks: Checks of the view, besides those of the forward pass.
-        """
+    def facts(self, *checks: Check) -> CaptureFacts:
+        """The facts of a view of this capture, with its checks besides those of the forward pass."""
         changed = largest_difference(np.array(self.logits), np.array(self.plain))  # by the taps
         found = [Check("forward", changed, 0.0), *checks]
         if (error := self.session_error) is not None:  # the session ran chunks and steps of its own
             where = "cut into other chunks than before" if error > self.again else ""
             found.insert(1, Check("session", error, self.again, where))
-        return facts_of(session, begun, self.step_ms, found, self.note)
+        return facts_of(self.session, self.begun, self.step_ms, found, self.note)
 
 
 def capture(
@@ -304,6 +301,7 @@ def capture(
         StepError: There is no such node, or it is the root.
         Cancelled: `stopped` returned True.
     """
+    begun = time.perf_counter()
     session.check_node(node)
     depth, chunks = session.tree[node].depth, session.tree.chunks(node)
     stepped = depth - (chunks[-1][1] if chunks else 0)
@@ -327,7 +325,7 @@ def capture(
         Taps, runner.model, attention=attention, parts=parts, edits=edits, also=also, streams=streams
     )
     logits, taps, _ = _run(runner, pieces, stopped, tapped)
-    return Capture(node, path, depth, taps, logits, plain, bound, again, step_ms, note, error)
+    return Capture(session, begun, node, path, depth, taps, logits, plain, bound, again, step_ms, note, error)
 
 
 def _run(
