@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -145,14 +145,8 @@ def capture_metal(context: Context, command: CaptureMetal, task: Task) -> Iterat
 # Python looks up a module's call in its class, so the classes are patched while the fences are installed.
 
 
-class FencedPlace(NamedTuple):
-    """Position of a part in the model, and its role."""
-
-    name: str
-    role: Role
-    layer: int | None
-
-
+FencedPlace = tuple[str, Role, int | None]
+"""A part's path in the model, its role, and its layer."""
 Times = dict[FencedPlace, float]
 """Milliseconds of each part, without the parts inside it, in the order in which they end."""
 
@@ -170,14 +164,14 @@ def places(model: Any, vocabulary: int) -> dict[int, FencedPlace]:
     for index, layer in enumerate(decoder_layers(model)):
         inside |= {id(module) for _, module in layer.named_modules()}
         path = names.get(id(layer), f"layers.{index}")
-        parts[id(layer)] = FencedPlace(path, "residual", index)
+        parts[id(layer)] = path, "residual", index
         for attribute, child in parts_of(layer):
-            parts[id(child)] = FencedPlace(f"{path}.{attribute}", role_of(child, attribute), index)
+            parts[id(child)] = f"{path}.{attribute}", role_of(child, attribute), index
     for name, module in model.named_modules():
         children = module.children().values()
         holds_modules = any(isinstance(child, nn.Module) or is_stack(child) for child in children)
         if name and id(module) not in inside and not holds_modules:
-            parts[id(module)] = FencedPlace(name, _outer_role(module, name.split(".")[-1], vocabulary), None)
+            parts[id(module)] = name, _outer_role(module, name.split(".")[-1], vocabulary), None
     return parts
 
 
@@ -227,8 +221,8 @@ def fences(
 
     def as_linear(original: Any, module: Any, args: Any, kwargs: Any) -> Any:
         # tied weights: the embedding is also the head
-        place = FencedPlace(f"{places[id(module)].name}.as_linear", "head", None)
-        return timed(place, original, module, args, kwargs)
+        path, *_ = places[id(module)]
+        return timed((f"{path}.as_linear", "head", None), original, module, args, kwargs)
 
     parts = [module for _, module in model.named_modules() if id(module) in places]
     tied = [module for module in parts if hasattr(module, "as_linear")]
@@ -321,8 +315,8 @@ def _timed_step(session: Session, trial: RepeatedStep, times: Times) -> float:
     drawn = time.perf_counter()
     session.tokens.text(node_logits.sampled.picked, session.pending.get(session.node, b""))
     ended = time.perf_counter()
-    times[FencedPlace("sampling", "sampling", None)] = (drawn - ran) * 1000
-    times[FencedPlace("detokenizing", "detokenizing", None)] = (ended - drawn) * 1000
+    times["sampling", "sampling", None] = (drawn - ran) * 1000
+    times["detokenizing", "detokenizing", None] = (ended - drawn) * 1000
     trial.undo()
     return (ended - begun) * 1000
 
