@@ -27,7 +27,6 @@ from engine.protocol import (
     CaptureFacts,
     Check,
     CheckName,
-    Floats,
     HeadScore,
     HeadsScored,
     Measuring,
@@ -65,12 +64,12 @@ def read_attention(
     captured = view.capture(session, command.node, attention=True, streams=False, stopped=stopped)
     model_layers = decoder_layers(session.runner.model)
     runs = [run for taps in captured.taps for run in taps.attended]
-    dtype = "<f4" if 4 * sum(run.weights[:, -1].size for run in runs) <= WIDE else "<f2"
+    bits = 32 if 4 * sum(run.weights[:, -1].size for run in runs) <= WIDE else 16
     checks: dict[CheckName, Check] = {}
     layers: list[AttentionLayer] = []
     for run in runs:
         check_attention(checks, run, captured.bound)
-        if (layer := _layer(run, captured.depth, dtype)) is not None:
+        if (layer := _layer(run, captured.depth, bits)) is not None:
             layers.append(layer)
     ran, shown = [run.layer for run in runs], [layer.layer for layer in layers]
     missing: tuple[str, ...] = ()
@@ -80,7 +79,7 @@ def read_attention(
     yield AttentionRead(command.node, captured.depth, tuple(layers), len(model_layers), missing, facts)
 
 
-def _layer(run: AttentionRun, depth: int, dtype: str) -> AttentionLayer | None:
+def _layer(run: AttentionRun, depth: int, bits: int) -> AttentionLayer | None:
     """The attention of the last token, packed; None if it isn't known whose keys it saw."""
     if run.positions is None:
         return None
@@ -94,10 +93,9 @@ def _layer(run: AttentionRun, depth: int, dtype: str) -> AttentionLayer | None:
         spread = mx.zeros((weights.shape[0], depth))
         spread[:, mx.array(run.positions)] = weights
         weights, keep = spread, depth
-    numbers = np.array(weights).astype(dtype)
     sinks = tuple(np.array(run.sinks[:, -1]).tolist()) if run.sinks is not None else ()
-    floats = Floats(numbers.shape, numbers.tobytes(), 8 * numbers.itemsize)
-    return AttentionLayer(run.layer, run.kind, run.kv_heads, floats, keep, sinks)
+    numbers = view.packed(np.array(weights), bits)
+    return AttentionLayer(run.layer, run.kind, run.kv_heads, numbers, keep, sinks)
 
 
 def check_attention(worst: dict[CheckName, Check], run: AttentionRun, bound: float) -> None:
@@ -201,12 +199,7 @@ def forward_piece(runner: Runner, piece: list[int], last: bool) -> mx.array:
 
 
 def run_path(
-    session: Session,
-    ids: list[int],
-    chunks: Chunks,
-    take: Take,
-    stopped: Stopped,
-    progress: Measuring,
+    session: Session, ids: list[int], chunks: Chunks, take: Take, stopped: Stopped, progress: Measuring
 ) -> Generator[Measuring, None, CaptureFacts]:
     """Run a path under taps on a new cache, and without taps on another: the logits after both must be the same.
 
@@ -270,6 +263,7 @@ def placed_weights(run: AttentionRun, first: int) -> Weights | None:
     return placed
 
 
+OF_PATH = "tokens of the path"
 LEAST = 2.0**-24
 """Smallest number of 16 bits: 0 stands for what is hidden."""
 
@@ -311,16 +305,8 @@ def read_triangle(session: Session, command: ReadTriangle, stopped: Stopped = ne
         )
     joined = np.concatenate(rows)
     visible = np.where(joined > 0, np.maximum(joined, LEAST), 0)
-    halves = _halves(visible), _halves(np.concatenate(sinks))
+    halves = view.packed(visible, 16), view.packed(np.concatenate(sinks), 16)
     yield TriangleRead(command.node, layer, head, tokens, *halves, facts)
-
-
-OF_PATH = "tokens of the path"
-
-
-def _halves(numbers: npt.NDArray[Any]) -> Floats:
-    """A row as numbers of 16 bits."""
-    return Floats((len(numbers),), numbers.astype("<f2").tobytes(), 16)
 
 
 # ---- scores of heads ---------------------------------------------------------------------------

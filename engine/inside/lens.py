@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -400,30 +400,38 @@ def attribute(session: Session, command: Attribute, stopped: Stopped = never) ->
     logprobs = checked_logprobs(row)[ids]
     view.check_predictable(logprobs)
     try:
-        end = linear_end(model, runs[-1].state, taps.layers, ids, row.size)
+        weights, constant, uncapped, capped = linear_end(model, runs[-1].state, taps.layers, ids, row.size)
     except (RuntimeError, TypeError, ValueError) as error:  # of MLX and a family's code, given other rows
         raise _refused(session, "its end can't be run without its layers") from error
+
+    def share(adds: mx.array) -> Numbers:
+        """The part of streams in the tokens' logits, shape (rows, tokens)."""
+        shares: Numbers = np.array(adds).astype(np.float64) @ weights.T
+        return shares
+
     splits: list[list[LayerWriter] | None] = []
-    parts = [_contribution("embedding", None, "", end.share(stream(runs[0].given)))]
+    parts = [_contribution("embedding", None, "", share(stream(runs[0].given))[0])]
     for index, run in enumerate(runs):
         poll(stopped)
         written = [part for part in taps.written if part.layer == index]
         splits.append(split_layer(layers[index], run, written, captured.bound))
-        parts += _of_layer(index, run, splits[-1], end)
-    parts.append(_contribution("constant", None, "", end.constant))
-    reached = end.row[ids]
+        parts += _of_layer(index, run, splits[-1], share)
+    parts.append(_contribution("constant", None, "", constant))
+    reached = uncapped[ids]
     tokens = tuple(
         AttributedToken(
             id, view.token_text(session, id), math.exp(logprob), rank_of(row, id), float(row[id]), each
         )
         for id, logprob, each in zip(ids, logprobs, reached.tolist(), strict=True)
     )
-    sums = np.sum([part.logits for part in parts], axis=0)
+    sums, end = np.sum([part.logits for part in parts], axis=0), uncapped if capped is None else capped
     facts = captured.facts(
-        Check("lens", view.relative_error(end.capped, row), captured.bound, "the last layer"),
-        Check("parts", view.relative_error(sums, reached.astype(np.float64), end.row), captured.bound),
+        Check("lens", view.relative_error(end, row), captured.bound, "the last layer"),
+        Check("parts", view.relative_error(sums, reached.astype(np.float64), uncapped), captured.bound),
     )
-    yield AttributionRead(command.node, tokens, tuple(parts), len(runs), end.softcap, _notes(splits), facts)
+    yield AttributionRead(
+        command.node, tokens, tuple(parts), len(runs), capped is not None, _notes(splits), facts
+    )
 
 
 def _runs(session: Session, taps: Taps) -> list[LayerRun]:
@@ -442,35 +450,9 @@ def _runs(session: Session, taps: Taps) -> list[LayerRun]:
     return runs
 
 
-class LinearEnd(Struct, frozen=True):
-    """A model's final norm and head, made linear at one residual stream."""
-
-    weights: Numbers
-    """Derivative of each token's logit, shape (tokens, size)."""
-    constant: Numbers
-    """Logit of each token for a stream of zeros."""
-    row: Row
-    """The logits before a softcap."""
-    capped: Row
-    """The logits after it; the same without one."""
-    softcap: bool
-
-    def share(self, adds: mx.array) -> Numbers:
-        """The part of streams in the logits, in float64.
-
-        Args:
-            adds: Float32, shape (rows, size).
-
-        Returns:
-            Shape (rows, tokens); for one row, (tokens,).
-        """
-        shares: Numbers = np.array(adds).astype(np.float64) @ self.weights.T
-        return shares[0] if len(shares) == 1 else shares
-
-
 def linear_end(
     model: Any, state: mx.array, layers: dict[int, LayerRun], tokens: Sequence[int], size: int
-) -> LinearEnd:
+) -> tuple[Numbers, Numbers, Row, Row | None]:
     """Make a model's end linear at the residual stream after the last layer.
 
     The stream is float32 up to the final norm, whose result has the model's dtype again: a float32 copy of the head
@@ -482,6 +464,10 @@ def linear_end(
         layers: Layers of the forward pass.
         tokens: Ids of the tokens whose logits are wanted.
         size: Number of logits in a row.
+
+    Returns:
+        The derivative of each token's logit, shape (tokens, size); the logit of each token for a stream of zeros; the
+        logits before a softcap; and those after it, None without one.
     """
     capped = False
 
@@ -500,13 +486,12 @@ def linear_end(
         (rows,), (weights,) = mx.vjp(logits, [here], [one])
         mx.eval(rows, weights)
     row, none = np.array(rows[0]), np.array(rows[-1])
-    after = np.array(final_logits(model, stream(state).astype(state.dtype), layers)[0]) if capped else row
-    constant = none[list(tokens)].astype(np.float64)
-    return LinearEnd(np.array(weights).astype(np.float64), constant, row, after, capped)
+    after = np.array(final_logits(model, stream(state).astype(state.dtype), layers)[0]) if capped else None
+    return np.array(weights).astype(np.float64), none[list(tokens)].astype(np.float64), row, after
 
 
 def _of_layer(
-    index: int, run: LayerRun, split: list[LayerWriter] | None, end: LinearEnd
+    index: int, run: LayerRun, split: list[LayerWriter] | None, share: Callable[[mx.array], Numbers]
 ) -> Iterator[Contribution]:
     """The contributions of a layer."""
     for writer in split or [LayerWriter("layer", "", stream(run.state) - stream(run.given))]:
@@ -514,9 +499,9 @@ def _of_layer(
             continue
         heads: tuple[Any, ...] = ()
         if writer.heads is not None and writer.rest is not None:
-            shares = end.share(mx.concatenate([writer.heads, writer.rest]))
+            shares = share(mx.concatenate([writer.heads, writer.rest]))
             heads = view.packed(shares[:-1]), tuple(shares[-1].tolist())
-        yield _contribution(writer.kind, index, writer.name, end.share(writer.adds), *heads)
+        yield _contribution(writer.kind, index, writer.name, share(writer.adds)[0], *heads)
 
 
 def _contribution(

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.errors import StepError
-from engine.inside.attention import check_attention, forward_piece, path_sizer, pieces_of
+from engine.inside.attention import OF_PATH, check_attention, forward_piece, path_sizer, pieces_of
 from engine.inside.lens import LayerWriter, for_rows, held_norms, split_layer
 from engine.inside.taps import AttentionRun, LayerRun, Taps, token_axis, with_stream
 from engine.inside.view import Capture, capture, check_layer, layer_check, layer_notes, packed, refusal
@@ -174,7 +174,7 @@ def _store_streams(
     sizer, _ = path_sizer(session, FIXED_CHUNK)
     for piece in pieces_of(session, ids, session.tree.chunks(node), sizer, FIXED_CHUNK):
         poll(stopped)
-        yield Measuring(ReadScore.kind, done, len(ids), "tokens of the path")
+        yield Measuring(ReadScore.kind, done, len(ids), OF_PATH)
         begun, end = time.perf_counter(), done + len(piece)
         own = [place - done for place in places if done <= place < end]
         some = bool(own)

@@ -155,9 +155,9 @@ def token_text(session: Session, id: int) -> str:
     return session.tokens.text(id, b"")[0]
 
 
-def packed(numbers: npt.NDArray[Any]) -> Floats:
-    """An array as float32 numbers of a record."""
-    return Floats(numbers.shape, numbers.astype("<f4").tobytes())
+def packed(numbers: npt.NDArray[Any], bits: int = 32) -> Floats:
+    """An array as numbers of a record, of 16 or 32 bits."""
+    return Floats(numbers.shape, numbers.astype(f"<f{bits // 8}").tobytes(), bits)
 
 
 def facts_of(

@@ -470,9 +470,8 @@ def open_lockstep(context: Context, command: OpenLockstep, task: Task) -> Iterat
         Cancelled: The task was cancelled.
     """
     kept, first, cancel = context.of_model(KeptSecond), context.model, task.cancel
-    if kept.paths is not None:
-        yield LockstepClosed(kept.paths.title)
-    _drop(context)  # its memory is free before the next one takes more
+    if closed := _drop(context):  # its memory is free before the next one takes more
+        yield LockstepClosed(closed)
     _check(first, command)
     shared = command.bits is None and command.against == first.settings
     needed, free = 0 if shared else _weights(first, command, cancel), free_bytes()

@@ -243,12 +243,7 @@ class NodeSampler:
         self.grammars = GrammarStates(tokens, tree)
 
     def sample(
-        self,
-        node: int,
-        row: Row,
-        settings: Settings,
-        watch: OnStage | None = None,
-        reroll: int | None = None,
+        self, node: int, row: Row, settings: Settings, watch: OnStage | None = None, reroll: int | None = None
     ) -> NodeLogits:
         """Sample the token after a node.
 
@@ -265,7 +260,7 @@ class NodeSampler:
         """
         at, masses = self._tree[node], checked_masses(row)
         begun = time.perf_counter()
-        grammar = self.grammars.at(settings.grammar, node) if settings.grammar is not None else None
+        grammar = self.grammars.at(settings.grammar, node)
         count = at.reroll if reroll is None else reroll
         draw = uniform(settings.seed, at.depth, count) if settings.temp else 0.0  # greedy uses none
         context = self.context(node, settings, count, grammar)
@@ -291,7 +286,7 @@ class NodeSampler:
             SettingsError: See `sample`.
         """
         masses, heads = checked_masses(row), settings.xtc_probability
-        grammar = self.grammars.at(settings.grammar, node) if settings.grammar is not None else None
+        grammar = self.grammars.at(settings.grammar, node)
         context = self.context(node, settings, 0, grammar)
         # the probability of XTC's toss, and a random number that gives it
         tosses = ((heads, 0.0), (1 - heads, 1.0))

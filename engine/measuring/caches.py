@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence, Set
-from typing import Any
+from collections.abc import Generator, Iterator, Sequence, Set
 
 import mlx.core as mx
 import numpy as np
@@ -12,7 +11,7 @@ from msgspec.structs import replace
 
 from engine.cache.kinds import group_size_problem, kind_of, valid_group_sizes
 from engine.errors import SettingsError, StepError, first_line
-from engine.measuring.profile import measured_session
+from engine.measuring.profile import measured_session, timed
 from engine.model.forward import FIXED_CHUNK, Runner
 from engine.protocol import (
     CompareKV,
@@ -106,11 +105,11 @@ def race(context: Context, command: Race, task: Task) -> Iterator[Record]:
         token = path[length - 1] if length <= len(path) else picked
         ids = [*tree.tokens(node), token]
         if length % 2:
-            row, cached_ms = _timed(cached.forward, token)
-            other, uncached_ms = _timed(uncached.forward_uncached, ids, stopped)
+            row, cached_ms = timed(cached.forward, token)
+            other, uncached_ms = timed(uncached.forward_uncached, ids, stopped)
         else:
-            other, uncached_ms = _timed(uncached.forward_uncached, ids, stopped)
-            row, cached_ms = _timed(cached.forward, token)
+            other, uncached_ms = timed(uncached.forward_uncached, ids, stopped)
+            row, cached_ms = timed(cached.forward, token)
         text = session.tokens.text(token, pending.get(node, b""))[0]
         node = reader.add_token(node, token, "sampled")
         picked, other_picked = pick(node, row), pick(node, other)
@@ -134,12 +133,6 @@ def race(context: Context, command: Race, task: Task) -> Iterator[Record]:
             passed_bytes=uncached.kv.last_pass[1],
         )
     yield RaceEnded(last - first, cached_total, uncached_total, tuple(differences), largest)
-
-
-def _timed(forward: Callable[..., Row], *given: Any) -> tuple[Row, float]:
-    begun = time.perf_counter()
-    row = forward(*given)
-    return row, (time.perf_counter() - begun) * 1000
 
 
 # ---- quantized KV caches -----------------------------------------------------------------------

@@ -216,12 +216,6 @@ def encode(
     return encoded[:-held_out], encoded[-held_out:]
 
 
-def write_tokenizer(tokenizer: Any, directory: Path) -> None:
-    """Write the files from which mlx_lm loads the tokenizer."""
-    tokenizer.save(str(directory / "tokenizer.json"))
-    (directory / "tokenizer_config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
-
-
 # ---- the learner --------------------------------------------------------------------------------
 
 BETAS = (0.9, 0.95)
@@ -466,7 +460,8 @@ def _write(learner: Learner, directory: Path) -> None:
     state: Any = dict(tree_flatten(learner.optimizer.state))
     mx.save_safetensors(str(directory / OPTIMIZER), state)
     (directory / "config.json").write_text(json.dumps(learner.config, indent=1), encoding="utf-8")
-    write_tokenizer(learner.tokenizer, directory)
+    learner.tokenizer.save(str(directory / "tokenizer.json"))
+    (directory / "tokenizer_config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
     texts = tuple(str(typed(path).absolute()) for path in learner.settings.texts)
     file = _TrainingFile(replace(learner.settings, texts=texts), learner.step, learner.text.digest)
     (directory / TRAINING).write_bytes(msgspec.json.format(msgspec.json.encode(file), indent=1))
