@@ -165,10 +165,11 @@ def compare_kv(context: Context, command: CompareKV, task: Task) -> Iterator[Rec
     bits, group_size = command.bits, command.group_size
     for precision in bits:
         if precision not in KV_BITS:
-            raise SettingsError("kv_bits", f"KV bits must be one of {_list(KV_BITS)}, not {precision}.")
+            known = ", ".join(map(str, KV_BITS))
+            raise SettingsError("kv_bits", f"KV bits must be one of {known}, not {precision}.")
     if group_size is not None and group_size not in KV_GROUP_SIZES:
-        message = f"KV group size must be one of {_list(KV_GROUP_SIZES)}, not {group_size}."
-        raise SettingsError("kv_group_size", message)
+        known = ", ".join(map(str, KV_GROUP_SIZES))
+        raise SettingsError("kv_group_size", f"KV group size must be one of {known}, not {group_size}.")
     session.position  # noqa: B018 - raises if there is no prompt
     node, ids, chunks = session.node, session.tree.tokens(session.node), session.tree.chunks(session.node)
     own_type = replace(loaded.settings, kv_bits=None, quantized_kv_start=0)
@@ -224,10 +225,6 @@ def compare_kv(context: Context, command: CompareKV, task: Task) -> Iterator[Rec
             else:
                 costs.append(cost(precision, group, runner, row, ms, note if others else ""))
         yield KVCompared(node, len(ids), tuple(costs), FORMULA, last=precision == bits[-1])
-
-
-def _list(values: Sequence[int]) -> str:
-    return ", ".join(map(str, values))
 
 
 def _run(

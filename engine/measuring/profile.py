@@ -210,7 +210,7 @@ def fences(
     inner: list[float] = []
     """Milliseconds spent inside each running part, outermost first."""
 
-    def timed(place: FencedPlace, original: Any, module: Any, args: Any, kwargs: Any) -> Any:
+    def fenced(place: FencedPlace, original: Any, module: Any, args: Any, kwargs: Any) -> Any:
         mx.eval(list(_arrays((args, kwargs))))
         inner.append(0.0)
         begun = time.perf_counter()
@@ -224,12 +224,12 @@ def fences(
         return result
 
     def call(original: Any, module: Any, args: Any, kwargs: Any) -> Any:
-        return timed(places[id(module)], original, module, args, kwargs)
+        return fenced(places[id(module)], original, module, args, kwargs)
 
     def as_linear(original: Any, module: Any, args: Any, kwargs: Any) -> Any:
         # tied weights: the embedding is also the head
         path, *_ = places[id(module)]
-        return timed((f"{path}.as_linear", "head", None), original, module, args, kwargs)
+        return fenced((f"{path}.as_linear", "head", None), original, module, args, kwargs)
 
     parts = [module for _, module in model.named_modules() if id(module) in places]
     tied = [module for module in parts if hasattr(module, "as_linear")]
