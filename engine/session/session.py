@@ -215,7 +215,7 @@ class Session(CompletionSource):
         """Markup of the reply to a prompt, by the prompt's last node."""
         self._prefill_run: PrefillRun | None = None
         """The prefill in progress, if any."""
-        self.unread = Unread(self.node_reader.row_reader, self.tokens.vocabulary)
+        self.unread = Unread(self.tokens)
         """Prompt tokens whose logprobs have not been read yet."""
 
     def make_current(self, node: int) -> None:

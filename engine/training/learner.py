@@ -30,7 +30,7 @@ from msgspec.structs import replace
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from engine import protocol
-from engine.errors import Cancelled, LoadError, PathError, StepError, first_line
+from engine.errors import LoadError, PathError, StepError, first_line
 from engine.files import (
     CONFIG_LIMIT,
     MIB,
@@ -46,7 +46,7 @@ from engine.protocol import CheckpointSaved, NextToken, Record, TrainedStep, Tra
 from engine.session.context import Context
 from engine.setting import check
 from engine.settings import MOST_STEPS, TrainingSettings
-from engine.task import Stopped, Task, never
+from engine.task import Stopped, Task, never, poll
 
 # ---- text and tokenizer ------------------------------------------------------------------------
 
@@ -205,8 +205,7 @@ def encode(
     for document in text.documents:
         ids.append(END_ID)
         for piece in _pieces(document):
-            if stopped():
-                raise Cancelled
+            poll(stopped)
             ids += tokenizer.encode(piece, add_special_tokens=False).ids
     row = settings.row_tokens + 1
     held_out = max(LEAST_ROWS * row, round(len(ids) * HELD_OUT_SHARE))
@@ -215,12 +214,6 @@ def encode(
         raise PathError(message, "Give a longer text, or shorter rows (--batch 8x16).")
     encoded = np.array(ids, np.int32)
     return encoded[:-held_out], encoded[-held_out:]
-
-
-def write_tokenizer(tokenizer: Any, directory: Path) -> None:
-    """Write the files from which mlx_lm loads the tokenizer."""
-    tokenizer.save(str(directory / "tokenizer.json"))
-    (directory / "tokenizer_config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
 
 
 # ---- the learner --------------------------------------------------------------------------------
@@ -467,7 +460,8 @@ def _write(learner: Learner, directory: Path) -> None:
     state: Any = dict(tree_flatten(learner.optimizer.state))
     mx.save_safetensors(str(directory / OPTIMIZER), state)
     (directory / "config.json").write_text(json.dumps(learner.config, indent=1), encoding="utf-8")
-    write_tokenizer(learner.tokenizer, directory)
+    learner.tokenizer.save(str(directory / "tokenizer.json"))
+    (directory / "tokenizer_config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
     texts = tuple(str(typed(path).absolute()) for path in learner.settings.texts)
     file = _TrainingFile(replace(learner.settings, texts=texts), learner.step, learner.text.digest)
     (directory / TRAINING).write_bytes(msgspec.json.format(msgspec.json.encode(file), indent=1))
@@ -614,8 +608,7 @@ def train(context: Context, command: protocol.Train, task: Task) -> Iterator[Rec
             unsaved = False
     if directory and unsaved:
         yield CheckpointSaved(learner.step, str(save(learner, directory)))
-    if task.cancel.is_set():
-        raise Cancelled
+    poll(task.cancel.is_set)
 
 
 def save_checkpoint(context: Context, command: protocol.SaveCheckpoint, task: Task) -> Iterator[Record]:

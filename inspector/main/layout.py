@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 from msgspec import Struct
 from textual.css.styles import Styles
 from textual.geometry import Region
 from textual.screen import Screen
 from textual.widget import Widget
-
-if TYPE_CHECKING:
-    from inspector.main.tool_screen import ToolScreen
 
 MINIMUM = (40, 10)
 """Columns and rows."""
@@ -213,7 +210,7 @@ class PanelLayout:
         """The sizes that the user changed: `config.preferences.SIZES`."""
         self._screen = screen
         self._arranged: tuple[object, ...] | None = None
-        self.opened: Callable[[], ToolScreen[Any] | None] = lambda: None
+        self.opened: Callable[[], Widget | None] = lambda: None
         """The open view, if any."""
         self.waiting = True
         """True if there is no text yet."""
@@ -269,8 +266,7 @@ class PanelLayout:
             self._arranged = arranged
             self._place(places, height or self._screen.app.size.height - FRAME, about_text)
         if opened is not None:
-            opened.take_focus()
-            return
+            return  # it has the focus
         name = self._text if arrangement.current == arrangement.text else arrangement.current
         if self._screen.focused is None or self._screen.focused.id != name:
             self._screen.set_focus(self._screen.query_one(f"#{name}"), scroll_visible=False)

@@ -359,6 +359,8 @@ class MainScreen(KeyedScreen[None]):
         self._follow_view()
         self.query_one(KeyLine).show()
         self._panel_layout.apply()
+        if (opened := self.tool_screen) is not None:
+            opened.take_focus()
         if self.tab != self._named:  # after that: panels that went need no new names
             self._name_keys()
         answers_of = session, self.tab, places.layout

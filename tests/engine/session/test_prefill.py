@@ -12,6 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from engine.errors import Cancelled, PromptError, StepError
+from engine.logits.node_sampler import echoes
 from engine.model.forward import ChunkSizer
 from engine.model.load import Loaded, load
 from engine.patches import allowed
@@ -263,8 +264,8 @@ def test_the_readings_are_those_of_whole_rows_bit_for_bit(zoo: Zoo, monkeypatch:
     ids = session.tokens.encode(TEXT)
     opened, *_ = list(session.prefill(TEXT, ids))
     assert isinstance(opened, PromptOpened)
-    read, reader = read_all(session), session.node_reader.row_reader
-    assert read == [*reader.echoes([(token, b"") for token in opened.tokens[1:]], pieces, 20)]
+    read = read_all(session)
+    assert read == [*echoes(session.tokens, [(token, b"") for token in opened.tokens[1:]], pieces, 20)]
     runner, rows = session.runner.fresh(), list[np.ndarray]()
     while runner.kv.offset < len(ids) - 1:
         chunk = ids[runner.kv.offset : min(runner.kv.offset + 16, len(ids) - 1)]
