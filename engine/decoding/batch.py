@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager
 from itertools import zip_longest
 
 import numpy as np
+from msgspec.structs import replace
 
 from engine import protocol
 from engine.cache import padded
@@ -134,9 +135,10 @@ class BatchRun:
         """Lanes whose prompts are being read."""
         self._waiting: deque[Lane] = deque()
         self._steps = 0
-        self._prompt = [0, 0]
-        self._decoded = [0, 0, 0, 0]
-        self._ms = [0.0, 0.0]
+        self.totals = protocol.BatchTotals()
+        """Sums so far."""
+        self.records = self.run()
+        """The records that follow."""
 
     def add(self, lane: Lane) -> None:
         """Let a lane wait for its row."""
@@ -161,10 +163,10 @@ class BatchRun:
         """True if no lane is live and none waits."""
         return not self._waiting and all(lane.ended for lane in (*self._joining, *self._live))
 
-    @property
-    def totals(self) -> protocol.BatchTotals:
-        """Sums so far."""
-        return protocol.BatchTotals(*self._prompt, *self._decoded, *self._ms)
+    def _count(self, **more: float) -> None:
+        """Add to the totals."""
+        sums = {name: getattr(self.totals, name) + amount for name, amount in more.items()}
+        self.totals = replace(self.totals, **sums)
 
     def run(self) -> Iterator[Record | None]:
         """Run until all lanes have ended; a caller may pause at any record, and add and remove lanes meanwhile.
@@ -211,13 +213,9 @@ class BatchRun:
         yield protocol.LanesJoined(numbers, tuple(longest - len(ids) if at_once else 0 for ids in prompts))
         columns = longest if at_once else sum(map(len, prompts))
         with _enough_memory(group):
-            for chunk in self._rows.begin(prompts):
-                self._prompt[0] += chunk.tokens
-                self._prompt[1] += chunk.padding
-                self._ms[0] += chunk.ms
-                yield protocol.LanesPrefilled(
-                    numbers, chunk.done, columns, chunk.tokens, chunk.padding, chunk.ms
-                )
+            for done, tokens, padding, ms in self._rows.begin(prompts):
+                self._count(prompt_tokens=tokens, padding=padding, prefill_ms=ms)
+                yield protocol.LanesPrefilled(numbers, done, columns, tokens, padding, ms)
         self._live, self._joining = [*self._live, *group], []
         held = self._rows.read()[-len(group) :]
         for lane, row, kv in zip(group, self._rows.logits, held, strict=True):
@@ -225,7 +223,7 @@ class BatchRun:
                 continue
             begun = time.perf_counter()
             read([lane], [row])
-            self._ms[1] += (time.perf_counter() - begun) * 1000
+            self._count(decode_ms=(time.perf_counter() - begun) * 1000)
             yield protocol.LaneStarted(lane.number, lane.position.next, kv, self.totals.ms)
             if (full := window_full(lane.path, lane.path.node)) is not None:
                 yield lane.end(full.reason, full.detail, self.totals.ms)
@@ -248,17 +246,14 @@ class BatchRun:
             if len(going) < len(self._live):
                 rows = [row for lane, row in zip(self._live, rows, strict=True) if lane.ended is None]
             read(going, rows)
-            self._decoded[1] += 1
-            self._decoded[2] += len(going)
-            self._decoded[3] += len(self._live) - len(going)
+            self._count(forwards=1, rows=len(going), rows_after_end=len(self._live) - len(going))
             kv = dict(zip((lane.number for lane in self._live), self._rows.read(), strict=True))
         tokens = tuple(
             lane.record(position, kv.get(lane.number)) for lane, position in zip(live, before, strict=True)
         )
         self._steps += 1
         ms = (time.perf_counter() - begun) * 1000
-        self._ms[1] += ms
-        self._decoded[0] += len(live)
+        self._count(tokens=len(live), decode_ms=ms)
         yield protocol.BatchStep(self._steps, tokens, len(kv), forward_ms, ms, self.totals)
         for lane in live:
             if (end := lane.ended) is not None:
@@ -440,7 +435,14 @@ def compared(lane: Lane, alone: Lane, roundings: Sequence[float], ms: float) -> 
             rounding = max(rounding, 2 * roundings[index])
         if one is None or other is None or one.id != other.id:
             choice = alone.choices[min(index, len(alone.choices) - 1)]
-            difference = _difference(index, one, other, choice)
+            values = {each.id: each.logprob for each in choice.candidates}
+            least = choice.candidates[:LANE_CANDIDATES][
+                -1
+            ].logprob  # a token that is no candidate is below it
+            ids = one.id if one else -1, other.id if other else -1
+            texts = one.text if one else "", other.text if other else ""
+            gap = abs(values.get(ids[1], least) - values.get(ids[0], least)) if one and other else 0.0
+            difference = protocol.LaneDifference(index, *ids, *texts, gap)
             break
     return protocol.LaneCompared(lane.number, len(alone.taken), difference, largest, rounding, ms)
 
@@ -460,100 +462,62 @@ def _above(one: Distribution, other: Distribution) -> float:
     )
 
 
-def _difference(
-    index: int,
-    one: LaneToken | None,
-    other: LaneToken | None,
-    choice: Distribution,
-) -> protocol.LaneDifference:
-    """The first token that differs.
-
-    Args:
-        index: Place of the token.
-        one: The token in the batch, None if the lane had ended.
-        other: The token alone, None if the lane had ended.
-        choice: The distribution that the latter was drawn from.
-    """
-    values = {each.id: each.logprob for each in choice.candidates}
-    least = choice.candidates[:LANE_CANDIDATES][-1].logprob  # a token that is no candidate is below it
-    batched, alone = one.id if one else -1, other.id if other else -1
-    gap = abs(values.get(alone, least) - values.get(batched, least)) if one and other else 0.0
-    return protocol.LaneDifference(
-        index, batched, alone, one.text if one else "", other.text if other else "", gap
-    )
-
-
 # ---- the commands ------------------------------------------------------------------------------
 
 
-class KeptBatch:
-    """The batch of a model, which doesn't depend on the session's tree, between two commands."""
+def _batch(context: Context) -> BatchRun:
+    """The batch that was begun last; its caches are kept until the next batch or model.
 
-    batch: BatchRun | None = None
-    """The batch that was begun last; its caches are kept until the next batch or model."""
-    records: Iterator[Record | None] = iter(())
-    """The records of the batch, as it continues."""
-    single: str | None = None
-    """Why lanes of this model go through it one after another, empty if together; None if not yet tried."""
-
-    def open(self, batch: BatchRun) -> None:
-        """Continue with a batch, or with lanes that were added to it."""
-        self.batch, self.records = batch, batch.run()
-
-    @property
-    def run(self) -> BatchRun:
-        """The batch.
-
-        Raises:
-            StepError: There is none.
-        """
-        if self.batch is None:
-            raise StepError("There is no batch to continue.", "Start one.")
-        return self.batch
+    Raises:
+        StepError: There is none.
+    """
+    if BatchRun not in context.of_model:
+        raise StepError("There is no batch to continue.", "Start one.")
+    run: BatchRun = context.of_model[BatchRun]
+    return run
 
 
 def start_batch(context: Context, command: protocol.StartBatch, task: Task) -> Iterator[Record]:
     """Begin a batch of prompts."""
-    session, kept = context.session, context.of_model(KeptBatch)
+    session, kept = context.session, context.of_model
     if not command.prompts:
         raise StepError("A batch needs at least one prompt.", "Give one.")
-    kept.batch = None  # its memory is free before the next one takes more
+    kept.pop(BatchRun, None)  # its memory is free before the next one takes more
     lanes = open_lanes(session, command.prompts, 0)
     runner = session.runner.fresh()
     check_room(
         runner, [(len(lane.opened.ids), lane.path.settings.max_tokens) for lane in lanes], command.size
     )
-    if kept.single is None:
-        kept.single = not_together(runner, session.facts.dtype, lanes[0].opened.ids)
+    if not_together not in kept:
+        kept[not_together] = not_together(runner, session.facts.dtype, lanes[0].opened.ids)
     rows: Rows = PaddedRows(runner)
-    if kept.single:
-        rows = SequentialRows(runner, f"The lanes run one after another: {kept.single}.")
-    run = BatchRun(rows, command.size, command.static)
+    if single := kept[not_together]:
+        rows = SequentialRows(runner, f"The lanes run one after another: {single}.")
+    run = kept[BatchRun] = BatchRun(rows, command.size, command.static)
     for lane in lanes:
         run.add(lane)
-    kept.open(run)
     opened = tuple(lane.opened for lane in lanes)
     yield protocol.BatchOpened(opened, command.size, command.static, None, rows.note)
-    yield from advance(kept, command.steps, task)
+    yield from advance(context, command.steps, task)
 
 
 def advance_batch(context: Context, command: protocol.AdvanceBatch, task: Task) -> Iterator[Record]:
     """Continue the batch."""
-    kept = context.of_model(KeptBatch)
-    if kept.run.over:
+    if _batch(context).over:
         raise StepError("All lanes have ended.", "Add a prompt, or start another batch.")
-    yield from advance(kept, command.steps, task)
+    yield from advance(context, command.steps, task)
 
 
-def advance(kept: KeptBatch, steps: int | None, task: Task) -> Iterator[Record]:
+def advance(context: Context, steps: int | None, task: Task) -> Iterator[Record]:
     """Continue until steps are taken, all lanes have ended, or the command is cancelled; a failure ends the batch."""
-    run, kept.batch = kept.run, None
-    for record in kept.records:
+    run, kept = _batch(context), context.of_model
+    del kept[BatchRun]
+    for record in run.records:
         if isinstance(record, protocol.BatchEnded):
             yield record
-            kept.open(run)  # lanes that are added later make it continue
+            kept[BatchRun], run.records = run, run.run()  # lanes that are added later make it continue
             return
-        kept.batch = run
+        kept[BatchRun] = run
         if record is not None:
             yield record
         if record is None and steps == 0:
@@ -562,12 +526,12 @@ def advance(kept: KeptBatch, steps: int | None, task: Task) -> Iterator[Record]:
             steps -= 1
         if task.cancel.is_set():
             raise Cancelled
-        kept.batch = None
+        del kept[BatchRun]
 
 
 def add_lanes(context: Context, command: protocol.AddLanes, task: Task) -> Iterator[Record]:
     """Add prompts to the batch."""
-    run = context.of_model(KeptBatch).run
+    run = _batch(context)
     if not all(lane.opened.ids for lane in run.lanes):
         raise StepError("These lanes are draws of one prompt.", "Start a batch of prompts.")
     lanes = open_lanes(context.session, command.prompts, len(run.lanes))
@@ -578,12 +542,12 @@ def add_lanes(context: Context, command: protocol.AddLanes, task: Task) -> Itera
 
 def remove_lane(context: Context, command: protocol.RemoveLane, task: Task) -> Iterator[Record]:
     """End a lane of the batch."""
-    yield context.of_model(KeptBatch).run.remove(command.lane)
+    yield _batch(context).remove(command.lane)
 
 
 def compare_batch(context: Context, command: protocol.CompareBatch, task: Task) -> Iterator[Record]:
     """Run each lane's prompt alone, and compare."""
-    run = context.of_model(KeptBatch).run
+    run = _batch(context)
     if not run.over:
         raise StepError("Some lanes have not ended.", "Run the batch to its end first.")
     lanes = [lane for lane in run.lanes if lane.ended is not None and lane.ended.reason != "removed"]

@@ -253,16 +253,9 @@ class BeamRun:
 # ---- the commands ------------------------------------------------------------------------------
 
 
-class KeptBeams:
-    """Search that is kept of a tree between two commands."""
-
-    beams: Iterator[Record] | None = None
-    """A paused beam search: its caches are kept until the next prompt, model or search."""
-
-
 def search_beams(context: Context, command: SearchBeams, task: Task) -> Iterator[Record]:
     """Begin a beam search."""
-    context.of_tree(KeptBeams).beams = search(context.session, command.settings)
+    context.of_tree[SearchBeams] = search(context.session, command.settings)
     yield from _advance(context, command.steps, task)
 
 
@@ -272,9 +265,9 @@ def go_on_beams(context: Context, command: GoOnBeams, task: Task) -> Iterator[Re
 
 
 def _advance(context: Context, steps: int | None, task: Task) -> Iterator[Record]:
-    """Continue the paused beam search; a failure in it ends it."""
-    kept = context.of_tree(KeptBeams)
-    beams, kept.beams = kept.beams, None
+    """Continue the paused beam search, whose caches are kept until the next prompt, model or search; a failure in it
+    ends it."""
+    beams: Iterator[Record] | None = context.of_tree.pop(SearchBeams, None)
     if beams is None:
         raise StepError("There is no beam search to continue.", "Start one.")
     for record in beams:
@@ -283,7 +276,7 @@ def _advance(context: Context, steps: int | None, task: Task) -> Iterator[Record
             continue
         steps = None if steps is None else steps - 1
         if not record.last and (steps == 0 or task.cancel.is_set()):
-            kept.beams = beams
+            context.of_tree[SearchBeams] = beams
             if steps != 0:
                 raise Cancelled
             return

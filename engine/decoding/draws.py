@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from msgspec.structs import replace
 
-from engine.decoding.batch import BatchRun, KeptBatch, Lane, advance, check_room
+from engine.decoding.batch import BatchRun, Lane, advance, check_room
 from engine.decoding.rows import rows_of
 from engine.errors import StepError
 from engine.logits.node_sampler import Wide
@@ -139,11 +139,11 @@ def draw_many(context: Context, command: DrawMany, task: Task) -> Iterator[Recor
         StepError: There is no prompt or no such node, or a number is out of range.
         Cancelled: The command was cancelled.
     """
-    session, kept = context.session, context.of_model(KeptBatch)
+    session = context.session
     node, count = session.node if command.node is None else command.node, command.count
     depth = session.tree[node].depth
     if command.tokens > 1:
-        kept.batch = None
+        context.of_model.pop(BatchRun, None)
         check_room(session.runner.fresh(), [(depth, command.tokens)] * count, command.size)
     if not 1 <= count <= MOST or command.tokens < 1:
         raise StepError(
@@ -161,11 +161,10 @@ def draw_many(context: Context, command: DrawMany, task: Task) -> Iterator[Recor
     if command.tokens == 1:
         return
     rows = rows_of(detached.runner.copy(), detached.row)
-    run = BatchRun(rows, command.size)
+    run = context.of_model[BatchRun] = BatchRun(rows, command.size)
     opened = [LaneOpened(number, "", (), settings.seed, number) for number in range(count)]
     for lane in opened:
         run.add(Lane(lane, path.rerolled(lane.lane), command.tokens))
-    kept.open(run)
     note = " ".join(filter(None, (session.cut_note(node), rows.note)))
     yield BatchOpened(tuple(opened), command.size, False, node, note)
-    yield from advance(kept, None, task)
+    yield from advance(context, None, task)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from engine import protocol
 from engine.errors import Cancelled, StepError
@@ -30,8 +30,6 @@ from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
 from engine.task import Stopped, Task, never, own_event
 from engine.tree import TokenTree
-
-Kept = TypeVar("Kept")
 
 # ---- rows of logits for a recording ------------------------------------------------------------
 
@@ -113,9 +111,12 @@ class Context:
         self.opened: Session | None = None
         self.settings = Settings()
         self.rows = LogitsRecorder()
-        self._of_tree: dict[type, Any] = {}
-        self._of_model: dict[type, Any] = {}
-        self._of_session: dict[type, Any] = {}
+        self.of_tree: dict[Any, Any] = {}
+        """What the handlers keep until the tree ends, by class or function."""
+        self.of_model: dict[Any, Any] = {}
+        """What they keep until the model is dropped."""
+        self.of_session: dict[Any, Any] = {}
+        """What they keep regardless of the model."""
 
     @property
     def session(self) -> Session:
@@ -139,30 +140,11 @@ class Context:
             raise StepError(*NO_MODEL)
         return self.loaded
 
-    def of_tree(self, kind: type[Kept]) -> Kept:
-        """The handlers' object of a class, stored until the tree ends; made by `kind()` at its first use."""
-        return self._kept(self._of_tree, kind)
-
-    def of_model(self, kind: type[Kept]) -> Kept:
-        """The handlers' object of a class, stored until the model is dropped; made by `kind()` at its first use."""
-        return self._kept(self._of_model, kind)
-
-    def of_session(self, kind: type[Kept]) -> Kept:
-        """The handlers' object of a class, stored regardless of the model; made by `kind()` at its first use."""
-        return self._kept(self._of_session, kind)
-
-    @staticmethod
-    def _kept(among: dict[type, Any], kind: type[Kept]) -> Kept:
-        if kind not in among:
-            among[kind] = kind()
-        found: Kept = among[kind]
-        return found
-
     def forget(self, model: bool = False) -> None:
         """Drop the handlers' objects of the tree; with `model` also the model, its session and its objects."""
-        self._of_tree.clear()
+        self.of_tree.clear()
         if model:
-            self._of_model.clear()
+            self.of_model.clear()
             self.loaded = self.opened = None
 
     def emit(self, record: Record) -> None:

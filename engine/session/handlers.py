@@ -112,23 +112,16 @@ def reroll(context: Context, command: protocol.Reroll, task: Task) -> Iterator[R
     yield Resampled(context.session.reroll(command.count))
 
 
-class KeptRun:
-    """Breakpoints that are kept of a tree between two runs."""
-
-    breakpoints: BreakpointEvaluator | None = None
-    """The last run's, with their counts."""
-
-
 def run(context: Context, command: protocol.Run, task: Task) -> Iterator[Record]:
     """Take steps until one reaches a stop or a breakpoint."""
-    session, kept, stopped = context.session, context.of_tree(KeptRun), task.cancel.is_set
+    session, stopped = context.session, task.cancel.is_set
     if session.tree[session.node].origin == "prompt" and (full := window_full(session, session.node)):
         yield full
         return
-    breaking = kept.breakpoints
+    breaking: BreakpointEvaluator | None = context.of_tree.get(BreakpointEvaluator)
     if breaking is None or not command.goes_on or not breaking.is_at(session):
-        sets = command.until, UNSURE if command.over_sure else None
-        breaking = kept.breakpoints = BreakpointEvaluator(session, sets)
+        breaking = BreakpointEvaluator(session, (command.until, UNSURE if command.over_sure else None))
+        context.of_tree[BreakpointEvaluator] = breaking
     ended = False
     if not breaking.hits:
         for step in steps_of_run(session, stopped, breaking, command.pace, task.cancel.wait):
@@ -157,12 +150,6 @@ def verify(context: Context, command: protocol.Verify, task: Task) -> Iterator[R
 # ---- answers from the cached rows of logits, without a forward pass ---------------------------------
 
 
-class _Searched:
-    """The model's vocabulary, decoded at the first search."""
-
-    vocabulary: Vocabulary | None = None
-
-
 def explain(context: Context, command: protocol.Explain, task: Task) -> Iterator[Record]:
     """Explain the sampler's choice after a node."""
     yield questions.explain(context.session, command.node, command.settings, command.reroll, command.also)
@@ -175,10 +162,10 @@ def what_if(context: Context, command: protocol.WhatIf, task: Task) -> Iterator[
 
 def find_tokens(context: Context, command: protocol.FindTokens, task: Task) -> Iterator[Record]:
     """Search the vocabulary after a node."""
-    session, searched = context.session, context.of_model(_Searched)
-    if searched.vocabulary is None:
-        searched.vocabulary = Vocabulary(session.tokens)
-    found = questions.find(session, searched.vocabulary, command, task.cancel.is_set)
+    session = context.session
+    if Vocabulary not in context.of_model:  # decoded at the first search
+        context.of_model[Vocabulary] = Vocabulary(session.tokens)
+    found = questions.find(session, context.of_model[Vocabulary], command, task.cancel.is_set)
     yield replace(found, note=session.cut_note(command.node))
 
 

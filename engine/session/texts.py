@@ -172,12 +172,6 @@ def check_tool_call(context: Context, command: protocol.CheckToolCall, task: Tas
 # ---- a tokenizer's merges, step by step ---------------------------------------------------------
 
 
-class _Traced:
-    """Tracer of the loaded model's tokenizer, made at its first use."""
-
-    tracer: TokenizerTracer | None = None
-
-
 _others: dict[LoadSettings, TokenizerTracer] = {}
 """Tracer of the other tokenizer that was used last: opening one takes up to a second."""
 
@@ -185,18 +179,17 @@ _others: dict[LoadSettings, TokenizerTracer] = {}
 def take_apart(context: Context, command: protocol.TakeApart, task: Task) -> Iterator[Record]:
     """Trace how a tokenizer splits a text."""
     settings = command.settings
+    tracer: TokenizerTracer | None
     if settings is None:
-        own = context.of_model(_Traced)
-        tracer = own.tracer = own.tracer or TokenizerTracer(context.session.tokens.backend)
+        tracer = context.of_model.get(TokenizerTracer) or TokenizerTracer(context.session.tokens.backend)
+        context.of_model[TokenizerTracer] = tracer
     else:
-        tracer = _others.get(settings) or _open(settings, context, task)
+        if (tracer := _others.get(settings)) is None:
+            if settings.model.endswith(".json"):
+                tracer = opened(typed(settings.model), settings.model)
+            else:
+                tokens = load_tokenizer(settings, context.emit, task.cancel)
+                tracer = TokenizerTracer(tokens.backend, settings.model)
         _others.clear()
         _others[settings] = tracer
     yield tracer.trace(command.text, command.begin, command.end, command.node, task.cancel.is_set)
-
-
-def _open(settings: LoadSettings, context: Context, task: Task) -> TokenizerTracer:
-    """Open the tokenizer of another model, or of a file."""
-    if settings.model.endswith(".json"):
-        return opened(typed(settings.model), settings.model)
-    return TokenizerTracer(load_tokenizer(settings, context.emit, task.cancel).backend, settings.model)
