@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from threading import Event
 
+import numpy as np
 from msgspec.structs import replace
 
 from engine import protocol
@@ -21,7 +22,7 @@ from engine.model.tokens import Tokens
 from engine.protocol import Measuring, RankFacts, RanksLoaded, RanksMeasured, RankTime, Record, Sharding
 from engine.ranks.division import divide, sharding_of
 from engine.ranks.group import joined
-from engine.ranks.kv import ModelDivision, RankedKV
+from engine.ranks.kv import RankedKV
 from engine.session.context import Context
 from engine.session.session import Session
 from engine.setting import check
@@ -74,8 +75,8 @@ def load(settings: LoadSettings, emit: Emit, cancel: Event) -> Loaded:
         return layers, read(prepared, mine, emit, cancel)[1]
 
     layers, tokens = group.agreed(part, work)
-    division = ModelDivision(group, sharding, layers, prepared.facts.vocabulary)
-    loaded = finished(prepared, mine, tokens, started, partial(RankedKV, division))
+    make_kv = partial(RankedKV, group, sharding, layers, prepared.facts.vocabulary)
+    loaded = finished(prepared, mine, tokens, started, make_kv)
     return replace(loaded, facts=replace(loaded.facts, fingerprint=digests[0]))
 
 
@@ -99,7 +100,7 @@ def loaded_over_ranks(session: Session) -> RanksLoaded:
     """The record of a new session over ranks: each rank's part of the model."""
     kv = session.kv
     assert isinstance(kv, RankedKV)
-    return RanksLoaded(kv.division.sharding, _facts(kv))
+    return RanksLoaded(kv.sharding, _facts(kv))
 
 
 def _facts(kv: RankedKV) -> tuple[RankFacts, ...]:
@@ -107,20 +108,17 @@ def _facts(kv: RankedKV) -> tuple[RankFacts, ...]:
     own = {
         "host": socket.gethostname(),
         "pid": os.getpid(),
-        "first_layer": kv.division.layers.start,
-        "layers": len(kv.division.layers),
+        "first_layer": kv.layers.start,
+        "layers": len(kv.layers),
         "weight_bytes": bytes_of(kv.model),
         "memory_bytes": resident(),
         "kv_used_bytes": sum(used for *_, used, _ in kv.own_readings()),
         "kv_allocated_bytes": sum(allocated for *_, allocated in kv.own_readings()),
     }
-    return tuple(RankFacts(rank, **facts) for rank, facts in enumerate(kv.division.group.gather(own)))
+    return tuple(RankFacts(rank, **facts) for rank, facts in enumerate(joined().gather(own)))
 
 
 # ---- where the time of a step goes ---------------------------------------------------------------
-
-Times = list[tuple[float, float]]
-"""Milliseconds in compute and in communication, by rank."""
 
 
 def measure_ranks(context: Context, command: protocol.MeasureRanks, task: Task) -> Iterator[Record]:
@@ -131,7 +129,8 @@ def measure_ranks(context: Context, command: protocol.MeasureRanks, task: Task) 
         raise StepError("One process computes this model: there are no ranks.", "Start with --ranks 2.")
     token = session.next.picked
     steps: list[float] = []
-    rounds: list[Times] = []
+    rounds: list[list[tuple[float, float]]] = []
+    """Milliseconds in compute and in communication, by rank."""
     for place in range(command.rounds + 1):
         if task.cancel.is_set():
             raise Cancelled
@@ -143,24 +142,15 @@ def measure_ranks(context: Context, command: protocol.MeasureRanks, task: Task) 
         copied = session.runner.copy().kv
         assert isinstance(copied, RankedKV)
         rounds.append(copied.fenced_ms(token))
-    counted, best = rounds[1:], min(rounds[1:], key=_compute)
-    slowest = max(range(len(best)), key=lambda rank: best[rank][0])
+    best = min(rounds[1:], key=lambda times: sum(compute for compute, _ in times))
+    spreads = np.ptp(rounds[1:], axis=0).tolist()
     yield RanksMeasured(
-        sharding=kv.division.sharding,
+        sharding=kv.sharding,
         ranks=_facts(kv),
         tokens=kv.offset,
         rounds=command.rounds,
         step_ms=min(steps[1:]),
         step_spread_ms=max(steps[1:]) - min(steps[1:]),
-        times=tuple(_time(rank, best, counted) for rank in range(len(best))),
-        slowest=slowest,
+        times=tuple(RankTime(rank, *best[rank], *spreads[rank]) for rank in range(len(best))),
+        slowest=max(range(len(best)), key=lambda rank: best[rank][0]),
     )
-
-
-def _compute(times: Times) -> float:
-    return sum(compute for compute, _ in times)
-
-
-def _time(rank: int, best: Times, counted: Sequence[Times]) -> RankTime:
-    compute, communication = ([times[rank][part] for times in counted] for part in (0, 1))
-    return RankTime(rank, *best[rank], max(compute) - min(compute), max(communication) - min(communication))

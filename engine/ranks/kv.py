@@ -34,17 +34,6 @@ MLX's ring gives all ranks the same sums, to the last bit."""
 AGAIN = "Start the program again; the session can be saved before."
 
 
-class ModelDivision(Struct, frozen=True):
-    """The division of a model over the ranks."""
-
-    group: Group
-    sharding: Sharding
-    layers: range
-    """Indexes of the layers that this rank has, or has a part of."""
-    vocabulary: int
-    """Number of tokens of the model."""
-
-
 class RankState(Struct, frozen=True):
     """The contents of one rank's caches, and the operations that they support."""
 
@@ -61,17 +50,28 @@ class RankedKV(KV):
     """The live cache of one session, of which this process has its rank's part.
 
     Args:
-        division: How the model is divided.
+        group: All ranks.
+        sharding: How they divide the model.
+        layers: Indexes of the layers that this rank has, or has a part of.
+        vocabulary: Number of tokens of the model.
         model: This rank's part of it.
         settings: As for `KV`.
     """
 
     lazy = False
 
-    def __init__(self, division: ModelDivision, model: Any, settings: LoadSettings) -> None:
-        self.division, self.model, self._group = division, model, division.group
-        self.most_at_once = max(8, LOGITS_BYTES // (4 * division.vocabulary))
-        self.reads_prompts = self._group.rank == 0
+    def __init__(
+        self,
+        group: Group,
+        sharding: Sharding,
+        layers: range,
+        vocabulary: int,
+        model: Any,
+        settings: LoadSettings,
+    ) -> None:
+        self._group, self.sharding, self.layers, self.model = group, sharding, layers, model
+        self.most_at_once = max(8, LOGITS_BYTES // (4 * vocabulary))
+        self.reads_prompts = group.rank == 0
         self._known: tuple[tuple[int, int], list[RankState]] | None = None
         """The states of all ranks, with the offset and the layout at which they were asked for."""
         super().__init__(model, settings)
@@ -200,7 +200,7 @@ class RankedKV(KV):
     def readings(self) -> Sequence[Reading]:
         """See `KV`: a layer's bytes on all ranks, or the layers of all ranks in the model's order."""
         by_rank = [state.readings for state in self._states]
-        if self.division.sharding == "pipeline":  # the last rank has the first layers
+        if self.sharding == "pipeline":  # the last rank has the first layers
             return [reading for readings in reversed(by_rank) for reading in readings]
         return [
             (*layer[0][:3], sum(each[3] for each in layer), sum(each[4] for each in layer))

@@ -112,11 +112,11 @@ class Context:
         self.settings = Settings()
         self.rows = LogitsRecorder()
         self.of_tree: dict[Any, Any] = {}
-        """What the handlers keep until the tree ends, by class or function."""
+        """Kept by the handlers until the tree ends, by class or function."""
         self.of_model: dict[Any, Any] = {}
-        """What they keep until the model is dropped."""
+        """Kept until the model is dropped."""
         self.of_session: dict[Any, Any] = {}
-        """What they keep regardless of the model."""
+        """Kept regardless of the model."""
 
     @property
     def session(self) -> Session:

@@ -696,21 +696,6 @@ class Session(CompletionSource):
         if self.cached and self.kv.offset < at.depth:  # incomplete after a failure or a cancelled move
             self.run_path(self.runner, self.node)
 
-    def prepared_runner(self, stopped: Stopped = never) -> Runner:
-        """A runner with the path to the current node in its cache; read-only. Without a KV cache a new one is made.
-
-        Raises:
-            StepError: There is no prompt, or no room for one more token.
-            Cancelled: `stopped` returned True.
-        """
-        _ = self.position
-        self.prepare_step()
-        if self.cached:
-            return self.runner
-        runner = self.runner.fresh()
-        self.run_path(runner, self.node, stopped)
-        return runner
-
     # ---- moves ------------------------------------------------------------------------------
 
     def move(self, node: int, stopped: Stopped = never) -> Moved:
