@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 
 from msgspec import Struct
 
-from engine.protocol.base import Command, Count, Finite, Floats, Record
+from engine.protocol.base import Count, Finite, Floats, OneProcess, Record
 from engine.protocol.inside import CaptureFacts, Inside, Scope
 from engine.protocol.steps import Candidate
 
@@ -688,7 +688,7 @@ class SweepHeads(Inside, frozen=True):
     scope: Scope = "token"
 
 
-class HoldInterventions(Command, frozen=True):
+class HoldInterventions(OneProcess, frozen=True):
     """Continue under interventions: the token runs again under them, as the first of a branch that stays under them.
 
     Every token after it, however it is chosen, is computed under them until the session moves to a node of the model's
@@ -697,7 +697,6 @@ class HoldInterventions(Command, frozen=True):
     `InterventionsHeld`.
     """
 
-    over_ranks: ClassVar[bool] = False
     stoppable: ClassVar[bool] = True
     node: Count
     interventions: tuple[Intervention, ...] = ()

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from msgspec import Struct
 
-from engine.protocol.base import Command, Count, Finite, Record
+from engine.protocol.base import Command, Count, Finite, OneProcess, Record
 
 # ---- measurements ----------------------------------------------------------------------------------
 
@@ -301,10 +301,8 @@ class Machine(Struct, frozen=True):
     """Library that multiplies float32 matrices on a CPU; empty for the one that MLX brings."""
 
 
-class ReadMachine(Command, frozen=True):
+class ReadMachine(OneProcess, frozen=True):
     """Measure how this machine computes a model's numbers, in a second; answered by one `MachineRead`."""
-
-    over_ranks: ClassVar[bool] = False
 
 
 class MachineRead(Record, frozen=True):
