@@ -8,6 +8,7 @@ that no collective operation is left in a lazy graph, among those of the next fo
 
 from __future__ import annotations
 
+import time
 import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -20,9 +21,9 @@ from msgspec.structs import replace
 from engine.cache.kinds import Reading, Snapshot
 from engine.cache.live import KV
 from engine.errors import RankError, StepError
+from engine.model.layers import patched
 from engine.patches.rotary import shared_rotary_factors
 from engine.protocol import CacheKind, Sharding
-from engine.ranks.division import fenced_ms
 from engine.ranks.group import Group
 from engine.settings import LoadSettings
 
@@ -32,6 +33,7 @@ TOLERANCE = 0.05
 """Difference of the largest logits on two machines, as a share of their magnitude. On one machine they must be equal:
 MLX's ring gives all ranks the same sums, to the last bit."""
 AGAIN = "Start the program again; the session can be saved before."
+COMMUNICATIONS = ("all_gather", "all_max", "all_min", "all_sum", "recv", "recv_like", "send", "sum_scatter")
 
 
 class RankState(Struct, frozen=True):
@@ -212,11 +214,30 @@ class RankedKV(KV):
         return list(super().readings())
 
     def fenced_ms(self, token: int) -> list[tuple[float, float]]:
-        """Run a token with fences around each communication: ms in compute and in communication, by rank."""
+        """Run a token with fences around each communication.
 
-        def forward() -> None:
+        Returns:
+            For each rank, the milliseconds in compute, and in communication with the waiting for other ranks.
+        """
+        spent = 0.0
+
+        def fenced(communicate: Callable[..., mx.array]) -> Callable[..., mx.array]:
+            def communicated(*given: Any, **named: Any) -> mx.array:
+                nonlocal spent
+                mx.eval([each for each in given if isinstance(each, mx.array)])
+                begun = time.perf_counter()
+                result = communicate(*given, **named)
+                mx.eval(result)
+                spent += time.perf_counter() - begun
+                return result
+
+            return communicated
+
+        names = [name for name in COMMUNICATIONS if hasattr(mx.distributed, name)]
+        begun = time.perf_counter()
+        with patched(*((mx.distributed, name, fenced(getattr(mx.distributed, name))) for name in names)):
             with shared_rotary_factors():
                 logits = KV.run(self, self._model, mx.array([[token]]))
             mx.eval(logits, self.state())
-
-        return self._group.gather(fenced_ms(forward))
+        total = time.perf_counter() - begun
+        return self._group.gather(((total - spent) * 1000, spent * 1000))

@@ -12,8 +12,7 @@ import pytest
 from mlx_lm.generate import generate_step, speculative_generate_step
 from msgspec.structs import replace
 
-from engine.decoding.drafts import DraftPaths, LookupDraft, ModelDraft
-from engine.decoding.speculation import Round
+from engine.decoding.speculation import DraftPaths, LookupDraft, ModelDraft, Round
 from engine.errors import Cancelled, StepError
 from engine.grammar_settings import Grammar
 from engine.model.forward import Runner
