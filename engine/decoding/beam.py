@@ -32,16 +32,7 @@ import numpy as np
 
 from engine.decoding.rows import Rows, enough_memory, rows_of
 from engine.errors import Cancelled, StepError
-from engine.protocol import (
-    Beam,
-    BeamEnded,
-    BeamOpened,
-    BeamStep,
-    GoOnBeams,
-    Hypothesis,
-    Record,
-    SearchBeams,
-)
+from engine.protocol import Beam, BeamEnded, BeamOpened, BeamStep, GoOnBeams, Hypothesis, Record, SearchBeams
 from engine.sampling.ranking import Row, checked_logprobs, ranked
 from engine.session import node_records
 from engine.session.context import Context

@@ -236,12 +236,7 @@ def make_draft(
             "Take the draft lookup, or a smaller model as --draft-model.",
         )
     own = replace(  # a plain cache of its own, which can be trimmed
-        target.settings,
-        max_kv_size=None,
-        kv_bits=None,
-        no_kv_cache=False,
-        record_logits=False,
-        kept_kv_mib=0,
+        target.settings, max_kv_size=None, kv_bits=None, no_kv_cache=False, record_logits=False, kept_kv_mib=0
     )
     if settings.draft == "model":
         own = for_model(own, settings.draft_model)

@@ -31,24 +31,9 @@ Scope = Literal["token", "context"]
 """Tokens that go through the changed model. `token`: the node's token alone, after the KV of the unchanged model.
 `context`: the path, all of it or from a given position."""
 CheckName = Literal[
-    "forward",
-    "session",
-    "attention",
-    "rows",
-    "lens",
-    "parts",
-    "scores",
-    "weights",
-    "experts",
-    "keys",
-    "single",
-    "same",
-    "restored",
-    "derivative",
-    "swaps",
-    "complete",
-    "zero",
-]
+    "forward", "session", "attention", "rows", "lens", "parts", "scores", "weights", "experts", "keys",
+    "single", "same", "restored", "derivative", "swaps", "complete", "zero",
+]  # fmt: skip
 
 
 class Check(Struct, frozen=True):

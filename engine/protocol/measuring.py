@@ -124,17 +124,9 @@ class RaceEnded(Record, frozen=True):
 
 
 Role = Literal[
-    "embedding",
-    "norm",
-    "attention",
-    "recurrence",
-    "mlp",
-    "residual",
-    "head",
-    "sampling",
-    "detokenizing",
+    "embedding", "norm", "attention", "recurrence", "mlp", "residual", "head", "sampling", "detokenizing",
     "other",
-]
+]  # fmt: skip
 """Role of a part. `recurrence`: a state-space, linear-attention or convolution mixer. `residual`: the work of a layer
 itself, between its parts. `other`: unknown; the part's name says where it is."""
 

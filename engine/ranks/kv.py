@@ -81,12 +81,7 @@ class RankedKV(KV):
     # ---- operations of every rank on its caches ---------------------------------------------------
 
     def run(
-        self,
-        compute: Callable[..., Any],
-        tokens: mx.array,
-        *,
-        chunk: bool = False,
-        begin: bool = False,
+        self, compute: Callable[..., Any], tokens: mx.array, *, chunk: bool = False, begin: bool = False
     ) -> mx.array:
         """See `KV`; logits and caches are evaluated at once (`begin` has no effect), and the last logits are rank 0's.
 
