@@ -12,18 +12,7 @@ from engine.logits.node_sampler import pack_row, pack_vocabulary
 from engine.memory import trim
 from engine.model.load import Loaded
 from engine.model.tokens import Tokens
-from engine.protocol import (
-    LogitsRow,
-    ModelVocabulary,
-    Moved,
-    Prefilled,
-    PromptReadings,
-    Received,
-    Record,
-    Resampled,
-    Restored,
-    Step,
-)
+from engine.protocol import LogitsRow, ModelVocabulary, Moved, Prefilled, Received, Record, Resampled, Step
 from engine.sampling.ranking import Row
 from engine.session.node_records import stop_reached
 from engine.session.session import Session
@@ -36,7 +25,7 @@ from engine.tree import TokenTree
 ROWS_LIMIT = 256 * 2**20
 """Limit of the bytes of packed rows of logits that the engine emits by itself for one model. The bundled model's rows
 take 6 to 14 KiB a step, those of a model with 150,000 tokens in bfloat16 about 210 KiB: 1,200 steps."""
-AT_A_NODE = (Step, Prefilled, Moved, Resampled, Restored)
+AT_A_NODE = (Step, Prefilled, Moved, Resampled, protocol.Restored)
 """Records with the distribution of the current node."""
 
 
@@ -154,7 +143,7 @@ class Context:
             for row in self.rows.new(self.opened, record.next.node):
                 self.emit(row)
 
-    def prompt_readings(self, task: Task) -> Iterator[PromptReadings]:
+    def prompt_readings(self, task: Task) -> Iterator[protocol.PromptReadings]:
         """Compute prompt logprobs until another command waits; the rest is computed in idle time."""
         unread, cancel = self.session.unread, own_event(task.cancel)
         while not (cancel.is_set() or self._waiting()) and (read := unread.read()) is not None:

@@ -12,18 +12,10 @@ from collections.abc import Iterator
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
+from engine import protocol
 from engine.errors import PromptError
 from engine.model.chat_template import ChatText
-from engine.protocol import (
-    AddTurn,
-    ChatOptions,
-    Message,
-    Prefill,
-    PreviewPrompt,
-    TurnDiffers,
-    conversation,
-    through_template,
-)
+from engine.protocol import AddTurn, ChatOptions, Message, Prefill, PreviewPrompt, TurnDiffers, conversation
 from engine.session.prefill import PromptRecord
 from engine.session.session import Session
 from engine.task import Stopped
@@ -60,7 +52,7 @@ def encoded(session: Session, command: Prefill | PreviewPrompt) -> EncodedPrompt
     """
     notes = []
     options = command.options
-    wanted = through_template(session.facts, command.chat, command.system, options)
+    wanted = protocol.through_template(session.facts, command.chat, command.system, options)
     chat = (wanted or bool(command.messages)) and session.tokens.takes_chat(options)
     if command.messages and not chat:
         raise PromptError("This model has no chat template, which a conversation needs.", "Give raw text.")

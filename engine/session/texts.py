@@ -11,15 +11,7 @@ from engine.files import typed
 from engine.model.chat_template import CallError, ChatText, given_tools, parse_call
 from engine.model.load import load_tokenizer
 from engine.model.tokens import Tokens
-from engine.protocol import (
-    NO_SEGMENTS,
-    Piece,
-    PromptPreview,
-    Record,
-    Tokenized,
-    ToolCallChecked,
-    conversation,
-)
+from engine.protocol import NO_SEGMENTS, Piece, PromptPreview, Record, Tokenized, ToolCallChecked
 from engine.segments import last_call
 from engine.session.context import Context, take_tokens
 from engine.session.conversation import encoded
@@ -127,7 +119,7 @@ def preview_prompt(context: Context, command: protocol.PreviewPrompt, task: Task
 def cut_text(context: Context, command: protocol.CutText, task: Task) -> Iterator[Record]:
     """Show the tokens of a text in another model's tokenizer."""
     tokens = load_tokenizer(command.settings, context.emit, task.cancel)
-    messages = command.messages or conversation(command.text, command.system)
+    messages = command.messages or protocol.conversation(command.text, command.system)
     made = tokens.chat_text(messages, command.options) if command.chat else ChatText(command.text)
     found = pieces(tokens, tokens.encode(made.text, bare=command.chat))
     segments = made.segments([piece.text for piece in found]) if command.chat else NO_SEGMENTS
