@@ -253,6 +253,8 @@ class RanksInbox(Inbox):
 
     _alone = False
     """True while rank 0 executes a command that the others don't."""
+    _running: Any = None
+    """The `SharedCancel` of the command that all ranks execute."""
 
     def get(self, workers: Collection[Worker] = ()) -> Task | int | None:
         """Wait for rank 0's next task; only there idle time is used."""
@@ -273,8 +275,10 @@ class RanksInbox(Inbox):
             self._alone = own is not None and not _of_all(own.command)
             if self._alone:
                 return own
-            if group.first_flag(own is not None):
-                return self._of_all(own)
+            if group.first_flags(own is not None)[0]:
+                task = self._of_all(own)
+                self._running = task.cancel
+                return task
 
     def take_interleavable(self, session: int) -> Task | None:
         """See `Inbox`; rank 0's."""
@@ -282,15 +286,16 @@ class RanksInbox(Inbox):
 
         if self._alone:
             return None
-        own = super().take_interleavable(session)
-        return self._of_all(own) if joined().first_flag(own is not None) else None
+        own, running = super().take_interleavable(session), self._running
+        waits, running.known = joined().first_flags(own is not None, running.own.is_set())
+        return self._of_all(own) if waits else None
 
     def _of_all(self, own: Task | None) -> Task:
         """A task of rank 0, sent to all ranks."""
         from engine.ranks.group import SharedCancel, joined
 
-        command, id = joined().first(own and (own.command, own.id))
-        return Task(command, id, SharedCancel(own.cancel if own else threading.Event()))
+        command, id, cancelled = joined().first(own and (own.command, own.id, own.cancel.is_set()))
+        return Task(command, id, SharedCancel(own.cancel if own else threading.Event(), cancelled))
 
 
 def _of_all(command: Command) -> bool:

@@ -370,31 +370,18 @@ class PathReader:
 # ---- the commands ------------------------------------------------------------------------------
 
 
-class KeptSecond:
-    """The second model, which is kept until the first one is dropped."""
-
-    paths: PathReader | None = None
-
-
-class KeptReading:
-    """Kept as long as the current tree."""
-
-    begun: bool = False
-    """True if a path of the tree was read in both models."""
-
-
 def both_models(context: Context) -> PathReader:
     """Reads in both models; in a tree that was begun since the last time, from its beginning.
 
     Raises:
         StepError: There is no second one.
     """
-    if (paths := context.of_model(KeptSecond).paths) is None:
+    paths: PathReader | None = context.of_model.get(PathReader)
+    if paths is None:
         raise StepError("There is no second model.", "Open one to compare with.")
-    kept = context.of_tree(KeptReading)
-    if not kept.begun:
+    if not context.of_tree.get(PathReader):  # no path of the tree was read in both models
         paths.forget()
-    kept.begun = True
+    context.of_tree[PathReader] = True
     return paths
 
 
@@ -416,9 +403,9 @@ def second_session(context: Context, command: Inside, stopped: Stopped) -> Sessi
 
 def _drop(context: Context) -> str:
     """Drop the second model, and free its memory; returns its title."""
-    kept = context.of_model(KeptSecond)
-    title = kept.paths.title if kept.paths is not None else ""
-    kept.paths = None
+    paths: PathReader | None = context.of_model.pop(PathReader, None)
+    title = paths.title if paths is not None else ""
+    del paths
     free_garbage()
     return title
 
@@ -469,7 +456,7 @@ def open_lockstep(context: Context, command: OpenLockstep, task: Task) -> Iterat
         LoadError: It can't be loaded, or doesn't fit beside the first; the message says why, the hint what to do.
         Cancelled: The task was cancelled.
     """
-    kept, first, cancel = context.of_model(KeptSecond), context.model, task.cancel
+    first, cancel = context.model, task.cancel
     if closed := _drop(context):  # its memory is free before the next one takes more
         yield LockstepClosed(closed)
     _check(first, command)
@@ -493,7 +480,8 @@ def open_lockstep(context: Context, command: OpenLockstep, task: Task) -> Iterat
     differs = first_difference(first.tokens, loaded.tokens) if not shared else None
     title = _title(first, command, loaded)
     facts = replace(loaded.facts, special=(), special_count=0, chat_template="")
-    second = kept.paths = PathReader(first, loaded, differs is None, command.system, title)
+    second = PathReader(first, loaded, differs is None, command.system, title)
+    context.of_model[PathReader] = second
     aligned: Alignment = "ids" if differs is None else "bytes"
     yield LockstepOpened(facts, title, aligned, tuple(_notes(first, second, command.system, differs)))
 

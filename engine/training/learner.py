@@ -540,26 +540,20 @@ def _damaged(directory: Path, error: Exception) -> LoadError:
 # ---- the commands ------------------------------------------------------------------------------
 
 
-class _CurrentTraining:
-    learner: Learner | None = None
-
-
 def begin_training(context: Context, command: protocol.BeginTraining, task: Task) -> Iterator[Record]:
     """Begin a training."""
     settings = check(command.settings)
     text = read_text(settings.texts)
     served = _prepare(context)
     tokenizer, ms = train_tokenizer(text, settings.vocabulary)
-    learner = context.of_session(_CurrentTraining).learner = Learner(
-        settings, text, tokenizer, task.cancel.is_set
-    )
+    learner = context.of_session[Learner] = Learner(settings, text, tokenizer, task.cancel.is_set)
     yield _begun(learner, served, ms)
 
 
 def resume_training(context: Context, command: protocol.ResumeTraining, task: Task) -> Iterator[Record]:
     """Continue a training from a checkpoint."""
     served = _prepare(context)
-    learner = context.of_session(_CurrentTraining).learner = resume(typed(command.checkpoint), command.steps)
+    learner = context.of_session[Learner] = resume(typed(command.checkpoint), command.steps)
     yield _begun(learner, served)
 
 
@@ -588,7 +582,7 @@ def _prepare(context: Context) -> str:
 
 
 def _learner(context: Context) -> Learner:
-    learner = context.of_session(_CurrentTraining).learner
+    learner: Learner | None = context.of_session.get(Learner)
     if learner is None:
         raise StepError("No training was begun.", "Begin one.")
     return learner
