@@ -14,6 +14,7 @@ from rich.console import RenderableType
 from rich.text import Text
 from textual import constants, events, on
 from textual.app import App
+from textual.css.query import NoMatches
 from textual.driver import Driver
 from textual.errors import NoWidget
 from textual.filter import DimFilter, LineFilter
@@ -441,7 +442,7 @@ class InspectorApp(App[int]):
         """Leave since something failed; with one line where it is no fault of the program."""
         if isinstance(error, RuntimeError) and "can't start new thread" in str(error):
             self.exit(2, return_code=2, message=Text(NO_THREAD))
-        else:
+        elif not (isinstance(error, NoMatches) and self.leaving):  # then widgets go one by one
             super()._handle_exception(error)
 
     async def action_quit(self) -> None:

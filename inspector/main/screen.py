@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 from textual import events, on
 from textual.actions import SkipAction
 from textual.app import ComposeResult
-from textual.binding import BindingsMap
+from textual.binding import Binding, BindingsMap
 from textual.containers import Container
 from textual.content import Content
 from textual.geometry import Region
@@ -457,6 +457,8 @@ class MainScreen(KeyedScreen[None]):
         self._bindings = BindingsMap()
         own = (each for table in (*tables, REPLAY, EVERYWHERE, VIEWS) for each in table.actions)
         self.bind((*own, *self.table.actions), priority=True)
+        for key, bindings in self._bindings.key_to_bindings.items():
+            bindings.append(Binding(key, f"press_last('{key}')", show=False))
 
     def meaning(self, key: str) -> Action | None:
         """The action of a key now."""
@@ -490,7 +492,7 @@ class MainScreen(KeyedScreen[None]):
         """
         if (opened := self.tool_screen) is not None:
             if not opened.takes_first(key) and self.focused is not None:
-                raise SkipAction  # see `on_key`
+                raise SkipAction  # see `action_press_last`
             if (found := self.meaning(key)) is None:
                 raise SkipAction
             await self._do_in_view(opened, found, key)
@@ -500,12 +502,16 @@ class MainScreen(KeyedScreen[None]):
             raise SkipAction
         await self.do(action.id)
 
-    async def on_key(self, event: events.Key) -> None:
-        """Do what a key does in a view, if it means nothing to the widget that has the focus."""
-        opened, found = self.tool_screen, self.meaning(event.key)
-        if opened is not None and found is not None and not opened.takes_first(event.key):
-            event.stop()
-            await self._do_in_view(opened, found, event.key)
+    async def action_press_last(self, key: str) -> None:
+        """Do what a key does in a view, since it means nothing to the widget that has the focus.
+
+        Raises:
+            SkipAction: It does nothing here.
+        """
+        opened, found = self.tool_screen, self.meaning(key)
+        if opened is None or found is None or opened.takes_first(key):
+            raise SkipAction
+        await self._do_in_view(opened, found, key)
 
     async def _do_in_view(self, opened: ToolScreen[Any], action: Action, key: str) -> None:
         if opened.meaning(key) is action:

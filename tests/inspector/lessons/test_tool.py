@@ -14,7 +14,6 @@ from inspector.lessons.actions import VERBS
 from inspector.lessons.catalogue import LessonProgress, Progress, find, shipped
 from inspector.lessons.courses import ORDER as COURSES
 from inspector.lessons.lesson import LessonPhase
-from inspector.main.narration import NarrationCard
 from inspector.main.panels.text import BORDERS, OFF, TextPanel
 from inspector.state.timeline import Phase
 from inspector.tools.lessons.dialogs import LessonsDialog
@@ -141,26 +140,6 @@ async def test_borders_that_a_lesson_draws_are_not_remembered(learner: LearnerKe
     assert learner.app.main.left.view == OFF
     await learner.press("e")
     assert learner.app.main.left.view == text.view != OFF
-
-
-async def test_a_screen_that_is_shown_again_has_one_card_while_a_lesson_is_on(learner: LearnerKeys) -> None:
-    """Such a screen is built once: a card with each opening would add up."""
-    cards = learner.app.top.query
-    learner.actions.leave()
-    await learner.until(lambda: not learner.app.controller.client.outstanding)
-    for _ in range(3):
-        await learner.press_for("beams")
-        await learner.until(lambda: learner.app.main.host.over == "beams")
-        assert len(learner.app.screen.query(NarrationCard)) == 0
-        await learner.press("escape")
-    learner.actions.begin(LESSON)
-    await learner.phase(*WAITING)
-    assert len(cards(NarrationCard)) == 1
-    for _ in range(3):
-        await learner.press_for("beams")
-        await learner.until(lambda: len(learner.app.screen.query(NarrationCard)) == 1)
-        await learner.until(lambda: LESSON.lesson.beats[0].title in learner.text())
-        await learner.press("escape")
 
 
 async def test_a_lesson_waits_for_its_own_model(learner: LearnerKeys) -> None:

@@ -307,7 +307,8 @@ async def test_what_a_dialog_is_told_while_the_program_ends_is_nobodys(rig: Rig)
     dialog = rig.app.top
     rig.app.exit()
     await dialog.query_one("#grammar-remark").remove()
-    await dialog._dispatch_message(SafeTextArea.Changed(dialog.query_one("#grammar-text", SafeTextArea)))
+    dialog.post_message(SafeTextArea.Changed(dialog.query_one("#grammar-text", SafeTextArea)))
+    await rig.pilot.pause()
     assert rig.app._exception is None
 
 

@@ -32,7 +32,7 @@ async def compared(rig: Rig) -> CompareScreen:
     await rig.do("compare")
     screen = rig.app.top
     assert isinstance(screen, CompareScreen)
-    await rig.until(lambda: screen.painted)
+    await rig.until(lambda: screen.takes_keys)
     await rig.pilot.pause()  # it begins at the parting after its first paint
     return screen
 
