@@ -266,8 +266,11 @@ class ToolScreen(Vertical, Generic[Result]):
     def tables(self) -> Sequence[ActionTable]:
         """The keys of a replay come before its own, if it starts anything; a field takes those of everywhere."""
         replay, everywhere = (REPLAY,) if self.MEASURES else (), () if self.typing else (EVERYWHERE,)
-        tables = (*replay, self.ACTIONS, *everywhere, VIEWS)
-        return [table for table in tables if table.when is None or table.when(self)]
+        return (*replay, self.ACTIONS, *everywhere, VIEWS)
+
+    def _holding(self) -> Iterator[ActionTable]:
+        """The tables that hold now."""
+        return (table for table in self.tables if table.when is None or table.when(self))
 
     @property
     def typing(self) -> bool:
@@ -283,7 +286,7 @@ class ToolScreen(Vertical, Generic[Result]):
         return next((first for _, first in self._meant(key)), True)
 
     def _meant(self, key: str) -> Iterator[tuple[Action, bool]]:
-        for table in self.tables:
+        for table in self._holding():
             for action in table.actions:
                 if action.run is not None and action.id and key in action.names:
                     yield action, table.priority or action.priority
@@ -291,7 +294,7 @@ class ToolScreen(Vertical, Generic[Result]):
     def hints(self) -> Sequence[Hint]:
         """The hints for the line of keys now."""
         return hints_of(
-            (zip(repeat(self), table.actions, strict=False) for table in self.tables), self.offers
+            (zip(repeat(self), table.actions, strict=False) for table in self._holding()), self.offers
         )
 
     def keeps(self, action: Action) -> bool:
