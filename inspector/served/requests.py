@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
+from msgspec import Struct, convert
 from msgspec.structs import replace
 
 from engine.errors import PromptError, SettingsError
@@ -190,11 +190,7 @@ def last_of(messages: Sequence[Message]) -> str:
 def _raw_prompt(source: str, prompt: Any) -> str:
     if isinstance(prompt, list) and len(prompt) == 1:
         prompt = prompt[0]
-    if (
-        isinstance(prompt, list)
-        and prompt
-        and all(type(each) is int or isinstance(each, list) for each in prompt)
-    ):
+    if prompt and isinstance(prompt, list) and all(type(each) in (int, list) for each in prompt):
         raise PromptError(
             f"{source}: the prompt is a list of token ids, which can't be opened.",
             "Have the client send the text, as lm-eval does with tokenized_requests=False.",
@@ -237,44 +233,29 @@ def _settings(body: Mapping[str, Any], by_mlx_lm: bool) -> tuple[Settings, tuple
     return settings, tuple(notes)
 
 
+_TYPES: Mapping[str, Any] = {"float": float, "int": int, "texts": str | list[str], "biases": dict[int, float]}
+"""Type of a parameter's value by the kind of its setting."""
+
+
 def _set(settings: Settings, parameter: Parameter, value: Any) -> tuple[Settings, list[str]]:
     """The settings with one of them changed, and a sentence if the value can't be taken."""
     field = BY_NAME[parameter.setting]
     try:
-        made = _value(field.kind, value)
+        made = convert(value, _TYPES[field.kind], str_keys=True)
         if parameter.name == "xtc_threshold" and made > field.high:
             return changed(settings, xtc_probability=0.0), []
-        if parameter.name.endswith("_context_size") and made == 0:
-            made = MOST
         if parameter.name == "top_p" and made == 0:
             return settings, ["top_p 0 is off for mlx_lm.server, as 1 is."]
+        if parameter.name.endswith("_context_size") and made == 0:
+            made = MOST
+        elif field.kind == "texts":
+            made = tuple(filter(None, [made] if isinstance(made, str) else made))
+        elif field.kind == "biases":
+            made = tuple(made.items())
         return changed(settings, **{parameter.setting: made}), []
-    except (SettingsError, TypeError, ValueError, OverflowError) as error:
+    except (SettingsError, ValueError, OverflowError) as error:
         why = error.message if isinstance(error, SettingsError) else f"it must be {field.bounds}."
         return settings, [f"{parameter.name} was not taken: {why}"]
-
-
-def _value(kind: str, value: Any) -> Any:
-    """A parameter's value as its setting takes it.
-
-    Raises:
-        TypeError: It is of another type.
-        ValueError: A token's id is no number.
-    """
-    match kind, value:
-        case "float" | "int", bool():
-            pass
-        case "float", int() | float():
-            return float(value)
-        case "int", int():
-            return value
-        case "texts", str():
-            return (value,) if value else ()
-        case "texts", [*texts] if all(isinstance(each, str) for each in texts):
-            return tuple(filter(None, texts))
-        case "biases", dict():
-            return tuple((int(token), float(bias)) for token, bias in value.items())
-    raise TypeError
 
 
 def _grammar(form: Any, by_mlx_lm: bool) -> tuple[Grammar | None, list[str]]:
