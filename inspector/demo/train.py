@@ -1,14 +1,15 @@
 """Records the training that comes with the program: `python -m inspector.demo.train`, from a checkout, in some minutes.
 
-Everything in it is what the engine told while it trained, times included; of the steps every few are kept, and of their
-numbers four digits.
+Everything in it is the engine's own, times included; one step in five is kept, and four digits of each number.
 """
 
 from __future__ import annotations
 
 from queue import SimpleQueue
+from typing import Any
 
-from msgspec.structs import replace
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from engine.protocol import BeginTraining, Ended, Failure, Received, Sent, Train, TrainedStep
 from engine.recording import Entry, save_as
@@ -19,51 +20,39 @@ from inspector.version import program
 
 SETTINGS = TrainingSettings(layers=4, width=128, steps=4000, every=50)
 KEPT_EVERY = 5
-"""Of the steps one in so many is kept, and each that was looked at."""
+"""Distance of the steps that are kept, in addition to those with a look."""
 
 
-def rounded(value: float) -> float:
-    """A number with four digits."""
-    return float(f"{value:.4g}")
-
-
-def shorter(step: TrainedStep) -> TrainedStep:
-    """A step whose numbers have four digits."""
-    look = step.look
-    if look is not None:
-        candidates = tuple(replace(each, prob=rounded(each.prob)) for each in look.candidates)
-        look = replace(
-            look, held_out_loss=rounded(look.held_out_loss), candidates=candidates, ms=rounded(look.ms)
-        )
-    return replace(
-        step,
-        loss=rounded(step.loss),
-        rate=rounded(step.rate),
-        norms=tuple(map(rounded, step.norms)),
-        ms=rounded(step.ms),
-        left_ms=rounded(step.left_ms),
-        look=look,
-    )
+def rounded(value: Any) -> Any:
+    """A record, or a value in one, with four digits of each number."""
+    match value:
+        case float():
+            return float(f"{value:.4g}")
+        case tuple():
+            return tuple(map(rounded, value))
+        case Struct():
+            return replace(value, **{name: rounded(each) for name, each in asdict(value).items()})
+    return value
 
 
 def main() -> None:
-    """Train, and write what was told."""
-    told: SimpleQueue[Received] = SimpleQueue()
-    engine = EngineThread(told.put)
+    """Train, and write the records."""
+    received: SimpleQueue[Received] = SimpleQueue()
+    engine = EngineThread(received.put)
     engine.start()
     entries = []
     for number, command in enumerate((BeginTraining(SETTINGS), Train(SETTINGS.steps)), 1):
         engine.send(Sent(command, number))
-        while not isinstance(record := (received := told.get()).record, Ended):
+        while not isinstance(record := (each := received.get()).record, Ended):
             if isinstance(record, Failure):
                 raise SystemExit(f"{record.message} {record.hint}")
             if isinstance(record, TrainedStep):
                 if record.step % KEPT_EVERY and record.look is None:
                     continue
-                record = shorter(record)
+                record = rounded(record)
                 if record.look is not None:
                     print(record.step, record.loss, record.look.held_out_loss, record.look.sample, flush=True)
-            if received.id == number:
+            if each.id == number:
                 entries.append(Entry(record))
     engine.close()
     save_as(RECORDING, entries, program())
