@@ -71,11 +71,12 @@ class TerminalDriver(LinuxDriver):
 
     def __init__(self, app: App[Any], **options: Any) -> None:
         terminal = sys.__stderr__
-        sys.__stderr__ = cast(Any, TerminalOutput(cast(TextIO, terminal), self.lost))  # Textual draws on it
+        output = TerminalOutput(cast(TextIO, terminal), self.lost)
+        sys.__stderr__ = output  # type: ignore[misc,assignment]  # Textual draws on it
         try:
             super().__init__(app, **options)
         finally:
-            sys.__stderr__ = terminal
+            sys.__stderr__ = terminal  # type: ignore[misc]
 
     def lost(self) -> None:
         """Report that the terminal is gone."""

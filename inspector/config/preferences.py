@@ -67,11 +67,13 @@ class _Saved(Generic[Kind]):
 
     def __init__(self, file: TableFile, defaults: Kind) -> None:
         self.path = file.path
-        self._file, self._defaults = file, defaults
+        self._file = file
+        self._defaults: Kind = defaults
 
     def read(self) -> Stored[Kind]:
         """Read the file; report its faults, and use what is valid."""
-        names, values, problems = asdict(self._defaults), {}, []
+        values: dict[str, Any] = {}
+        names, problems = asdict(self._defaults), []
         try:
             given = self._file.read()
         except DamagedFileError as error:

@@ -25,6 +25,7 @@ def _read_lockstep(on: Controller) -> Command:
     return protocol.ReadLockstep(on.timeline.tip, candidates=8)
 
 
+_STEP: tuple[Act, ...] = (protocol.TakeStep(), _read_lockstep)
 _BATCH = (
     LanePrompt("Once upon a time"),
     LanePrompt("The dog was"),
@@ -56,7 +57,7 @@ SCRIPTS: Mapping[str, tuple[Settings, Sequence[Act]]] = {
             protocol.OpenLockstep(LoadSettings(), bits=4),
             _read_lockstep,
             "P is the model, Q the same in 4 bits: the colours say how far apart they are.",
-            *[protocol.TakeStep(), _read_lockstep] * 6,
+            *_STEP * 6,
             "≠ marks where the likeliest token is another one. n goes to the next of them.",
             lambda on: protocol.PartWays(on.timeline.tip, tokens=24),
             "Each went its own way from here. Press w: where they part, and where they meet.",
