@@ -1,4 +1,7 @@
-"""Recordings that come with the program: six questions about the bundled model as a lesson, a batch, a lockstep."""
+"""Recordings that come with the program: six questions about the bundled model as a lesson, a batch, a lockstep.
+
+The scripts that made them are in `tests/make_demo`.
+"""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from engine.protocol import (
 from engine.recording import load
 from inspector.cli.subcommands.recordings import named
 from inspector.demo import SCENES
-from inspector.demo.record import record_scene
+from tests.make_demo.record import record_scene
 from tests.system import without_mlx
 
 LIMIT = 200_000
@@ -44,7 +44,7 @@ def test_it_is_whole_and_small_and_of_the_bundled_model(name: str) -> None:
     assert trace.torn == 0
     facts = next(each for each in told(name) if isinstance(each, ModelFacts))
     assert facts.fingerprint == fingerprint(pocket.directory()), (
-        "record it anew: python -m inspector.demo.record"
+        "record it again: python -m tests.make_demo.record"
     )
     assert not re.search(r"/(home|root|tmp|Users|work)/", repr(told(name)))
     captions = [each for each in told(name) if isinstance(each, Marked)]

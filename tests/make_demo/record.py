@@ -1,4 +1,4 @@
-"""Records the demonstration and the scenes again: `python -m inspector.demo.record`, from a checkout, in some seconds.
+"""Records the demonstration and the scenes again: `python -m tests.make_demo.record`, in some seconds.
 
 Everything in them was computed by the engine while they were recorded, times included. A scene is commands on the
 bundled model, and captions that open the tool of the scene's name.

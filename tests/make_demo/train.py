@@ -1,4 +1,4 @@
-"""Records the training that comes with the program: `python -m inspector.demo.train`, from a checkout, in some minutes.
+"""Records the training that comes with the program: `python -m tests.make_demo.train`, in some minutes.
 
 Everything in it is the engine's own, times included; one step in five is kept, and four digits of each number.
 """
