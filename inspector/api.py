@@ -62,12 +62,17 @@ if TYPE_CHECKING:
     from inspector.tools.compare.comparison import Comparison as Compared
 
 Reply = TypeVar("Reply", bound=Record)
+Viewed = TypeVar(
+    "Viewed", protocol.AttentionRead, protocol.ScoreRead, protocol.ExpertsRead, protocol.PositionTried,
+    protocol.HeadsScored, protocol.ActivationsPatched, protocol.PairsPatched,
+)  # fmt: skip
 Read = TypeVar("Read")
 ENDLESS = 10**9
 """Maximum number of tokens of a completion: a run is bounded by its own number."""
 STOPS = ("eos", "stop", "grammar")
 """Reasons for the end of a text, not only of a run."""
 CLOSED = "This session is closed.", "Open another one."
+RECORDED = "This session is a recording: nothing is computed in it.", "Open its model, and its prompt."
 FORKED = (
     "This process was forked from one that had MLX in it: nothing can be computed here.",
     'Start processes by "spawn": multiprocessing.get_context("spawn").Pool().',
@@ -222,6 +227,20 @@ class _Line:
         self.do(protocol.Recall((at,)))
         return self.do(command).answer(kind)
 
+    def view(self, command: Command, kind: type[Viewed], what: str) -> Viewed:
+        """Ask for a view of the inside.
+
+        Raises:
+            EngineError: The engine refuses, or what was read is not what the model computes.
+        """
+        read = self.do(command).answer(kind)
+        if (failed := read.facts.failed) is not None:
+            raise StepError(
+                f"The {what} of {read.facts.family} can't be shown: the check `{failed.name}` is off by "
+                f"{failed.error:.2g}, and {failed.bound:.2g} is allowed."
+            )
+        return read
+
     def send(self, command: Command, each: Callable[[Record], object] | None) -> Request[Any]:
         """Send a command.
 
@@ -232,8 +251,7 @@ class _Line:
         if self.closed:
             raise StepError(*CLOSED)
         if self.timeline.recorded:
-            message = "This session is a recording: nothing is computed in it."
-            raise StepError(message, "Open its model, and its prompt.")
+            raise StepError(*RECORDED)
         with self.arrived:
             return self.client.request(command, lambda request: None, each)
 
@@ -307,19 +325,6 @@ class _Line:
         elif self.timeline.tip != node:
             self.do(protocol.MoveTo(node))
         return node
-
-    @contextmanager
-    def under(self, held: tuple[Intervention, ...]) -> Iterator[None]:
-        """Compute what is run inside the block under interventions."""
-        with self.lock:
-            self.settle()
-            before, self.held = self.held, held
-        try:
-            yield
-        finally:
-            with self.lock:
-                self.settle()
-                self.held = before
 
     def close(self) -> None:
         """Release the tree, and the model if no other session has it."""
@@ -732,19 +737,6 @@ def _read_layer(layer: int, layers: Sequence[Layer], what: str) -> Layer:
     return found
 
 
-def _see(what: str, facts: protocol.CaptureFacts) -> None:
-    """Check that a view is what the model computes.
-
-    Raises:
-        StepError: One of its checks failed.
-    """
-    if (failed := facts.failed) is not None:
-        raise StepError(
-            f"The {what} of {facts.family} can't be shown: the check `{failed.name}` is off by {failed.error:.2g}, "
-            f"and {failed.bound:.2g} is allowed."
-        )
-
-
 # ---- branches ----------------------------------------------------------------------------------
 
 
@@ -910,8 +902,17 @@ class Branch:
 
     @contextmanager
     def _under(self, held: tuple[Intervention, ...]) -> Iterator[Branch]:
-        with self._line.under(held):
+        """Compute the block's tokens under interventions, on every branch of the session."""
+        line = self._line
+        with line.lock:
+            line.settle()
+            before, line.held = line.held, held
+        try:
             yield self
+        finally:
+            with line.lock:
+                line.settle()
+                line.held = before
 
     @property
     def _depth(self) -> int | None:
@@ -1017,13 +1018,13 @@ class Branch:
         """
         made = _direction(direction)
         own = self._layer(made.layer if layer is None else layer)
-        self._places((begin,))
+        self._check_places((begin,))
         first, second = (None if each is None else self._id(each) for each in (token, other))
         asked = protocol.SweepStrengths(self.node, made, own, scope, begin, first, second, tuple(strengths))
         return self._line.do(asked).answer(protocol.StrengthsSwept)
 
-    def _places(self, places: Sequence[int]) -> None:
-        """Refuse places that the path doesn't have; they count from 0.
+    def _check_places(self, places: Sequence[int]) -> None:
+        """Refuse places, counted from 0, that the path doesn't have.
 
         Raises:
             StepError: It lacks one of them.
@@ -1048,8 +1049,7 @@ class Branch:
         Raises:
             StepError: What was read is not what the model computes, or the model has nothing to read.
         """
-        read = self._line.do(protocol.ReadAttention(self.node)).answer(protocol.AttentionRead)
-        _see("attention", read.facts)
+        read = self._line.view(protocol.ReadAttention(self.node), protocol.AttentionRead, "attention")
         return Attention(read, [item.text for item in self._path()])
 
     @checked
@@ -1123,10 +1123,9 @@ class Branch:
             self._layer(layer)
         if head is not None and head < 0:
             raise StepError(f"There is no head {head}.", "Heads count from 0, which is h1 on the screen.")
-        self._places(keys)
+        self._check_places(keys)
         command = protocol.ReadScore(self.node, layer, head, tuple(keys))
-        read = self._line.do(command).answer(protocol.ScoreRead)
-        _see("scores", read.facts)
+        read = self._line.view(command, protocol.ScoreRead, "scores")
         return Scores(read, [item.text for item in self._path()])
 
     def experts(self) -> Experts:
@@ -1135,9 +1134,7 @@ class Branch:
         Raises:
             StepError: The model has neither experts nor recurrent layers, or what was read is not what it computes.
         """
-        read = self._line.do(protocol.ReadExperts(self.node)).answer(protocol.ExpertsRead)
-        _see("experts", read.facts)
-        return Experts(read)
+        return Experts(self._line.view(protocol.ReadExperts(self.node), protocol.ExpertsRead, "experts"))
 
     @checked
     def moved(self, offset: int = 0, change: protocol.PositionChange = "token") -> Moved:
@@ -1151,9 +1148,7 @@ class Branch:
             StepError: The model takes no other position, or a check of the result failed.
         """
         asked = protocol.TryPosition(self.node, change, offset)
-        read = self._line.do(asked).answer(protocol.PositionTried)
-        _see("positions", read.facts)
-        return Moved(read)
+        return Moved(self._line.view(asked, protocol.PositionTried, "positions"))
 
     @checked
     def heads(self, texts: int = 0, length: int = 50, seed: int = 0) -> protocol.HeadsScored:
@@ -1168,9 +1163,7 @@ class Branch:
             StepError: What was read is not what the model computes; or there can be no such texts.
         """
         over = protocol.RepeatedTexts(length, texts, seed) if texts else None
-        scored = self._line.do(protocol.ScoreHeads(self.node, over)).answer(protocol.HeadsScored)
-        _see("scores of heads", scored.facts)
-        return scored
+        return self._line.view(protocol.ScoreHeads(self.node, over), protocol.HeadsScored, "scores of heads")
 
     @checked
     def patching(
@@ -1197,9 +1190,7 @@ class Branch:
         _of_one_session(self, source)
         ids = self._id(token), self._id(against)
         command = protocol.PatchActivations(self.node, source.node, *ids, part, facing)
-        read = self._line.do(command).answer(protocol.ActivationsPatched)
-        _see("patching", read.facts)
-        return read
+        return self._line.view(command, protocol.ActivationsPatched, "patching")
 
     @checked
     def patch_pairs(
@@ -1215,9 +1206,7 @@ class Branch:
             StepError: None of them can be patched; a check failed.
         """
         command = protocol.PatchPairs(tuple(protocol.PatchPair(*each) for each in pairs), part)
-        read = self._line.do(command).answer(protocol.PairsPatched)
-        _see("patching", read.facts)
-        return read
+        return self._line.view(command, protocol.PairsPatched, "patching")
 
     # ---- export -----------------------------------------------------------------------------
 
