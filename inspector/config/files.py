@@ -83,8 +83,7 @@ def write(path: Path, text: str) -> None:
 # ---- tables of JSON -----------------------------------------------------------------------------
 
 
-class DamagedFileError(EngineError):
-    """Nothing of a file can be used."""
+CORRECT = "Correct the file; otherwise the next saving renames it and begins a new one."
 
 
 class TableFile:
@@ -95,35 +94,44 @@ class TableFile:
         table: Name of the table.
         form: An entry, as a message shows it.
         what: The content, as the beginning of a sentence.
-        mend: What to do if it can't be read, as a sentence.
+        fault: The sentence on an invalid entry, with `{name}`, `{path}` and `{error}`.
+        mend: What to do if the file can't be read, as a sentence.
     """
 
-    def __init__(self, path: Path, table: str, form: str, what: str, mend: str) -> None:
+    def __init__(self, path: Path, table: str, form: str, what: str, fault: str, mend: str = CORRECT) -> None:
         self.path = path
-        self._table, self._form, self._what, self._mend = table, form, what, mend
+        self._table, self._form, self._what, self._fault, self._mend = table, form, what, fault, mend
 
-    def read(self) -> Mapping[str, Any]:
-        """The table with entries of any kind; empty without a file.
+    def read(self, check: Callable[[str, Any], Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+        """Read the table; without a file it is empty.
 
-        Raises:
-            DamagedFileError: The file can't be read.
+        Args:
+            check: Returns the value of an entry from its name and JSON value; its EngineErrors are reported.
+
+        Returns:
+            The valid entries, and a sentence for each fault.
         """
-        table: dict[str, Any] = self._content().get(self._table, {})
-        return table
+        content, problem = self._content()
+        values, problems = {}, [problem] if problem else []
+        for name, value in content.get(self._table, {}).items():
+            try:
+                values[name] = check(name, value)
+            except EngineError as error:
+                problems.append(self._fault.format(name=name, path=self.path, error=error))
+        return values, tuple(problems)
 
-    def _content(self) -> dict[str, Any]:
+    def _content(self) -> tuple[dict[str, Any], str]:
+        """All of the file, and a sentence if it can't be read."""
         try:
             content = json.loads(read_regular(self.path, TEXT_LIMIT).decode())
             if not isinstance(content, dict) or not isinstance(content.get(self._table, {}), dict):
                 raise ValueError(f'it is not {{"{self._table}": {{{self._form}}}}}')
         except FileNotFoundError:
-            return {}
+            return {}, ""
         except (OSError, ValueError, RecursionError) as error:
             why = getattr(error, "strerror", None) or error
-            raise DamagedFileError(
-                f"{self._what} in {self.path} can't be read: {why}.", self._mend
-            ) from error
-        return content
+            return {}, f"{self._what} in {self.path} can't be read: {why}. {self._mend}"
+        return content, ""
 
     def change(self, edit: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> str:
         """Replace the table; another window may have changed it meanwhile.
@@ -138,12 +146,9 @@ class TableFile:
             PathError: The file can't be written.
         """
         with alone(self.path):
-            content, moved = {}, ""
-            try:
-                content = self._content()
-                content[self._table] = edit(content.get(self._table, {}))
-            except DamagedFileError:
-                content[self._table] = edit({})
+            content, problem = self._content()
+            content[self._table], moved = edit(content.get(self._table, {})), ""
+            if problem:
                 number = 1
                 while (other := self.path.with_suffix(f".damaged-{number}.json")).exists():
                     number += 1

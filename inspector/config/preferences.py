@@ -13,7 +13,7 @@ from msgspec.structs import asdict
 from engine.breakpoints import CONDITIONS, Breakpoints
 from engine.errors import SettingsError
 from inspector import places
-from inspector.config.files import DamagedFileError, TableFile
+from inspector.config.files import TableFile
 from inspector.scales import METRICS
 
 VIEWS = ("off", "borders", "ids", "bytes")
@@ -72,18 +72,12 @@ class _Saved(Generic[Kind]):
 
     def read(self) -> Stored[Kind]:
         """Read the file; report its faults, and use what is valid."""
-        values: dict[str, Any] = {}
-        names, problems = asdict(self._defaults), []
-        try:
-            given = self._file.read()
-        except DamagedFileError as error:
-            return Stored(self._defaults, (str(error),))
-        for name, value in given.items():
-            try:
-                values |= {name: self._checked(name, value)} if name in names else {}
-            except SettingsError as error:
-                problems.append(str(error))
-        return Stored(type(self._defaults)(**values), tuple(problems))
+        known = asdict(self._defaults)
+        values, problems = self._file.read(
+            lambda name, value: self._checked(name, value) if name in known else None
+        )
+        valid = {name: value for name, value in values.items() if name in known}
+        return Stored(type(self._defaults)(**valid), problems)
 
     def save(self, values: Kind) -> str:
         """Keep values, replacing those before; defaults are not written.
@@ -113,17 +107,15 @@ class SavedPreferences(_Saved[Preferences]):
     """Keeps the look of the screen, in `screen.json` of the user's configuration directory."""
 
     def __init__(self) -> None:
-        path, mend = places.config() / "screen.json", "Correct the file, or delete it."
-        super().__init__(
-            TableFile(path, "screen", "NAME: VALUE", "The look of the screen", mend), Preferences()
-        )
+        path, fault = places.config() / "screen.json", "{name} in {path} is not used: {error}"
+        what, mend = "The look of the screen", "Correct the file, or delete it."
+        super().__init__(TableFile(path, "screen", "NAME: VALUE", what, fault, mend), Preferences())
 
     def _checked(self, name: str, value: Any) -> Any:
         try:
             return getattr(convert({name: value}, Preferences), name)
         except ValidationError:
-            problem = f"{name} in {self.path} is not used: {json.dumps(value)}."
-            raise SettingsError(name, problem) from None
+            raise SettingsError(name, f"{json.dumps(value)}.") from None
 
 
 class SavedBreakpoints(_Saved[Breakpoints]):
@@ -134,18 +126,17 @@ class SavedBreakpoints(_Saved[Breakpoints]):
     """
 
     def __init__(self, path: Path | None = None) -> None:
-        path = path or places.config() / "breakpoints.json"
-        mend = "Correct the file; otherwise the next saving renames it and begins a new one."
+        path, fault = (
+            path or places.config() / "breakpoints.json",
+            "A breakpoint in {path} is not used: {error}",
+        )
         super().__init__(
-            TableFile(path, "breakpoints", "CONDITION: VALUE", "The breakpoints", mend), Breakpoints()
+            TableFile(path, "breakpoints", "CONDITION: VALUE", "The breakpoints", fault), Breakpoints()
         )
 
     def _checked(self, name: str, value: Any) -> Any:
-        try:
-            if name != "all_of":
-                next(each for each in CONDITIONS if each.name == name).check(value)
-            elif not isinstance(value, bool):
-                raise SettingsError(name, f"all_of must be true or false, not {json.dumps(value)}.")
-        except SettingsError as error:
-            raise SettingsError(name, f"A breakpoint in {self.path} is not used: {error}") from error
+        if name != "all_of":
+            next(each for each in CONDITIONS if each.name == name).check(value)
+        elif not isinstance(value, bool):
+            raise SettingsError(name, f"all_of must be true or false, not {json.dumps(value)}.")
         return value

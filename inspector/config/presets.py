@@ -17,7 +17,7 @@ from engine.protocol import LanePrompt
 from engine.setting import check
 from engine.settings import BY_NAME, FIELDS, Settings
 from inspector import places
-from inspector.config.files import DamagedFileError, TableFile
+from inspector.config.files import TableFile
 
 OUTSIDE = frozenset({"seed", "max_tokens", "stop", "candidates"})
 """Settings that no preset touches unless its file names them: they don't shape a choice."""
@@ -47,8 +47,8 @@ class Presets:
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path or places.config() / "presets.json"
-        mend = "Correct the file; otherwise the next saving renames it and begins a new one."
-        self._file = TableFile(self.path, "presets", "NAME: {SETTING: VALUE}", "The presets", mend)
+        fault = "Preset {name!r} in {path} is not used: {error}"
+        self._file = TableFile(self.path, "presets", "NAME: {SETTING: VALUE}", "The presets", fault)
         self._seen: tuple[int, ...] = ()
         """Inode, time of change and size of the file that was read, by which another is recognized."""
         self.refresh()
@@ -63,19 +63,8 @@ class Presets:
         if seen == self._seen:
             return
         self._seen = seen  # of before it is read: what is written meanwhile is read the next time
-        self._own: dict[str, Mapping[str, Any]] = {}
-        """The valid presets of the file, by name."""
-        self.problems: tuple[str, ...] = ()
-        """Faults of the file, one sentence each."""
-        try:
-            given = self._file.read()
-        except DamagedFileError as error:
-            given, self.problems = {}, (str(error),)
-        for name, values in given.items():
-            try:
-                self._own[checked_name(name)] = read(values)
-            except EngineError as error:
-                self.problems += (f"Preset {name!r} in {self.path} is not used: {error}",)
+        own, self.problems = self._file.read(lambda name, values: (checked_name(name), read(values)))
+        self._own: dict[str, Mapping[str, Any]] = dict(own.values())
         self._all = {**SHIPPED, **self._own}
         self.names = tuple(self._all)
         """Names of the program's presets, then of the user's own in the order in which they were saved."""
