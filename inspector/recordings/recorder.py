@@ -13,28 +13,17 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from engine import protocol
 from engine.errors import RecordingError
-from engine.protocol import (
-    BeamStep,
-    Configure,
-    Deleted,
-    Ended,
-    Explained,
-    Marked,
-    ModelFacts,
-    PromptOpened,
-    Record,
-    Step,
-    WhatIfAnswered,
-)
+from engine.protocol import Record
 from engine.recording import Entry, Journal, RecordingChanged, save_as, worth_keeping
 from engine.settings import LoadSettings, Settings
 from inspector.keys import key_for
 from inspector.recordings import sessions
 
-_WORTH_A_FILE = (Step, BeamStep, Marked, Deleted)
+_WORTH_A_FILE = (protocol.Step, protocol.BeamStep, protocol.Marked, protocol.Deleted)
 """Entries without which a session is a prompt and nothing else: it leaves no file."""
-_ALL_KEPT = (Step, Ended, Explained, WhatIfAnswered)
+_ALL_KEPT = (protocol.Step, protocol.Ended, protocol.Explained, protocol.WhatIfAnswered)
 """Entries of which all are kept: they come with every token, or with every value that is tried."""
 PATIENCE = 2.0
 """Seconds that closing waits for a file that is being resumed."""
@@ -97,10 +86,10 @@ class Recorder:
         if self.holding or not (isinstance(record, _ALL_KEPT) or worth_keeping(record)):
             return
         kept: list[Record | Settings | LoadSettings] = [record]
-        if isinstance(record, ModelFacts):
+        if isinstance(record, protocol.ModelFacts):
             self._in_force = None
             kept.insert(0, self._load())
-        elif isinstance(record, Ended) and record.command == Configure.kind:
+        elif isinstance(record, protocol.Ended) and record.command == protocol.Configure.kind:
             before, self._in_force = self._in_force, self._settings()
             kept += [self._in_force] if self._in_force != before else []
         for value in kept:
@@ -111,7 +100,7 @@ class Recorder:
                 self._write([entry])
             elif self.resumed is not None:
                 self.adopt()
-        if isinstance(record, PromptOpened) and not self._made:
+        if isinstance(record, protocol.PromptOpened) and not self._made:
             self._begin()
 
     # ---- the file ---------------------------------------------------------------------------

@@ -109,7 +109,7 @@ def _parts(reply: ServedReply | None, result: Rescored) -> Iterator[str]:
         return
     other = "" if counted in (None, len(result.steps)) else f" here, {counted:,} at the server"
     yield f"reply {len(result.steps):,} tokens{other}, {result.source}"
-    yield told(result)
+    yield verdict_words(result)
     if not result.same_text:
         yield "its text differs from that of these tokens"
     if (largest := result.largest) is not None:
@@ -118,7 +118,7 @@ def _parts(reply: ServedReply | None, result: Rescored) -> Iterator[str]:
         yield f"{result.misnamed} of {len(result.steps)} tokens named wrongly"
 
 
-def told(result: Rescored) -> str:
+def verdict_words(result: Rescored) -> str:
     """The verdict on a whole reply, in a few words."""
     place = result.first
     if place is not None:

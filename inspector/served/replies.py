@@ -40,6 +40,11 @@ class ServedToken(Struct, frozen=True):
     top: tuple[ServedToken, ...] = ()
     """The alternatives as they were listed, with or without the token itself."""
 
+    @property
+    def shown(self) -> bytes:
+        """Its bytes, or its id in brackets if they are unknown."""
+        return f"⟨{self.id}⟩".encode() if self.raw is None else self.raw
+
 
 class ServedReply(Struct, frozen=True):
     """The reply of a server, read."""

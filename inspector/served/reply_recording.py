@@ -9,21 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from engine import protocol
 from engine.errors import PromptError
-from engine.protocol import (
-    MADE_UP,
-    Candidate,
-    Candidates,
-    Distribution,
-    KVReading,
-    Memory,
-    ModelFacts,
-    Prefilled,
-    PromptOpened,
-    PromptToken,
-    Step,
-    StepTimes,
-)
+from engine.protocol import MADE_UP
 from engine.recording import Entry
 from engine.settings import LoadSettings
 from engine.token_texts import decode
@@ -31,7 +19,7 @@ from inspector.served.exchange import Exchange
 from inspector.served.replies import ServedReply, ServedToken, read_reply, repaired, spells
 from inspector.served.requests import ServedRequest, served_request
 
-NO_KV, NO_MEMORY, NO_TIMES = KVReading(0, 0, 0, ()), Memory(0, 0), StepTimes(0.0, 0.0, 0.0, 0.0)
+NO_KV, NO_MEMORY = protocol.KVReading(0, 0, 0, ()), protocol.Memory(0, 0)
 PACE = 0.05
 """Seconds between two tokens of a replay: no reply has times."""
 WITH_MODEL = "Open it with a model: --model MODEL."
@@ -96,24 +84,24 @@ def _entries(request: ServedRequest | None, reply: ServedReply) -> Iterator[Entr
     prompt = _prompt(request, ids)
     following = _distribution(tokens[0], len(prompt.tokens), ids)
     yield Entry(prompt, 0.0)
-    yield Entry(Prefilled(prompt.text, prompt.tokens, following, NO_KV, NO_MEMORY, 0.0, 0.0), 0.0)
+    yield Entry(protocol.Prefilled(prompt.text, prompt.tokens, following, NO_KV, NO_MEMORY, 0.0, 0.0), 0.0)
     pending = b""
     for place, (token, after) in enumerate(zip(tokens, (*tokens[1:], None), strict=True)):
         choice, following = following, _distribution(after, len(prompt.tokens) + place + 1, ids)
-        text, pending = decode(pending, _raw(token))
+        text, pending = decode(pending, token.shown)
         logprob = math.nan if token.logprob is None else token.logprob
         prob = 0.0 if token.logprob is None else min(1.0, math.exp(logprob))
-        step = Step(
+        step = protocol.Step(
             index=place, position=choice.position, node=choice.node + 1, parent=choice.node, id=choice.picked,
-            text=text, raw=_raw(token), pending=pending, special=False, origin="served", logprob=logprob, prob=prob,
+            text=text, raw=token.shown, pending=pending, special=False, origin="served", logprob=logprob, prob=prob,
             sampler_prob=prob, rank=next((each.rank for each in choice.candidates if each.id == choice.picked), 0),
-            surprisal_bits=-logprob / math.log(2), choice=choice, next=following, kv=NO_KV, ms=NO_TIMES,
+            surprisal_bits=-logprob / math.log(2), choice=choice, next=following, kv=NO_KV, ms=protocol.StepTimes(0.0, 0.0, 0.0, 0.0),
             memory=NO_MEMORY,
         )  # fmt: skip
         yield Entry(step, PACE * (place + 1))
 
 
-def _facts(request: ServedRequest | None, reply: ServedReply, more: tuple[str, ...]) -> ModelFacts:
+def _facts(request: ServedRequest | None, reply: ServedReply, more: tuple[str, ...]) -> protocol.ModelFacts:
     notes = (
         f"This is a server's reply, in the form of {reply.form}: no model was at hand. Entropies, ranks "
         "beyond its lists, times, memory and what its sampler did aren't known.",
@@ -121,7 +109,7 @@ def _facts(request: ServedRequest | None, reply: ServedReply, more: tuple[str, .
         *more,
         f"{PACE:g} s from token to token are the replay's own: the reply has no times.",
     )
-    return ModelFacts(
+    return protocol.ModelFacts(
         name=(request.model if request is not None else "") or f"a reply of {reply.form}", path="", family="",
         layers=0, heads=None, kv_heads=None, head_size=None, hidden_size=None, vocabulary=2 * MADE_UP, parameters=0,
         weight_bytes=0, dtype="", quantization=None, context_window=None, hard_window=False, cache_kinds=(),
@@ -129,7 +117,7 @@ def _facts(request: ServedRequest | None, reply: ServedReply, more: tuple[str, .
     )  # fmt: skip
 
 
-def _prompt(request: ServedRequest | None, ids: dict[bytes, int]) -> PromptOpened:
+def _prompt(request: ServedRequest | None, ids: dict[bytes, int]) -> protocol.PromptOpened:
     """The prompt: a token for each message, as its own tokens are unknown.
 
     Args:
@@ -145,13 +133,13 @@ def _prompt(request: ServedRequest | None, ids: dict[bytes, int]) -> PromptOpene
         parts = [request.prompt]
     raws = [part.encode("utf-8", "replace") for part in parts]
     tokens = tuple(
-        PromptToken(place + 1, place, _made_up(raw, ids), part, raw, False)
+        protocol.PromptToken(place + 1, place, _made_up(raw, ids), part, raw, False)
         for place, (part, raw) in enumerate(zip(parts, raws, strict=True))
     )
-    return PromptOpened("".join(parts), bool(messages), tokens, False, messages=messages)
+    return protocol.PromptOpened("".join(parts), bool(messages), tokens, False, messages=messages)
 
 
-def _distribution(token: ServedToken | None, node: int, ids: dict[bytes, int]) -> Distribution:
+def _distribution(token: ServedToken | None, node: int, ids: dict[bytes, int]) -> protocol.Distribution:
     """The list of the reply for a token, with that token; nothing for None, after the last one."""
     top = token.top if token is not None else ()
     listed = {_id(each, ids): each for each in top if each.logprob is not None}
@@ -162,26 +150,23 @@ def _distribution(token: ServedToken | None, node: int, ids: dict[bytes, int]) -
         found.append(_candidate(picked, token, 1 if not top else 0))
     rest = max(0.0, 1.0 - sum(each.prob for each in found))
     entropy = -sum(p * math.log2(p) for p in (*(each.prob for each in found), rest) if p > 0)
-    return Distribution(
-        node=node, position=node, candidates=Candidates(found), entropy_bits=max(0.0, entropy),
+    return protocol.Distribution(
+        node=node, position=node, candidates=protocol.Candidates(found), entropy_bits=max(0.0, entropy),
         sampler_entropy_bits=max(0.0, entropy), others=0, others_prob=rest, others_sampler_prob=rest, stages=(),
         picked=picked, draw=None, draw_from=None, draw_to=None, reroll=0, listed=True,
     )  # fmt: skip
 
 
-def _candidate(id: int, token: ServedToken, rank: int) -> Candidate:
-    raw = _raw(token)
+def _candidate(id: int, token: ServedToken, rank: int) -> protocol.Candidate:
     logprob = math.nan if token.logprob is None else min(0.0, token.logprob)
     prob = 0.0 if token.logprob is None else math.exp(logprob)
-    return Candidate(id, raw.decode("utf-8", "replace"), raw, False, logprob, prob, rank, prob, None)
-
-
-def _raw(token: ServedToken) -> bytes:
-    return f"⟨{token.id}⟩".encode() if token.raw is None else token.raw
+    return protocol.Candidate(
+        id, token.shown.decode("utf-8", "replace"), token.shown, False, logprob, prob, rank, prob, None
+    )
 
 
 def _id(token: ServedToken, ids: dict[bytes, int]) -> int:
-    return token.id if token.id is not None and token.id < MADE_UP else _made_up(_raw(token), ids)
+    return token.id if token.id is not None and token.id < MADE_UP else _made_up(token.shown, ids)
 
 
 def _made_up(raw: bytes, ids: dict[bytes, int]) -> int:

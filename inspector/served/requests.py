@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, convert
@@ -82,19 +81,6 @@ PARAMETERS = tuple(
     for name in names.split()
 )
 """Every parameter of mlx_lm.server's API, and those of other servers that are common."""
-TABLE = ("<!-- parameters -->", "<!-- end of the parameters -->")
-"""Between these the help has the table of the parameters."""
-
-
-def parameters_table() -> str:
-    """The parameters as a table in Markdown: the setting of each, and the remark."""
-    rows = ["| parameter | here | |", "|---|---|---|"]
-    for (setting, says), group in groupby(PARAMETERS, key=lambda each: (each.setting, each.says)):
-        names = ", ".join(f"`{each.name}`" for each in group)
-        rows.append(f"| {names} | {f'`{BY_NAME[setting].flag}`' if setting else ''} | {says} |")
-    return "\n".join(rows)
-
-
 _BY_NAME: Mapping[str, Parameter] = {each.name: each for each in PARAMETERS}
 
 

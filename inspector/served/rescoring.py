@@ -289,7 +289,7 @@ class Rescoring:
         tokens = self._reply.tokens if self._reply is not None else ()
         token, other = tokens[place] if place < len(tokens) else None, None
         if token is not None and not _is(token, step):
-            other = f"⟨{token.id}⟩".encode() if token.raw is None else token.raw
+            other = token.shown
             token = next((each for each in token.top if _is(each, step)), None)
         figure = token.logprob if token is not None else None
         made = self._repeated
