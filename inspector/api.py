@@ -126,9 +126,8 @@ class _Engine:
     def _after_fork(self) -> None:
         if self._thread is not None or sys.modules.get("mlx.core") is not None:
             self.forked, self._lock = True, threading.Lock()
-            for (
-                line
-            ) in self._lines:  # neither the threads that held their locks nor the runs are in this process
+            # the threads that held their locks, and the runs, are not in this process
+            for line in self._lines:
                 line.pending = None
                 line.unlock()
 
@@ -847,11 +846,8 @@ class Branch:
             raise StepError(f"A run of {count} tokens can't be made.", "Give a number from 1.")
         line = self._line
         with line.lock:
-            node = self._node if self.finished else line.stand(self.node)
-            run = Run(line, node, self)
-            if not self.finished:
-                run._begin(count)
-            return run
+            ended = self.finished is not None
+            return Run(line, self._node if ended else line.stand(self.node), self, 0 if ended else count)
 
     @checked
     def take(self, token: int | str) -> Branch:
@@ -1310,20 +1306,17 @@ class Run(Branch):
         line: Connection of the session.
         node: Node from which it runs.
         owner: Branch that was run.
+        count: Maximum number of tokens; 0 if the text has ended.
     """
 
-    def __init__(self, line: _Line, node: int, owner: Branch) -> None:
+    def __init__(self, line: _Line, node: int, owner: Branch, count: int) -> None:
         super().__init__(line, node)
-        self._owner = owner
+        self._owner, self._count = owner, count
         self._request: Request[Any] | None = None
         self._came: list[protocol.Step] = []
-        self._count = 0
-
-    def _begin(self, count: int) -> None:
-        """Start the engine."""
-        self._count = count
-        self._request = self._line.send(protocol.Run(until=Breakpoints(tokens=count)), self._take)
-        self._line.pending = self
+        if count:
+            self._request = line.send(protocol.Run(until=Breakpoints(tokens=count)), self._take)
+            line.pending = self
 
     def _take(self, record: Record) -> None:
         if isinstance(record, protocol.Step):

@@ -96,39 +96,22 @@ def saved_sessions(directory: Path | None = None) -> list[SavedSession]:
     return [_look(path, changed) for changed, path in _newest(directory or folder())]
 
 
-class PeekedSession(Struct, frozen=True):
-    """A session of which only the first entries were read."""
-
-    path: Path
-    changed: float
-    """Time of the last write, in seconds since 1970."""
-    peek: Peek
-
-
-def session_peeks(directory: Path | None = None) -> Iterator[PeekedSession]:
-    """The sessions that can be read, the one last written to first: of each its first entries.
+def session_peeks(most: int | None = None, entries: int = 50) -> Iterator[tuple[Path, float, Peek]]:
+    """The sessions that can be read, the one last written to first: path, time of the last write, first entries.
 
     Args:
-        directory: Directory of the sessions; None for their usual place.
+        most: Maximum number of sessions; None for all.
+        entries: Number of entries of each that are read.
     """
-    for changed, path in _newest(directory or folder()):
-        try:
-            yield PeekedSession(path, changed, peek(path))
-        except (RecordingError, OSError):
-            continue
+    for changed, path in _newest(folder())[:most]:
+        with suppress(RecordingError, OSError):
+            yield path, changed, peek(path, entries)
 
 
 def recent_models() -> list[str]:
     """Directories of the models of the last sessions, the latest first, each once."""
-    paths: dict[str, None] = {}
-    for _, path in _newest(folder())[:RECENT]:
-        try:
-            place = peek(path, PEEKED).model_path
-        except (RecordingError, OSError):
-            continue
-        if place:
-            paths[place] = None
-    return list(paths)
+    paths = (found.model_path for _, _, found in session_peeks(RECENT, PEEKED))
+    return list(dict.fromkeys(filter(None, paths)))
 
 
 def _newest(directory: Path) -> list[tuple[float, Path]]:

@@ -95,8 +95,8 @@ def _entries(request: ServedRequest | None, reply: ServedReply) -> Iterator[Entr
             index=place, position=choice.position, node=choice.node + 1, parent=choice.node, id=choice.picked,
             text=text, raw=token.shown, pending=pending, special=False, origin="served", logprob=logprob, prob=prob,
             sampler_prob=prob, rank=next((each.rank for each in choice.candidates if each.id == choice.picked), 0),
-            surprisal_bits=-logprob / math.log(2), choice=choice, next=following, kv=NO_KV, ms=protocol.StepTimes(0.0, 0.0, 0.0, 0.0),
-            memory=NO_MEMORY,
+            surprisal_bits=-logprob / math.log(2), choice=choice, next=following, kv=NO_KV, memory=NO_MEMORY,
+            ms=protocol.StepTimes(0.0, 0.0, 0.0, 0.0),
         )  # fmt: skip
         yield Entry(step, PACE * (place + 1))
 
