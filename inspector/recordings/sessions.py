@@ -170,20 +170,21 @@ def count(path: Path, begin: bytes) -> int:
     return total
 
 
-def find(name: str, directory: Path | None = None) -> Path:
+def find(name: str, directory: Path | None = None, growing: bool = False) -> Path:
     """The file that a name refers to: the one way in which `--resume`, `replay` and `export` take names.
 
     Args:
         name: A path, or the name of a session in the state directory, or the beginning of just one such name; empty for
             the last session.
         directory: Directory of the sessions; None for their usual place.
+        growing: Whether the last session is that of a running program.
 
     Raises:
         EngineError: There is none, or several names begin so; with similar names.
     """
     directory = directory or folder()
     if not name:
-        return _last(directory)
+        return _last(directory, growing)
     places = (typed(name), directory / name, directory / f"{name}{ENDING}")
     path = next((path for path in places if os.path.isfile(path)), None)
     if path is not None:
@@ -214,35 +215,18 @@ def _some(known: Sequence[str]) -> str:
     return ", ".join(known[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-def _last(directory: Path) -> Path:
-    """The session last written to, of those that no other program has."""
+def _last(directory: Path, growing: bool) -> Path:
+    """The session last written to, of those that no other program has, or of those that one has."""
     newest = [path for _, path in _newest(directory)]
-    free = next((path for path in newest if not in_use(path)), None)
-    if free is not None:
-        return free
+    path = next((path for path in newest if in_use(path) == growing), None)
+    if path is not None:
+        return path
+    if growing:
+        hint = "Begin one with a prompt in another terminal: inspector."
+        raise EngineError(f"No session in {directory} is running.", hint)
     if newest:
         raise EngineError("The only session is in use: another inspector runs it.", "End that one first.")
     raise EngineError(f"No session is saved in {directory}.", "Begin one: inspector.")
-
-
-def find_growing(name: str, directory: Path | None = None) -> Path:
-    """The file of a session to follow.
-
-    Args:
-        name: As for `find`; empty for the last session that a program has open.
-        directory: Directory of the sessions; None for their usual place.
-
-    Raises:
-        EngineError: There is none.
-    """
-    if name:
-        return find(name, directory)
-    directory = directory or folder()
-    path = next((path for _, path in _newest(directory) if in_use(path)), None)
-    if path is None:
-        hint = "Begin one with a prompt in another terminal: inspector."
-        raise EngineError(f"No session in {directory} is running.", hint)
-    return path
 
 
 # ---- removal ----------------------------------------------------------------------------------
