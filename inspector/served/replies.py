@@ -10,6 +10,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, repeat
 from typing import Any
 
 from msgspec import Struct
@@ -187,28 +188,29 @@ def _read(body: Mapping[str, Any], first: int) -> ServedReply:
             form = _OLLAMA
         case _:
             form = _OPENAI
-    tokens, tops = [], _list(_at(body, form.tops))
-    for place, each in enumerate(_list(_at(body, form.tokens))[:MOST_TOKENS]):
-        entry = _entry(each)
-        if form.tops:
-            listed = _list(tops[place]) if place < len(tops) else []
-            entry = {**entry, "top_logprobs": list(map(_entry, listed[:MOST_LISTED]))}
-        tokens.append(_token(entry))
+
+    def entries(value: Any) -> list[Mapping[str, Any]]:
+        found = _list(value)[:MOST_TOKENS]
+        return [_entry(each) for each in found if isinstance(each, dict) or form is _SGLANG]
+
+    listed, tops = entries(_at(body, form.tokens)), _list(_at(body, form.tops))
+    if form.tops:
+        lists = map(entries, chain(tops, repeat(())))
+        listed = [{**each, "top_logprobs": top} for each, top in zip(listed, lists, strict=False)]
     finish = _at(body, form.finish)
     if isinstance(finish, dict):
         finish = "stop_sequence" if isinstance(finish.get("matched"), str) else finish.get("type")
     elif finish is None and form is _LLAMA_CPP and body.get("stopped_eos") is True:
         finish = "eos"
-    return ServedReply(
-        form.name, _str(_at(body, form.text)), tokens=tuple(tokens), finish=str(finish or ""), **_counts(body, form)
-    )  # fmt: skip
+    text, tokens = _str(_at(body, form.text)), tuple(map(_token, listed))
+    return ServedReply(form.name, text, tokens=tokens, finish=str(finish or ""), **_counts(body, form))
 
 
 def _entry(value: Any) -> Mapping[str, Any]:
     """An entry of a list of logprobs as an object; empty for what is none."""
     match value:
-        case [logprob, id, token, *_]:  # SGLang
-            return {"logprob": logprob, "id": id, "token": token}
+        case list():  # SGLang
+            return dict(zip(("logprob", "id", "token"), value, strict=False))
         case {"content": text, "probs": probs}:  # llama.cpp until December 2024
             own = next((each for each in _dicts(probs) if each.get("tok_str") == text), {})
             return {"token": text, "prob": own.get("prob"), "top_probs": probs}
