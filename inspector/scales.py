@@ -303,8 +303,7 @@ def opposed_heat(step: int, dark: bool = True) -> tuple[Rgb, Rgb]:
         dark: Whether the theme is dark.
     """
     above, below = (_ABOVE_DARK, _BELOW_DARK) if dark else (_ABOVE_LIGHT, _BELOW_LIGHT)
-    ground = (above if step > 0 else below)[abs(step) - 1]
-    return max(_INKS, key=lambda ink: contrast(ink, ground)), ground
+    return _inked((above if step > 0 else below)[abs(step) - 1])
 
 
 def contrast(one: Rgb, other: Rgb) -> float:
@@ -319,13 +318,15 @@ def _luminance(rgb: Rgb) -> float:
     return sum(weight * value for weight, value in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
 
-def _heat(step: int, dark: bool) -> tuple[Rgb, Rgb]:
-    ground = viridis(_ON_DARK[step - 1]) if dark else viridis(_ON_LIGHT[step - 1], _WHITE[step - 1])
-    return _INKS[0 if _luminance(ground) > 0.18 else 1], ground
+def _inked(ground: Rgb) -> tuple[Rgb, Rgb]:
+    """The ink that has more contrast on a ground, and the ground."""
+    return max(_INKS, key=lambda ink: contrast(ink, ground)), ground
 
 
 HEAT: Mapping[tuple[int, bool], tuple[Rgb, Rgb]] = {
-    (step, dark): _heat(step, dark) for step in range(1, STEPS + 1) for dark in (True, False)
+    (n + 1, dark): _inked(viridis(_ON_DARK[n]) if dark else viridis(_ON_LIGHT[n], _WHITE[n]))
+    for n in range(STEPS)
+    for dark in (True, False)
 }
 """Ink and ground of each heat step, 1 to 5, by whether the theme is dark: the hottest is the furthest from the theme's
 own ground."""
