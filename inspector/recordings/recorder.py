@@ -9,8 +9,8 @@ from __future__ import annotations
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from engine import protocol
@@ -108,15 +108,12 @@ class Recorder:
     def _begin(self) -> None:
         """Create the session's file, with the entries so far."""
         self._made = True
-        if self.directory is None:
-            return
-        try:
-            self.journal = self._created(self.directory)
-        except RecordingError as error:
-            self._failed(error)
-            return
-        self._write(self.entries)
-        threading.Thread(target=sessions.prune, args=(self.directory,), name="prune", daemon=True).start()
+        if self.directory is not None:
+            with self._reporting():
+                self.journal = self._copied(self.directory)
+                threading.Thread(
+                    target=sessions.prune, args=(self.directory,), name="prune", daemon=True
+                ).start()
 
     def _created(self, directory: Path) -> Journal:
         """A file with a new name; another program may take the same one in the same second."""
@@ -137,12 +134,10 @@ class Recorder:
 
     def _write(self, entries: Sequence[Entry]) -> None:
         """Write the last entries to the file, if there is one."""
-        try:
+        with self._reporting():  # on a failure a new file gets all entries
             if self.journal is not None:
                 for entry in entries:
                     self.journal.write_entry(entry)
-        except RecordingError as error:
-            self._failed(error)  # a new file has all entries
 
     def go_on(self, entries: Sequence[Entry], path: Path | None) -> None:
         """Continue a session that was recorded.
@@ -199,17 +194,23 @@ class Recorder:
         """
         self._worth = True
         for _ in range(2):  # the second time the file that replaced a changed one
-            try:
+            with self._reporting():
                 if self.journal is not None:
                     self.journal.flush()
-            except RecordingError as error:
-                self._failed(error)
         if self.journal is not None:
             return self.journal.path
         self._temporary = tempfile.TemporaryDirectory(prefix="inspector-")  # removed with this object
         path = Path(self._temporary.name) / f"session{sessions.ENDING}"
         save_as(path, self.entries, self.program())
         return path
+
+    @contextmanager
+    def _reporting(self) -> Iterator[None]:
+        """Report an error of the file, and continue in another or without one."""
+        try:
+            yield
+        except RecordingError as error:
+            self._failed(error)
 
     def _failed(self, error: RecordingError) -> None:
         self.journal = None
