@@ -69,6 +69,8 @@ Viewed = TypeVar(
 Read = TypeVar("Read")
 ENDLESS = 10**9
 """Maximum number of tokens of a completion: a run is bounded by its own number."""
+OFTEN = 0.1
+"""Minimum seconds between two updates of a run's progress."""
 STOPS = ("eos", "stop", "grammar")
 """Reasons for the end of a text, not only of a run."""
 CLOSED = "This session is closed.", "Open another one."
@@ -1255,48 +1257,40 @@ class Tree(list[Branch]):
         return f"<Tree of {len(self)} branches>"
 
 
-class _Progress:
-    """A line on the progress of a run: in a notebook, or else on the terminal, if standard error is one.
+def _progress(total: int) -> Callable[[int, bool], None]:
+    """Show the progress of a run: in a notebook, or else on the terminal, if standard error is one.
 
     Args:
         total: Maximum number of tokens of the run.
+
+    Returns:
+        A function that updates it, from the number of tokens so far, and True at the end.
     """
+    began = updated = time.monotonic()
+    shell = sys.modules.get("IPython")  # if it isn't imported there is no notebook
+    notebook: Any = shell.display if shell is not None and shell.get_ipython() is not None else None
 
-    OFTEN = 0.1
-    """Minimum seconds between two updates."""
+    def text(done: int) -> str:
+        speed = done / max(1e-9, time.monotonic() - began)
+        return f"{done:,} of {total:,} tokens, {speed:.0f} a second"
 
-    def __init__(self, total: int) -> None:
-        self._total, self._done = total, 0
-        self._began = self._told = time.monotonic()
-        shell = sys.modules.get("IPython")  # if it isn't imported there is no notebook
-        self._display: Any = None
-        if shell is not None and shell.get_ipython() is not None:
-            self._display = shell.display.display(self._html, display_id=True)
+    def bar(done: int) -> Any:
+        return notebook.HTML(f'<progress value="{done}" max="{total}"></progress> {text(done)}')
 
-    @property
-    def _text(self) -> str:
-        seconds = max(1e-9, time.monotonic() - self._began)
-        return f"{self._done:,} of {self._total:,} tokens, {self._done / seconds:.0f} a second"
+    shown: Any = notebook.display(bar(0), display_id=True) if notebook is not None else None
 
-    @property
-    def _html(self) -> Any:
-        bar = f'<progress value="{self._done}" max="{self._total}"></progress> {self._text}'
-        return sys.modules["IPython"].display.HTML(bar)
-
-    def tell(self, done: int) -> None:
-        """Report the number of tokens so far."""
-        self._done = done
-        if time.monotonic() - self._told >= self.OFTEN:
-            self.show()
-
-    def show(self, end: str = "") -> None:
-        """Show the line, with a text after it on the terminal."""
-        self._told = time.monotonic()
-        if self._display is not None:
-            self._display.update(self._html)
+    def update(done: int, last: bool) -> None:
+        nonlocal updated
+        if not last and time.monotonic() - updated < OFTEN:
+            return
+        updated = time.monotonic()
+        if shown is not None:
+            shown.update(bar(done))
         elif sys.stderr is not None and sys.stderr.isatty():
-            sys.stderr.write(f"\r{self._text}\x1b[K{end}")
+            sys.stderr.write(f"\r{text(done)}\x1b[K" + ("\n" if last else ""))
             sys.stderr.flush()
+
+    return update
 
 
 class Run(Branch):
@@ -1339,12 +1333,12 @@ class Run(Branch):
             EngineError: It failed.
         """
         if progress:
-            shown = _Progress(self._count)
+            update, done = _progress(self._count), 0
             try:
-                for step in self:
-                    shown.tell(step.index - self._came[0].index + 1)
+                for done, _ in enumerate(self, 1):
+                    update(done, False)
             finally:
-                shown.show("\n")
+                update(done, True)
         with self._line.lock:
             if self._request is not None and self._line.pending is self:
                 try:
