@@ -134,9 +134,10 @@ def _look(path: Path, changed: float) -> SavedSession:
     try:
         return SavedSession(path, changed, size, peek(path), count(path, _STEP), made_with(path))
     except RecordingError as error:
-        return SavedSession(path, changed, size, None, 0, "", error.message.replace(str(path), path.name))
+        problem = error.message.replace(str(path), path.name)
     except OSError as error:
-        return SavedSession(path, changed, size, None, 0, "", error.strerror or str(error))
+        problem = error.strerror or str(error)
+    return SavedSession(path, changed, size, None, 0, "", problem)
 
 
 def made_with(path: Path) -> str:
