@@ -574,8 +574,7 @@ class Merges(_Result[protocol.TakenApart]):
         Raises:
             StepError: There is no such word.
         """
-        if not 0 <= word < len(self.record.words):
-            raise StepError(*_none("word", word, len(self.record.words), "the text"))
+        _check_number("word", word, len(self.record.words), "the text")
         of = self.record.words[word]
         return [(each.value, each.pieces) for each in (rung(of, place) for place in range(rungs(of)))]
 
@@ -925,8 +924,8 @@ class Branch:
             StepError: There is no such layer.
         """
         depth = self._depth
-        if depth is not None and not 0 <= layer < depth:
-            raise StepError(*_none("layer", layer, depth, "the model", f"L1 to L{depth} of the screen"))
+        if depth is not None:
+            _check_number("layer", layer, depth, "the model", f"L1 to L{depth} of the screen")
         return layer
 
     @checked
@@ -1016,21 +1015,10 @@ class Branch:
         """
         made = _direction(direction)
         own = self._layer(made.layer if layer is None else layer)
-        self._check_places((begin,))
+        _check_number("token", begin, len(self._path()), "the path")
         first, second = (None if each is None else self._id(each) for each in (token, other))
         asked = protocol.SweepStrengths(self.node, made, own, scope, begin, first, second, tuple(strengths))
         return self._line.do(asked).answer(protocol.StrengthsSwept)
-
-    def _check_places(self, places: Sequence[int]) -> None:
-        """Refuse places, counted from 0, that the path doesn't have.
-
-        Raises:
-            StepError: It lacks one of them.
-        """
-        tokens = len(self._path())
-        for each in places:
-            if not 0 <= each < tokens:
-                raise StepError(*_none("token", each, tokens, "the path"))
 
     def what_if(self, **settings: Any) -> WhatIf:
         """Find the steps up to here at which other settings would take another token.
@@ -1121,7 +1109,9 @@ class Branch:
             self._layer(layer)
         if head is not None and head < 0:
             raise StepError(f"There is no head {head}.", "Heads count from 0, which is h1 on the screen.")
-        self._check_places(keys)
+        tokens = len(self._path())
+        for key in keys:
+            _check_number("token", key, tokens, "the path")
         command = protocol.ReadScore(self.node, layer, head, tuple(keys))
         read = self._line.view(command, protocol.ScoreRead, "scores")
         return Scores(read, [item.text for item in self._path()])
@@ -1675,10 +1665,15 @@ def _of_one_session(one: Branch, other: Branch) -> None:
         raise StepError("These are branches of two sessions.", hint)
 
 
-def _none(what: str, number: int, count: int, of: str, shown: str = "") -> tuple[str, str]:
-    """Message and hint if there is no such thing of some that count from 0."""
-    hint = f"They count from 0: give 0 to {count - 1}{shown and f', {shown}'}." if count else ""
-    return f"There is no {what} {number}: {of} has {count or 'none'}.", hint
+def _check_number(what: str, number: int, count: int, of: str, shown: str = "") -> None:
+    """Refuse a number that is not one of some things, which count from 0.
+
+    Raises:
+        StepError: It isn't.
+    """
+    if not 0 <= number < count:
+        hint = f"They count from 0: give 0 to {count - 1}{shown and f', {shown}'}." if count else ""
+        raise StepError(f"There is no {what} {number}: {of} has {count or 'none'}.", hint)
 
 
 def _changed(settings: Settings, given: dict[str, Any]) -> Settings:
