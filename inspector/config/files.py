@@ -25,7 +25,7 @@ LOCK_SECONDS = 1.0
 
 
 @contextmanager
-def alone(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
     """Keep other programs of the user from changing a file meanwhile, so that none of their changes is lost.
 
     The directory is locked: it stays when the file is replaced. If its file system has no locks, or it can't be made,
@@ -145,7 +145,7 @@ class TableFile:
         Raises:
             PathError: The file can't be written.
         """
-        with alone(self.path):
+        with locked(self.path):
             content, problem = self._content()
             content[self._table], moved = edit(content.get(self._table, {})), ""
             if problem:

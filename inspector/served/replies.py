@@ -225,7 +225,7 @@ def _openai(body: Mapping[str, Any], choice: Mapping[str, Any]) -> ServedReply:
     pieces, form = None, "OpenAI completions" if "text" in choice else "OpenAI chat"
     if isinstance(named.get("tokens"), list):
         message, form = {}, "OpenAI completions"
-        listed = list(_beside(named))
+        listed = list(_completion_entries(named))
     else:
         listed = _dicts(named.get("content")) or _dicts(named.get("refusal"))
         own = bool(listed) and "bytes" not in listed[0] and "id" in listed[0]
@@ -245,7 +245,7 @@ def _openai(body: Mapping[str, Any], choice: Mapping[str, Any]) -> ServedReply:
     )
 
 
-def _beside(named: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _completion_entries(named: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """The entries of OpenAI's completions, which has tokens, logprobs and alternatives in three lists."""
     logprobs, tops = _list(named.get("token_logprobs")), _list(named.get("top_logprobs"))
     for place, text in enumerate(_list(named["tokens"])[:MOST_TOKENS]):
