@@ -170,7 +170,7 @@ class InspectorApp(App[int]):
         self.controller.speculation = speculation or self.controller.speculation
         self._trace, self.controller.opening = trace, trace is not None
         self._saved_breakpoints = SavedBreakpoints().read()
-        set_at_start = self._saved_breakpoints.points if breakpoints is None else breakpoints
+        set_at_start = self._saved_breakpoints.values if breakpoints is None else breakpoints
         self.controller.runs.breakpoints.points = set_at_start
         self.recorder = self._recorder(save)
         self.controller.client.listen(self.recorder.receive)

@@ -11,7 +11,7 @@ from msgspec import Struct
 from engine.protocol import CheckpointSaved, Record, TrainedStep, TrainingBegun, TrainingLook
 
 RECORDING = Path(__file__).with_name("training.trace.zst")
-"""A longer training: what `inspector.demo.train` recorded."""
+"""A longer training: what `tests.make_demo.train` recorded."""
 RECENT = 10
 """Steps whose mean is shown as the present figure."""
 

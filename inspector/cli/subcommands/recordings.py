@@ -121,7 +121,7 @@ def _follow(args: Namespace) -> int:
     if args.play:
         hint = f"Leave --play out: {key_for('run')} plays it later."
         raise EngineError("--follow shows what comes, so it can't --play from the start.", hint)
-    path = checked(sessions.find_growing(args.trace or ""))
+    path = checked(sessions.find(args.trace or "", growing=True))
     screen.check_terminal(instead="Without one, use inspector export.")
     from inspector.app import InspectorApp
     from inspector.config.preferences import SavedPreferences
