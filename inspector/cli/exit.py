@@ -6,6 +6,7 @@ import io
 import os
 import sys
 import tempfile
+from os import _exit
 from typing import NoReturn, TextIO
 
 from engine.errors import EngineError
@@ -41,7 +42,7 @@ def _use_utf8() -> None:
 
 def leave_at_once(code: int) -> NoReturn:
     """End the process without the interpreter's shutdown: a thread that still uses MLX would abort it."""
-    os._exit(flush(code))
+    _exit(flush(code))
 
 
 def flush(code: int) -> int:
