@@ -250,11 +250,11 @@ class InspectorApp(App[int]):
 
     def action_command_palette(self) -> None:
         """Show the finder."""
-        self.main.host.find_anything()
+        self.main.find_anything()
 
     def search_themes(self) -> None:
         """Show the finder with all themes."""
-        self.main.host.find_anything("theme ")
+        self.main.find_anything("theme ")
 
     def copy_to_clipboard(self, text: str) -> None:
         """Put a text on the terminal's clipboard; half a pair of surrogates in it, which no terminal takes, as `?`."""
@@ -387,7 +387,7 @@ class InspectorApp(App[int]):
 
     def say(self, answer: str) -> None:
         """Answer the person, once what is under way is done."""
-        self.call_later(self.main.host.answer, answer)
+        self.call_later(self.main.answer, answer)
 
     def redraw(self) -> None:
         """Show what changed, now."""

@@ -23,7 +23,6 @@ from inspector.main.finder import Findable, Index
 from inspector.main.key_table import KeyTable, available
 from inspector.main.tool import Host, Tool, ToolActions
 from inspector.main.tool_screen import ToolScreen
-from inspector.session.controller import Controller
 from inspector.widgets.actions import Action, ActionTable
 from inspector.widgets.dialog import Dialog
 
@@ -48,7 +47,7 @@ SHOWS: Mapping[HookPart, str] = {
 """The action that shows something of a part of the model that was named; the map of the modules shows the others."""
 
 
-class FinderGround(Protocol):
+class FinderGround(Host, Protocol):
     """The part of the main screen that the finder needs."""
 
     table: KeyTable
@@ -57,14 +56,6 @@ class FinderGround(Protocol):
     @property
     def app(self) -> App[Any]:
         """The application."""
-
-    @property
-    def host(self) -> Host:
-        """The services of the main screen."""
-
-    @property
-    def controller(self) -> Controller:
-        """The session on the screen."""
 
     @property
     def tool_screen(self) -> ToolScreen[Any] | None:
@@ -97,7 +88,7 @@ class Everything:
         things = list(self._things())
         first = sorted(things, key=self._place)
         dialog = FinderDialog(Index(things, self._parts), first, self._on_disk, self._possible, typed)
-        self._main.host.open(dialog, self._chosen)
+        self._main.open(dialog, self._chosen)
 
     def _place(self, thing: Findable) -> int:
         """Where a thing stands before anything was typed: those of the screen on top come first."""
@@ -202,7 +193,7 @@ class Everything:
     async def _open_at(self, id: str, tool: str, place: Sequence[int]) -> None:
         """Open a view on a layer, or on a head of it."""
         if place:
-            self._main.host.point(tool, *place)
+            self._main.point(tool, *place)
         await self._main.do(id)
 
     async def _open_and_do(self, opening: Action, table: ActionTable, action: Action) -> None:

@@ -102,8 +102,10 @@ class MainScreen(KeyedScreen[None]):
         """State and actions of each tool, by its id."""
         self._panel_layout = PanelLayout(self, self.arrangement)
         self._panel_layout.opened = lambda: self.tool_screen
-        self.host = ScreenHost(self, self.table, playback, self._panel_layout)
-        self.actions.update({tool.id: tool.make(self.host) for tool in self.table.tools})
+        self.playback, self.clipboard = playback, Clipboard(self)
+        self._looked: dict[str, None] = {}
+        """Ids of the tools whose views were opened, the last one at the end."""
+        self.actions.update({tool.id: tool.make(self) for tool in self.table.tools})
         self._hooked = self._with_hooks()
         """By the name of a hook of `ToolActions` those that do something there, with their ids: most don't."""
         self._opened: ToolScreen[Any] | None = None
@@ -118,7 +120,7 @@ class MainScreen(KeyedScreen[None]):
         """By tab the answer that was shown there last."""
         self._view = self._last[self.tab]
         """Id of the action of the answer on show, when that was looked at last."""
-        self._guide = CaptionGuide(self, self.host, self.table, self.actions, lambda: self.tool_screen)
+        self._guide = CaptionGuide(self, self, self.table, self.actions, lambda: self.tool_screen)
         self.status = StatusLine(id="status")
         self._header = HeaderLine(id="header")
         self._text = TextPanel(id="text", classes="panel")
@@ -164,7 +166,7 @@ class MainScreen(KeyedScreen[None]):
         self._panel_layout.begin()
         self.app.stylesheet.apply(self)
         yield self._header
-        yield TabLines(self.host.press, id="tabs")
+        yield TabLines(self.press, id="tabs")
         with self._area:
             yield OpeningPanel(id="opening", classes="panel")
             yield self._text
@@ -277,13 +279,13 @@ class MainScreen(KeyedScreen[None]):
             self._single, self._shown = places.layout is Layout.SINGLE, places.shown
             layout.apply()  # a panel that goes isn't drawn any more
         if self._text.metric == INSIDE:
-            self.host.colour()
+            self.colour()
         self._show_records(timeline, heard)
         for id, tool in self._hooked["show"]:
             if heard or tool.awake or id in self._shown or id in before:
                 tool.show()
         if heard or timeline.recorded or self.controller.transport.recorded:  # else nobody wrote captions
-            caption = "" if timeline.conceals("captions") else self.host.caption
+            caption = "" if timeline.conceals("captions") else self.caption
             self.query_one(CaptionLine).put(caption, self.controller.transport.captioned)
         self._show_status(told)
         now = self._frame_reads()
@@ -535,14 +537,14 @@ class MainScreen(KeyedScreen[None]):
         (owner, action), (usual_owner, usual) = self.table.now(id, contexts, self.actions)
         waits = self.narrator.refuses(usual) if self.narrator is not None else ""
         if refused := waits or refusal(usual, self.controller, usual_owner):
-            self.host.answer(refused)
+            self.answer(refused)
             return
         if usual.view and (opened := self.tool_screen) is not None:
             opened.goes_to(id)
             if not self._left_tool_screen():
                 return
             if self.view == id and instead is None:  # as in `open_tab`
-                self.host.answer()
+                self.answer()
                 return
         for each in self.actions.values():
             if id in each.HEEDS:
@@ -565,7 +567,7 @@ class MainScreen(KeyedScreen[None]):
         """
         if key not in self.table["quit"].names:
             return False
-        self.host.answer(f"Press {key_for('quit')} once more to quit")
+        self.answer(f"Press {key_for('quit')} once more to quit")
         return True
 
     # ---- tabs -------------------------------------------------------------------------------
@@ -673,7 +675,7 @@ class MainScreen(KeyedScreen[None]):
 
         Where one panel is shown at a time, the text comes before the first one.
         """
-        self.host.answer()
+        self.answer()
         offered = {each.id for each in self.views}
         views = [each for each in self.table.answers(self.tab) if each in offered]
         arrangement, text = self.arrangement, self.arrangement.text
@@ -687,17 +689,17 @@ class MainScreen(KeyedScreen[None]):
             if wanted == text:
                 if self.tool_screen is None or self._left_tool_screen():
                     self._view = self.view  # the tab stays open, whichever answer that screen was over
-                    self.host.go_to(text)
+                    self.go_to(text)
                 return
             if self.view != wanted:
                 await self.do(wanted)
             if self.view == wanted:
                 arrangement.look_at(self._panel_layout.places.answer)
                 if wanted != at:
-                    self.host.answer()  # nothing of those that were passed over
+                    self.answer()  # nothing of those that were passed over
                     return
         if not self.status.answer:
-            self.host.answer("No other answer can be shown in this tab now")
+            self.answer("No other answer can be shown in this tab now")
 
     # ---- panels -----------------------------------------------------------------------------
 
@@ -731,7 +733,7 @@ class MainScreen(KeyedScreen[None]):
             panel.id == focused for panel in self.arrangement.panels
         ):
             self.arrangement.look_at(str(focused))
-            self.host.answer()
+            self.answer()
 
     @on(CandidatesPanel.CandidateHighlighted)
     def _candidate_highlighted(self) -> None:
@@ -744,62 +746,24 @@ class MainScreen(KeyedScreen[None]):
     def _tool_message(self, message: ToolMessage) -> None:
         self.actions[message.tool].hear(message)
 
-
-def _tool_panel(tool: Tool) -> Widget:
-    """The widget of a tool's panel."""
-    widget = cast("PanelSpec", tool.panel).make()
-    widget.id = tool.id
-    widget.add_class("panel", update=False)
-    return widget
-
-
-# ---- what it does for its tools -----------------------------------------------------------------
-
-
-class ScreenHost:
-    """The services of the main screen to its tools.
-
-    Args:
-        screen: The main screen; its session, its tools' actions and its status line are used.
-        table: All keys.
-        playback: Recordings in the place of the engine; None for an application without files.
-        layout: Puts the panels where the arrangement has them.
-    """
-
-    def __init__(
-        self,
-        screen: MainScreen,
-        table: KeyTable,
-        playback: Playback | None,
-        layout: PanelLayout,
-    ) -> None:
-        self.controller, self.playback = screen.controller, playback
-        self.arrangement = layout.arrangement
-        self.clipboard = Clipboard(screen)
-        self._screen, self._table, self._layout = screen, table, layout
-        self._looked: dict[str, None] = {}
-        """Ids of the tools whose own screen was opened, the last one at the end."""
+    # ---- what it does for its tools: see `inspector.main.tool.Host` ---------------------------
 
     @property
     def tools(self) -> Sequence[Tool]:
         """All tools, in the order of their keys."""
-        return self._table.tools
-
-    def changed(self) -> None:
-        """Have everything shown again: once, however often this is called before."""
-        self._screen.changed()
+        return self.table.tools
 
     def answer(self, answer: str = "") -> None:
         """Answer the last key, or take the answer back, and have everything shown again."""
-        self._screen.status.say(answer, self.controller.timeline.phase)
-        if answer and (opened := self._screen.tool_screen) is not None:
+        self.status.say(answer, self.controller.timeline.phase)
+        if answer and (opened := self.tool_screen) is not None:
             opened.say(answer)
-        self._screen.show_soon()
+        self.show_soon()
 
     def expect(self) -> None:
         """Take the answer to the last key back, and have everything shown again with what the engine tells soon."""
-        self._screen.status.say("", self.controller.timeline.phase)
-        self._screen.changes_soon()
+        self.status.say("", self.controller.timeline.phase)
+        self.changes_soon()
 
     @property
     def caption(self) -> str:
@@ -816,8 +780,8 @@ class ScreenHost:
         panels = [(panel.id, panel.name) for panel in self.arrangement.panels]
         tools = [
             (tool.id, tool.title)
-            for tool in self._table.tools
-            if tool.screen and recorded_action(tool, self._screen.actions[tool.id]) is not None
+            for tool in self.table.tools
+            if tool.screen and recorded_action(tool, self.actions[tool.id]) is not None
         ]
         return [*panels, *tools]
 
@@ -826,41 +790,29 @@ class ScreenHost:
         """The highlighted candidate."""
         return self.panel(CandidatesPanel).candidate
 
-    def panel(self, kind: type[Panel]) -> Panel:
-        """The panel of a class."""
-        return self._screen.query_one(kind)
-
     # ---- panels -----------------------------------------------------------------------------
 
     @property
     def shown(self) -> frozenset[str]:
         """Ids of the panels that are, or are about to be, on screen."""
-        return self._layout.places.shown
+        return self._panel_layout.places.shown
 
     def go_to(self, panel: str) -> None:
         """Make a panel the current one."""
-        self.arrangement.go(panel, self._layout.places.layout)
+        self.arrangement.go(panel, self._panel_layout.places.layout)
         self.answer()
-
-    async def open_tab(self, tab: str) -> None:
-        """Open a tab with the answer that was shown there last."""
-        await self._screen.open_tab(tab)
-
-    async def turn_view(self, by: int) -> None:
-        """Show the answer so many places further in the open tab."""
-        await self._screen.turn_view(by)
 
     @property
     def area(self) -> Region:
         """The place of the answer on the terminal, for a tool's own screen."""
-        return self._layout.answer_area
+        return self._panel_layout.answer_area
 
     def stop(self) -> None:
         """Stop what goes on, or else leave the enlarged panel, then the tools' panels; notices go too."""
-        self._screen.app.clear_notifications()
+        self.app.clear_notifications()
         arrangement = self.arrangement
         if not self.controller.transport.stop():
-            if any(actions.stop() for actions in self._screen.actions.values()):
+            if any(actions.stop() for actions in self.actions.values()):
                 return
             if arrangement.enlarged:
                 self.enlarge()
@@ -881,13 +833,13 @@ class ScreenHost:
     def resize(self, across: int, down: int) -> None:
         """Move the line between the columns, or that over the panels below, by so many steps."""
         ways = f"{key_for('enlarge')}, {key_for('alone')} or {key_for('usual_room')}"
-        moved = self._layout.resize(across, down)
+        moved = self._panel_layout.resize(across, down)
         self.answer("" if moved else f"No divider can be moved here. {ways} bring back a layout that has one")
 
     def usual_layout(self) -> None:
         """Show all panels again, at their usual sizes."""
         self.arrangement.set_alone(False)
-        self._layout.sizes.clear()
+        self._panel_layout.sizes.clear()
         self.answer("All panels, at their usual sizes")
 
     # ---- the application --------------------------------------------------------------------
@@ -896,16 +848,16 @@ class ScreenHost:
         self, screen: Opened[Result], then: Callable[[Result | None], None] | None = None
     ) -> Opened[Result]:
         """Show a view, or a dialog over the screen; returns the one that is shown, which may have been kept."""
-        app = self._screen.app
+        app = self.app
         if isinstance(screen, ToolScreen):
             self._looked.pop(screen.TOOL, None)
             self._looked[screen.TOOL] = None
-            opened = self._screen.tool_screen
+            opened = self.tool_screen
             if opened is not None and type(opened) is type(screen):  # a key that was pressed twice
                 return opened
             if opened is not None:
                 opened.leave()
-            self._screen.open_view(screen, then)
+            self.open_view(screen, then)
             return screen
         assert isinstance(screen, Screen)
         if type(app.screen) is type(screen):  # a key that was pressed twice opens one
@@ -928,42 +880,42 @@ class ScreenHost:
     @property
     def over(self) -> str:
         """Id of the tool whose own screen is on top; empty for the main screen and dialogs."""
-        opened = self._screen.tool_screen
-        return opened.TOOL if opened is not None and self._screen.is_active else ""
+        opened = self.tool_screen
+        return opened.TOOL if opened is not None and self.is_active else ""
 
     def to_main(self) -> None:
         """Close the open view."""
-        if (opened := self._screen.tool_screen) is not None and self._screen.is_active:
+        if (opened := self.tool_screen) is not None and self.is_active:
             opened.dismiss(None)
 
     def close(self, view: Widget, result: object) -> None:
         """Close a view, and give its result to whoever opened it."""
         assert isinstance(view, ToolScreen)
-        self._screen.close_view(view, result)
+        self.close_view(view, result)
 
     def tell(self, said: str, alert: bool) -> None:
         """Show what the open view says in the status line."""
-        self._screen.status.tell(said, alert)
+        self.status.tell(said, alert)
 
     def show_keys(self) -> None:
         """Show the line of keys again, if there are other keys."""
-        self._screen.query_one(KeyLine).show()
+        self.query_one(KeyLine).show()
 
     def point(self, tool: str, *place: int) -> None:
         """Choose what a tool's own screen shows, before it is opened."""
-        if (actions := self._screen.actions.get(tool)) is not None:
+        if (actions := self.actions.get(tool)) is not None:
             actions.point(*place)
 
     def heat(self) -> OfferedHeat | None:
         """What the tool that was looked at last, of those that have it, says of each token of the text."""
-        actions, concealed = self._screen.actions, self.controller.timeline.concealed
+        actions, concealed = self.actions, self.controller.timeline.concealed
         tools = (id for id in (*reversed(self._looked), *actions) if id in actions and id not in concealed)
         offered = (actions[id].heat() for id in tools)
         return next((each for each in offered if each is not None), None)
 
     def colour(self) -> None:
         """Colour the text anew, where it is coloured by that."""
-        text = self._screen.query_one(TextPanel)
+        text = self.query_one(TextPanel)
         if text.metric == INSIDE:
             text.offer(self.heat())
 
@@ -971,71 +923,69 @@ class ScreenHost:
         """Show the help of the main screen, or of the screen that a tool opened; first of what is told beside it."""
         from inspector.main.dialogs.help import HelpDialog  # its parsers take a tenth of the start
 
-        opened = next((each for each in self._table.tools if each.id == tool), None)
+        opened = next((each for each in self.table.tools if each.id == tool), None)
         told = self.narrator.narration() if self.narrator is not None else None
         first = told.help if told is not None else ()
         if opened is not None:
             self.open(HelpDialog(screen_markdown(opened, first), page))
         else:
-            self.open(HelpDialog(keys_markdown(self._table, first, self._screen.tab), page))
+            self.open(HelpDialog(keys_markdown(self.table, first, self.tab), page))
 
     def find_anything(self, typed: str = "") -> None:
         """Find anything by a word, over the screen that is on top."""
         from inspector.main.everything import Everything
 
-        Everything(self._screen).find(typed)
+        Everything(self).find(typed)
 
     def has(self, action: str) -> bool:
         """True if there is an action."""
-        return action in self._table
+        return action in self.table
 
     def press(self, key: str) -> None:
         """Do what an action of the main screen does, once what lies over it has gone."""
-        self._screen.call_later(self._screen.do, key)
-
-    async def do(self, id: str) -> None:
-        """Do at once what an action of the main screen does, where that is on top, or say why it can't be done."""
-        await self._screen.do(id)
+        self.call_later(self.do, key)
 
     def switch_theme(self) -> None:
         """Switch between dark and light."""
-        app = self._screen.app
+        app = self.app
         app.theme = "textual-light" if app.current_theme.dark else "textual-dark"
 
     def announce(self, text: str, title: str, severity: Severity = "information") -> None:
         """Tell the person something that is no answer to a key; printable."""
-        self._screen.app.notify(text, title=title, severity=severity, timeout=8, markup=False)
+        self.app.notify(text, title=title, severity=severity, timeout=8, markup=False)
 
     def in_background(self, work: Callable[[], Result], then: Callable[[Result], None]) -> None:
         """Do what takes long in a thread of its own; then give its result to the screen's thread."""
-        screen = self._screen
 
         def work_then_tell() -> None:
             done = work()
-            screen.app.call_from_thread(lambda: then(done) if screen.is_attached else None)
+            self.app.call_from_thread(lambda: then(done) if self.is_attached else None)
 
-        screen.run_worker(work_then_tell, thread=True)
+        self.run_worker(work_then_tell, thread=True)
 
     @property
     def card(self) -> NarrationCard | None:
         """The narrator's card on the screen on top; None where it has none."""
-        return self._screen.query_one(NarrationCard) if self._screen.is_active else None
-
-    @property
-    def narrator(self) -> Narrator | None:
-        """Whoever tells something beside the panels."""
-        return self._screen.narrator
+        return self.query_one(NarrationCard) if self.is_active else None
 
     def narrate(self, narrator: Narrator | None) -> None:
         """Have somebody tell something beside the panels, on all screens, and be asked first about each key."""
-        self._screen.narrator = narrator
+        self.narrator = narrator
         self.changed()
 
     def screenshot(self, title: str, then: Callable[[str], None]) -> None:
         """Take a picture of the screen without the dialog that is about to close."""
-        app = self._screen.app
-        self._screen.call_after_refresh(lambda: then(app.export_screenshot(title=title)))
+        app = self.app
+        self.call_after_refresh(lambda: then(app.export_screenshot(title=title)))
 
     async def quit(self) -> None:
         """Leave."""
-        await self._screen.app.action_quit()
+        await self.app.action_quit()
+
+
+def _tool_panel(tool: Tool) -> Widget:
+    """The widget of a tool's panel."""
+    widget = cast("PanelSpec", tool.panel).make()
+    widget.id = tool.id
+    widget.add_class("panel", update=False)
+    return widget

@@ -252,7 +252,7 @@ class Rig:
 
     def answer_words(self) -> str:
         """The words in the place of the answer, on one line."""
-        area = self.app.main.host.area
+        area = self.app.main.area
         strips = [*self.app.screen._compositor.render_strips()][area.y : area.bottom]
         text = " ".join(strip.crop(area.x, area.right).text for strip in strips)
         return " ".join(word for word in text.split() if word.strip("│╭╮╰╯─"))
@@ -263,7 +263,7 @@ class Rig:
 
     def answer_text(self) -> str:
         """What it shows in the place of the answer, without the text beside it."""
-        area = self.app.main.host.area
+        area = self.app.main.area
         strips = self.app.screen._compositor.render_strips()[area.y : area.bottom]
         return "\n".join(strip.crop(area.x, area.right).text.rstrip() for strip in strips)
 

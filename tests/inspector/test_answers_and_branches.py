@@ -264,7 +264,7 @@ async def test_a_recording_shows_at_each_branch_what_explains_its_own_token(tmp_
         for end, of in ((main.node, step), (side.node, twin)):
             rig.timeline.visit(end)
             rig.timeline.select([item.node for item in rig.timeline.items].index(of.node))
-            rig.app.main.host.changed()
+            rig.app.main.changed()
             await rig.pilot.pause()
             for action in ("attribution", "gradients", "interventions"):
                 await rig.do(action)

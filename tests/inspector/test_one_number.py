@@ -96,7 +96,7 @@ async def on_screen(folder: Path) -> dict[str, str]:
 
     def painted(answer: bool = True) -> str:
         strips = [*app.screen._compositor.render_strips()]
-        area = app.main.host.area
+        area = app.main.area
         if answer:
             strips = [each.crop(area.x, area.right) for each in strips[area.y : area.bottom]]
         return "\n".join(each.text.rstrip() for each in strips).replace("\xa0", " ")

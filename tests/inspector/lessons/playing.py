@@ -106,7 +106,7 @@ class LearnerKeys:
     async def _choose(self, text: str) -> None:
         """Highlight a candidate, and take it."""
         for _ in range(20):
-            candidate = self.app.main.host.candidate
+            candidate = self.app.main.candidate
             if candidate is not None and candidate.text in (text, f" {text}"):
                 break
             await self.press("down")

@@ -173,7 +173,7 @@ async def test_a_tools_own_screen_offers_no_key_that_is_the_cards(learner: Learn
     await learner.phase(LessonPhase.ASKING)
     await learner.press("1", "h")
     await learner.phase(LessonPhase.REVEALED)
-    await learner.until(lambda: learner.app.main.host.over == "beams" and "⏎ next" in learner.text())
+    await learner.until(lambda: learner.app.main.over == "beams" and "⏎ next" in learner.text())
     assert "⏎ go" not in learner.text()
     await learner.press("S")
     await learner.until(lambda: "⏎ goes to the highlighted beam" in learner.text())

@@ -111,7 +111,7 @@ async def test_a_tools_own_screen_keeps_the_columns_and_the_header_s_row(
     await learner.phase(LessonPhase.ACTING)
     await learner.press("pagedown")
     await learner.phase(LessonPhase.REVEALED)
-    await learner.until(lambda: learner.app.main.host.over == "attention")
+    await learner.until(lambda: learner.app.main.over == "attention")
     await learner.until(lambda: "looks from" in learner.text() and "pgdn next" in learner.text())
     header, *rest = learner.text().splitlines()
     assert "pocket" in header
@@ -138,7 +138,7 @@ async def test_a_blank_screen_shows_no_panel_and_comes_back(learner: LearnerKeys
     """Not the steps and not the tree either, which are made of widgets of their own."""
     for panel, back in (("steps", "full_stop"), ("tree", "escape")):
         await learner.press_for("present")
-        learner.app.main.host.go_to(panel)
+        learner.app.main.go_to(panel)
         await learner.until(lambda panel=panel: learner.app.main.query_one(f"#{panel}").region.area > 0)
         await learner.press("full_stop")
         await learner.until(lambda: "─" not in learner.text())

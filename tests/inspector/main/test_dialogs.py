@@ -283,7 +283,7 @@ async def test_the_names_of_the_pages_are_whole_at_60_columns(rig: Rig) -> None:
 @pytest.mark.wide(1)
 @pytest.mark.parametrize("page", ["parts/head", "walks"])
 async def test_the_help_opens_at_the_page_that_was_asked_for_the_first_time_too(rig: Rig, page: str) -> None:
-    rig.app.main.host.help(page=page)
+    rig.app.main.help(page=page)
     await rig.until(lambda: isinstance(rig.app.top, HelpDialog) and rig.app.screen.query(Markdown))
     for _ in range(5):
         await rig.pilot.pause()

@@ -264,12 +264,12 @@ async def test_what_finds_nothing_says_what_else_to_type(rig: Rig) -> None:
 async def test_it_opens_on_the_main_screen_and_over_a_tool_s(rig: Rig, key: str) -> None:
     await rig.ready()
     await rig.press(key, *"lens", "enter")
-    await rig.until(lambda: rig.app.main.host.over == "lens")
+    await rig.until(lambda: rig.app.main.over == "lens")
     await rig.press(key)
     assert isinstance(rig.app.top, FinderDialog)
     assert rows(rig)[0].startswith("lens.")
     await rig.press("escape")
-    assert rig.app.main.host.over == "lens"
+    assert rig.app.main.over == "lens"
 
 
 async def test_over_a_dialog_it_opens_and_what_is_found_is_done(rig: Rig) -> None:
@@ -287,13 +287,13 @@ async def test_on_a_tool_s_screen_its_own_keys_are_done_there_and_others_elsewhe
     await rig.ready()
     await rig.press("A")
     await rig.from_finder("sort", "Sort")
-    await rig.until(lambda: rig.app.main.host.over == "attention")
+    await rig.until(lambda: rig.app.main.over == "attention")
     await rig.from_finder("lens", "Lens")
-    await rig.until(lambda: rig.app.main.host.over == "lens")
+    await rig.until(lambda: rig.app.main.over == "lens")
     dark = rig.app.current_theme.dark
     await rig.from_finder("dark or light", "Dark or light")
     await rig.until(lambda: rig.app.current_theme.dark is not dark)
-    assert rig.app.main.host.over == "lens"
+    assert rig.app.main.over == "lens"
 
 
 async def test_what_another_screen_does_is_done_there(rig: Rig) -> None:
@@ -301,7 +301,7 @@ async def test_what_another_screen_does_is_done_there(rig: Rig) -> None:
     await rig.from_finder("lockstep second model", "Second model")
     await rig.until(lambda: isinstance(rig.app.top, SecondModelDialog))
     await rig.press("escape")
-    assert rig.app.main.host.over == "lockstep"
+    assert rig.app.main.over == "lockstep"
 
 
 async def test_the_nth_action_of_a_tool_opens_its_nth_screen(rig: Rig) -> None:

@@ -208,7 +208,7 @@ async def test_every_key_is_answered_while_the_model_or_the_prompt_is_on_its_way
         while rig.app.top is not rig.app.main:
             rig.app.top.dismiss(None)
             await rig.pilot.pause()
-        rig.app.main.host.answer()
+        rig.app.main.answer()
         rig.app.clear_notifications()
         await rig.pilot.pause()
     assert silent == []

@@ -595,7 +595,7 @@ async def test_the_status_says_what_space_and_enter_would_take(rig: Rig) -> None
     await rig.pilot.pause()
     assert rig.status.startswith(f"Space or ⏎ takes {first}")
     await rig.press("left", "down")
-    below = rig.app.main.host.candidate
+    below = rig.app.main.candidate
     assert (
         rig.status
         == f"Looking at step 6. ⏎ takes “␣{below.text.strip()}” here, a branch; end goes to the tip"

@@ -43,7 +43,7 @@ async def opened(rig: Rig, **how: object) -> AttributionScreen:
 
 async def test_of_a_chosen_layer_the_largest_part_is_looked_at(rig: Rig) -> None:
     await rig.ready()
-    rig.app.main.host.point("attribution", 1)
+    rig.app.main.point("attribution", 1)
     await rig.press("D")
     await answer(rig)
     screen = rig.app.top
@@ -164,7 +164,7 @@ async def test_tokens_are_chosen_among_the_candidates(rig: Rig) -> None:
 async def test_the_highlighted_candidate_is_what_it_is_compared_with(rig: Rig) -> None:
     await rig.ready()
     await rig.press("down", "down")
-    highlighted = rig.app.main.host.candidate
+    highlighted = rig.app.main.candidate
     assert highlighted is not None
     assert highlighted.id != rig.timeline.taken
     await rig.press("D")

@@ -107,12 +107,12 @@ async def test_a_letter_or_enter_copies_and_says_how_much(rig: Rig, size: tuple[
 async def test_at_the_tip_the_token_is_the_highlighted_candidate(rig: Rig) -> None:
     await rig.ready(steps=3)
     await rig.press("down", "C", "t")
-    assert rig.app.clipboard == rig.app.main.host.candidate.text
+    assert rig.app.clipboard == rig.app.main.candidate.text
 
 
 async def test_half_a_pair_of_surrogates_and_a_large_text_are_copied_too(rig: Rig) -> None:
     await rig.ready(steps=3)
-    assert rig.app.main.host.clipboard.copy("a\ud83d") == 2
+    assert rig.app.main.clipboard.copy("a\ud83d") == 2
     assert rig.app.clipboard == "a?"
     rig.app.main.actions["copy"]._copy("x" * 80_000, "the completion")
     assert rig.status.startswith(

@@ -627,13 +627,13 @@ async def test_the_text_is_coloured_by_what_each_token_restores(rig: Rig) -> Non
     await rig.push([patched(question), Ended("PatchActivations")])
     await rig.press("escape")
     await rig.until(lambda: "what L1 restores after" in str(text.border_subtitle))
-    offered = rig.app.main.host.heat()
+    offered = rig.app.main.heat()
     assert offered is not None
     assert offered.shares == {1: 0.0, 2: 0.75, 3: 0.0}
     await rig.press("4", "P", "up", "escape")
-    offered = rig.app.main.host.heat()
+    offered = rig.app.main.heat()
     assert offered is not None
-    assert offered is rig.app.main.host.heat()
+    assert offered is rig.app.main.heat()
     assert offered.title.startswith("what L2 restores after")
     assert offered.shares == {1: -0.25, 2: 0.0, 3: 1.0}
 

@@ -137,7 +137,7 @@ async def test_the_name_of_a_followed_token_is_not_cut_where_it_has_room(rig: Ri
 async def test_a_candidate_that_was_highlighted_is_followed(rig: Rig) -> None:
     await rig.ready()
     await rig.press("down", "down")
-    highlighted = rig.app.main.host.candidate
+    highlighted = rig.app.main.candidate
     assert highlighted is not None
     await rig.press("I")
     asked = rig.engine.last(ReadLens)

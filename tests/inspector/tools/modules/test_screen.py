@@ -134,7 +134,7 @@ async def test_folded_layers_choose_none_and_views_stay_where_they_were(rig: Rig
 
 async def test_experts_of_the_chosen_layer_come_first(rig: Rig) -> None:
     await rig.ready()
-    rig.app.main.host.point("modules", 2)
+    rig.app.main.point("modules", 2)
     await rig.do("experts")
     screen = rig.app.top
     assert isinstance(screen, ExpertsScreen)
@@ -143,7 +143,7 @@ async def test_experts_of_the_chosen_layer_come_first(rig: Rig) -> None:
     shown = rig.screen_text()
     assert shown.count("layer 2") == 2, "on top, and among all"
     assert shown.index("layer 2") < shown.index("2 layers with experts")
-    rig.app.main.host.point("modules", 4)
+    rig.app.main.point("modules", 4)
     await rig.press("escape")
     await rig.do("experts")
     assert "Layer 4 has no experts and no state." in rig.screen_text()

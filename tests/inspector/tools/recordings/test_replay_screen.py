@@ -128,7 +128,7 @@ async def test_it_can_begin_to_play_at_once(replay: Rig) -> None:
 
 async def test_a_key_that_needs_a_model_says_so(replay: Rig) -> None:
     async def refused(action: str) -> None:
-        replay.app.main.host.answer()
+        replay.app.main.answer()
         assert replay.status != with_keys(REFUSED)
         await replay.do(action)
         assert replay.status == with_keys(REFUSED)
@@ -172,7 +172,7 @@ async def test_a_key_before_a_recording_is_open_does_nothing(rig: Rig, path) -> 
     keys = ("space", "r", "enter", "backspace", "plus", "p", "s", "G")
     actions = ("open", "reroll", "beams", "race", "profile", "look_ahead", "save_as")
     for way in (*keys, *actions):
-        rig.app.main.host.answer()
+        rig.app.main.answer()
         await (rig.press(way) if way in keys else rig.do(way))
         assert rig.status == OPENING, way
         assert rig.app.top is rig.app.main, way
@@ -184,7 +184,7 @@ async def test_a_key_before_a_recording_is_open_does_nothing(rig: Rig, path) -> 
     while rig.app.playback.player is None or not rig.app.playback.player.settled:
         await rig.pilot.pause(0.01)
     await rig.press("4")
-    assert "tree" in rig.app.main.host.shown
+    assert "tree" in rig.app.main.shown
 
 
 def test_from_the_first_key_on_a_replay_is_a_replay(path):

@@ -50,7 +50,7 @@ def painted(rig: Rig) -> list[object]:
     return [
         cells,
         rig.timeline.slot,
-        rig.app.main.host.candidate,
+        rig.app.main.candidate,
         rig.app.main.arrangement.current,
         rig.status,
     ]
@@ -162,7 +162,7 @@ async def test_escape_leaves_everything_as_it_was(rig: Rig, size: tuple[int, int
     assert rig.engine.sent == []
     assert rig.app.controller.setup.settings == USED
     await rig.press("escape")
-    assert "sampler" not in rig.app.main.host.shown  # as it does without a turn
+    assert "sampler" not in rig.app.main.shown  # as it does without a turn
 
 
 async def test_enter_applies_at_the_tip_and_then_chooses_again(rig: Rig) -> None:
@@ -236,7 +236,7 @@ async def test_where_another_panel_is_the_current_one_the_keys_are_the_pace(rig:
     await shown(rig)
     await rig.pilot.click("#text")
     await rig.press("minus")
-    assert "sampler" in rig.app.main.host.shown
+    assert "sampler" in rig.app.main.shown
     assert rig.timeline.trial is None
     assert rig.status == "Runs go at 20 a second"
 

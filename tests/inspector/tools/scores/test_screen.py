@@ -80,7 +80,7 @@ async def test_layer_and_head_are_asked_for(rig: Rig) -> None:
 
 async def test_from_the_chosen_head_of_attention_and_back(rig: Rig) -> None:
     await rig.ready()
-    rig.app.main.host.point("attention", 2, 2)
+    rig.app.main.point("attention", 2, 2)
     await rig.press("A")
     node, tokens = rig.timeline.before, rig.timeline.slot
     await rig.push([attention(node, tokens, lambda layer, head: on(2, tokens))])

@@ -17,7 +17,7 @@ AS_SERVED = LoadSettings(dtype="file", blas="bundled")
 
 
 def text_of(app: InspectorApp) -> str:
-    area, strips = app.main.host.area, [*app.screen._compositor.render_strips()]
+    area, strips = app.main.area, [*app.screen._compositor.render_strips()]
     shown = strips if app.top is not app.main else [strip.crop(area.x, area.right) for strip in strips]
     words = " ".join(strip.text for strip in shown)
     return " ".join(word for word in words.split() if word.strip("│╭╮╰╯─"))
