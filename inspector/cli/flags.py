@@ -13,8 +13,6 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
-from msgspec import Struct
-
 from engine.errors import EngineError, SettingsError
 from engine.setting import Setting, grouped
 from engine.settings import BY_NAME, FIELDS, LOAD_FIELDS, LOAD_GROUPS, MODELS_OWN
@@ -57,18 +55,6 @@ def command_parser(name: str, description: str, epilog: str | None = EXIT_STATUS
     """
     prog = f"inspector {name}".rstrip()
     return Parser(prog=prog, description=description, epilog=epilog, allow_abbrev=False)
-
-
-class Subcommand(Struct, frozen=True):
-    """One way to run the program. Its module imports what is heavy only where it runs, so that help is instant."""
-
-    name: str
-    parser: Callable[[], Parser]
-    """Makes the parser of its flags."""
-    run: Callable[[argparse.Namespace], int]
-    """Does what the flags ask for; returns the exit status, raises `EngineError` for bad input."""
-    purpose: str
-    """For the help, in a few words."""
 
 
 # ---- groups of flags ----------------------------------------------------------------------------

@@ -9,7 +9,6 @@ import shlex
 import shutil
 import signal
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,35 +19,29 @@ from engine.breakpoints import CONDITIONS, Breakpoints
 from engine.errors import EngineError, SettingsError
 from engine.setting import Setting
 from engine.settings import LoadSettings, Settings
+from inspector.cli import flags
 from inspector.cli.arguments import given, known, load_values, request_from
 from inspector.cli.exit import flush, leave_at_once, note
-from inspector.cli.flags import (
-    Parser,
-    Subcommand,
-    add_generation,
-    add_theme,
-    command_parser,
-)
 from inspector.cli.inputs import unescaped
 from inspector.cli.subcommands.generate import add_speculation, add_steer, speculation_from
 from inspector.cli.subcommands.texts import add_against, against_from
 from inspector.keys import key_for
 
 if TYPE_CHECKING:
-    from engine.recording import Entry
-    from inspector.app import InspectorApp
     from inspector.config.directions import Steering
-    from inspector.served.opening import OpenedRequest
     from inspector.session.playback import Opening
 
 PURPOSE = "Step through a language model's generation, token by token."
 
 
-def screen_parser() -> Parser:
+def screen_parser() -> flags.Parser:
     """The parser of `inspector`."""
-    made = command_parser("", PURPOSE, None)
+    from inspector import places
+    from inspector.config import own_keys
+
+    made = flags.command_parser("", PURPOSE, None)
     made.formatter_class = argparse.RawDescriptionHelpFormatter
-    add_generation(made)
+    flags.add_generation(made)
     add_speculation(made)
     add_steer(made)
     instead = "conditions at which runs stop; they replace the ones remembered from last time"
@@ -75,7 +68,17 @@ def screen_parser() -> Parser:
         "sessions`)"
     )
     session.add_argument("--no-save", action="store_true", help=no_save)
-    add_theme(session)
+    flags.add_theme(session)
+    lists = made.add_argument_group("lists")
+    keys = (
+        "list all actions of the screen, with their ids and keys, where the keys work and what they do, and exit. Keys "
+        f'of your own go into {places.config() / own_keys.NAME}: step = "n", or run = ["r", "f5"]; for an action of a '
+        'tool\'s own screen "race.again" = "ctrl+n". Faulty lines are reported here and when the screen opens; the '
+        "others take effect"
+    ).replace("%", "%%")
+    lists.add_argument("--keys", action="store_true", help=keys)
+    of_keys = "one JSON object a line instead of the tables of --keys"
+    lists.add_argument("--jsonl", "--json", dest="keys_jsonl", action="store_true", help=of_keys)
     made.add_argument("--version", action=Version, nargs=0, help="print the version and exit")
     return made
 
@@ -91,11 +94,17 @@ class Version(argparse.Action):
 
 
 def run_screen(args: argparse.Namespace) -> int:
-    """Open the screen.
+    """Open the screen, or list its keys.
 
     Raises:
         EngineError: There is no terminal, a value is out of range, or there is no such prompt or session.
     """
+    if args.keys:
+        from inspector.cli.subcommands.lists import list_keys
+
+        return list_keys(args.keys_jsonl)
+    if args.keys_jsonl:
+        raise EngineError("--jsonl has no effect on the screen.", "Use inspector generate, or add --keys.")
     check_terminal(args.prompt == "-")
     if args.models:
         _list_also(args.models)
@@ -108,14 +117,12 @@ def run_screen(args: argparse.Namespace) -> int:
             f"Leave --against out; {key_for('lockstep')} compares the model with itself in fewer bits.",
         )
     steer = _steering(args)
-    from inspector.app import InspectorApp
-    from inspector.recordings import sessions
     from inspector.tools.registry import TOOLS, with_against, with_steering
 
     tools = TOOLS if against is None else with_against(against)
-    app = InspectorApp(
-        load=request.load,
-        settings=request.settings,
+    return run_app(
+        request.load,
+        request.settings,
         prompt=request.prompt,
         chat=request.chat,
         system=request.system,
@@ -124,15 +131,21 @@ def run_screen(args: argparse.Namespace) -> int:
         options=request.options,
         given=None if trace else request.given_settings,
         breakpoints=breakpoints(args),
-        save=None if args.no_save else sessions.folder(),
+        save=saved_in(args),
         trace=trace,
         tools=tools if steer is None else with_steering(tools, steer),
-        theme=args.theme or "",
+        theme=args.theme,
         notes=() if trace else request.notes,
         notes_on=(lambda facts: ()) if trace else request.model_known,
         speculation=speculation_from(args),
     )
-    return run_app(app)
+
+
+def saved_in(args: argparse.Namespace) -> Path | None:
+    """The folder in which the session is saved; None with --no-save."""
+    from inspector.recordings import sessions
+
+    return None if args.no_save else sessions.folder()
 
 
 def _steering(args: argparse.Namespace) -> Steering | None:
@@ -153,62 +166,6 @@ def _steering(args: argparse.Namespace) -> Steering | None:
     return steering(args.steer)
 
 
-def open_request(args: argparse.Namespace, load: LoadSettings, opened: OpenedRequest) -> int:
-    """Open the screen with a request that a server was sent.
-
-    Args:
-        args: With the flags of saving and of the theme.
-        load: The model.
-        opened: The request.
-
-    Raises:
-        EngineError: There is no terminal.
-    """
-    check_terminal(instead="Without one, compare its reply with --check.")
-    from inspector.app import InspectorApp
-    from inspector.recordings import sessions
-    from inspector.tools.registry import with_request
-
-    request = opened.request
-    app = InspectorApp(
-        load=load,
-        settings=request.settings,
-        prompt=request.prompt,
-        chat=request.chat,
-        messages=request.messages,
-        options=request.options,
-        save=None if args.no_save else sessions.folder(),
-        tools=with_request(opened),
-        theme=args.theme or "",
-    )
-    return run_app(app)
-
-
-def open_reply(args: argparse.Namespace, entries: Sequence[Entry]) -> int:
-    """Open the screen with the recording of a reply, which is kept no longer than the screen.
-
-    Args:
-        args: With the flag of the theme.
-        entries: Of the recording.
-
-    Raises:
-        EngineError: There is no terminal, or the recording can't be written.
-    """
-    check_terminal(instead="Without one, write it with -o RECORDING.")
-    from engine.recording import save_as
-    from inspector.app import InspectorApp
-    from inspector.session.playback import Opening, checked
-    from inspector.tools.registry import TOOLS
-    from inspector.version import program
-
-    with tempfile.TemporaryDirectory(prefix="inspector-") as folder:
-        path = Path(folder) / "reply.trace"
-        save_as(path, entries, program())
-        app = InspectorApp(LoadSettings(), Settings(), trace=Opening(checked(path)), theme=args.theme or "",
-                            tools=TOOLS)  # fmt: skip
-        return run_app(app)
-
-
 def _list_also(directories: Sequence[str]) -> None:
     """Have models looked for in more directories.
 
@@ -223,10 +180,6 @@ def _list_also(directories: Sequence[str]) -> None:
                 f"--models can't take {each!r}: it is empty or has a {os.pathsep!r}.", "Rename it."
             )
     os.environ[VARIABLE] = os.pathsep.join(filter(None, (*directories, os.environ.get(VARIABLE, ""))))
-
-
-SCREEN = Subcommand("", screen_parser, run_screen, PURPOSE)
-"""Of the same form as the others, and the only one without a name."""
 
 
 # ---- breakpoints ------------------------------------------------------------------------------
@@ -313,8 +266,26 @@ COLOR_SYSTEMS = ("auto", "standard", "256", "truecolor")
 STREAMS = {"stdin": "standard input", "stdout": "standard output", "stderr": "standard error"}
 
 
-def run_app(app: InspectorApp) -> int:
-    """Run the screen until the user leaves it, or a signal ends it and the process; returns the exit status."""
+def run_app(
+    load: LoadSettings | None = None,
+    settings: Settings | None = None,
+    *,
+    theme: str | None = None,
+    **given: Any,
+) -> int:
+    """Run the screen until the user leaves it, or a signal ends it and the process; returns the exit status.
+
+    Args:
+        load: The model.
+        settings: Of the sampler.
+        theme: Its colours; None for the last one.
+        given: As for `InspectorApp`.
+    """
+    from inspector.app import InspectorApp
+
+    app = InspectorApp(
+        load=load or LoadSettings(), settings=settings or Settings(), theme=theme or "", **given
+    )
     before = {number: signal.getsignal(number) for number in ENDING}
     taken = {number: handler for number, handler in before.items() if handler is not signal.SIG_IGN}
     for number in taken:

@@ -91,7 +91,7 @@ def _wrong(id: str, keys: Any, usual: Mapping[str, str], suggest: bool) -> str:
 
         near = get_close_matches(id, usual, 1) if suggest else []
         return f"there is no action {id}. " + (
-            f"Did you mean {near[0]}?" if near else "`inspector keys` lists them."
+            f"Did you mean {near[0]}?" if near else "`inspector --keys` lists them."
         )
     if not (isinstance(keys, list) and keys and all(isinstance(key, str) for key in keys)):
         return f'{id} is no key. Write it as {id} = "n", or with several as ["n", "f5"].'

@@ -5,12 +5,14 @@ By argcomplete, which is imported for these two alone: the shell's function runs
 
 from __future__ import annotations
 
+import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable, Mapping
 
 from engine.settings import BY_NAME
+from inspector.cli import flags
 from inspector.cli.exit import OK, output
-from inspector.cli.flags import Parser, Subcommand, command_parser
+from inspector.cli.subcommands import show
 
 SHELLS = {
     "bash": 'eval "$(inspector completion bash)" in ~/.bashrc',
@@ -20,10 +22,10 @@ SHELLS = {
 """How each shell is told."""
 
 
-def completion_parser() -> Parser:
+def completion_parser() -> flags.Parser:
     """The parser of `inspector completion`."""
     ways = "; ".join(f"{shell}: {way}" for shell, way in SHELLS.items())
-    made = command_parser(
+    made = flags.command_parser(
         "completion",
         "Print the code that makes a shell complete subcommands, flags, names of sessions and presets, and other "
         "values "
@@ -41,11 +43,6 @@ def run_completion(args: Namespace) -> int:
     return OK
 
 
-COMPLETION = Subcommand(
-    "completion", completion_parser, run_completion, "print the code for tab completion in bash, zsh or fish"
-)
-
-
 # ---- the shell asks ---------------------------------------------------------------------------
 
 
@@ -59,9 +56,13 @@ def complete(screen: ArgumentParser, *subcommands: ArgumentParser) -> None:
     from argcomplete import autocomplete
     from argcomplete.completers import SuppressCompleter
 
-    under = screen.add_subparsers()
-    for made in subcommands:
-        under.add_parser(made.prog.partition(" ")[2], parents=[made], add_help=False)
+    under, words = screen.add_subparsers(), os.environ.get("COMP_LINE", "").split()[:3]
+    names = {made: made.prog.split() for made in subcommands}
+    chosen = {name[1]: made for made, name in names.items() if len(name) == 2 or name == words}
+    for name, made in chosen.items():
+        if len(names[made]) == 3:
+            made.add_argument("view")  # the second word of `show race`
+        under.add_parser(name, parents=[made], add_help=False)
     for each in (screen, *subcommands):
         for action in each._actions:
             if (values := _known(action.dest)) is not None and not action.choices:
@@ -102,5 +103,6 @@ VALUES: Mapping[str, Callable[[], Iterable[str]]] = {
     "resume": _sessions,
     "preset": _presets,
     "model": lambda: ("pocket",),
+    "views": lambda: (*show.VIEWS, "race", "profile"),
 }
 """By the name of an argument: the values that are known beforehand, beside those of settings."""

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING
 
 from engine.errors import EngineError
 from engine.files import replacing, typed
-from engine.settings import LoadSettings, Settings
-from inspector.cli import screen
+from engine.settings import LoadSettings
+from inspector.cli import flags, screen
 from inspector.cli.exit import BAD_INPUT, OK, note, output
-from inspector.cli.flags import EXIT_STATUS, Parser, Subcommand, add_theme, command_parser, whole
 
 if TYPE_CHECKING:
     from inspector.lessons.catalogue import Listed
@@ -32,13 +31,13 @@ LONGEST_ANSWER = 1000
 """Characters of a line that are read at once."""
 
 
-def learn_parser() -> Parser:
+def learn_parser() -> flags.Parser:
     """The parser of `inspector learn`."""
-    made = command_parser(
+    made = flags.command_parser(
         "learn",
         "Learn how a language model generates text, in lessons inside the program: predict, try it, and see. Without a "
         "LESSON they are listed.",
-        f"A course of your own: inspector/help/learning.md. {EXIT_STATUS}",
+        f"A course of your own: inspector/help/learning.md. {flags.EXIT_STATUS}",
     )
     add = made.add_argument
     add("lesson", metavar="LESSON", nargs="?", help="number or name of a lesson, or a file of your own; with --course "
@@ -50,9 +49,9 @@ def learn_parser() -> Parser:
         "screen readers; where its model can't be loaded, from its recording")  # fmt: skip
     add("--present", action="store_true", help="present to a class: one panel, 60 columns wide, with the "
         "speaker's notes under each answer")  # fmt: skip
-    add("--from", dest="beat", metavar="N", type=whole, help="begin with beat N (default: where you left the lesson; "
-        "with --present, the first beat)")  # fmt: skip
-    add_theme(made)
+    beat = "begin with beat N (default: where you left the lesson; with --present, the first beat)"
+    add("--from", dest="beat", metavar="N", type=flags.whole, help=beat)
+    flags.add_theme(made)
     return made
 
 
@@ -76,18 +75,14 @@ def run_learn(args: Namespace) -> int:
             _plain(listed, args.recorded, beat)
         return OK
     screen.check_terminal(instead="Without one, use inspector learn --plain.")
-    from inspector.app import InspectorApp
     from inspector.session.playback import Opening, checked
     from inspector.tools.registry import with_lesson
 
-    tools = with_lesson(listed, args.present, beat, place)
     recorded = args.recorded or not _has_mlx()
     trace = Opening(checked(listed.trace), play=True) if recorded else None
-    app = InspectorApp(
-        LoadSettings(model=listed.lesson.model), listed.lesson.settings if trace is None else Settings(),
-        trace=trace, tools=tools, theme=args.theme or "",
-    )  # fmt: skip
-    return screen.run_app(app)
+    load, settings = LoadSettings(model=listed.lesson.model), None if recorded else listed.lesson.settings
+    tools = with_lesson(listed, args.present, beat, place)
+    return screen.run_app(load, settings, trace=trace, tools=tools, theme=args.theme)
 
 
 def _list() -> int:
@@ -211,9 +206,6 @@ def _has_mlx() -> bool:
     return find_spec("mlx") is not None and find_spec("mlx_lm") is not None
 
 
-LEARN = Subcommand("learn", learn_parser, run_learn, "take a lesson: predict, try it, and see")
-
-
 # ---- inspector lesson ------------------------------------------------------------------------
 
 SEEDS = 100
@@ -221,16 +213,16 @@ SEEDS = 100
 OF_CHECK = ("verbose", "static", "dtype", "all_dtypes", "find_seed", "seeds")
 
 
-def lesson_parser() -> Parser:
+def lesson_parser() -> flags.Parser:
     """The parser of `inspector lesson`."""
-    made = command_parser(
+    made = flags.command_parser(
         "lesson",
         "Write a lesson. `new` writes a first one for you to change. `check` lists all that is wrong with it: "
         "FILE:LINE, "
         "the fault, and how to mend it. `record` writes the recording from which the lesson runs without a model, "
         "FILE.trace.zst beside it. `run` opens it, as does inspector learn FILE, which also takes --plain and "
         "--present.",
-        f"The format: inspector/help/lessons.md. {EXIT_STATUS} check: 2 if anything is wrong.",
+        f"The format: inspector/help/lessons.md. {flags.EXIT_STATUS} check: 2 if anything is wrong.",
     )
     made.add_argument("verb", choices=tuple(VERBS), metavar="VERB", help="new, check, record or run")
     made.add_argument(
@@ -248,8 +240,8 @@ def lesson_parser() -> Parser:
           help="check in each type that the program may choose by itself: the file's, and float32")  # fmt: skip
     seed = "look for a seed with which nothing is wrong; ctrl+c ends the search"
     check("--find-seed", action="store_true", help=seed)
-    check("--seeds", type=whole, metavar="N", help=f"try at most this many seeds (default: {SEEDS})")
-    add_theme(made.add_argument_group("run"))
+    check("--seeds", type=flags.whole, metavar="N", help=f"try at most this many seeds (default: {SEEDS})")
+    flags.add_theme(made.add_argument_group("run"))
     return made
 
 
@@ -409,6 +401,3 @@ def _record(args: Namespace) -> int:
 
 VERBS: dict[str, Callable[[Namespace], int]]
 VERBS = {"new": _new, "check": _check, "record": _record, "run": _learn}
-LESSON = Subcommand(
-    "lesson", lesson_parser, run_lesson, "write a lesson of your own: new, check, record, run"
-)

@@ -39,22 +39,37 @@ class CheckFailed(Struct, frozen=True, tag_field="event"):
 
 
 class EndFigures(Protocol):
-    """What sums the records up."""
+    """Sums up what the records say."""
 
     def take(self, record: Record) -> object:
-        """Take in a record."""
+        """Add a record."""
 
     def end(self, summary: Summary) -> Struct | None:
-        """The last line; None for none."""
+        """The last line; None for no such line."""
+
+
+class NoFigures:
+    """Sums up nothing: each record is a result of its own."""
+
+    def take(self, record: Record) -> None:
+        """Add nothing."""
+
+    def end(self, summary: Summary) -> None:
+        """No last line."""
+
+
+def everything(record: Record) -> Record | None:
+    """Shows each record as it is."""
+    return record
 
 
 class JsonLines:
     """Writes a line for each record, and beside the facts of a model the settings, as a recording has them.
 
     Args:
-        out: Where to; flushed after each line.
+        out: Receives the lines; flushed after each.
         request: Has the settings and the notes.
-        figures: What the last line has; None for no such line.
+        figures: Makes the last line.
         shown: What is written of a record; None for nothing.
     """
 
@@ -62,38 +77,41 @@ class JsonLines:
         self,
         out: TextIO,
         request: CliRequest,
-        figures: EndFigures | None = None,
-        shown: Callable[[Record], Record | None] = lambda record: record,
+        figures: EndFigures,
+        shown: Callable[[Record], Record | None] = everything,
     ) -> None:
         self._out, self._request, self._figures, self._shown = out, request, figures, shown
 
     def take(self, record: Record, text: str) -> None:
         """Write a record."""
-        if self._figures is not None:
-            self._figures.take(record)
+        self._figures.take(record)
         written = None if isinstance(record, PROGRESS) else self._shown(record)
         if written is None:
             return
-        if isinstance(record, ModelFacts):
-            self._write(LoadSettingsUsed(self._request.load))
         facts = getattr(record, "facts", None)
-        if isinstance(facts, CaptureFacts) and facts.failed is not None:
+        if isinstance(record, ModelFacts):
+            notes = [FlagNotes(self._request.notes)] if self._request.notes else []
+            lines = [
+                LoadSettingsUsed(self._request.load),
+                record,
+                SettingsUsed(self._request.settings),
+                *notes,
+            ]
+            self._write(*lines)
+        elif isinstance(facts, CaptureFacts) and facts.failed is not None:
             self._write(CheckFailed(type(record).__name__, facts))
         else:
             self._write(written)
-        if isinstance(record, ModelFacts):
-            self._write(SettingsUsed(self._request.settings))
-            if self._request.notes:
-                self._write(FlagNotes(self._request.notes))
 
     def end(self, summary: Summary) -> None:
         """Write the figures."""
-        if self._figures is not None and (last := self._figures.end(summary)) is not None:
+        if (last := self._figures.end(summary)) is not None:
             self._write(last)
 
-    def _write(self, value: object) -> None:
-        self._out.write(json_line(value))
-        self._out.flush()
+    def _write(self, *values: Struct) -> None:
+        for value in values:
+            self._out.write(json_line(value))
+            self._out.flush()
 
 
 def json_line(value: object) -> str:

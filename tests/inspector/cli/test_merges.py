@@ -17,7 +17,9 @@ from inspector.cli.arguments import CliRequest
 from inspector.cli.driver import Outcome, drive
 from inspector.cli.flags import parsed
 from inspector.cli.subcommands.texts import run_tokens, tokens_parser
-from inspector.cli.writers.merges import TextApart, merges_writer
+from inspector.cli.writers.generation import writer
+from inspector.cli.writers.json_lines import everything
+from inspector.cli.writers.tokens import ApartTable, TextApart, without_words
 from tests.inspector.cli.scripted import ScriptedBackend, Terminal, as_record
 
 POCKET = on_disk("pocket", "pocket")
@@ -40,8 +42,9 @@ def written(
         backend.emit = emit
         return backend
 
-    writer = merges_writer(request, TextApart("text"), ladders, summary, out, Terminal())
-    assert drive(request, writer, [protocol.TakeApart("text")], make, loads=False) == Outcome(0)
+    text, shown = TextApart("text", ladders, not summary), without_words if summary else everything
+    made = writer(request, ApartTable, text, shown, out, Terminal())
+    assert drive(request, made, [protocol.TakeApart("text")], make, loads=False) == Outcome(0)
     return out.getvalue()
 
 

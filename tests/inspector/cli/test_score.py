@@ -16,7 +16,9 @@ from inspector.cli import main as cli
 from inspector.cli.driver import Outcome
 from inspector.cli.flags import parsed
 from inspector.cli.subcommands.texts import score_parser, score_request_from
-from inspector.cli.writers.tokens import Score, score_writer
+from inspector.cli.writers.generation import writer
+from inspector.cli.writers.json_lines import everything
+from inspector.cli.writers.tokens import Score, ScoreTable, model_alone
 from inspector.tools.export.recording import read, totals
 from tests.inspector import fakes
 from tests.inspector.cli.scripted import (
@@ -43,11 +45,9 @@ class Run(ScriptedRun):
             protocol.Load: answer(session.load()),
             protocol.Prefill: answer(session.open(pieces, chunk=1)),
         }
-        super().__init__(
-            score_request_from(args),
-            answers,
-            writer=lambda asked, *to: score_writer(asked, args.summary, *to),
-        )
+        score, shown = Score(not args.summary), model_alone if args.summary else everything
+        made = lambda asked, *to: writer(asked, ScoreTable, score, shown, *to)  # noqa: E731
+        super().__init__(score_request_from(args), answers, writer=made)
 
     @property
     def tokens(self) -> list[protocol.PromptToken]:
@@ -341,8 +341,7 @@ def test_bits_per_byte_are_over_the_bytes_of_the_text(
     )
     mine = Score()
     mine.take(protocol.PromptOpened(text, False, tokens, True))
-    for token in tokens[1:]:
-        mine._add(token)
+    mine.take(protocol.PromptReadings(tokens[1:], 9.0, 0))
     assert (mine.bytes, mine.characters) == (counted, characters)
 
 
