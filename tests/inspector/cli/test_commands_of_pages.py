@@ -83,7 +83,6 @@ SLOW = {
     "inspector open FILE [N]": "reply",
     "inspector show profile": "attention",
     "inspector show race": "cache",
-    "inspector show VIEW -p TEXT": "inspector show attention -p TEXT",
     "inspector train": "open it ",
     "inspector train --text FILE": "open it ",
 }
