@@ -6,6 +6,7 @@ import io
 import os
 import sys
 import tempfile
+from collections.abc import Iterable
 from typing import NoReturn, TextIO
 
 from engine.errors import EngineError
@@ -28,15 +29,22 @@ def output() -> TextIO:
     if sys.stdout is sys.__stdout__ and isinstance(raw, io.FileIO):
         # PYTHONUNBUFFERED: what a signal leaves unwritten of a long line would be lost
         sys.stdout = open(raw.fileno(), "w", encoding=encoding, closefd=False)  # noqa: SIM115
-    _use_utf8()
+    reconfigure = getattr(sys.stdout, "reconfigure", None)
+    if (
+        reconfigure is not None
+    ):  # the model's text unchanged, whatever the locale; a terminal gets what it can show
+        reconfigure(errors="replace") if sys.stdout.isatty() else reconfigure(encoding="utf-8")
     return sys.stdout
 
 
-def _use_utf8() -> None:
-    """Write the model's text unchanged, whatever the locale; a terminal gets what it can show."""
-    reconfigure = getattr(sys.stdout, "reconfigure", None)
-    if reconfigure is not None:
-        reconfigure(errors="replace") if sys.stdout.isatty() else reconfigure(encoding="utf-8")
+def write(lines: Iterable[str]) -> int:
+    """Write lines to standard output, nothing in them obeyed by a terminal; returns the exit status."""
+    from inspector.display import visible
+
+    out = output()
+    out.writelines(f"{visible(line)}\n" for line in lines)
+    out.flush()
+    return OK
 
 
 def leave_at_once(code: int) -> NoReturn:

@@ -14,7 +14,7 @@ from msgspec.structs import asdict
 
 from engine.errors import EngineError
 from inspector.cli import flags
-from inspector.cli.exit import OK, note, output
+from inspector.cli.exit import OK, note, output, write
 
 if TYPE_CHECKING:
     from engine.models_on_disk.download import DownloadProgress
@@ -34,10 +34,7 @@ def _listed(values: Iterable[object], lines: Iterable[str], jsonl: bool) -> int:
     """Write a list, as JSON lines or as a table."""
     from inspector.cli.writers.json_lines import json_line
 
-    out = output()
-    out.writelines(map(json_line, values) if jsonl else (f"{line}\n" for line in lines))
-    out.flush()
-    return OK
+    return write(json_line(value).rstrip() for value in values) if jsonl else write(lines)
 
 
 # ---- inspector models ------------------------------------------------------------------------
@@ -80,7 +77,7 @@ def run_models(args: Namespace) -> int:
     if args.jsonl:
         return _listed((_model_values(model, available) for model in models), (), True)
     found = list(models)
-    _listed((), _model_lines(found, available), False)
+    write(_model_lines(found, available))
     for model in found:
         for remark in (*filter(None, [model.problem]), *model.notes):
             note(f"{model.name}: {remark}")
@@ -167,7 +164,7 @@ def _session_lines(listed: Sequence[SavedSession]) -> Iterator[str]:
     from inspector.recordings import sessions
 
     if not listed:
-        yield f"No session is saved in {visible(str(sessions.folder()))}."
+        yield f"No session is saved in {sessions.folder()}."
         return
     names = max(len("name"), *(len(visible(s.name)) for s in listed))
     yield f"{pad('name', names)}  {'last written':16}  {'tokens':>7}  {'size':>9}  prompt"
@@ -180,9 +177,8 @@ def _about(session: SavedSession) -> str:
     from inspector.display import truncate, visible
 
     if session.peek is None:
-        return visible(session.problem)
-    runs = "(runs) " if session.peek.in_use else ""
-    made = f" · {session.made}" if session.made else ""
+        return session.problem
+    runs, made = "(runs) " * session.peek.in_use, f" · {session.made}" if session.made else ""
     return runs + truncate(visible(session.peek.user_message), _PROMPT) + made
 
 
@@ -232,7 +228,7 @@ def list_keys(jsonl: bool) -> int:
 
 
 def _key_lines(listed: Sequence[ListedAction], problems: tuple[str, ...]) -> Iterator[str]:
-    from inspector.display import pad, visible
+    from inspector.display import pad
 
     ids = max(len(each.id) for each in listed)
     for where, actions in groupby(listed, key=lambda each: each.where):
@@ -240,4 +236,4 @@ def _key_lines(listed: Sequence[ListedAction], problems: tuple[str, ...]) -> Ite
         for each in actions:
             yield f"  {pad(each.id, ids)}  {pad(' '.join(each.keys), 14)}  {each.help or each.label}"
         yield ""
-    yield from map(visible, problems)
+    yield from problems
