@@ -182,9 +182,8 @@ def _prompt(args: argparse.Namespace, default: bool, model: str) -> tuple[str, b
     text, chat = _given_prompt(args), False if args.ignore_chat_template else args.chat
     if text is None:
         if not default:
-            raise PromptError(
-                "No prompt was given.", "Add --prompt TEXT, --prompt-file FILE, or -p - for a pipe."
-            )
+            hint = "Add --prompt TEXT, --prompt-file FILE, or -p - for a pipe."
+            raise PromptError("No prompt was given.", hint)
         text = STORY if model == "pocket" else GREETING
     if not text:
         raise PromptError("The prompt is empty.", "Give some text with --prompt or --prompt-file.")

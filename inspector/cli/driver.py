@@ -302,7 +302,7 @@ def drive(
         first: Commands between the settings and the prompt, with which the text begins.
         after: Called when all these have ended, for commands that depend on their results; the next one is asked for
             when the one before has ended.
-        forgives: Called with each failure; if it returns True the next command is sent all the same.
+        forgives: Called with each failure; if it returns True, the writer receives it and the next command is sent.
         awaits: Whether Ctrl-C waits for what the command still does when it is cancelled: it may save its work.
 
     Returns:
@@ -328,10 +328,9 @@ def drive(
         record = received.record
         if isinstance(record, ModelFacts):
             request.model_known(record)
-        if not isinstance(record, Failure):
-            writer.take(record, summary.take(record))
-        elif not forgives(record):
+        if isinstance(record, Failure) and not forgives(record):
             raise Failed(record)
+        writer.take(record, summary.take(record))
 
     code, failure = OK, None
     try:
@@ -442,7 +441,6 @@ def place(output: str | None, force: bool, instead: str) -> Path | None:
     if output is None:
         return None
     if output == "-":
-        raise EngineError(
-            f"The recording can't go to standard output: {instead}.", "Name a file: -o story.trace.zst."
-        )
+        message = f"The recording can't go to standard output: {instead}."
+        raise EngineError(message, "Name a file: -o story.trace.zst.")
     return free(typed(output), force)

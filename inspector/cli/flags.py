@@ -90,11 +90,8 @@ def add_trace(to: argparse._ActionsContainer) -> None:
 
 def add_theme(to: argparse._ActionsContainer) -> None:
     """The flag of the screen's colours."""
-    to.add_argument(
-        "--theme",
-        metavar="NAME",
-        help="dark, light or a theme that the finder (ctrl+p) lists (default: the last one)",
-    )
+    theme = "dark, light or a theme that the finder (ctrl+p) lists (default: the last one)"
+    to.add_argument("--theme", metavar="NAME", help=theme)
 
 
 def add_template(group: argparse._ArgumentGroup) -> None:
@@ -108,27 +105,22 @@ def add_template(group: argparse._ArgumentGroup) -> None:
 
 def add_prompt(group: argparse._ArgumentGroup) -> None:
     """The flags of the prompt."""
-    group.add_argument(
-        "--prompt", "-p", metavar="TEXT", help=r"the prompt; - reads standard input; \n and \t are escapes"
-    )
+    prompt = r"the prompt; - reads standard input; \n and \t are escapes"
+    group.add_argument("--prompt", "-p", metavar="TEXT", help=prompt)
     group.add_argument("--prompt-file", metavar="FILE", help="read the prompt from a UTF-8 file, as it is")
     group.add_argument("--system-prompt", metavar="TEXT", help="system message of the chat template")
     add_template(group)
     add_chat(group)
-    group.add_argument(
-        "--prompt-logprobs",
-        action=argparse.BooleanOptionalAction,
-        help="compute how probable the model finds each token of the prompt (default: on up to 2048 tokens)",
-    )
+    logprobs = "compute how probable the model finds each token of the prompt (default: on up to 2048 tokens)"
+    group.add_argument("--prompt-logprobs", action=argparse.BooleanOptionalAction, help=logprobs)
 
 
 def add_settings(group: argparse._ArgumentGroup) -> None:
     """The flags of the sampler and the stops, made from `engine.settings.FIELDS`."""
-    group.add_argument(
-        "--preset",
-        metavar="NAME",
-        help="start from greedy, precise, plain, creative, wild or a preset of your own; other flags override it",
+    preset = (
+        "start from greedy, precise, plain, creative, wild or a preset of your own; other flags override it"
     )
+    group.add_argument("--preset", metavar="NAME", help=preset)
     for field in FIELDS:
         add_setting(group, field)
     add_grammar(group)

@@ -43,20 +43,21 @@ def run_generate(args: Namespace) -> int:
         EngineError: A value is out of range, there is no prompt, or the recording can't be written.
     """
     from engine.protocol import HoldInterventions, LoadDraft, Run, RunRounds
-    from inspector.cli.driver import Summary, place, run
-    from inspector.cli.writers.generation import GeneratedText, GenerationFigures, writer
+    from inspector.cli.driver import Summary, place
+    from inspector.cli.writers.generation import GeneratedText, GenerationFigures, report
     from inspector.config.directions import steering
 
     path, request = place(args.output, args.force, "the text does"), request_from(args)
     if request.load.record_logits and path is None:
         request = replace(request, notes=(*request.notes, UNKEPT))
-    speculation, out = speculation_from(args), writer(request, GeneratedText, GenerationFigures(request))
+    speculation, figures = speculation_from(args), GenerationFigures(request)
+    how = {"trace": path, "force": args.force}
     first: list[Command] = []
     commands: list[Command] = [Run()]
     if speculation is not None:  # loaded before the prompt: a draft may be refused, and then there is no text
         first, commands = [LoadDraft(speculation)], [RunRounds(speculation, plain=PLAIN_STEPS)]
     if args.steer is None:
-        return run(request, out, commands, first=first, trace=path, force=args.force)
+        return report(request, GeneratedText, figures, commands, first=first, **how)
     if request.settings.grammar is not None:
         message = "--steer computes the prompt's last token again, so a grammar would have to allow it."
         raise EngineError(message, "Leave out the grammar, or --steer.")
@@ -67,7 +68,7 @@ def run_generate(args: Namespace) -> int:
         assert summary.prefilled is not None
         return [HoldInterventions(summary.prefilled.tokens[-1].node, (direction,)), *commands]
 
-    return run(request, out, first=first, after=steered, trace=path, force=args.force)
+    return report(request, GeneratedText, figures, first=first, after=steered, **how)
 
 
 # ---- steering --------------------------------------------------------------------------------
@@ -157,12 +158,11 @@ def beam_parser() -> flags.Parser:
 def run_beam(args: Namespace) -> int:
     """Run `inspector beam`."""
     from engine.protocol import SearchBeams
-    from inspector.cli.driver import run
-    from inspector.cli.writers.generation import writer
+    from inspector.cli.writers.generation import report
     from inspector.cli.writers.sequences import BeamReport, SearchResult
 
     request, search = request_from(args), SearchBeams(beam_settings(args))
-    return run(request, writer(request, BeamReport, SearchResult()), [search])
+    return report(request, BeamReport, SearchResult(), [search])
 
 
 def beam_settings(args: Namespace) -> BeamSettings:
@@ -226,16 +226,15 @@ def run_batch(args: Namespace) -> int:
     Raises:
         EngineError: A value is out of range, there is no prompt, or the recording can't be written.
     """
-    from inspector.cli.driver import place, run
-    from inspector.cli.writers.generation import writer
+    from inspector.cli.driver import place
+    from inspector.cli.writers.generation import report
     from inspector.cli.writers.sequences import BatchEnd, BatchTable
 
     path, texts = place(args.output, args.force, "the lanes do"), prompts_from(args)
     request = batch_request(args, texts)
     list(commands_for(args, request, texts))  # refuses a wrong line before the model is loaded
-    out = writer(request, BatchTable, BatchEnd(request))
     commands = lambda summary: commands_for(args, request, texts)  # noqa: E731
-    return run(request, out, after=commands, trace=path, force=args.force)
+    return report(request, BatchTable, BatchEnd(request), after=commands, trace=path, force=args.force)
 
 
 def prompts_from(args: Namespace) -> list[str]:

@@ -41,9 +41,8 @@ def open_parser() -> flags.Parser:
         "without it the requests are listed, if there are several")  # fmt: skip
     no_model = "show only the reply, as a recording made from its logprobs; a reply without a request always opens so"
     made.add_argument("--no-model", action="store_true", help=no_model)
-    made.add_argument(
-        "--output", "-o", metavar="RECORDING", help="write that recording instead of opening the screen"
-    )
+    out = "write that recording instead of opening the screen"
+    made.add_argument("--output", "-o", metavar="RECORDING", help=out)
     made.add_argument("--force", action="store_true", help="replace the file if it exists")
     check = "without the screen, compare each reply, or that of request N, with the tokens computed here"
     made.add_argument("--check", action="store_true", help=check)
@@ -155,16 +154,11 @@ def loaded_for(args: Namespace, exchanges: Sequence[Exchange]) -> LoadSettings:
         return load
     bodies = (each.body for each in exchanges if isinstance(each.body, dict))
     named = next((name for body in bodies if isinstance(name := body.get("model"), str)), "")
-    if named and any(
-        named in (place.name, place.hub_id, str(place.path)) for place in all_places() if not place.problem
-    ):
+    there = (each for each in all_places() if not each.problem)
+    if named and any(named in (each.name, each.hub_id, str(each.path)) for each in there):
         return replace(load, model=named)
-    which = (
-        f"The request asks for {named[:80]!r}, which isn't on the disk"
-        if named
-        else "The request names no model"
-    )
-    raise PromptError(f"{which}.", "Give the model that answered with --model.")
+    which = f"asks for {named[:80]!r}, which isn't on the disk" if named else "names no model"
+    raise PromptError(f"The request {which}.", "Give the model that answered with --model.")
 
 
 class Checks:
@@ -184,13 +178,16 @@ class Checks:
         self._results: list[Rescored] = []
 
     def take(self, record: Record, text: str) -> None:
-        """Compare what a record says with the reply that is computed again."""
-        if self._rescoring is not None:
+        """Compare what a record says with the reply that is computed again, or note why one can't be."""
+        from engine.protocol import Failure
+
+        if isinstance(record, Failure):
+            self._failure = record
+        elif self._rescoring is not None:
             self._rescoring.take(record)
 
     def forgives(self, failure: Failure) -> bool:
-        """Note the failure of one of them; continue with the next, unless the program is at fault."""
-        self._failure = failure
+        """True if the next one is checked after the failure of one: the program isn't at fault."""
         return failure.expected and self._rescoring is not None
 
     def commands(self, summary: Summary) -> Iterator[Command]:
@@ -213,9 +210,8 @@ class Checks:
             yield request.prompted(echo=False)
             if self._failure is None:
                 yield from self._rescoring.commands()
-            why = (
-                f"{self._failure.message} {self._failure.hint}".rstrip() if self._failure is not None else ""
-            )
+            failed = self._failure
+            why = f"{failed.message} {failed.hint}".rstrip() if failed is not None else ""
             self._write(exchange, reply, self._rescoring.result(), why)
 
     def _write(

@@ -6,7 +6,6 @@ import argparse
 import os
 from argparse import Namespace
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import EngineError
@@ -212,14 +211,13 @@ def run_show(args: Namespace) -> int:
         EngineError: A value is out of range, or the prompt is missing or can't be read.
     """
     from engine.protocol import Intervene, TakeStep
-    from inspector.cli.driver import Summary, run
-    from inspector.cli.writers.generation import writer
+    from inspector.cli.driver import Summary
+    from inspector.cli.writers.generation import report
     from inspector.cli.writers.inside import InsideTables, Known, place_of, questions, refused
 
     views, pairs = _shown(args), _pairs(args)
     request = request_from(args)
     known = Known()
-    out = writer(request, InsideTables, known)
 
     def after(summary: Summary) -> Iterator[Command]:
         node = known.nodes[place_of("--at", args.at, len(known.nodes))]
@@ -230,7 +228,7 @@ def run_show(args: Namespace) -> int:
             yield Intervene(node, args.off, args.scope, begin=args.begin)
 
     steps = [TakeStep() for _ in range(args.steps)]
-    status = run(request, out, steps, after=after, forgives=partial(refused, out))
+    status = report(request, InsideTables, known, steps, after=after, forgives=refused)
     if status != OK or not (failed := known.failed):
         return status
     checks, them = ("its check", "it") if len(failed) == 1 else ("their checks", "them")
@@ -321,12 +319,11 @@ def show_race_parser() -> flags.Parser:
 def run_show_race(args: Namespace) -> int:
     """Run `inspector show race`; its default prompt is the screen's."""
     from engine.protocol import Race
-    from inspector.cli.driver import run
-    from inspector.cli.writers.generation import writer
+    from inspector.cli.writers.generation import report
     from inspector.cli.writers.measured import RaceSteps, RaceTable
 
     request = request_from(args, default_prompt=True)
-    return run(request, writer(request, RaceTable, RaceSteps()), [Race(args.first, args.last)])
+    return report(request, RaceTable, RaceSteps(), [Race(args.first, args.last)])
 
 
 # ---- inspector show profile ------------------------------------------------------------------
@@ -351,10 +348,8 @@ def show_profile_parser() -> flags.Parser:
     add("--metal-trace", metavar="FILE", help=trace)
     flags.add_prompt(made.add_argument_group("prompt"))
     sampling = made.add_argument_group("before that step")
-    tokens, read = (
-        f"tokens to decode before the measured step (default: {BEFORE})",
-        BY_NAME["max_tokens"].parse,
-    )
+    tokens = f"tokens to decode before the measured step (default: {BEFORE})"
+    read = BY_NAME["max_tokens"].parse
     sampling.add_argument("--max-tokens", "-m", type=read, metavar="N", default=BEFORE, help=tokens)
     for name in ("temp", "top_p", "seed"):
         flags.add_setting(sampling, BY_NAME[name])
@@ -367,9 +362,8 @@ def run_show_profile(args: Namespace) -> int:
     """Run `inspector show profile`; its default prompt is the screen's. A trace of Metal is recorded alone: it slows a
     step down."""
     from engine.protocol import CaptureMetal, CompareKV, MeasureRoofline, Profile, Run
-    from inspector.cli.driver import run
-    from inspector.cli.writers.generation import writer
-    from inspector.cli.writers.json_lines import NoFigures
+    from inspector.cli.writers.generation import report
+    from inspector.cli.writers.json_lines import EndFigures
     from inspector.cli.writers.measured import ProfileTables
 
     request = request_from(args, default_prompt=True)
@@ -377,4 +371,4 @@ def run_show_profile(args: Namespace) -> int:
     if args.metal_trace is not None:
         os.environ.setdefault("MTL_CAPTURE_ENABLED", "1")  # which Metal reads when MLX is imported
         then = [Run(), CaptureMetal(args.metal_trace)]
-    return run(request, writer(request, ProfileTables, NoFigures()), then)
+    return report(request, ProfileTables, EndFigures(), then)

@@ -54,11 +54,8 @@ def score_parser() -> flags.Parser:
     add_chat(text)
     out = made.add_argument_group("output")
     flags.add_jsonl(out, "table")
-    out.add_argument(
-        "--summary",
-        action="store_true",
-        help="print the figures of the whole text only, not its tokens",
-    )
+    summary = "print the figures of the whole text only, not its tokens"
+    out.add_argument("--summary", action="store_true", help=summary)
     flags.add_trace(out)
     likely = f"candidates at each place in the JSON lines or the recording, at most {MOST} (default: {MOST})"
     out.add_argument("--candidates", type=BY_NAME["candidates"].parse, metavar="N", help=likely)
@@ -72,14 +69,13 @@ def run_score(args: Namespace) -> int:
     Raises:
         EngineError: A value is out of range, the text can't be read or is empty, or the recording can't be written.
     """
-    from inspector.cli.driver import place, run
-    from inspector.cli.writers.generation import writer
-    from inspector.cli.writers.json_lines import everything
-    from inspector.cli.writers.tokens import Score, ScoreTable, model_alone
+    from inspector.cli.driver import place
+    from inspector.cli.writers.generation import report
+    from inspector.cli.writers.tokens import Score, ScoreTable
 
     path, request = place(args.output, args.force, "the scores do"), score_request_from(args)
-    out = writer(request, ScoreTable, Score(not args.summary), model_alone if args.summary else everything)
-    return run(request, out, trace=path, force=args.force, told=_of_text)
+    how = {"trace": path, "force": args.force, "told": _of_text}
+    return report(request, ScoreTable, Score(not args.summary), **how)
 
 
 def _of_text(failure: Failure) -> Failure:
@@ -149,12 +145,8 @@ def diff_parser() -> flags.Parser:
     )
     made.intermixed = True  # B may come after flags
     made.add_argument("first", metavar="A", help="the first model: pocket, a directory, or a hub id")
-    made.add_argument(
-        "second",
-        metavar="B",
-        nargs="?",
-        help="the second model (default: A, changed by the flags of the second model)",
-    )
+    second = "the second model (default: A, changed by the flags of the second model)"
+    made.add_argument("second", metavar="B", nargs="?", help=second)
     add_against(made.add_argument_group("second model"), "")
     text = made.add_argument_group("text")
     file = "a UTF-8 text; - reads standard input; may be repeated, for the figures of all texts together"
@@ -162,20 +154,14 @@ def diff_parser() -> flags.Parser:
     text.add_argument("--prompt", "-p", metavar="TEXT", help=r"the text itself; \n and \t are escapes")
     window = "tokens in a window (default: as many as fit both models)"
     text.add_argument("--window", type=flags.whole, metavar="N", help=window)
-    gate = made.add_argument_group(
-        "gate", "bounds that the second model must keep; the exit status says whether it does"
-    )
-    gate.add_argument(
-        "--max-kld",
-        type=flags.between(math.inf),
-        metavar="BITS",
-        help="upper bound of the mean KL divergence per token",
-    )
-    gate.add_argument("--min-same-top", type=flags.between(1.0), metavar="SHARE",
-                      help="lower bound of the share of places at which both have the same most probable token, 0 to "
-                           "1")  # fmt: skip
+    bounds = "bounds that the second model must keep; the exit status says whether it does"
+    add = made.add_argument_group("gate", bounds).add_argument
+    divergence = "upper bound of the mean KL divergence per token"
+    add("--max-kld", type=flags.between(math.inf), metavar="BITS", help=divergence)
+    same = "lower bound of the share of places at which both have the same most probable token, 0 to 1"
+    add("--min-same-top", type=flags.between(1.0), metavar="SHARE", help=same)
     ratio = "upper bound of the second perplexity over the first, and its inverse the lower bound; 1 or more"
-    gate.add_argument("--max-ppl-ratio", type=flags.between(math.inf, 1.0), metavar="X", help=ratio)
+    add("--max-ppl-ratio", type=flags.between(math.inf, 1.0), metavar="X", help=ratio)
     out = made.add_argument_group("output")
     flags.add_jsonl(out, "figures, which come last", "one JSON object a line, with every token,")
     both = "both models and their caches (--adapter-path is for the first model, --adapter for the second)"
@@ -190,9 +176,8 @@ def run_diff(args: Namespace) -> int:
         EngineError: A value is out of range, no second model is named, or a text can't be read or is empty.
     """
     from engine.protocol import DiffText
-    from inspector.cli.driver import run
     from inspector.cli.writers.diff import DiffReading, DiffTable
-    from inspector.cli.writers.generation import writer
+    from inspector.cli.writers.generation import report
     from inspector.state.lockstep import Bounds
 
     if args.model is not None:
@@ -212,9 +197,7 @@ def run_diff(args: Namespace) -> int:
     request = CliRequest(load, Settings(), "", chat=False, jsonl=args.jsonl)
     reads = [DiffText(text, args.window, CANDIDATES if args.jsonl else 0) for text in texts]
     reading = DiffReading(len(texts), Bounds(args.max_kld, args.min_same_top, args.max_ppl_ratio))
-    return (
-        run(request, writer(request, DiffTable, reading), [against, *reads], told=_of_text) or reading.status
-    )
+    return report(request, DiffTable, reading, [against, *reads], told=_of_text) or reading.status
 
 
 # ---- the flags of a second model, for the screen too -----------------------------------------
@@ -312,24 +295,19 @@ def run_tokens(args: Namespace) -> int:
         EngineError: The text can't be read or is empty, or the model's name is wrong.
     """
     from engine.protocol import CutText, TakeApart
-    from inspector.cli.driver import run
     from inspector.cli.writers import tokens
-    from inspector.cli.writers.generation import writer
-    from inspector.cli.writers.json_lines import everything
+    from inspector.cli.writers.generation import report
     from inspector.session.tokenizer_files import TokenizerBackend, needs_no_engine
 
     asked, listed = tokens_request_from(args), not args.summary
     cut = CutText(asked.load, asked.prompt, bool(asked.chat), asked.system, asked.messages, asked.options)
     if not args.merges and args.beside is None:
-        shown = everything if listed else tokens.model_alone
-        out = writer(asked, tokens.TokenTable, tokens.CountedTokens(listed), shown)
-        return run(asked, out, [cut], loads=False)
+        return report(asked, tokens.TokenTable, tokens.CountedTokens(listed), [cut], loads=False)
     models = [asked.load, *([] if args.beside is None else [LoadSettings(model=args.beside)])]
     text = tokens.TextApart(asked.prompt, args.merges, listed)
-    out = writer(asked, tokens.ApartTable, text, everything if listed else tokens.without_words)
     on_disk = not asked.chat and all(needs_no_engine(each.model) for each in models)
-    return run(
-        asked, out, [cut] if asked.chat else [],  # the chat template's text
+    return report(
+        asked, tokens.ApartTable, text, [cut] if asked.chat else [],  # the chat template's text
         make_backend=TokenizerBackend if on_disk else None, loads=False,
         after=lambda summary: [TakeApart(text.text, each) for each in models],
     )  # fmt: skip

@@ -78,9 +78,8 @@ def run_train(args: Namespace) -> int:
     """
     from engine.protocol import BeginTraining, Train
     from engine.settings import MOST_STEPS
-    from inspector.cli.driver import run
-    from inspector.cli.writers.generation import writer
-    from inspector.cli.writers.json_lines import NoFigures
+    from inspector.cli.writers.generation import report
+    from inspector.cli.writers.json_lines import EndFigures
     from inspector.cli.writers.training import TrainingLooks
 
     if args.save_every < 1:
@@ -94,7 +93,7 @@ def run_train(args: Namespace) -> int:
         directory = _new_directory(args.output)
     request = CliRequest(LoadSettings(), Settings(), "", chat=False, jsonl=args.jsonl)
     then = [begin, Train(MOST_STEPS, str(directory), args.save_every)]
-    return run(request, writer(request, TrainingLooks, NoFigures()), then, loads=False, awaits=True)
+    return report(request, TrainingLooks, EndFigures(), then, loads=False, awaits=True)
 
 
 def _settings(args: Namespace) -> TrainingSettings:
@@ -127,9 +126,8 @@ def _resumed(args: Namespace) -> ResumeTraining:
     named = typed(args.resume)
     newest = max(checkpoints(named), default=named)
     if not newest.is_dir():
-        raise EngineError(
-            f"There is no checkpoint {shorter(named)}.", "Check the name, or begin a new training."
-        )
+        hint = "Check the name, or begin a new training."
+        raise EngineError(f"There is no checkpoint {shorter(named)}.", hint)
     return ResumeTraining(str(newest.absolute()), args.steps)
 
 
@@ -147,10 +145,8 @@ def _new_directory(name: str | None) -> Path:
     if directory.exists() and not directory.is_dir():
         raise EngineError(f"{shorter(directory)} is a file.", "Name a directory with -o.")
     if checkpoints(directory):
-        message = f"{shorter(directory)} has the checkpoints of another training."
-        raise EngineError(
-            message, f"Continue it with --resume {shorter(directory)}, or name another directory."
-        )
+        hint = f"Continue it with --resume {shorter(directory)}, or name another directory."
+        raise EngineError(f"{shorter(directory)} has the checkpoints of another training.", hint)
     return _made(directory.absolute())
 
 

@@ -12,6 +12,7 @@ from engine.protocol import LockstepEnded, LockstepMemory, LockstepOpened, Locks
 from inspector.cli.driver import Summary
 from inspector.cli.exit import BAD_INPUT, BROKEN, OK, UNDECIDED
 from inspector.cli.writers.generation import PlainText
+from inspector.cli.writers.json_lines import EndFigures
 from inspector.display import token_label, visible
 from inspector.scales import milliseconds, size
 from inspector.state.lockstep import PERCENTILES, Bounds, Divergences, Judged, Mean, judge, mean, percentile
@@ -62,7 +63,7 @@ class DiffSummary(Struct, frozen=True, tag_field="event"):
     other_ms: float
 
 
-class DiffReading:
+class DiffReading(EndFigures):
     """The figures of a comparison so far.
 
     Args:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Collection, Iterable
-from typing import Generic, TextIO, TypeVar
+from collections.abc import Collection, Iterable
+from typing import Any, Generic, TextIO, TypeVar
 
 from msgspec import Struct
 
 from engine import protocol
-from engine.protocol import FinishReason, Record
+from engine.protocol import Command, FinishReason, Record
 from engine.settings import Settings
 from engine.timing import Tpot
 from inspector.cli.arguments import CliRequest
-from inspector.cli.driver import Summary, Writer
+from inspector.cli.driver import Summary, Writer, run
 from inspector.cli.exit import output
-from inspector.cli.writers.json_lines import EndFigures, JsonLines, everything
+from inspector.cli.writers.json_lines import EndFigures, JsonLines
 from inspector.display import visible
 from inspector.scales import COLD, amount, milliseconds, prompt_rate, rate, size
 from inspector.state.conditions import NO_CACHE, defaults_of, draft, requested, settings_words
@@ -33,7 +33,6 @@ def writer(
     request: CliRequest,
     table: type[PlainText[Figures]],
     figures: Figures,
-    shown: Callable[[Record], Record | None] = everything,
     out: TextIO | None = None,
     err: TextIO | None = None,
 ) -> Writer:
@@ -43,13 +42,31 @@ def writer(
         request: Says which.
         table: Class of the table.
         figures: Adds up the records, for both.
-        shown: What is written of a record in JSON; None for nothing.
         out: Receives the result; None for standard output, with standard error for the rest.
         err: Receives the progress if it is a terminal, and the summary.
     """
     if out is None:
         out, err = output(), sys.stderr
-    return JsonLines(out, request, figures, shown) if request.jsonl else table(out, err, request, figures)
+    return JsonLines(out, request, figures) if request.jsonl else table(out, err, request, figures)
+
+
+def report(
+    request: CliRequest,
+    table: type[PlainText[Figures]],
+    figures: Figures,
+    then: Iterable[Command] = (),
+    **how: Any,
+) -> int:
+    """Drive the engine, and write a table or JSON lines; returns the exit status.
+
+    Args:
+        request: The model, the settings and the prompt.
+        table: Class of the table.
+        figures: Adds up the records.
+        then: Commands after the prompt.
+        how: As for `run` and `drive`.
+    """
+    return run(request, writer(request, table, figures), then, **how)
 
 
 # ---- as text ------------------------------------------------------------------------------------
@@ -290,7 +307,7 @@ class GenerationSummary(Struct, frozen=True, tag_field="event", tag="Summary"):
     speculation: SpeculationTotals | None
 
 
-class GenerationFigures:
+class GenerationFigures(EndFigures):
     """Sums a generation up.
 
     Args:

@@ -23,10 +23,9 @@ from engine.protocol import (
     StrengthsSwept,
 )
 from inspector.cli.arguments import CliRequest
-from inspector.cli.driver import Writer
 from inspector.cli.inputs import unescaped
 from inspector.cli.writers.generation import PlainText
-from inspector.cli.writers.json_lines import NoFigures
+from inspector.cli.writers.json_lines import EndFigures
 from inspector.config.directions import name_of, write_direction
 from inspector.display import pad, token_label, truncate, visible
 from inspector.scales import amount, bits, count, left_over, milliseconds, percent, size
@@ -77,7 +76,7 @@ LACKED: Mapping[str, type[Record]] = {
 """Record of the answer to each command that a model may have no answer to."""
 
 
-class Known(NoFigures):
+class Known(EndFigures):
     """The answers so far, for the commands that depend on them."""
 
     def __init__(self) -> None:
@@ -138,11 +137,9 @@ def checks_hold(record: Record) -> bool:
     return not isinstance(facts, CaptureFacts) or facts.failed is None
 
 
-def refused(out: Writer, failure: Failure) -> bool:
-    """Write a failure after which the next command is sent all the same; returns whether it is one."""
-    if lacked := failure.expected and failure.command in LACKED:
-        out.take(failure, "")
-    return lacked
+def refused(failure: Failure) -> bool:
+    """True for a failure after which the next command is sent all the same."""
+    return failure.expected and failure.command in LACKED
 
 
 # ---- the commands of each view -------------------------------------------------------------------

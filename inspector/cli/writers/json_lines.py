@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from msgspec import Struct
 
@@ -38,29 +37,19 @@ class CheckFailed(Struct, frozen=True, tag_field="event"):
     facts: CaptureFacts
 
 
-class EndFigures(Protocol):
-    """Sums up what the records say."""
+class EndFigures:
+    """Sums up what the records say: here nothing, since each record is a result of its own."""
 
-    def take(self, record: Record) -> object:
+    def take(self, record: Record) -> None:
         """Add a record."""
 
     def end(self, summary: Summary) -> Struct | None:
         """The last line; None for no such line."""
+        return None
 
-
-class NoFigures:
-    """Sums up nothing: each record is a result of its own."""
-
-    def take(self, record: Record) -> None:
-        """Add nothing."""
-
-    def end(self, summary: Summary) -> None:
-        """No last line."""
-
-
-def everything(record: Record) -> Record | None:
-    """Shows each record as it is."""
-    return record
+    def shown(self, record: Record) -> Record | None:
+        """What is written of a record; None for nothing."""
+        return record
 
 
 class JsonLines:
@@ -70,22 +59,15 @@ class JsonLines:
         out: Receives the lines; flushed after each.
         request: Has the settings and the notes.
         figures: Makes the last line.
-        shown: What is written of a record; None for nothing.
     """
 
-    def __init__(
-        self,
-        out: TextIO,
-        request: CliRequest,
-        figures: EndFigures,
-        shown: Callable[[Record], Record | None] = everything,
-    ) -> None:
-        self._out, self._request, self._figures, self._shown = out, request, figures, shown
+    def __init__(self, out: TextIO, request: CliRequest, figures: EndFigures) -> None:
+        self._out, self._request, self._figures = out, request, figures
 
     def take(self, record: Record, text: str) -> None:
         """Write a record."""
         self._figures.take(record)
-        written = None if isinstance(record, PROGRESS) else self._shown(record)
+        written = None if isinstance(record, PROGRESS) else self._figures.shown(record)
         if written is None:
             return
         facts = getattr(record, "facts", None)

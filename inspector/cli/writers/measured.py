@@ -10,13 +10,13 @@ from engine import protocol
 from engine.protocol import Record
 from inspector.cli.driver import Summary
 from inspector.cli.writers.generation import PlainText
-from inspector.cli.writers.json_lines import NoFigures
+from inspector.cli.writers.json_lines import EndFigures
 from inspector.display import visible
 from inspector.tools.costs.tables import kv_table, profile_table, roofline_table
 from inspector.tools.race.report import progress, report
 
 
-class ProfileTables(PlainText[NoFigures]):
+class ProfileTables(PlainText[EndFigures]):
     """Writes each measurement as it comes."""
 
     def _take(self, record: Record) -> None:
@@ -43,7 +43,7 @@ class ProfileTables(PlainText[NoFigures]):
         self._write([*map(visible, lines), *below, ""])
 
 
-class RaceSteps(NoFigures):
+class RaceSteps(EndFigures):
     """The steps of a race so far."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ from engine.protocol import LaneEnd, Record
 from inspector.cli.arguments import CliRequest
 from inspector.cli.driver import Completion, Summary
 from inspector.cli.writers.generation import PlainText
-from inspector.cli.writers.json_lines import NoFigures
+from inspector.cli.writers.json_lines import EndFigures
 from inspector.display import pad, visible
 from inspector.scales import milliseconds
 from inspector.state.batch import Batches, BatchSoFar, LaneSoFar, compared_words, ending, totals_words
@@ -54,7 +54,7 @@ class BatchSummary(Struct, frozen=True, tag_field="event"):
     """Of all lanes together."""
 
 
-class BatchEnd:
+class BatchEnd(EndFigures):
     """Sums a batch up.
 
     Args:
@@ -129,7 +129,7 @@ def lanes_table(batch: BatchSoFar, request: CliRequest) -> Iterator[str]:
 # ---- a beam search ----------------------------------------------------------------------------
 
 
-class SearchResult(NoFigures):
+class SearchResult(EndFigures):
     """The result of a search, or of the part until it was broken off."""
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
 from typing import Any
 
-from msgspec import Struct, convert
+from msgspec import Struct
 from msgspec.structs import replace
 
 from engine import protocol
@@ -16,7 +16,7 @@ from engine.protocol import Piece, PromptToken, Record, SegmentKind, TakenApart,
 from engine.segments import MARKUP
 from inspector.cli.driver import Summary
 from inspector.cli.writers.generation import PlainText
-from inspector.cli.writers.json_lines import NoFigures
+from inspector.cli.writers.json_lines import EndFigures
 from inspector.display import pad, shown_bytes, token_label, visible
 from inspector.scales import bits, milliseconds, percent, prompt_rate
 from inspector.state.merges import WIDTH, columns, faced, ladder_lines, summed
@@ -26,9 +26,19 @@ _BYTES = 64
 """Bytes of a token that the table shows at most."""
 
 
-def model_alone(record: Record) -> Record | None:
-    """What JSON lines have of a record if only the figures are wanted."""
-    return record if isinstance(record, protocol.ModelFacts) else None
+class Listing(EndFigures):
+    """The figures of a list of tokens.
+
+    Args:
+        listed: Whether the tokens are written, and not the figures alone.
+    """
+
+    def __init__(self, listed: bool = True) -> None:
+        self.listed = listed
+
+    def shown(self, record: Record) -> Record | None:
+        """Every record, or the model's facts alone."""
+        return record if self.listed or isinstance(record, protocol.ModelFacts) else None
 
 
 # ---- scores -----------------------------------------------------------------------------------
@@ -52,25 +62,15 @@ class ScoreSummary(Struct, frozen=True, tag_field="event"):
     tps: float
 
 
-class Score:
-    """The figures of a text, from its tokens as they become known; the first has nothing before it, and so no score.
-
-    Args:
-        listed: Whether the table has a line for each token.
-    """
+class Score(Listing):
+    """The figures of a text, from its tokens as they become known; the first has nothing before it, and so no score."""
 
     def __init__(self, listed: bool = True) -> None:
-        self.listed = listed
-        self.tokens = 0
-        """Tokens of the text."""
-        self.bytes = 0
-        """Of the text, in the tokens that were scored."""
-        self.characters = 0
-        """Of the text, that these tokens finished."""
+        super().__init__(listed)
+        self.tokens = self._bytes = self._characters = 0
         self._own: list[int] = []
-        self.ms = 0.0
-        """Of the model, the logits of every token included."""
-        self._warm_tokens, self._warm_ms, self._read_ms = 0, 0.0, 0.0
+        """Bytes of each token that are the text's own."""
+        self._warm_tokens, self._warm_ms, self._read_ms, self._ms = 0, 0.0, 0.0, 0.0
         self._done = 0
         """Tokens that ran."""
         self._logprobs: list[float] = []
@@ -82,27 +82,20 @@ class Score:
                 self.tokens = len(record.tokens)
                 self._own = _text_bytes(record)
             case protocol.PrefillChunk():
-                self.ms += record.ms
+                self._ms += record.ms
                 if not record.cold:
                     self._warm_tokens += record.done - self._done
                     self._warm_ms += record.ms
                 self._done = record.done
             case protocol.PromptReadings():
-                self.ms += record.ms
+                self._ms += record.ms
                 self._read_ms += record.ms
                 for token in record.tokens:
                     if token.logprob is not None:
                         self._logprobs.append(token.logprob)
                         own = self._own[token.position]
-                        self.bytes += own
-                        self.characters += max(0, len(token.text) - (len(token.raw) - own))
-
-    @property
-    def tps(self) -> float:
-        """Tokens scored a second, without the model's first chunk, a cold start; 0 where there was no other."""
-        if not self._warm_tokens or not self.scored:
-            return 0.0
-        return 1000 / (self._warm_ms / self._warm_tokens + self._read_ms / self.scored)
+                        self._bytes += own
+                        self._characters += max(0, len(token.text) - (len(token.raw) - own))
 
     @property
     def scored(self) -> int:
@@ -110,43 +103,30 @@ class Score:
         return len(self._logprobs)
 
     @property
-    def complete(self) -> bool:
-        """True if all tokens but the first are scored."""
-        return self.tokens > 0 and self.scored == self.tokens - 1
-
-    @property
-    def logprob(self) -> float:
-        """Of all scored tokens together, natural logarithm."""
-        return math.fsum(self._logprobs)
-
-    @property
-    def mean(self) -> float | None:
-        """Logprob of a token, None where none is scored."""
-        return self.logprob / self.scored if self.scored else None
-
-    @property
-    def perplexity(self) -> float | None:
-        """exp(-mean): of how many equally probable tokens the model had to choose, as it were."""
-        return None if self.mean is None else math.exp(-self.mean) if self.mean > -700 else math.inf
-
-    @property
-    def bits(self) -> float:
-        """Surprisal of all scored tokens together."""
-        return max(0.0, -self.logprob / math.log(2))
-
-    @property
-    def bits_per_byte(self) -> float | None:
-        """Over the bytes of the text in the scored tokens; None where they have none."""
-        return self.bits / self.bytes if self.bytes else None
-
-    @property
-    def bits_per_character(self) -> float | None:
-        """Over the characters that the scored tokens finished; None where they finished none."""
-        return self.bits / self.characters if self.characters else None
+    def figures(self) -> ScoreSummary:
+        """The figures so far."""
+        scored, logprob = self.scored, math.fsum(self._logprobs)
+        mean, surprisal = logprob / scored if scored else None, max(0.0, -logprob / math.log(2))
+        warm = self._warm_ms / self._warm_tokens if self._warm_tokens and scored else None
+        return ScoreSummary(
+            complete=self.tokens > 0 and scored == self.tokens - 1,
+            tokens=self.tokens,
+            scored=scored,
+            bytes=self._bytes,
+            characters=self._characters,
+            logprob=logprob,
+            mean=mean,
+            perplexity=None if mean is None else math.exp(-mean) if mean > -700 else math.inf,
+            bits=surprisal,
+            bits_per_byte=surprisal / self._bytes if self._bytes else None,
+            bits_per_character=surprisal / self._characters if self._characters else None,
+            ms=self._ms,
+            tps=0.0 if warm is None else 1000 / (warm + self._read_ms / scored),
+        )
 
     def end(self, summary: Summary) -> ScoreSummary:
-        """All of them."""
-        return convert(self, ScoreSummary, from_attributes=True)
+        """The figures of the whole text."""
+        return self.figures
 
 
 class ScoreTable(PlainText[Score]):
@@ -171,10 +151,10 @@ class ScoreTable(PlainText[Score]):
     def _rest(self) -> Iterator[str]:
         if self._figures.tokens:
             yield from [""] if self._figures.listed else []
-            yield from (f"{name:<19}{value}" for name, value in sums(self._figures))
+            yield from (f"{name:<19}{value}" for name, value in sums(self._figures.figures))
 
     def _costs(self, summary: Summary) -> list[tuple[str, str]]:
-        score = self._figures
+        score = self._figures.figures
         rate = f" for {score.scored} tokens, {prompt_rate(score.tps)}" if score.scored and score.ms else ""
         return [*super()._costs(summary), ("took", milliseconds(score.ms) + rate)]
 
@@ -198,7 +178,7 @@ def score_line(number: str, label: str, *others: str) -> str:
 SCORED = score_line("pos", "token", "p", "logprob", "bits", "rank", "entropy")
 
 
-def sums(score: Score) -> list[tuple[str, str]]:
+def sums(score: ScoreSummary) -> list[tuple[str, str]]:
     """The figures of a text as names and values."""
     broken = "" if score.complete else " before it was stopped"
     if score.mean is None or score.perplexity is None:
@@ -248,16 +228,10 @@ class TokenCounts(Struct, frozen=True, tag_field="event"):
     bytes_per_token: float | None
 
 
-class CountedTokens:
-    """The counts of the text that was cut.
+class CountedTokens(Listing):
+    """The counts of the text that was cut."""
 
-    Args:
-        listed: Whether the table has a line for each token.
-    """
-
-    def __init__(self, listed: bool = True) -> None:
-        self.listed = listed
-        self._counts: TokenCounts | None = None
+    _counts: TokenCounts | None = None
 
     def take(self, record: Record) -> None:
         """Count the tokens of a cut text."""
@@ -337,7 +311,7 @@ def in_words(cut: Tokenized) -> Iterator[str]:
 # ---- two tokenizers, or the merges of one -----------------------------------------------------
 
 
-class TextApart(NoFigures):
+class TextApart(EndFigures):
     """The text whose tokenization is traced: as it is given, or as the chat template writes it.
 
     Args:
@@ -354,10 +328,11 @@ class TextApart(NoFigures):
         if isinstance(record, Tokenized):
             self.text = record.text
 
-
-def without_words(record: Record) -> Record | None:
-    """What JSON lines have of a record if only the figures are wanted."""
-    return replace(record, words=()) if isinstance(record, TakenApart) else None
+    def shown(self, record: Record) -> Record | None:
+        """The tokenizers, with their words or without."""
+        if self.listed:
+            return record
+        return replace(record, words=()) if isinstance(record, TakenApart) else None
 
 
 class ApartTable(PlainText[TextApart]):

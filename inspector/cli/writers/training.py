@@ -9,7 +9,7 @@ from engine import protocol
 from engine.protocol import Record, TrainedStep, TrainingBegun, TrainingLook
 from inspector.cli.driver import Summary
 from inspector.cli.writers.generation import PlainText
-from inspector.cli.writers.json_lines import NoFigures
+from inspector.cli.writers.json_lines import EndFigures
 from inspector.display import token_label, truncate, visible
 from inspector.scales import amount, count, milliseconds, time_left
 
@@ -19,7 +19,7 @@ TEXT_CELLS = 110
 """Of a sample, on a line of its own."""
 
 
-class TrainingLooks(PlainText[NoFigures]):
+class TrainingLooks(PlainText[EndFigures]):
     """Writes what is trained, a few lines at each evaluation, and where the checkpoints are."""
 
     _begun: TrainingBegun | None = None

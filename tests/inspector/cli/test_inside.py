@@ -285,10 +285,11 @@ def test_experts_and_states_are_a_line_each_and_a_refused_position_is_one() -> N
         out, known = io.StringIO(), Known()
         made = writer(request_from(parsed(show_parser(), [*PROMPT, *flags])), InsideTables, known, out=out)
         made.take(read, "")
-        assert refused(made, failure)
-        assert refused(made, replace(failure, command="ReadExperts"))
-        assert not refused(made, replace(failure, command="ReadExperts", expected=False))
-        assert not refused(made, replace(failure, command="ReadLens"))
+        for each in (failure, replace(failure, command="ReadExperts")):
+            assert refused(each)
+            made.take(each, "")
+        assert not refused(replace(failure, command="ReadExperts", expected=False))
+        assert not refused(replace(failure, command="ReadLens"))
         said = out.getvalue()
         assert "\x1b" not in said
         assert "positions" in said

@@ -14,7 +14,7 @@ from inspector.cli.driver import Outcome
 from inspector.cli.flags import parsed
 from inspector.cli.subcommands.show import show_profile_parser, show_race_parser
 from inspector.cli.writers.generation import writer
-from inspector.cli.writers.json_lines import NoFigures
+from inspector.cli.writers.json_lines import EndFigures
 from inspector.cli.writers.measured import ProfileTables, RaceSteps, RaceTable
 from tests.inspector.cli.scripted import Complaint, Events, ScriptedRun, as_record, of_kind
 from tests.inspector.tools.race.test_report import OPENED, steps
@@ -128,7 +128,7 @@ def test_what_is_below_a_table_is_as_wide_as_the_terminal_within_bounds(
     monkeypatch.setenv("COLUMNS", str(columns))
     out = io.StringIO()
     request = request_from(parsed(show_profile_parser(), ["-p", "Once"]))
-    ProfileTables(out, None, request, NoFigures()).take(
+    ProfileTables(out, None, request, EndFigures()).take(
         protocol.KVCompared(1, 8, (), "word" * 200, last=True), ""
     )
     lines = out.getvalue().partition("By formula:")[2].splitlines()

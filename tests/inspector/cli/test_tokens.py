@@ -20,8 +20,7 @@ from inspector.cli.driver import Outcome, drive
 from inspector.cli.flags import parsed
 from inspector.cli.subcommands.texts import tokens_parser, tokens_request_from
 from inspector.cli.writers.generation import writer
-from inspector.cli.writers.json_lines import everything
-from inspector.cli.writers.tokens import CountedTokens, TokenTable, model_alone
+from inspector.cli.writers.tokens import CountedTokens, TokenTable
 from tests.inspector.cli.scripted import ScriptedBackend, Terminal, as_record
 
 CUT = Tokenized(
@@ -50,8 +49,7 @@ def written(request: CliRequest, summary: bool = False, out: io.StringIO | None 
 
     to = out or io.StringIO()
     cut = protocol.CutText(request.load, request.prompt)
-    shown = model_alone if summary else everything
-    made = writer(request, TokenTable, CountedTokens(not summary), shown, to, Terminal())
+    made = writer(request, TokenTable, CountedTokens(not summary), to, Terminal())
     assert drive(request, made, [cut], make, loads=False) == Outcome(0)
     assert backend.sent == [cut]
     return to.getvalue()

@@ -24,7 +24,7 @@ from inspector.cli.writers.generation import (
     for_terminal,
     loading,
 )
-from inspector.cli.writers.json_lines import PROGRESS, NoFigures, json_line
+from inspector.cli.writers.json_lines import PROGRESS, EndFigures, json_line
 from inspector.cli.writers.measured import ProfileTables, RaceSteps, RaceTable
 from inspector.cli.writers.sequences import BatchEnd, BatchTable
 from tests.inspector import fakes
@@ -317,8 +317,8 @@ def test_the_prompt_has_its_segments_and_the_end_those_of_the_reply() -> None:
 
 
 TOLD = [
-    (GeneratedText, NoFigures(), protocol.DraftLoading("d", 1, 2), "loading the draft: 1/2 d"),
-    (ProfileTables, NoFigures(), protocol.Measuring("Profile", 1, 3, "mlp"), "Profile: mlp 1/3"),
+    (GeneratedText, EndFigures(), protocol.DraftLoading("d", 1, 2), "loading the draft: 1/2 d"),
+    (ProfileTables, EndFigures(), protocol.Measuring("Profile", 1, 3, "mlp"), "Profile: mlp 1/3"),
     (RaceTable, RaceSteps(), protocol.Measuring("Race", 1, 3, "warm"), "race: warm 1/3"),
     (
         BatchTable,
