@@ -53,7 +53,7 @@ class CliRequest(Struct):
     messages: tuple[Message, ...] = ()
     """A whole conversation; the prompt is then its last user's message."""
     options: ChatOptions = field(default_factory=no_options)
-    """What else the chat template gets."""
+    """Other variables of the chat template."""
     given: Mapping[str, Any] | None = None
     """The values of the flags; the settings that they don't name are the model's. None if none is."""
 
@@ -120,7 +120,7 @@ def load_settings(args: argparse.Namespace) -> LoadSettings:
 
 
 def load_values(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Those values that are load settings, as `LoadSettings` takes them."""
+    """The load settings among some values, as `LoadSettings` takes them."""
     own = known(LoadSettings, values)
     if "extra_eos_token" in own:
         own["extra_eos_token"] = tuple(own["extra_eos_token"])
@@ -133,7 +133,7 @@ def given(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def known(kind: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Those values that are fields of a dataclass."""
+    """The values that are fields of a struct."""
     return {field.name: values[field.name] for field in fields(kind) if field.name in values}
 
 
@@ -158,7 +158,7 @@ def _preset(name: str | None) -> Mapping[str, Any]:
 
 
 def _notes(values: Mapping[str, Any], settings: Settings, load: LoadSettings) -> tuple[str, ...]:
-    """What of the flags has no effect together with the others."""
+    """The flags that have no effect together with the others: one sentence each."""
     given = [each for each in BY_NAME.values() if each.name in values]
     default = "" if "temp" in values or "preset" in values else ", the default of this model"
     notes = [

@@ -34,7 +34,7 @@ PROMPT = (
 STEPS = 8
 SETTINGS = Settings(temp=0.8, top_p=0.95, seed=7, max_tokens=STEPS, min_tokens=STEPS)
 QUOTED = re.compile(r"“[^”]*”|(?<!\w)'[^']*'(?!\w)|\"[^\"]*\"|\S*[/\\]\S*")
-"""What a message may quote: texts, names and paths."""
+"""Quotations in a message: texts, names and paths."""
 Status = Literal["ok", "differs", "refused", "failed"]
 """`refused`: the engine says why this model can't do it. `failed`: a fault of the program, or a wrong token."""
 Answer = TypeVar("Answer", bound=Record)
@@ -49,9 +49,9 @@ class FoundDifference(Struct, frozen=True):
     said: str = ""
     """A few words, or a sentence on what is wrong."""
     difference: float | None = None
-    """The largest that was found; None where nothing was compared."""
+    """The largest difference; None if nothing was compared."""
     allowed: float | None = None
-    """What rounding explains, in the same unit."""
+    """The difference that rounding explains, in the same unit."""
 
     @property
     def within(self) -> bool:

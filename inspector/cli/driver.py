@@ -93,7 +93,7 @@ class Summary:
         """Id of the first token, from when its text was added until its step."""
         self._begun = time.perf_counter()
         self.first_token_ms: float | None = None
-        """From the encoded prompt until the first token can be written: TTFT and the record."""
+        """Time from the encoded prompt until the first token can be written: TTFT and the record."""
         self.completion = Completion(settings.stop)
         self.facts: ModelFacts | None = None
         self.prefilled: protocol.Prefilled | None = None
@@ -101,9 +101,9 @@ class Summary:
         self._last: protocol.Step | None = None
         self._finished: protocol.Finished | None = None
         self._ms: list[float] = []
-        """Of the steps that are no cold start."""
+        """Times of the steps, without a cold start."""
         self.cold_ms: float | None = None
-        """Of a first step that was a cold start: `tpot` doesn't count it."""
+        """Time of a first step that was a cold start: `tpot` doesn't count it."""
         self.pipelined = False
         """True if steps overlapped while they were timed."""
         self.speculation = Speculation()
@@ -185,7 +185,7 @@ MakeBackend = Callable[[Callable[[Received], None]], Backend]
 
 
 class Writer(Protocol):
-    """Where the records go: one of those in `inspector.cli.writers`."""
+    """Receives the records: one of those in `inspector.cli.writers`."""
 
     def take(self, record: Record, text: str) -> None:
         """Write a record, or the text of the completion that it made certain."""
@@ -195,7 +195,7 @@ class Writer(Protocol):
 
 
 class Outcome(Struct, frozen=True):
-    """How the commands ended."""
+    """The result of a run of commands."""
 
     code: int
     """Exit status."""

@@ -1,4 +1,4 @@
-"""How a command ends: what it writes to, the one line on what went wrong, and the exit status."""
+"""The end of a command: its output, the one line on an error, and the exit status."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from engine.errors import EngineError
 
 OK, FAULT, BAD_INPUT, NOT_SHOWN, INTERRUPTED = 0, 1, 2, 3, 130
 BROKEN, UNDECIDED = 3, 4
-"""Of a gate: a bound is broken, or within two standard errors of the figure."""
+"""Results of a gate: a bound is broken, or within two standard errors of the figure."""
 LONGEST_LINE = 1000
 
 

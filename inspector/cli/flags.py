@@ -21,16 +21,16 @@ from inspector.cli.inputs import add_chat, add_grammar, unescaped
 
 EXIT_STATUS = "Exit status: 0 done, 1 a fault of the program, 2 bad input, 130 interrupted."
 STEER = "FILE[:STRENGTH[@LAYER]]"
-"""What the help calls a direction, and how it is added."""
+"""Name of a direction in the help, with its strength and layer."""
 METAVARS = {"float": "X", "int": "N", "texts": "TEXT", "biases": "ID=VALUE"}
-"""What the help calls the value of a flag, by the kind of its setting."""
+"""Name of a flag's value in the help, by the kind of its setting."""
 
 
 class Parser(argparse.ArgumentParser):
     """An argument parser that reports a fault as one line and raises instead of leaving."""
 
     intermixed = False
-    """True where arguments without a flag may stand on both sides of flags."""
+    """True if arguments without a flag may stand on both sides of flags."""
 
     def print_help(self, file: Any = None) -> None:
         """Write the help, and unlike `argparse` fail if that fails."""
@@ -245,7 +245,7 @@ def parsed(
 
 
 def _unknown_flag(parser: Parser, argv: Sequence[str]) -> str:
-    """The first argument that is written as a flag and is none; empty where there is none such."""
+    """The first argument that is written as a flag and is none; empty if all are flags."""
     known, before = parser._option_string_actions, ""
     for argument in argv:
         if argument == "--":

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 ESCAPES = {"\\n": "\n", "\\t": "\t"}
 STDIN = "-"
-"""Standard input in the place of a file or a text."""
+"""Stands for standard input, instead of a file or a text."""
 
 
 def unescaped(text: str) -> str:
@@ -181,7 +181,7 @@ class Chat(Struct, frozen=True):
     """Empty where no file was given."""
     options: ChatOptions
     notes: tuple[str, ...]
-    """What has no effect: one sentence each."""
+    """The flags that have no effect: one sentence each."""
 
     @property
     def last(self) -> str:

@@ -39,7 +39,7 @@ SUBCOMMANDS: Mapping[str, tuple[str, str]] = {
     "doctor": ("doctor", "check that everything works on this machine; the output is for a report"),
     "completion": ("completion", "print the code for tab completion in bash, zsh or fish"),
 }  # fmt: skip
-"""In the order of the help: the module in `inspector.cli.subcommands`, and the purpose. The parser of `show race` is
+"""Module in `inspector.cli.subcommands` and purpose of each, in the order of the help. The parser of `show race` is
 made by `show_race_parser` there, and `run_show_race` runs it. A module is imported when its subcommand is run."""
 REPLACED: Mapping[str, str] = {
     "inside": "inspector show VIEW",

@@ -214,7 +214,7 @@ def _value(condition: Setting) -> Callable[[str], Any]:
 
 
 def breakpoints(args: argparse.Namespace) -> Breakpoints | None:
-    """Where runs are to stop; None, where no flag is given, for the saved breakpoints."""
+    """The conditions at which runs stop; None, if no flag is given, for the saved breakpoints."""
     values = given(args)
     names = {f"break_{field.name}": field.name for field in fields(Breakpoints)}
     set_conditions = {name: values[flag] for flag, name in names.items() if flag in values}
@@ -319,7 +319,7 @@ def _tell_saved(path: Path) -> None:
 
 
 def _end_by(number: int) -> None:
-    """End the process by a signal, as if nobody had taken it."""
+    """End the process by a signal, as if it had no handler."""
     flush(0)
     signal.signal(number, signal.SIG_DFL)
     signal.raise_signal(number)

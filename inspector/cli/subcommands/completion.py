@@ -19,7 +19,7 @@ SHELLS = {
     "zsh": 'eval "$(inspector completion zsh)" in ~/.zshrc, after compinit',
     "fish": "inspector completion fish | source in ~/.config/fish/config.fish",
 }
-"""How each shell is told."""
+"""The line in each shell's start-up file."""
 
 
 def completion_parser() -> flags.Parser:
@@ -78,7 +78,7 @@ def _known(name: str) -> Callable[[], Iterable[str]] | None:
 
 
 def _completer(values: Callable[[], Iterable[str]]) -> Callable[..., list[str]]:
-    """What argcomplete calls, for values that don't depend on what else is typed."""
+    """The function that argcomplete calls, for values that don't depend on the other arguments."""
 
     def offered(prefix: str, **_: object) -> list[str]:
         return [value for value in values() if value.startswith(prefix)]
@@ -105,4 +105,4 @@ VALUES: Mapping[str, Callable[[], Iterable[str]]] = {
     "model": lambda: ("pocket",),
     "views": lambda: (*show.VIEWS, "race", "profile"),
 }
-"""By the name of an argument: the values that are known beforehand, beside those of settings."""
+"""Values that are known beforehand, beside those of settings, by the name of their argument."""

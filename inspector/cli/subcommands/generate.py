@@ -178,7 +178,7 @@ def beam_settings(args: Namespace) -> BeamSettings:
 # ---- inspector batch -------------------------------------------------------------------------
 
 FORM = '{"prompt": "...", "seed": 1, "temp": 0.7}'
-"""Of such a line, as `inspector.config.presets` reads it."""
+"""Example of such a line, as `inspector.config.presets` reads it."""
 SIZE = 32
 """Lanes at once, as in `engine.protocol.StartBatch`."""
 
@@ -266,7 +266,7 @@ def _cut(args: Namespace, text: str) -> list[str]:
 
 
 def batch_request(args: Namespace, texts: list[str]) -> CliRequest:
-    """What the flags ask for; the prompt is that of draws, lanes have theirs in their command."""
+    """The request of the flags; the prompt is that of draws, lanes have theirs in their command."""
     one = Namespace(**{**vars(args), "prompt": "x", "prompt_file": None})
     return replace(request_from(one), prompt=texts[0] if args.draws is not None else "")
 

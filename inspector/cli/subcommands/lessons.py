@@ -198,7 +198,7 @@ def _has_mlx() -> bool:
 # ---- inspector lesson ------------------------------------------------------------------------
 
 SEEDS = 100
-"""That a search tries, where nothing else is asked for."""
+"""Number of seeds that a search tries by default."""
 OF_CHECK = ("verbose", "static", "dtype", "all_dtypes", "find_seed", "seeds")
 
 
@@ -316,7 +316,7 @@ def _report(args: Namespace, faults: Iterable[LessonError], count: int, unit: st
 
 
 def _computed(examined: Examination) -> Iterator[str]:
-    """What a run computed, a beat a line."""
+    """The answers that a run computed, a beat a line."""
     yield f'{examined.dtype}, fingerprint = "{examined.fingerprint}"'
     for each in examined.findings:
         answer = each.answer.written() if each.answer is not None else "no question"

@@ -240,7 +240,7 @@ def _source(args: Namespace) -> tuple[Listed | None, Path | None]:
 
 
 def _read_lesson(name: str, read: Callable[[], Found]) -> Found:
-    """What is read; what is wrong in a lesson's file is told with its line."""
+    """Call `read`; an error in a lesson's file is reported with its line."""
     from inspector.lessons.errors import LessonError
 
     try:

@@ -143,7 +143,7 @@ def _add_patching(parser: flags.Parser) -> None:
 
 
 def _read(read: Callable[[str], Any], text: str) -> Any:
-    """What a function reads from a flag's value; argparse reports why it can't."""
+    """The value that a function reads from a text; argparse reports why it can't."""
     try:
         return read(text)
     except ValueError as error:

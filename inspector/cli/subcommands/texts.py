@@ -101,7 +101,7 @@ def score_request_from(args: Namespace) -> CliRequest:
 
 
 def _request(args: Namespace, chat: bool, flag: str, text: Callable[[], str]) -> CliRequest:
-    """What the flags ask for, with the conversation that they name, or else the text that they give.
+    """The request of the flags, with the conversation that they name, or else the text that they give.
 
     Args:
         args: As parsed.
@@ -203,7 +203,7 @@ def run_diff(args: Namespace) -> int:
 # ---- the flags of a second model, for the screen too -----------------------------------------
 
 GROUP_SIZE = 64
-"""That of mlx_lm.convert."""
+"""The default of mlx_lm.convert."""
 
 
 def add_against(group: argparse._ArgumentGroup, prefix: str) -> None:
@@ -228,10 +228,10 @@ def against_from(args: Namespace, load: LoadSettings, named: str | None) -> Open
     Args:
         args: With the flags above.
         load: Of the first model; what doesn't belong to that model alone holds for both.
-        named: The second model, where it is named.
+        named: The second model, if it is named.
 
     Returns:
-        None where neither a model nor a flag was given.
+        None if neither a model nor a flag was given.
 
     Raises:
         EngineError: A group size was given without bits.

@@ -30,7 +30,7 @@ class KLSpread(Struct, frozen=True):
     mean: Mean
     min: float
     percentiles: dict[str, float]
-    """By share: `p99.9`."""
+    """Percentiles by their share: `p99.9`."""
     max: float
 
 
@@ -42,14 +42,14 @@ class DiffSummary(Struct, frozen=True, tag_field="event"):
     scored: tuple[int, int]
     logprobs: tuple[float, float]
     bytes: int
-    """Of the spans that both score, as all below."""
+    """Bytes of the spans that both score, as all fields below."""
     bits_per_byte: tuple[Mean, ...] | None
-    """Of the first, of the second, and their difference."""
+    """Bits per byte of the first, of the second, and their difference."""
     perplexity: Mean | None
     other_perplexity: Mean | None
     log_ratio: Mean | None
     ratio: Mean | None
-    """Of the perplexities, the second's over the first's."""
+    """The second perplexity over the first."""
     correlation: float | None
     probability_change: Mean | None
     rms_probability_change: Mean | None
@@ -58,7 +58,7 @@ class DiffSummary(Struct, frozen=True, tag_field="event"):
     gate: tuple[Judged, ...]
     """The bounds, and whether they hold."""
     worst: tuple[LockstepSpan, ...]
-    """Where they differ most."""
+    """The spans at which they differ most."""
     ms: float
     other_ms: float
 

@@ -191,7 +191,7 @@ def for_terminal(text: str) -> str:
 
 
 def loading(record: protocol.Loading) -> str:
-    """How far the loading is, on one line."""
+    """The progress of the loading, on one line."""
     if not record.total:
         return f"loading: {record.stage} {record.detail}".rstrip()
     share = 100 * record.done // record.total
@@ -251,7 +251,7 @@ def _speculation(speculation: Speculation) -> list[tuple[str, str]]:
 
 
 def _kv(kv: protocol.KVReading) -> str:
-    """What the cache holds; without one, what the last pass ran and dropped."""
+    """The contents of the cache; without one, the tokens that the last pass ran and dropped."""
     if kv.passed_tokens:
         return f"off: the last pass ran {kv.passed_tokens} tokens and dropped {size(kv.passed_bytes)}"
     return f"{kv.offset} tokens, {size(kv.used_bytes)} of {size(kv.allocated_bytes)}"
@@ -276,34 +276,34 @@ def _finish(summary: Summary) -> str:
 
 
 class GenerationSummary(Struct, frozen=True, tag_field="event", tag="Summary"):
-    """How a generation ended, and its figures, as far as it came."""
+    """The end of a generation, and its figures so far."""
 
     reason: FinishReason
     detail: str
     text: str
-    """Of the completion, without the end-of-sequence token and cut before a stop string."""
+    """Text of the completion, without the end-of-sequence token and cut before a stop string."""
     pending: bytes
     """Bytes of a character that the last token left unfinished."""
     steps: int
     seed: int
     ttft_ms: float | None
     first_token_ms: float | None
-    """From the encoded prompt until the first token was there to be written."""
+    """Time from the encoded prompt until the first token could be written."""
     tpot: Tpot | None
-    """Of the steps that are no cold start."""
+    """Time per step, without a cold start."""
     pipelined: bool
     """True if steps overlapped while they were timed."""
     cold: bool | None
     """True if `ttft_ms` holds a cold start."""
     cold_step_ms: float | None
-    """Of a first step that was a cold start."""
+    """Time of a first step that was a cold start."""
     prompt_tps: float | None
     generation_tps: float | None
     peak_bytes: int | None
     made_with: tuple[str, ...]
-    """What the text was made with, beside the model and its sampler."""
+    """The methods with which the text was made, beside the model and its sampler."""
     segments: tuple[PathRun, ...]
-    """Whose the tokens of the completion are, by its steps."""
+    """The segments of the completion, by its steps."""
     speculation: SpeculationTotals | None
 
 

@@ -82,16 +82,16 @@ class Known(EndFigures):
     def __init__(self) -> None:
         self.timeline = Timeline()
         self.nodes: list[int] = []
-        """Of the path's tokens."""
+        """Nodes of the path's tokens."""
         self.labels: dict[int, str] = {}
-        """Of their texts, by node."""
+        """Labels of the tokens, by node."""
         self.compared: tuple[int | None, int | None] = None, None
         """The keys of a head that are compared, by their places in the path: None for the heaviest, and for the
         mean."""
         self.pieces: Sequence[protocol.Piece] = ()
-        """Of the text that was cut last."""
+        """Tokens of the text that was cut last."""
         self.direction: protocol.Direction | None = None
-        """That was made last."""
+        """The direction that was made last."""
         self.failed: list[str] = []
         """The views that are not shown, because one of their checks failed."""
 
@@ -148,7 +148,7 @@ def refused(failure: Failure) -> bool:
 def questions(
     args: Namespace, known: Known, request: CliRequest, pairs: tuple[PatchPair, ...]
 ) -> Mapping[str, Callable[[int], Iterable[Command]]]:
-    """By view, the commands about a node."""
+    """The commands about a node, by view."""
     texts = protocol.RepeatedTexts(*args.texts)
     return {
         "attention": lambda node: [protocol.ReadAttention(node)],
@@ -186,7 +186,7 @@ def _score(args: Namespace, known: Known, node: int) -> Command:
 
 
 def _positions(known: Known, node: int) -> Iterator[Command]:
-    """What the screen tries of a token's position."""
+    """The commands that try another position of a token, as on the screen."""
     place = known.nodes.index(node)
     later = known.nodes[place + 1 :][:LATER]
     for trial in trials(place, OFFSETS, len(later), later[-1] if later else None):
@@ -437,7 +437,7 @@ def scores_table(
 
 
 def _left(shares: Sequence[ScoreShare], whole: bool) -> str:
-    """What the shares that have no line sum to; of pairs, of which only the largest are known, how many there are."""
+    """The sum of the shares that have no line; for pairs, of which only the largest are known, their number."""
     left = shares[SHARES:]
     if not left:
         return ""

@@ -1,4 +1,4 @@
-"""What happens as JSON, one object a line: the records with the names of their fields, and figures at the end.
+"""JSON lines: the records with the names of their fields, and figures at the end.
 
 JSON is strict and in ASCII, so that any parser reads it and no terminal obeys it.
 """
@@ -48,7 +48,7 @@ class EndFigures:
         return None
 
     def shown(self, record: Record) -> Record | None:
-        """What is written of a record; None for nothing."""
+        """The part of a record that is written; None for nothing."""
         return record
 
 

@@ -27,7 +27,7 @@ HYPOTHESES = "{:<8}  {:>9}  {:>9}  {:>6}  {:<{wide}}  {}"
 
 
 def completion(lane: LaneSoFar, request: CliRequest) -> str:
-    """What a lane says, cut before a stop string."""
+    """The text of a lane, cut before a stop string."""
     made = Completion(request.settings.stop)
     made.add(lane.text)
     made.close()
@@ -35,7 +35,7 @@ def completion(lane: LaneSoFar, request: CliRequest) -> str:
 
 
 class LaneSummary(Struct, frozen=True):
-    """What a lane came to."""
+    """The result of a lane."""
 
     lane: int
     reason: LaneEnd
@@ -46,12 +46,12 @@ class LaneSummary(Struct, frozen=True):
 
 
 class BatchSummary(Struct, frozen=True, tag_field="event"):
-    """What a batch came to, or as much of it as there was."""
+    """The result of a batch, or of the part that ran."""
 
     complete: bool
     lanes: tuple[LaneSummary, ...]
     generation_tps: float | None
-    """Of all lanes together."""
+    """Tokens a second of all lanes together."""
 
 
 class BatchEnd(EndFigures):

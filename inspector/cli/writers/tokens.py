@@ -199,7 +199,7 @@ def sums(score: ScoreSummary) -> list[tuple[str, str]]:
 
 
 def _text_bytes(opened: protocol.PromptOpened) -> list[int]:
-    """How many bytes of each token are the text's own.
+    """The number of bytes of each token that are the text's own.
 
     Not the text's own are the marks that a tokenizer adds at both ends, and the space that sentencepiece puts before
     the first word. Where the tokens don't spell the text, as with a tokenizer that changes letters, all bytes count.
@@ -219,7 +219,7 @@ def _text_bytes(opened: protocol.PromptOpened) -> list[int]:
 
 
 class TokenCounts(Struct, frozen=True, tag_field="event"):
-    """How many tokens a text has; bytes and characters are those of the tokens that are no special ones."""
+    """The number of tokens of a text; bytes and characters are those of the tokens that are not special."""
 
     tokens: int
     special: int

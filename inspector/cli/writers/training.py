@@ -16,7 +16,7 @@ from inspector.scales import amount, count, milliseconds, time_left
 SHOWN = 3
 """Candidates after the prompt that a line names."""
 TEXT_CELLS = 110
-"""Of a sample, on a line of its own."""
+"""Cells of a sample, which is on a line of its own."""
 
 
 class TrainingLooks(PlainText[EndFigures]):
