@@ -17,7 +17,7 @@ from engine.errors import PromptError
 from engine.setting import check
 from engine.settings import BY_NAME, FIELDS, LoadSettings, Settings, with_defaults
 from inspector.cli.flags import flag_errors
-from inspector.cli.inputs import chat_from, grammar_from, read_file, read_stdin, unescaped
+from inspector.cli.inputs import STDIN, chat_from, grammar_from, read_file, read_text, unescaped
 from inspector.texts import decoded
 
 if TYPE_CHECKING:
@@ -199,8 +199,8 @@ def _prompt_logprobs(args: argparse.Namespace) -> bool | None:
 def _given_prompt(args: argparse.Namespace) -> str | None:
     if args.prompt is not None and args.prompt_file is not None:
         raise PromptError("--prompt and --prompt-file were both given.", "Leave one of them out.")
-    if args.prompt == "-":
-        return decoded(read_stdin("Give the prompt with --prompt TEXT."), "Standard input")
+    if args.prompt == STDIN:
+        return read_text(STDIN, "Give the prompt with --prompt TEXT.")
     if args.prompt_file is not None:
         return decoded(read_file(args.prompt_file, "prompt file"), args.prompt_file)
     return None if args.prompt is None else unescaped(args.prompt)

@@ -76,16 +76,13 @@ def _discard(descriptor: int) -> None:
 # ---- messages -----------------------------------------------------------------------------------
 
 
-def not_shown(message: str) -> int:
-    """Report that something was left out, because its check failed; returns the exit status."""
-    _print_error(message)
-    return NOT_SHOWN
-
-
-def bad_input(message: str) -> int:
-    """Report what is wrong with the input; returns the exit status."""
-    _print_error(message)
-    return BAD_INPUT
+def bad_input(message: str, code: int = BAD_INPUT) -> int:
+    """Report an error of the input, or another one that is no fault of the program; returns the exit status."""
+    line = " ".join(message.split())
+    if len(line) > LONGEST_LINE:
+        line = line[: LONGEST_LINE // 2] + " … " + line[-LONGEST_LINE // 2 :]
+    note(f"inspector: error: {line}")
+    return code
 
 
 def not_written(error: OSError) -> EngineError:
@@ -96,8 +93,7 @@ def not_written(error: OSError) -> EngineError:
 
 def fault(message: str, trace: str) -> int:
     """Report a fault of the program itself, and keep its traceback in a file."""
-    _print_error(f"This is a fault of the program: {message} {_kept(trace)}")
-    return FAULT
+    return bad_input(f"This is a fault of the program: {message} {_kept(trace)}", FAULT)
 
 
 def _kept(trace: str) -> str:
@@ -109,13 +105,6 @@ def _kept(trace: str) -> str:
     except OSError as error:
         return f"Its traceback could not be written: {error.strerror}."
     return f"Please report it with its traceback: {file.name}."
-
-
-def _print_error(message: str) -> None:
-    line = " ".join(message.split())
-    if len(line) > LONGEST_LINE:
-        line = line[: LONGEST_LINE // 2] + " … " + line[-LONGEST_LINE // 2 :]
-    note(f"inspector: error: {line}")
 
 
 def note(line: str) -> None:

@@ -70,6 +70,13 @@ def read_file(name: str, kind: str = "file", mend: str = "Check the path's spell
     return read_text_file(name, kind, mend, "Give a regular file, or pipe it into standard input (-).")
 
 
+def read_text(name: str, instead: str, kind: str = "file", mend: str = "Check the path's spelling.") -> str:
+    """The UTF-8 text in a file or, as `-`, in standard input; arguments and errors as for `read_stdin`, `read_file`."""
+    if name == STDIN:
+        return decoded(read_stdin(instead), "Standard input")
+    return decoded(read_file(name, kind, mend), name)
+
+
 def given_text(file: str | None, typed: str | None, command: str, purpose: str, flag: str = "") -> str:
     """The text that a command reads, from a file, from standard input (`-`) or as typed.
 
@@ -87,16 +94,12 @@ def given_text(file: str | None, typed: str | None, command: str, purpose: str, 
         which = "No text was given." if file is None else f"{flag or 'A FILE'} and --prompt were both given."
         named = f"Name a file with {flag}" if flag else "Name a file"
         raise PromptError(which, f"{named}, or - for standard input, or give the text with -p TEXT.")
-    if STDIN in (file, typed):
-        text = decoded(
-            read_stdin(f"Give the text as a file: {f'{command} {flag}'.rstrip()} FILE."), "Standard input"
-        )
-    elif typed is not None:
+    if typed is not None and typed != STDIN:
         text = unescaped(typed)
     else:
-        assert file is not None
+        instead = f"Give the text as a file: {f'{command} {flag}'.rstrip()} FILE."
         mend = f"Check the path's spelling, or give the text itself: {command} -p TEXT."
-        text = decoded(read_file(file, mend=mend), file)
+        text = read_text(STDIN if file is None else file, instead, mend=mend)
     if not text:
         raise PromptError(f"The text is empty: there is nothing to {purpose}.", "Give some text.")
     return text
@@ -117,10 +120,8 @@ def add_grammar(group: argparse._ArgumentGroup) -> None:
         "the completion, as a whole, must match this regular expression, in the syntax of Rust's regex"
     )
     add("--regex", metavar="REGEX", help=expression)
-    schema = (
-        "the completion must be JSON of this schema: a file, or the schema itself, which begins with {. Formats are "
-        "checked by their form alone"
-    )
+    schema = "the completion must be JSON of this schema: a file, or the schema itself, which begins with {. " \
+             "Formats are checked by their form alone"  # fmt: skip
     add("--json-schema", metavar="FILE|TEXT", help=schema)
     grammar = "the completion must match this grammar: Lark, or llama.cpp's GBNF"
     add("--grammar", dest="grammar_file", metavar="FILE", help=grammar)
@@ -142,27 +143,22 @@ def grammar_from(args: argparse.Namespace) -> Grammar | None:
         raise PromptError(f"{' and '.join(given)} were given.", "Give one of them: a text has one grammar.")
     ((flag, value),) = given.items()
     try:
-        grammar = _grammar(flag, value)
-        check(grammar)
+        return check(_grammar(flag, value))
     except SettingsError as error:
         raise EngineError(f"{flag}: {error.message}", error.hint) from None
-    return grammar
 
 
 def _grammar(flag: str, value: str) -> Grammar:
-    match flag:
-        case "--regex":
-            return Grammar("regex", unescaped(value))
-        case "--json-schema":
-            return Grammar("json-schema", value if value.lstrip().startswith("{") else _grammar_file(value))
-        case "--choices":
-            return choices(tuple(value.split(",")))
-    text = _grammar_file(value)
+    if flag == "--regex":
+        return Grammar("regex", unescaped(value))
+    if flag == "--choices":
+        return choices(tuple(value.split(",")))
+    if flag == "--json-schema" and value.lstrip().startswith("{"):
+        return Grammar("json-schema", value)
+    text = decoded(read_file(value, "grammar file"), value)
+    if flag == "--json-schema":
+        return Grammar("json-schema", text)
     return Grammar("gbnf" if PurePath(value).suffix == ".gbnf" or "::=" in text else "lark", text)
-
-
-def _grammar_file(name: str) -> str:
-    return decoded(read_file(name, "grammar file"), name)
 
 
 # ---- a chat: a whole conversation from a file, and what else the model's chat template gets ---

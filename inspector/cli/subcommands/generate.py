@@ -13,7 +13,7 @@ from engine.setting import check
 from engine.settings import BY_NAME, DRAFT_KINDS, WIDEST, BeamSettings, SpeculationSettings
 from inspector.cli import flags
 from inspector.cli.arguments import CliRequest, given, known, request_from
-from inspector.cli.inputs import add_grammar, read_file, read_stdin, unescaped
+from inspector.cli.inputs import STDIN, add_grammar, read_file, read_text, unescaped
 from inspector.texts import decoded
 
 if TYPE_CHECKING:
@@ -245,8 +245,8 @@ def prompts_from(args: Namespace) -> list[str]:
     """
     texts: list[str] = []
     for text in args.prompt or ():
-        if text == "-":
-            texts += _cut(args, decoded(read_stdin("Give prompts with --prompt TEXT."), "Standard input"))
+        if text == STDIN:
+            texts += _cut(args, read_text(STDIN, "Give prompts with --prompt TEXT."))
         else:
             texts.append(unescaped(text))
     if args.prompt_file is not None:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from engine.errors import EngineError, PromptError
 from inspector.cli import flags, screen
 from inspector.cli.arguments import CliRequest, load_settings
-from inspector.cli.exit import OK, note, output
+from inspector.cli.exit import OK, note, output, write
 
 if TYPE_CHECKING:
     from engine.protocol import Command, Failure, Record
@@ -60,6 +60,8 @@ def run_open(args: Namespace) -> int:
     Raises:
         EngineError: The file can't be read or has no request, there is no such number, or no model is known.
     """
+    from inspector.cli.writers.json_lines import json_line
+    from inspector.served.listing import listed_line, listed_request
     from inspector.served.opening import ServedFile, exchanges_of, opened_request
 
     exchanges = every = exchanges_of(args.file)
@@ -68,7 +70,8 @@ def run_open(args: Namespace) -> int:
     if args.check:
         return _check(args, exchanges)
     if len(exchanges) > 1:
-        _list(exchanges, output(), args.jsonl)
+        lines = (json_line(listed_request(each)).rstrip() for each in exchanges)
+        write(lines if args.jsonl else map(listed_line, exchanges))
         note(f"Open one of them: inspector open FILE {exchanges[-1].number}")
         return OK
     if args.no_model or exchanges[0].body is None:
@@ -97,15 +100,6 @@ def _numbered(exchanges: Sequence[Exchange], number: int) -> Exchange:
         first, last = exchanges[0].number, exchanges[-1].number
         raise PromptError(f"There is no request {number}.", f"They go from {first} to {last}.")
     return found
-
-
-def _list(exchanges: Sequence[Exchange], out: TextIO, jsonl: bool) -> None:
-    """Write a line for each request."""
-    from inspector.cli.writers.json_lines import json_line
-    from inspector.served.listing import listed_line, listed_request
-
-    for each in exchanges:
-        out.write(json_line(listed_request(each)) if jsonl else f"{listed_line(each)}\n")
 
 
 def _replay(args: Namespace, exchange: Exchange) -> int:

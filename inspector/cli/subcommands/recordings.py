@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from engine.errors import EngineError
 from engine.files import free, replacing, typed
 from inspector.cli import flags, screen
-from inspector.cli.exit import OK, output
+from inspector.cli.exit import OK, note, output
 from inspector.keys import key_for
 
 if TYPE_CHECKING:
@@ -138,15 +137,12 @@ def export_parser() -> flags.Parser:
     add = made.add_argument
     add("trace", metavar="FILE", nargs="?", help="a recording, a name that `inspector sessions` lists, or a lesson by "
         "its number, name or .md file with its recording beside it (default: the demonstration)")  # fmt: skip
-    to = "the kind of document (default: by the ending of OUT)"
-    to = f"{', '.join(NAMES)}: {to}"
+    to = f"{', '.join(NAMES)}: the kind of document (default: by the ending of OUT)"
     add("--to", type=format_name, metavar="FORMAT", help=to).completer = lambda **_: NAMES  # type: ignore[attr-defined]
     out = "file to write; - is standard output (default: FILE's name, in this directory)"
     add("--output", "-o", metavar="OUT", help=out)
-    node = (
-        "select this node, or the first one of this named branch, and show the path to it and on along the oldest "
-        "branch"
-    )
+    node = "select this node, or the first one of this named branch, and show the path to it and on along the " \
+           "oldest branch"  # fmt: skip
     add("--node", metavar="N|NAME", help=node)
     of = "for a web page: the lesson that was recorded in it, by its number, name or .md file"
     add("--lesson", metavar="LESSON", help=of)
@@ -181,13 +177,14 @@ def run_export(args: Namespace) -> int:
     """Run `inspector export`."""
     from inspector.demo import DEMONSTRATION
     from inspector.lessons.catalogue import of_recording
+    from inspector.scales import size
 
     listed, trace = _source(args)
     name, out = _target(args, trace)
     if out is not None:
         free(out, args.force)
-    if name == "html" and trace is not None:
-        listed = listed or _read_lesson(str(trace), lambda: of_recording(trace))
+    if name == "html" and trace is not None and listed is None:
+        listed = _read_lesson(str(trace), lambda: of_recording(trace))
     if name == "html" and listed is not None:
         document = _lesson(args, listed, trace or listed.trace)
     elif args.lesson is not None:
@@ -195,7 +192,13 @@ def run_export(args: Namespace) -> int:
         raise EngineError(f"--lesson is for web pages, and this is {name}.", hint)
     else:
         document = _session(args, name, DEMONSTRATION if trace is None else trace)
-    _deliver(document, out, args.force)
+    if out is None:
+        output().write(document)
+        return OK
+    raw = document.encode()
+    with replacing(out, args.force) as file:
+        file.write(raw)
+    note(f"{out}: {size(len(raw))}")
     return OK
 
 
@@ -266,21 +269,4 @@ def stem(trace: Path | None) -> str:
     """A recording's name without its endings; None for the demonstration."""
     if trace is None:
         return "demonstration"
-    name = trace.name
-    for end in (".zst", ".trace"):
-        name = name.removesuffix(end)
-    return name or "session"
-
-
-def _deliver(text: str, out: Path | None, force: bool) -> None:
-    from inspector.display import visible
-    from inspector.scales import size
-
-    if out is None:
-        output().write(text)
-        return
-    raw = text.encode()
-    with replacing(out, force) as file:
-        file.write(raw)
-    if sys.stderr is not None:
-        sys.stderr.write(f"{visible(str(out))}: {size(len(raw))}\n")
+    return trace.name.removesuffix(".zst").removesuffix(".trace") or "session"

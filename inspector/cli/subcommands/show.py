@@ -12,7 +12,7 @@ from engine.errors import EngineError
 from engine.settings import BY_NAME, FIELDS
 from inspector.cli import flags
 from inspector.cli.arguments import request_from
-from inspector.cli.exit import OK, not_shown
+from inspector.cli.exit import NOT_SHOWN, OK, bad_input
 
 if TYPE_CHECKING:
     from engine.protocol import Command, Facing, Intervention, PatchPair
@@ -233,7 +233,7 @@ def run_show(args: Namespace) -> int:
         return status
     checks, them = ("its check", "it") if len(failed) == 1 else ("their checks", "them")
     said = f"Not shown: {', '.join(failed)}, as {checks} failed."
-    return not_shown(f"{said} If rounding is the cause, --dtype float32 shows {them}.")
+    return bad_input(f"{said} If rounding is the cause, --dtype float32 shows {them}.", NOT_SHOWN)
 
 
 def _shown(args: Namespace) -> tuple[str, ...]:

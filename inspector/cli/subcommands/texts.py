@@ -16,17 +16,7 @@ from engine.setting import check
 from engine.settings import BY_NAME, LoadSettings, Settings
 from inspector.cli import flags
 from inspector.cli.arguments import CliRequest, given, load_settings
-from inspector.cli.inputs import (
-    STDIN,
-    add_chat,
-    chat_from,
-    given_text,
-    idle,
-    read_file,
-    read_stdin,
-    unescaped,
-)
-from inspector.texts import decoded
+from inspector.cli.inputs import STDIN, add_chat, chat_from, given_text, idle, read_text, unescaped
 
 if TYPE_CHECKING:
     from engine.protocol import Failure, OpenLockstep
@@ -325,19 +315,13 @@ def tokens_request_from(args: Namespace) -> CliRequest:
 def _text_to_cut(args: Namespace) -> str:
     if args.prompt is not None and args.file is not None:
         raise PromptError("A file and --prompt were both given.", "Leave one of them out.")
+    if args.prompt is None and args.file is None and (sys.stdin is None or sys.stdin.isatty()):
+        raise PromptError("No text was given.", "Add -p TEXT or a file, or pipe a text into it.")
     if args.prompt is not None and args.prompt != STDIN:
         text = unescaped(args.prompt)
-    elif args.file is not None and args.file != STDIN:
-        text = decoded(read_file(args.file), args.file)
     else:
-        text = _piped(asked=STDIN in (args.prompt, args.file))
+        text = read_text(STDIN if args.file is None else args.file, "Give the text as a file, or with -p.")
     if not text:
         hint = "Give some text: inspector tokens -p TEXT."
         raise PromptError("The text is empty: there is nothing to cut.", hint)
     return text
-
-
-def _piped(asked: bool) -> str:
-    if not asked and (sys.stdin is None or sys.stdin.isatty()):
-        raise PromptError("No text was given.", "Add -p TEXT or a file, or pipe a text into it.")
-    return decoded(read_stdin("Give the text as a file, or with -p."), "Standard input")
