@@ -44,7 +44,6 @@ from inspector.state.heads import ROLES, best_of, found_words, measured_on
 from inspector.state.inside import interventions_words, sides, steered_words
 from inspector.state.patching import after, facing_words, pair
 from inspector.state.scores import (
-    ScoreShare,
     by_weight,
     compared_to,
     head_name,
@@ -204,24 +203,18 @@ def _patching(
     if pairs:
         yield protocol.PatchPairs(pairs, args.part)
     if args.source is None:
-        if not pairs:
-            hint = "Give another text as --source, or pairs of texts as --patch-pairs FILE."
-            raise PromptError("Activations come from another text.", hint)
-        return
-    timeline = known.timeline
-    timeline.select(known.nodes.index(node) + 1)
-    token = yield from _token(known, args.token)
-    against = yield from _token(known, args.against)
-    own = after(timeline, node)
-    yield protocol.Prefill(
-        unescaped(args.source), request.chat, request.system, echo=False, options=request.options
-    )
+        if pairs:
+            return
+        hint = "Give another text as --source, or pairs of texts as --patch-pairs FILE."
+        raise PromptError("Activations come from another text.", hint)
+    token, against = yield from _given_tokens(args, known, node)
+    own, text = after(known.timeline, node), unescaped(args.source)
+    yield protocol.Prefill(text, request.chat, request.system, echo=False, options=request.options)
     source = known.nodes[-1]
-    telling = pair(own, after(timeline, source))
+    telling = pair(own, after(known.timeline, source))
     if None in (token, against) and telling is None:
-        raise PromptError(
-            "Both texts predict the same: no two tokens tell them apart.", "Give --token and --against."
-        )
+        message = "Both texts predict the same: no two tokens tell them apart."
+        raise PromptError(message, "Give --token and --against.")
     first, last = telling or (0, 0)
     answers = first if token is None else token, last if against is None else against
     yield protocol.PatchActivations(node, source, *answers, args.part, args.facing)
@@ -229,8 +222,7 @@ def _patching(
 
 def _contributions(args: Namespace, known: Known, node: int) -> Iterator[Command]:
     """The commands that take a logit after a node apart, and before them those that find the tokens."""
-    tokens = yield from _compared(args, known, node)
-    yield protocol.Attribute(node, tokens)
+    yield protocol.Attribute(node, (yield from _compared(args, known, node)))
 
 
 def _gradients(args: Namespace, known: Known, node: int) -> Iterator[Command]:
@@ -248,11 +240,16 @@ def _compared(args: Namespace, known: Known, node: int) -> Generator[Command, No
     Raises:
         PromptError: What was given is no single token.
     """
-    timeline = known.timeline
-    timeline.select(known.nodes.index(node) + 1)
-    token = yield from _token(known, args.token)
-    against = yield from _token(known, args.against)
-    return compared(timeline, token, against)[: 1 if args.alone else 2]
+    token, against = yield from _given_tokens(args, known, node)
+    return compared(known.timeline, token, against)[: 1 if args.alone else 2]
+
+
+def _given_tokens(
+    args: Namespace, known: Known, node: int
+) -> Generator[Command, None, tuple[int | None, int | None]]:
+    """The ids of --token and --against, from the candidates after a node; None for one that isn't given."""
+    known.timeline.select(known.nodes.index(node) + 1)
+    return (yield from _token(known, args.token)), (yield from _token(known, args.against))
 
 
 def _steering(args: Namespace, known: Known, node: int) -> Iterator[Command]:
@@ -287,11 +284,10 @@ def _token(known: Known, text: str | None) -> Generator[Command, None, int | Non
     if text is None or (text.isascii() and text.isdigit()):
         return None if text is None else int(text)
     wanted = unescaped(text)
-    best = sorted(known.timeline.candidates, key=lambda each: each.rank)
-    same = [each.id for each in best if each.text == wanted]
-    alike = [each.id for each in best if each.text.strip() == wanted]
-    if same or alike:
-        return (same or alike)[0]
+    best = sorted(known.timeline.candidates, key=lambda each: (each.text != wanted, each.rank))
+    found = next((each.id for each in best if wanted in (each.text, each.text.strip())), None)
+    if found is not None:
+        return found
     yield protocol.Tokenize(wanted)
     if len(known.pieces) != 1:
         hint = "Give one of them by its id: `inspector tokens` lists them."
@@ -366,15 +362,13 @@ def lens_table(read: protocol.LensRead, labels: dict[int, str]) -> Iterator[str]
     yield " " * 7 + "".join(f"{pad(truncate(labels[column.node], CELL), CELL)}  " for column in read.columns)
     depth = len(read.columns[0].cells) if read.columns else 0
     for layer in range(depth - 1, -1, -1):
-        cells = [column.cells[layer] for column in read.columns]
-        texts = [
-            f"{'*' if cell.final_rank == 1 else ' '}{truncate(token_label(cell.top[0].text, b''), CELL - 9)}"
-            for cell in cells
-        ]
-        shares = [percent(cell.top[0].prob) for cell in cells]
-        yield f"{layer or 'embed':>5}  " + "".join(
-            f"{pad(text, CELL - 8)}{share:>8}  " for text, share in zip(texts, shares, strict=True)
-        )
+        line = f"{layer or 'embed':>5}  "
+        for cell in (column.cells[layer] for column in read.columns):
+            text = truncate(token_label(cell.top[0].text, b""), CELL - 9)
+            line += (
+                f"{'*' if cell.final_rank == 1 else ' '}{pad(text, CELL - 9)}{percent(cell.top[0].prob):>8}  "
+            )
+        yield line
 
 
 def contributions_table(read: AttributionRead) -> Iterator[str]:
@@ -419,31 +413,21 @@ def scores_table(
     whole = compared_to(read, read.scores.row(), place, versus)
     base = f"the mean of {count(len(read.keys))} keys" if versus is None else f"token {versus}"
     yield f"{head_name(read)}, token {place}: its score is {whole:+.2f} against {base}"
-    lists = [
-        key_shares(read, place, versus),
-        query_shares(read, place, versus),
-        pair_shares(read, place, versus),
-    ]
+    lists = [shares(read, place, versus) for shares in (key_shares, query_shares, pair_shares)]
     yield f"{'in the key':<26}{'in the query':<26}query x key"
     for line in range(SHARES):
-        cells = (
-            f"{pad(each[line].name, 16)}{each[line].value:>+7.2f}" if line < len(each) else ""
-            for each in lists
-        )
-        yield "".join(pad(cell, 26) for cell in cells)
-    if any(len(each) > SHARES for each in lists):
-        yield "".join(pad(_left(each, each is not lists[2]), 26) for each in lists)
+        found = (shares[line : line + 1] for shares in lists)
+        yield "".join(pad("".join(_share(each.name, each.value) for each in cell), 26) for cell in found)
+    left = [shares[SHARES:] for shares in lists]
+    if any(left):
+        sums = [_share(f"{count(len(each))} others", sum(share.value for share in each)) for each in left[:2]]
+        cells = [*sums, f"{count(len(left[2]))} more"]  # of pairs, only the largest are known
+        yield "".join(pad(cell if each else "", 26) for cell, each in zip(cells, left, strict=True))
     yield from map(visible, read.notes)
 
 
-def _left(shares: Sequence[ScoreShare], whole: bool) -> str:
-    """The sum of the shares that have no line; for pairs, of which only the largest are known, their number."""
-    left = shares[SHARES:]
-    if not left:
-        return ""
-    if not whole:
-        return f"{count(len(left))} more"
-    return f"{pad(f'{count(len(left))} others', 16)}{sum(each.value for each in left):>+7.2f}"
+def _share(name: str, value: float) -> str:
+    return f"{pad(name, 16)}{value:>+7.2f}"
 
 
 def sweep_table(read: protocol.HeadsSwept) -> Iterator[str]:
@@ -454,41 +438,31 @@ def sweep_table(read: protocol.HeadsSwept) -> Iterator[str]:
     yield f"{followed}; the strongest of {len(read.units)} units{scope}"
     yield f"{'off':<15}{'KL bits':>8}{'logit':>8}  {name}  then first"
     for unit in read.by_kl[:STRONGEST]:
+        changes = f"{unit.intervention.label:<15}{unit.kl_bits:>8.3f}{unit.logit_change:>+8.2f}"
         first = f"{pad(token_label(unit.top_text), UNIT_CELL)} {percent(unit.top_prob):>8}"
-        yield (
-            f"{unit.intervention.label:<15}{unit.kl_bits:>8.3f}{unit.logit_change:>+8.2f}  "
-            f"{percent(unit.prob):<{UNIT_CELL}}  {first}"
-        )
+        yield f"{changes}  {percent(unit.prob):<{UNIT_CELL}}  {first}"
     yield from read.missing
 
 
 def patching_table(read: protocol.ActivationsPatched) -> Iterator[str]:
     """The cells that go most of the way to the source, a line each, and the tokens that face each other."""
-    token, other = token_label(read.text), token_label(read.other_text)
-    yield (
-        f"logit of {token} less that of {other}: {read.difference:+.2f} here, "
-        f"{read.source_difference:+.2f} in the source"
-    )
-    faced = [
-        (column.position, column.position if column.source_position is None else column.source_position)
-        for column in read.columns
-    ]
-    yield f"facing each other, from 0: {facing_words(faced)}"
+    what = f"logit of {token_label(read.text)} less that of {token_label(read.other_text)}"
+    yield f"{what}: {read.difference:+.2f} here, {read.source_difference:+.2f} in the source"
+    places = [(each.position, each.source_position) for each in read.columns]
+    faced = facing_words([(own, own if source is None else source) for own, source in places])
+    yield f"facing each other, from 0: {faced}"
     if read.floor is not None:
         yield f"the places alone: behind {abs(read.shift)} more tokens this text's difference moves by {read.floor:.2f}"
+    rows = [(layer, read.shares.row(row)) for row, layer in enumerate(read.layers)]
     cells = [
-        (read.shares.row(row)[at], layer, column)
-        for row, layer in enumerate(read.layers)
-        for at, column in enumerate(read.columns)
+        (share, layer, each) for layer, row in rows for share, each in zip(row, read.columns, strict=True)
     ]
     if len(cells) > STRONGEST:
         yield f"the strongest {STRONGEST} of {count(len(cells))} places"
     yield f"{'layer':<7}{'token':>6}  {pad('here', CELL)}  {pad('source', CELL)}{'share':>8}"
     for share, layer, column in sorted(cells, key=lambda cell: -abs(cell[0]))[:STRONGEST]:
-        own, given = (
-            pad(truncate(token_label(text), CELL), CELL) for text in (column.text, column.source_text)
-        )
-        yield f"L{layer + 1:<6}{column.position:>6}  {own}  {given}{share:>8.2f}"
+        own, given = (truncate(token_label(text), CELL) for text in (column.text, column.source_text))
+        yield f"L{layer + 1:<6}{column.position:>6}  {pad(own, CELL)}  {pad(given, CELL)}{share:>8.2f}"
     if read.note:
         yield read.note
 
@@ -585,11 +559,8 @@ def experts_table(read: protocol.ExpertsRead) -> Iterator[str]:
         yield f"L{layer.layer + 1}".ljust(6) + f"experts {chosen_words(layer)}"
     for state in read.states:
         changed = "was empty" if state.changed is None else f"changed by {100 * state.changed:.0f} %"
-        whole = f"state {times(state.shape):<17}{size(state.bytes):>9}"
-        yield (
-            f"L{state.layer + 1}".ljust(6)
-            + f"{whole}  norm {state.before:.3g} to {state.norm:.3g}, {changed}"
-        )
+        whole = f"L{state.layer + 1}".ljust(6) + f"state {times(state.shape):<17}{size(state.bytes):>9}"
+        yield f"{whole}  norm {state.before:.3g} to {state.norm:.3g}, {changed}"
     yield from map(visible, read.missing)
 
 
@@ -600,11 +571,8 @@ def position_table(read: protocol.PositionTried) -> Iterator[str]:
     yield f"KL {read.kl_bits:.3f} bits, largest logit change {most}"
     for token in read.tokens:
         yield f"{pad(token_label(token.text), CELL)}{percent(token.before):>10} to {percent(token.after):>8}"
-    left, left_then = (
-        left_over(token.before for token in read.tokens),
-        left_over(token.after for token in read.tokens),
-    )
-    yield f"{pad('others', CELL)}{percent(left):>10} to {percent(left_then):>8}"
+    left, then = left_over(each.before for each in read.tokens), left_over(each.after for each in read.tokens)
+    yield f"{pad('others', CELL)}{percent(left):>10} to {percent(then):>8}"
 
 
 Table = Callable[[Any, Known], Iterable[str]]
