@@ -67,7 +67,7 @@ def add_generation(parser: Parser) -> None:
     add_settings(parser.add_argument_group("sampling and stops"))
     load = parser.add_argument_group("model and cache")
     add_load(load)
-    add_setting(load, BY_NAME["record_logits"])
+    add_named(load, "record_logits")
 
 
 def add_jsonl(to: argparse._ActionsContainer, instead_of: str, what: str = "one JSON object a line") -> None:
@@ -170,6 +170,12 @@ def add_setting(
             default = f"the model's own, or else {default}" if field.name in MODELS_OWN else default
             suffix = "" if field.default is None else f" (default: {default})"
             add(*names, type=read or field.parse, metavar=metavar, help=field.help + suffix)
+
+
+def add_named(group: argparse._ArgumentGroup, *names: str) -> None:
+    """The flags of some settings of the sampler or of loading, by their names."""
+    for name in names:
+        add_setting(group, BY_NAME[name])
 
 
 def between(most: float, least: float = 0.0) -> Callable[[str], float]:

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from engine.settings import BY_NAME
 from inspector.cli import flags
 from inspector.cli.arguments import load_settings
 from inspector.cli.exit import INTERRUPTED, NOT_SHOWN, OK, leave_at_once, output
-
-FLAGS = ("model", "adapter_path", "trust_remote_code", "float32_scales", "dtype", "blas")
 
 
 def doctor_parser() -> flags.Parser:
@@ -23,9 +20,8 @@ def doctor_parser() -> flags.Parser:
         f"{flags.EXIT_STATUS} 3 if a check fails.",
     )
     flags.add_jsonl(made, "lines", "one JSON object")
-    group = made.add_argument_group("model")
-    for name in FLAGS:
-        flags.add_setting(group, BY_NAME[name])
+    names = "model", "adapter_path", "trust_remote_code", "float32_scales", "dtype", "blas"
+    flags.add_named(made.add_argument_group("model"), *names)
     return made
 
 

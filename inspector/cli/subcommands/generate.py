@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from engine.errors import EngineError, PromptError
 from engine.setting import check
-from engine.settings import BY_NAME, DRAFT_KINDS, WIDEST, BeamSettings, SpeculationSettings
+from engine.settings import DRAFT_KINDS, WIDEST, BeamSettings, SpeculationSettings
 from inspector.cli import flags
 from inspector.cli.arguments import CliRequest, given, known, request_from
 from inspector.cli.inputs import STDIN, add_grammar, read_file, read_text, unescaped
@@ -146,8 +146,7 @@ def beam_parser() -> flags.Parser:
     add("--length-penalty", type=float, metavar="X", help=f"{penalty} (default: {default.length_penalty})")
     early = "end once as many beams are finished as --width, even if a live beam could still become better"
     add("--early-stopping", action="store_true", default=None, help=early)
-    for name in ("max_tokens", "min_tokens"):
-        flags.add_setting(group, BY_NAME[name])
+    flags.add_named(group, "max_tokens", "min_tokens")
     add_grammar(group)
     flags.add_extra_eos(group)
     flags.add_load(made.add_argument_group("model and cache"))

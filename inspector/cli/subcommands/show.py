@@ -65,9 +65,7 @@ def show_parser() -> flags.Parser:
     _add_patching(made)
     flags.add_prompt(made.add_argument_group("prompt"))
     sampling = made.add_argument_group("sampling of --steps")
-    for field in FIELDS:
-        if field.name in ("temp", "top_p", "top_k", "min_p", "seed"):
-            flags.add_setting(sampling, field)
+    flags.add_named(sampling, "temp", "top_p", "min_p", "top_k", "seed")
     flags.add_load(made.add_argument_group("model"))
     flags.add_jsonl(made, "tables")
     return made
@@ -307,10 +305,8 @@ def show_race_parser() -> flags.Parser:
     last = f"tokens of context after the last step, at most the context window (default: {default.last})"
     add("--to", dest="last", type=flags.whole, metavar="N", default=default.last, help=last)
     flags.add_prompt(made.add_argument_group("prompt"))
-    sampling = made.add_argument_group("sampling")
-    for field in FIELDS:
-        if field.name not in UNUSED:
-            flags.add_setting(sampling, field)
+    names = (each.name for each in FIELDS if each.name not in UNUSED)
+    flags.add_named(made.add_argument_group("sampling"), *names)
     flags.add_load(made.add_argument_group("model"))
     flags.add_jsonl(made, "table")
     return made
@@ -351,8 +347,7 @@ def show_profile_parser() -> flags.Parser:
     tokens = f"tokens to decode before the measured step (default: {BEFORE})"
     read = BY_NAME["max_tokens"].parse
     sampling.add_argument("--max-tokens", "-m", type=read, metavar="N", default=BEFORE, help=tokens)
-    for name in ("temp", "top_p", "seed"):
-        flags.add_setting(sampling, BY_NAME[name])
+    flags.add_named(sampling, "temp", "top_p", "seed")
     flags.add_load(made.add_argument_group("model and cache"))
     flags.add_jsonl(made, "tables")
     return made
