@@ -235,7 +235,12 @@ def parsed(
         EngineError: They can't be read, or a setting is out of range.
         SystemExit: Help or version was requested, and printed.
     """
-    _check_encoding(argv)
+    for argument in argv:
+        try:
+            argument.encode()
+        except UnicodeEncodeError:
+            hint = "Put a prompt into a UTF-8 file: --prompt-file."
+            raise EngineError(f"The argument {argument!a} is not UTF-8.", hint) from None
     flag = _unknown_flag(parser, argv)  # before an argument that is missing, which it may be the cause of
     unknown = [flag] if flag else []
     if not unknown:
@@ -257,9 +262,8 @@ def _unknown_flag(parser: Parser, argv: Sequence[str]) -> str:
         if argument == "--":
             break
         is_value = before in known and known[before].nargs is None
-        single = (
-            f"-{argument}" in known and argument not in known
-        )  # -prompt, which argparse takes for -p rompt
+        # -prompt, which argparse takes for -p rompt
+        single = f"-{argument}" in known and argument not in known
         double = argument.startswith("--") and " " not in argument and argument.partition("=")[0] not in known
         if (single or double) and not is_value:
             return argument
@@ -282,16 +286,6 @@ def _is_value(argument: str, known: Container[str]) -> bool:
     """True if an argument that begins with one hyphen is no flag, nor one that lacks a hyphen, as -prompt does."""
     one_hyphen = argument.startswith("-") and not argument.startswith("--")
     return one_hyphen and argument not in known and f"-{argument.partition('=')[0]}" not in known
-
-
-def _check_encoding(argv: Sequence[str]) -> None:
-    for argument in argv:
-        try:
-            argument.encode()
-        except UnicodeEncodeError:
-            raise EngineError(
-                f"The argument {argument!a} is not UTF-8.", "Put a prompt into a UTF-8 file: --prompt-file."
-            ) from None
 
 
 @contextmanager

@@ -66,7 +66,8 @@ def complete(screen: ArgumentParser, *subcommands: ArgumentParser) -> None:
     for each in (screen, *subcommands):
         for action in each._actions:
             if (values := _known(action.dest)) is not None and not action.choices:
-                setattr(action, "completer", _completer(values))  # noqa: B010 (argcomplete's own attribute)
+                completer = lambda values=values, **_: list(values())  # noqa: E731 (argcomplete takes the prefix itself)
+                setattr(action, "completer", completer)  # noqa: B010 (argcomplete's own attribute)
     # Flags once a hyphen is typed; where nothing is offered, the shell itself completes files.
     autocomplete(screen, always_complete_options=False, default_completer=SuppressCompleter())
 
@@ -75,15 +76,6 @@ def _known(name: str) -> Callable[[], Iterable[str]] | None:
     """The values of an argument that are known beforehand."""
     field = BY_NAME.get(name)
     return field.choices.keys if field is not None and field.choices else VALUES.get(name)
-
-
-def _completer(values: Callable[[], Iterable[str]]) -> Callable[..., list[str]]:
-    """The function that argcomplete calls, for values that don't depend on the other arguments."""
-
-    def offered(prefix: str, **_: object) -> list[str]:
-        return [value for value in values() if value.startswith(prefix)]
-
-    return offered
 
 
 def _sessions() -> Iterable[str]:
