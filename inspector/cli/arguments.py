@@ -18,6 +18,7 @@ from engine.setting import check
 from engine.settings import BY_NAME, FIELDS, LoadSettings, Settings, with_defaults
 from inspector.cli.flags import flag_errors
 from inspector.cli.inputs import STDIN, chat_from, grammar_from, read_file, read_text, unescaped
+from inspector.served.requests import last_of
 from inspector.texts import decoded
 
 if TYPE_CHECKING:
@@ -90,10 +91,8 @@ def request_from(args: argparse.Namespace, default_prompt: bool = False) -> CliR
     values, load = given(args), load_settings(args)
     with flag_errors():
         settings = check(replace(_settings(values), grammar=grammar_from(args)))
-    conversation = chat_from(args)
-    prompt, chat = (
-        (conversation.last, True) if conversation.messages else _prompt(args, default_prompt, load.model)
-    )
+    messages, options, notes = chat_from(args)
+    prompt, chat = (last_of(messages), True) if messages else _prompt(args, default_prompt, load.model)
     return CliRequest(
         load=load,
         settings=settings,
@@ -102,9 +101,9 @@ def request_from(args: argparse.Namespace, default_prompt: bool = False) -> CliR
         system=args.system_prompt,
         echo=_prompt_logprobs(args),
         jsonl=getattr(args, "jsonl", False),
-        notes=conversation.notes,
-        messages=conversation.messages,
-        options=conversation.options,
+        notes=notes,
+        messages=messages,
+        options=options,
         given=values,
     )
 

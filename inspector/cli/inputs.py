@@ -9,13 +9,11 @@ from contextlib import suppress
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
 from engine.errors import EngineError, PromptError, SettingsError
 from engine.files import TEXT_LIMIT, read_at_most, shorter
 from engine.grammar_settings import Grammar, choices
 from engine.setting import check
-from inspector.served.requests import conversation_of, last_of, parsed_json
+from inspector.served.requests import conversation_of, parsed_json
 from inspector.texts import decoded, read_text_file
 
 if TYPE_CHECKING:
@@ -170,21 +168,6 @@ INSTEAD = {
 """Flags that a conversation takes the place of."""
 
 
-class Chat(Struct, frozen=True):
-    """The conversation that the flags of a chat name, and its options."""
-
-    messages: tuple[Message, ...]
-    """Empty where no file was given."""
-    options: ChatOptions
-    notes: tuple[str, ...]
-    """The flags that have no effect: one sentence each."""
-
-    @property
-    def last(self) -> str:
-        """The last user's message, which stands for the conversation where one text is shown."""
-        return last_of(self.messages)
-
-
 def add_chat(group: argparse._ArgumentGroup) -> None:
     """The flags of a chat, named as mlx_lm.generate names them."""
     add = group.add_argument
@@ -197,8 +180,11 @@ def add_chat(group: argparse._ArgumentGroup) -> None:
     add("--prefill-response", metavar="TEXT", help=r"begin the answer with this text; \n and \t are escapes")
 
 
-def chat_from(args: argparse.Namespace) -> Chat:
+def chat_from(args: argparse.Namespace) -> tuple[tuple[Message, ...], ChatOptions, tuple[str, ...]]:
     """Check what the flags of a chat ask for, and read the conversation.
+
+    Returns:
+        Its messages, none if no file was given; the options; and the flags that have no effect, one sentence each.
 
     Raises:
         PromptError: The file can't be read or is no conversation, or two flags exclude each other.
@@ -206,8 +192,9 @@ def chat_from(args: argparse.Namespace) -> Chat:
     from engine.protocol import ChatOptions
 
     config, response = args.chat_template_config, args.prefill_response
-    if config is not None:
-        _object("--chat-template-config", config)
+    if config is not None and not isinstance(parsed_json("--chat-template-config", config), dict):
+        hint = """Such as '{"enable_thinking": false}'."""
+        raise PromptError("--chat-template-config must be a JSON object.", hint)
     messages, tools, notes = _conversation(args) if args.messages is not None else ((), "", ())
     if getattr(args, "ignore_chat_template", None):
         notes = (*notes, *idle(args, "--ignore-chat-template", "with"))
@@ -217,7 +204,7 @@ def chat_from(args: argparse.Namespace) -> Chat:
         default_template=bool(args.use_default_chat_template),
         response=None if response is None else unescaped(response),
     )
-    return Chat(messages, options, notes)
+    return messages, options, notes
 
 
 def idle(args: argparse.Namespace, flag: str, so: str = "without") -> tuple[str, ...]:
@@ -255,11 +242,6 @@ def _conversation(args: argparse.Namespace) -> tuple[tuple[Message, ...], str, t
         answer = "ends with an answer; another one would follow it. --prefill-response begins an answer."
         notes += (f"{source} {answer}",)
     return messages, tools, notes
-
-
-def _object(flag: str, text: str) -> None:
-    if not isinstance(parsed_json(flag, text), dict):
-        raise PromptError(f"{flag} must be a JSON object.", """Such as '{"enable_thinking": false}'.""")
 
 
 def _listed(names: list[str]) -> str:

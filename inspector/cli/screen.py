@@ -22,7 +22,7 @@ from engine.setting import Setting
 from engine.settings import LoadSettings, Settings
 from inspector.cli import flags
 from inspector.cli.arguments import given, known, load_values, request_from
-from inspector.cli.exit import flush, leave_at_once, note
+from inspector.cli.exit import OK, flush, leave_at_once, note, output
 from inspector.cli.inputs import unescaped
 from inspector.cli.subcommands.generate import add_speculation, add_steer, speculation_from
 from inspector.cli.subcommands.texts import add_against, against_from
@@ -73,18 +73,8 @@ def screen_parser() -> flags.Parser:
     lists.add_argument("--keys", action="store_true", help=keys)
     of_keys = "one JSON object a line instead of the tables of --keys"
     lists.add_argument("--jsonl", "--json", dest="keys_jsonl", action="store_true", help=of_keys)
-    made.add_argument("--version", action=Version, nargs=0, help="print the version and exit")
+    made.add_argument("--version", action="store_true", help="print the version and exit")
     return made
-
-
-class Version(argparse.Action):
-    """Prints the version and leaves."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *rest: Any) -> None:
-        from inspector.version import version
-
-        print(f"inspector {version()}", flush=True)
-        parser.exit()
 
 
 def run_screen(args: argparse.Namespace) -> int:
@@ -93,6 +83,11 @@ def run_screen(args: argparse.Namespace) -> int:
     Raises:
         EngineError: There is no terminal, a value is out of range, or there is no such prompt or session.
     """
+    if args.version:
+        from inspector.version import version
+
+        print(f"inspector {version()}", file=output())
+        return OK
     if args.keys:
         from inspector.cli.subcommands.lists import list_keys
 

@@ -17,6 +17,7 @@ from engine.settings import BY_NAME, LoadSettings, Settings
 from inspector.cli import flags
 from inspector.cli.arguments import CliRequest, given, load_settings
 from inspector.cli.inputs import STDIN, add_chat, chat_from, given_text, idle, read_text, unescaped
+from inspector.served.requests import last_of
 
 if TYPE_CHECKING:
     from engine.protocol import Failure, OpenLockstep
@@ -99,18 +100,17 @@ def _request(args: Namespace, chat: bool, flag: str, text: Callable[[], str]) ->
         flag: That says so.
         text: Reads it.
     """
-    load, conversation = load_settings(args), chat_from(args)
-    messages = conversation.messages
+    load, (messages, options, notes) = load_settings(args), chat_from(args)
     return CliRequest(
         load=load,
         settings=Settings(),
-        prompt=conversation.last if messages else text(),
+        prompt=last_of(messages) if messages else text(),
         chat=chat or bool(messages),
         system=args.system_prompt,
         jsonl=args.jsonl,
-        notes=(*conversation.notes, *(() if chat or messages else idle(args, flag))),
+        notes=(*notes, *(() if chat or messages else idle(args, flag))),
         messages=messages,
-        options=conversation.options,
+        options=options,
     )
 
 
