@@ -137,23 +137,16 @@ def known(kind: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _settings(values: Mapping[str, Any]) -> Settings:
-    own = {
-        "seed": random.SystemRandom().randrange(2**32),
-        **_preset(values.get("preset")),
-        **known(Settings, values),
-    }
+    own: dict[str, Any] = {"seed": random.SystemRandom().randrange(2**32)}
+    if "preset" in values:
+        from inspector.config.presets import Presets  # reads a file
+
+        own |= Presets().values(values["preset"])
+    own |= known(Settings, values)
     if "stop" in values:
         own["stop"] = tuple(unescaped(text) for text in values["stop"])
     own["logit_bias"] = tuple(own.get("logit_bias", ()))
     return Settings(**own)
-
-
-def _preset(name: str | None) -> Mapping[str, Any]:
-    if name is None:
-        return {}
-    from inspector.config.presets import Presets  # reads a file: only where a preset is named
-
-    return Presets().values(name)
 
 
 def _notes(values: Mapping[str, Any], settings: Settings, load: LoadSettings) -> tuple[str, ...]:

@@ -223,12 +223,11 @@ def made(name: str, check: Callable[[], FoundDifference]) -> CheckResult:
     return CheckResult(name, status, found, (time.perf_counter() - began) * 1000)
 
 
-def results(load: LoadSettings, report: Report) -> Iterator[CheckResult]:
-    """The results of the checks, one after another.
+def results(load: LoadSettings) -> Iterator[CheckResult | MachineRead]:
+    """The machine, if it can be read, and the results of the checks, one after another.
 
     Args:
         load: The model.
-        report: Receives the machine.
 
     Raises:
         EngineError: The model can't be loaded.
@@ -238,10 +237,10 @@ def results(load: LoadSettings, report: Report) -> Iterator[CheckResult]:
 
     with started(EngineThread) as engine:
         checks = ModelChecks(engine, load)
-        for each in checks.run():
-            if report.machine is None:
+        for place, each in enumerate(checks.run()):
+            if place == 0:  # the model is loaded
                 with suppress(Failed, WrongAnswer):  # the checks are reported without it, too
-                    report.tell(ask(engine, protocol.ReadMachine(), MachineRead))
+                    yield ask(engine, protocol.ReadMachine(), MachineRead)
             yield each
         if checks.apart:
             with started(EngineProcess) as ranks:  # MLX makes one group of ranks a process
@@ -280,27 +279,25 @@ class Report:
         self._out, self._json = out, jsonl
         self._began = time.monotonic()
         self._results: list[CheckResult] = []
-        self.machine: MachineRead | None = None
-        """Once it was measured."""
+        self._machine: MachineRead | None = None
 
     @property
     def holds(self) -> bool:
         """True if nothing is wrong."""
         return all(each.holds for each in self._results)
 
-    def tell(self, machine: MachineRead) -> None:
-        """Write what was measured of the machine."""
-        nameless = replace(machine.machine, blas=without_names(machine.machine.blas))
-        self.machine = replace(machine, machine=nameless)
+    def take(self, result: CheckResult | MachineRead) -> None:
+        """Write the facts of the machine, or the result of a check."""
+        if isinstance(result, MachineRead):
+            nameless = replace(result.machine, blas=without_names(result.machine.blas))
+            self._machine = replace(result, machine=nameless)
+            lines = [*_machine(self._machine), ("terminal", ", ".join(terminal()))]
+            text = "".join(f"{name:<12}{said}\n" for name, said in lines) + "\n"
+        else:
+            self._results.append(result)
+            text = f"  {result.check:<20}{result.status:<9}{_figures(result.found)}\n"
         if not self._json:
-            lines = [*_machine(self.machine), ("terminal", ", ".join(terminal()))]
-            self._out.write("".join(f"{name:<12}{said}\n" for name, said in lines) + "\n")
-
-    def take(self, result: CheckResult) -> None:
-        """Write what came of a check."""
-        self._results.append(result)
-        if not self._json:
-            self._out.write(f"  {result.check:<20}{result.status:<9}{_figures(result.found)}\n")
+            self._out.write(text)
             self._out.flush()
 
     def end(self) -> None:
@@ -308,7 +305,7 @@ class Report:
         seconds, count = time.monotonic() - self._began, len(self._results)
         wrong = ", ".join(each.check for each in self._results if not each.holds)
         if self._json:
-            parts = self.holds, seconds, self.machine, terminal(), tuple(self._results)
+            parts = self.holds, seconds, self._machine, terminal(), tuple(self._results)
             self._out.write(json_line(DoctorReport(program(), *parts)))
         elif wrong:
             said = "Please report it with these lines: they have no path, prompt or token."

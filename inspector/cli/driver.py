@@ -289,6 +289,7 @@ def drive(
     after: Callable[[Summary], Iterable[Command]] = lambda summary: (),
     forgives: Callable[[Failure], bool] = lambda failure: False,
     awaits: bool = False,
+    kept: list[Entry] | None = None,
 ) -> Outcome:
     """Load, prefill and carry out more commands; every record goes to a writer.
 
@@ -304,6 +305,7 @@ def drive(
             when the one before has ended.
         forgives: Called with each failure; if it returns True, the writer receives it and the next command is sent.
         awaits: Whether Ctrl-C waits for what the command still does when it is cancelled: it may save its work.
+        kept: Receives the entries of a recording; None for no recording.
 
     Returns:
         How it ended. The backend was closed in any case.
@@ -311,6 +313,7 @@ def drive(
     then = list(then)
     runs = any(isinstance(command, protocol.Run | protocol.RunRounds) for command in then)
     summary = Summary(request.settings, runs)
+    began = time.monotonic()
     runner = CommandRunner(make_backend or (EngineProcess if request.load.divided else EngineThread))
 
     def commands() -> Iterator[Command]:
@@ -330,6 +333,12 @@ def drive(
             request.model_known(record)
         if isinstance(record, Failure) and not forgives(record):
             raise Failed(record)
+        if kept is not None:  # beside the facts of a model the settings
+            facts = isinstance(record, ModelFacts)
+            values: tuple[Any, ...] = (request.load, record, request.settings) if facts else (record,)
+            kept.extend(
+                Entry(each, time.monotonic() - began) for each in values if facts or worth_keeping(each)
+            )
         writer.take(record, summary.take(record))
 
     code, failure = OK, None
@@ -387,44 +396,18 @@ def run(
     Raises:
         EngineError: The recording can't be written.
     """
-    kept = RecordingWriter(writer, request)
-    outcome = drive(request, writer if trace is None else kept, then, **how)
+    kept: list[Entry] = []
+    outcome = drive(request, writer, then, kept=None if trace is None else kept, **how)
     code = outcome.code
     if outcome.failure is not None:
         failure = told(outcome.failure)
         message = f"{failure.message} {failure.hint}".rstrip()
         code = bad_input(message) if failure.expected else fault(failure.message, failure.trace)
     elif trace is not None:
-        save_as(trace, kept.entries, program(), force)
+        save_as(trace, kept, program(), force)
     if not outcome.joined:
         leave_at_once(code)
     return code
-
-
-class RecordingWriter:
-    """Forwards everything to another writer, and keeps the entries of a recording.
-
-    Args:
-        writer: Receives the records and the summary.
-        request: The model and the settings.
-    """
-
-    def __init__(self, writer: Writer, request: CliRequest) -> None:
-        self.entries: list[Entry] = []
-        self._writer, self._request = writer, request
-        self._began = time.monotonic()
-
-    def take(self, record: Record, text: str) -> None:
-        """Keep a record, beside the facts of a model the settings, too; and forward it."""
-        kept: tuple[Any, ...] = (record,) if worth_keeping(record) else ()
-        if isinstance(record, ModelFacts):
-            kept = self._request.load, record, self._request.settings
-        self.entries += [Entry(each, time.monotonic() - self._began) for each in kept]
-        self._writer.take(record, text)
-
-    def end(self, summary: Summary) -> None:
-        """Forward the summary."""
-        self._writer.end(summary)
 
 
 def place(output: str | None, force: bool, instead: str) -> Path | None:

@@ -35,7 +35,7 @@ def run_doctor(args: Namespace) -> int:
 
     report = Report(output(), jsonl=args.jsonl)
     try:
-        for each in results(load_settings(args), report):
+        for each in results(load_settings(args)):
             report.take(each)
     except KeyboardInterrupt:
         leave_at_once(INTERRUPTED)  # a forward may be under way
