@@ -80,7 +80,7 @@ def run_train(args: Namespace) -> int:
     from engine.settings import MOST_STEPS
     from inspector.cli.writers.generation import report
     from inspector.cli.writers.json_lines import EndFigures
-    from inspector.cli.writers.training import TrainingLooks
+    from inspector.cli.writers.measured import TrainingLooks
 
     if args.save_every < 1:
         raise EngineError("--save-every: must be at least 1.", f"Take {SAVE_EVERY}, for example.")

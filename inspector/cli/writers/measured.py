@@ -1,19 +1,27 @@
-"""Measurements as tables: a profile, a race."""
+"""Measurements as tables: a profile, a race, a training as it runs."""
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import textwrap
 from collections.abc import Iterable, Sequence
+from pathlib import PurePath
 
 from engine import protocol
-from engine.protocol import Record
+from engine.protocol import Record, TrainedStep, TrainingBegun, TrainingLook
 from inspector.cli.driver import Summary
 from inspector.cli.writers.generation import PlainText
 from inspector.cli.writers.json_lines import EndFigures
-from inspector.display import visible
+from inspector.display import token_label, truncate, visible
+from inspector.scales import amount, count, milliseconds, time_left
 from inspector.tools.costs.tables import kv_table, profile_table, roofline_table
 from inspector.tools.race.report import progress, report
+
+SHOWN = 3
+"""Candidates after the prompt that a line names."""
+TEXT_CELLS = 110
+"""Cells of a sample, which is on a line of its own."""
 
 
 class ProfileTables(PlainText[EndFigures]):
@@ -84,3 +92,65 @@ class RaceTable(PlainText[RaceSteps]):
 
     def _costs(self, summary: Summary) -> list[tuple[str, str]]:
         return super()._costs(summary) + ([] if self._figures.over else [("race", "cancelled")])
+
+
+class TrainingLooks(PlainText[EndFigures]):
+    """Writes what is trained, a few lines at each evaluation, and where the checkpoints are."""
+
+    _begun: TrainingBegun | None = None
+    _saved: protocol.CheckpointSaved | None = None
+
+    def _take(self, record: Record) -> None:
+        match record:
+            case TrainingBegun():
+                self._begun = record
+                self._write(opening_lines(record))
+            case TrainedStep() if self._begun is not None:
+                if record.look is not None:
+                    sample = truncate(visible(self._begun.settings.prompt + record.look.sample), TEXT_CELLS)
+                    self._write([step_line(record, record.look, self._begun), f"  {sample}"])
+                steps = self._begun.settings.steps
+                left = time_left(record.left_ms) if record.step < steps else ""
+                made = f"loss {record.loss:.3f}  {milliseconds(record.ms)}{left}"
+                self._show(f"step {record.step}/{steps}  {made}")
+            case protocol.CheckpointSaved():
+                self._saved = record
+
+    def _costs(self, summary: Summary) -> list[tuple[str, str]]:
+        begun, lines = self._begun, []
+        if begun is not None and begun.step >= begun.settings.steps:
+            lines = [("over", f"all {count(begun.settings.steps)} steps were made; --steps N gives it more")]
+        if self._saved is not None:
+            path = PurePath(self._saved.directory)
+            lines.append(("saved", str(path)))
+            lines.append(("open it", f"inspector --model {shlex.quote(str(path))}"))
+            lines.append(("continue", f"inspector train --resume {shlex.quote(str(path.parent))}"))
+        return lines
+
+
+def opening_lines(begun: TrainingBegun) -> list[str]:
+    """Lines on the model that is trained, and its text."""
+    settings, ms = begun.settings, begun.tokenizer_ms
+    made = "its own" if ms is None else f"learned from it in {milliseconds(ms)}"
+    taken_up = f", after {count(begun.step)} steps" if begun.step else ""
+    return [
+        f"{'text':<12}{visible(begun.text)}: {count(begun.tokens)} tokens, "
+        f"and {count(begun.held_out_tokens)} held out",
+        f"{'tokenizer':<12}{count(begun.vocabulary)} tokens, {made}",
+        f"{'model':<12}llama, {settings.layers} layers of width {settings.width}, "
+        f"{amount(begun.parameters)} parameters{taken_up}",
+        f"{'training':<12}{count(settings.steps)} steps of {settings.rows} x {settings.row_tokens} tokens, "
+        f"seed {settings.seed}; loss in nats, as a mean over tokens",
+        "",
+    ]
+
+
+def step_line(record: TrainedStep, look: TrainingLook, begun: TrainingBegun) -> str:
+    """The losses, the gradient and the most probable next tokens, on one line."""
+    nexts = "  ".join(f"{token_label(each.text)} {each.prob:.0%}" for each in look.candidates[:SHOWN])
+    norm = sum(each**2 for each in record.norms) ** 0.5
+    width = len(str(begun.settings.steps))
+    return (
+        f"step {record.step:>{width}}  loss {record.loss:.3f}  held out {look.held_out_loss:.3f}  "
+        f"gradient {norm:.2f}  rate {record.rate:.5f}  next {nexts}"
+    )
