@@ -95,12 +95,10 @@ def _model_lines(found: Sequence[DiskModel], available: int | None) -> Iterator[
 
     rows = [{"name": visible(model.name), **cells(model, available)} for model in found]
     rows = [{column: column for column in rows[0]}, *rows] if rows else []
-    widths = {column: min(_NAME, max(len(row[column]) for row in rows)) for row in rows for column in row}
+    widths = {column: min(_NAME, max(len(row[column]) for row in rows)) for column in (rows or [{}])[0]}
     for row in rows:
-        texts = (
-            pad(row[each], width, right=each not in ("name", "family")) for each, width in widths.items()
-        )
-        yield "  ".join(texts).rstrip()
+        cells_of = ((row[each], width, each not in ("name", "family")) for each, width in widths.items())
+        yield "  ".join(pad(text, width, right=right) for text, width, right in cells_of).rstrip()
 
 
 def _get(spec: str, directories: Sequence[str], jsonl: bool) -> int:

@@ -175,6 +175,8 @@ def _views(text: str) -> tuple[str, ...]:
     """The views that a list names."""
     named = tuple(part.strip() for part in text.split(","))
     unknown = [name for name in named if name not in VIEWS]
+    if unknown and unknown[0] in ("race", "profile"):
+        raise argparse.ArgumentTypeError(f"{unknown[0]} comes first, and alone: inspector show {unknown[0]}")
     if unknown:
         raise argparse.ArgumentTypeError(f"{unknown[0]!r} is not one of {', '.join(VIEWS)}")
     return named
