@@ -30,9 +30,7 @@ def output() -> TextIO:
         # PYTHONUNBUFFERED: what a signal leaves unwritten of a long line would be lost
         sys.stdout = open(raw.fileno(), "w", encoding=encoding, closefd=False)  # noqa: SIM115
     reconfigure = getattr(sys.stdout, "reconfigure", None)
-    if (
-        reconfigure is not None
-    ):  # the model's text unchanged, whatever the locale; a terminal gets what it can show
+    if reconfigure is not None:  # the model's text unchanged in any locale; a terminal gets what it can show
         reconfigure(errors="replace") if sys.stdout.isatty() else reconfigure(encoding="utf-8")
     return sys.stdout
 

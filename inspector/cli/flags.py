@@ -129,15 +129,9 @@ def add_settings(group: argparse._ArgumentGroup) -> None:
 
 def add_extra_eos(group: argparse._ArgumentGroup) -> None:
     """The flag of tokens that end the sequence besides the model's own; like mlx_lm's it takes several, too."""
-    field = BY_NAME["extra_eos_token"]
-    group.add_argument(
-        field.flag,
-        action="extend",
-        nargs="+",
-        type=unescaped,
-        metavar=field.metavar,
-        help=rf"{field.help}; \n and \t are escapes; may be repeated",
-    )
+    field, add = BY_NAME["extra_eos_token"], group.add_argument
+    text = rf"{field.help}; \n and \t are escapes; may be repeated"
+    add(field.flag, action="extend", nargs="+", type=unescaped, metavar=field.metavar, help=text)
 
 
 def add_setting(
@@ -293,7 +287,7 @@ def flag_errors() -> Iterator[None]:
     """Put the flag before what is wrong with a setting, so that it is clear which one to change.
 
     Raises:
-        EngineError: In the place of a `SettingsError`.
+        EngineError: Instead of a `SettingsError`.
     """
     try:
         yield

@@ -135,12 +135,8 @@ def beam_parser() -> flags.Parser:
     flags.add_prompt(prompt)
     group, default = made.add_argument_group("beam search"), BeamSettings()
     add = group.add_argument
-    add(
-        "--width",
-        type=flags.whole,
-        metavar="N",
-        help=f"number of beams, 1 to {WIDEST} (default: {default.width})",
-    )
+    width = f"number of beams, 1 to {WIDEST} (default: {default.width})"
+    add("--width", type=flags.whole, metavar="N", help=width)
     penalty = "score = logprob / length ** X: 0 ranks by the sum, 1 by the mean per token; above 1 favours length " \
               "itself"  # fmt: skip
     add("--length-penalty", type=float, metavar="X", help=f"{penalty} (default: {default.length_penalty})")
@@ -199,9 +195,8 @@ def batch_parser() -> flags.Parser:
     add("--system-prompt", metavar="TEXT", help="system message of the chat template")
     flags.add_template(prompt)
     add("--chat-template-config", metavar="JSON", help="variables for the chat template, as a JSON object")
-    made.set_defaults(
-        messages=None, use_default_chat_template=None, prefill_response=None, prompt_logprobs=False
-    )
+    absent = dict.fromkeys(("messages", "use_default_chat_template", "prefill_response"))
+    made.set_defaults(**absent, prompt_logprobs=False)
     add = made.add_argument_group("batch").add_argument
     size = f"prompts at once; the others wait for a free lane (default: {SIZE})"
     add("--batch-size", type=flags.whole, metavar="N", default=SIZE, help=size)

@@ -45,13 +45,8 @@ def show_parser() -> flags.Parser:
     add = group.add_argument
     place = "the token to look at, counted from 0; negative counts from the end (default: -1, the last one)"
     add("--at", type=flags.whole, metavar="N", default=-1, help=place)
-    add(
-        "--steps",
-        type=flags.whole,
-        metavar="N",
-        default=0,
-        help="generate this many tokens first (default: 0)",
-    )
+    steps = "generate this many tokens first (default: 0)"
+    add("--steps", type=flags.whole, metavar="N", default=0, help=steps)
     token = "explain the logit of this token by contributions, gradients or steering; give its id or text (default: " \
             "the token taken next)"  # fmt: skip
     add("--token", metavar="TOKEN", help=token)

@@ -180,10 +180,8 @@ def run_diff(args: Namespace) -> int:
         raise EngineError("There is no second model.", hint)
     if (args.text or []).count(STDIN) > 1:
         raise PromptError("Standard input can be read only once.", "Name it once with --text.")
-    texts = [
-        given_text(file, args.prompt, "inspector diff A B", "compare", "--text")
-        for file in args.text or [None]
-    ]
+    how = args.prompt, "inspector diff A B", "compare", "--text"
+    texts = [given_text(file, *how) for file in args.text or [None]]
     request = CliRequest(load, Settings(), "", chat=False, jsonl=args.jsonl)
     reads = [DiffText(text, args.window, CANDIDATES if args.jsonl else 0) for text in texts]
     reading = DiffReading(len(texts), Bounds(args.max_kld, args.min_same_top, args.max_ppl_ratio))

@@ -295,10 +295,8 @@ def cost(reading: DiffReading) -> Iterator[Line]:
     )  # fmt: skip
     yield "memory", f"{size(memory.first_bytes)} and {size(opened.facts.weight_bytes)} of weights{shared}{kv}"
     if ended is not None and ended.window:
-        yield (
-            "windows",
-            f"of {ended.window} tokens at most; from the second on each token has {ended.context} or more before it",
-        )
+        more = f"from the second on each token has {ended.context} or more before it"
+        yield "windows", f"of {ended.window} tokens at most; {more}"
 
 
 def _with_error(of: Mean) -> str:

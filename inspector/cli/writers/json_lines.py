@@ -73,13 +73,8 @@ class JsonLines:
         facts = getattr(record, "facts", None)
         if isinstance(record, ModelFacts):
             notes = [FlagNotes(self._request.notes)] if self._request.notes else []
-            lines = [
-                LoadSettingsUsed(self._request.load),
-                record,
-                SettingsUsed(self._request.settings),
-                *notes,
-            ]
-            self._write(*lines)
+            self._write(LoadSettingsUsed(self._request.load), record)
+            self._write(SettingsUsed(self._request.settings), *notes)
         elif isinstance(facts, CaptureFacts) and facts.failed is not None:
             self._write(CheckFailed(type(record).__name__, facts))
         else:
