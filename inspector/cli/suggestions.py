@@ -78,7 +78,7 @@ def _flag(flag: str, parser: ArgumentParser, parsers: Mapping[str, ArgumentParse
     plain = "--" + flag.strip("-").lower().replace("_", "-")
     having = {command: _long_flags(other) for command, other in {parser.prog: parser, **parsers}.items()}
     own, others = having[parser.prog], [name for names in having.values() for name in names]
-    known = {**_same(others), **FOREIGN, **_same(own)}
+    known = {**dict(zip(others, others, strict=True)), **FOREIGN, **dict(zip(own, own, strict=True))}
     meant = [name for name, ours in known.items() if ours.partition(" ")[0] in own]
     tried = ((meant, 1.0), (own, SURE), (list(known), 1.0), (meant, SURE), (list(known), POSSIBLE))
     near = next(filter(None, (_nearest(plain, *each) for each in tried)), [])
@@ -88,10 +88,6 @@ def _flag(flag: str, parser: ArgumentParser, parsers: Mapping[str, ArgumentParse
     commands = [command for command, names in having.items() if wanted.partition(" ")[0] in names]
     there = f"{wanted} is a flag of {', '.join(commands[:3])}. " if commands else ""
     return EngineError(message, f"{there}See `{parser.prog} --help`.")
-
-
-def _same(names: Sequence[str]) -> dict[str, str]:
-    return {name: name for name in names}
 
 
 def _long_flags(parser: ArgumentParser) -> list[str]:

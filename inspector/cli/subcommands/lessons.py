@@ -7,6 +7,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
+from importlib.util import find_spec
 from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -77,7 +78,7 @@ def run_learn(args: Namespace) -> int:
     from inspector.session.playback import Opening, checked
     from inspector.tools.registry import with_lesson
 
-    recorded = args.recorded or not _has_mlx()
+    recorded = args.recorded or find_spec("mlx") is None or find_spec("mlx_lm") is None  # without an engine
     trace = Opening(checked(listed.trace), play=True) if recorded else None
     load, settings = LoadSettings(model=listed.lesson.model), None if recorded else listed.lesson.settings
     tools = with_lesson(listed, args.present, beat, place)
@@ -186,13 +187,6 @@ def _begun(listed: Listed, recorded: bool, stack: ExitStack) -> tuple[HeadlessSe
             note(f"{error} The lesson continues from its recording.")
     session, player = stack.enter_context(recorded_session(listed.trace, lesson))
     return session, recorded_play(session, player, lesson)
-
-
-def _has_mlx() -> bool:
-    """True if there is an engine: without one a lesson is shown from its recording."""
-    from importlib.util import find_spec
-
-    return find_spec("mlx") is not None and find_spec("mlx_lm") is not None
 
 
 # ---- inspector lesson ------------------------------------------------------------------------

@@ -66,7 +66,10 @@ def run_open(args: Namespace) -> int:
 
     exchanges = every = exchanges_of(args.file)
     if args.number is not None:
-        exchanges = [_numbered(exchanges, args.number)]
+        exchanges = [each for each in every if each.number == args.number]
+    if not exchanges:
+        hint = f"They go from {every[0].number} to {every[-1].number}."
+        raise PromptError(f"There is no request {args.number}.", hint)
     if args.check:
         return _check(args, exchanges)
     if len(exchanges) > 1:
@@ -92,14 +95,6 @@ def run_open(args: Namespace) -> int:
         tools=with_request(opened),
         theme=args.theme,
     )
-
-
-def _numbered(exchanges: Sequence[Exchange], number: int) -> Exchange:
-    found = next((each for each in exchanges if each.number == number), None)
-    if found is None:
-        first, last = exchanges[0].number, exchanges[-1].number
-        raise PromptError(f"There is no request {number}.", f"They go from {first} to {last}.")
-    return found
 
 
 def _replay(args: Namespace, exchange: Exchange) -> int:

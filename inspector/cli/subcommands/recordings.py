@@ -80,37 +80,26 @@ def run_replay(args: Namespace) -> int:
         EngineError: There is no such file, it is no recording, or there is no terminal.
     """
     from inspector.demo import LESSON
-    from inspector.session.playback import Opening, checked
-
-    if args.follow:
-        return _follow(args)
-    path, shipped = named(args.trace)
-    path = checked(path)
-    screen.check_terminal(instead="Without one, use inspector export.")
-    from inspector.lessons.catalogue import listed
-    from inspector.tools.registry import TOOLS, with_lesson
-
-    opening = Opening(path, play=args.play or shipped, speed=args.speed)
-    tools = with_lesson(listed(LESSON)) if args.trace is None else TOOLS
-    return screen.run_app(save=screen.saved_in(args), trace=opening, theme=args.theme, tools=tools)
-
-
-def _follow(args: Namespace) -> int:
-    """Show a session as it goes; without a name the last one."""
     from inspector.recordings import sessions
     from inspector.session.playback import Opening, checked
 
-    if args.play:
+    if args.follow and args.play:
         hint = f"Leave --play out: {key_for('run')} plays it later."
         raise EngineError("--follow shows what comes, so it can't --play from the start.", hint)
-    path = checked(sessions.find_growing(args.trace or ""))
+    growing = sessions.find_growing(args.trace or "") if args.follow else None
+    path, shipped = (growing, False) if growing is not None else named(args.trace)
+    path = checked(path)
     screen.check_terminal(instead="Without one, use inspector export.")
     from inspector.config.preferences import SavedPreferences
-    from inspector.tools.registry import FOLLOWING
+    from inspector.lessons.catalogue import listed
+    from inspector.tools.registry import FOLLOWING, TOOLS, with_lesson
 
-    look = SavedPreferences().read().values
-    opening, theme = Opening(path, follow=True, speed=args.speed), args.theme or look.theme
-    return screen.run_app(trace=opening, theme=theme, begins=look, tools=FOLLOWING)
+    if args.follow:
+        look, opening = SavedPreferences().read().values, Opening(path, follow=True, speed=args.speed)
+        return screen.run_app(trace=opening, theme=args.theme or look.theme, begins=look, tools=FOLLOWING)
+    opening = Opening(path, play=args.play or shipped, speed=args.speed)
+    tools = with_lesson(listed(LESSON)) if args.trace is None else TOOLS
+    return screen.run_app(save=screen.saved_in(args), trace=opening, theme=args.theme, tools=tools)
 
 
 # ---- inspector export ------------------------------------------------------------------------
