@@ -45,13 +45,13 @@ class Parser(argparse.ArgumentParser):
         raise EngineError(f"{message.removeprefix('argument ')}.", hint)
 
 
-def command_parser(name: str, description: str, epilog: str | None = EXIT_STATUS) -> Parser:
+def command_parser(name: str, description: str | None, epilog: str | None = EXIT_STATUS) -> Parser:
     """A parser without flags.
 
     Args:
         name: Of the subcommand, empty for `inspector` alone.
-        description: What the command does, in a sentence or two.
-        epilog: What the help ends with.
+        description: Of the command: most often the docstring of the function that makes its flags.
+        epilog: End of the help.
     """
     prog = f"inspector {name}".rstrip()
     return Parser(prog=prog, description=description, epilog=epilog, allow_abbrev=False)

@@ -10,15 +10,10 @@ from inspector.cli.exit import INTERRUPTED, NOT_SHOWN, OK, leave_at_once, output
 
 
 def doctor_parser() -> flags.Parser:
-    """The parser of `inspector doctor`."""
-    made = flags.command_parser(
-        "doctor",
-        "Say what a bug report needs of this machine: versions, devices, memory and terminal; and compare what the "
-        "program computes here with mlx_lm: a prompt's forward, some steps, the KV cache with a fresh one, and two "
-        "ranks. Each check has a line: ok, or the difference beside the one that rounding explains. The report has no "
-        "path, prompt or token.",
-        f"{flags.EXIT_STATUS} 3 if a check fails.",
-    )
+    """Say what a bug report needs of this machine: versions, devices, memory and terminal; and compare what the program
+    computes here with mlx_lm: a prompt's forward, some steps, the KV cache with a fresh one, and two ranks. Each check
+    has a line: ok, or the difference beside the one that rounding explains. The report has no path, prompt or token."""
+    made = flags.command_parser("doctor", doctor_parser.__doc__, f"{flags.EXIT_STATUS} 3 if a check fails.")
     flags.add_jsonl(made, "lines", "one JSON object")
     names = "model", "adapter_path", "trust_remote_code", "float32_scales", "dtype", "blas"
     flags.add_named(made.add_argument_group("model"), *names)

@@ -23,11 +23,8 @@ UNKEPT = "--record-logits has no effect without a recording: give -o RECORDING."
 
 
 def generate_parser() -> flags.Parser:
-    """The parser of `inspector generate`."""
-    made = flags.command_parser(
-        "generate",
-        "The same engine without a screen: the text to standard output, the figures to standard error.",
-    )
+    """The same engine without a screen: the text to standard output, the figures to standard error."""
+    made = flags.command_parser("generate", generate_parser.__doc__)
     flags.add_generation(made)
     add_speculation(made)
     add_steer(made)
@@ -125,12 +122,9 @@ def speculation_from(args: Namespace) -> SpeculationSettings | None:
 
 
 def beam_parser() -> flags.Parser:
-    """The parser of `inspector beam`."""
-    made = flags.command_parser(
-        "beam",
-        "Search for the most probable continuations of a prompt with beams, and print their ranking beside greedy "
-        "decoding.",
-    )
+    """Search for the most probable continuations of a prompt with beams, and print their ranking beside greedy
+    decoding."""
+    made = flags.command_parser("beam", beam_parser.__doc__)
     prompt = made.add_argument_group("prompt")
     flags.add_prompt(prompt)
     group, default = made.add_argument_group("beam search"), BeamSettings()
@@ -179,12 +173,9 @@ SIZE = 32
 
 
 def batch_parser() -> flags.Parser:
-    """The parser of `inspector batch`."""
-    made = flags.command_parser(
-        "batch",
-        "Generate from several prompts at once, with one forward for all of them, or draw many continuations of one "
-        "prompt.",
-    )
+    """Generate from several prompts at once, with one forward for all of them, or draw many continuations of one
+    prompt."""
+    made = flags.command_parser("batch", batch_parser.__doc__)
     prompt = made.add_argument_group("prompts")
     add = prompt.add_argument
     text = r"a prompt; may be repeated; - reads standard input; \n and \t are escapes"

@@ -32,11 +32,11 @@ LONGEST_ANSWER = 1000
 
 
 def learn_parser() -> flags.Parser:
-    """The parser of `inspector learn`."""
+    """Learn how a language model generates text, in lessons inside the program: predict, try it, and see. Without a
+    LESSON they are listed."""
     made = flags.command_parser(
         "learn",
-        "Learn how a language model generates text, in lessons inside the program: predict, try it, and see. Without a "
-        "LESSON they are listed.",
+        learn_parser.__doc__,
         f"A course of your own: inspector/help/learning.md. {flags.EXIT_STATUS}",
     )
     add = made.add_argument
@@ -197,14 +197,12 @@ OF_CHECK = ("verbose", "static", "dtype", "all_dtypes", "find_seed", "seeds")
 
 
 def lesson_parser() -> flags.Parser:
-    """The parser of `inspector lesson`."""
+    """Write a lesson. `new` writes a first one for you to change. `check` lists all that is wrong with it: FILE:LINE,
+    the fault, and how to mend it. `record` writes the recording from which the lesson runs without a model,
+    FILE.trace.zst beside it. `run` opens it, as does inspector learn FILE, which also takes --plain and --present."""
     made = flags.command_parser(
         "lesson",
-        "Write a lesson. `new` writes a first one for you to change. `check` lists all that is wrong with it: "
-        "FILE:LINE, "
-        "the fault, and how to mend it. `record` writes the recording from which the lesson runs without a model, "
-        "FILE.trace.zst beside it. `run` opens it, as does inspector learn FILE, which also takes --plain and "
-        "--present.",
+        lesson_parser.__doc__,
         f"The format: inspector/help/lessons.md. {flags.EXIT_STATUS} check: 2 if anything is wrong.",
     )
     made.add_argument("verb", choices=tuple(VERBS), metavar="VERB", help="new, check, record or run")

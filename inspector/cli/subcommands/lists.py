@@ -41,12 +41,12 @@ def _listed(values: Iterable[object], lines: Iterable[str], jsonl: bool) -> int:
 
 
 def models_parser() -> flags.Parser:
-    """The parser of `inspector models`."""
+    """List the models on the disk: the bundled one, those of recent sessions, and those in the hub's cache
+    (HF_HUB_CACHE, HF_HOME), in LM Studio's folders and in the directories of INSPECTOR_MODELS, which are separated as
+    in PATH. Only config.json and the headers of the weights are read."""
     made = flags.command_parser(
         "models",
-        "List the models on the disk: the bundled one, those of recent sessions, and those in the hub's cache "
-        "(HF_HUB_CACHE, HF_HOME), in LM Studio's folders and in the directories of INSPECTOR_MODELS, which are "
-        "separated as in PATH. Only config.json and the headers of the weights are read.",
+        models_parser.__doc__,
         "bits: those of most weights. KV/token: the memory that one more token takes in the cache, in the type of the "
         "files. fits: the longest context for which weights x 1.1 + KV fit into the memory that is free now; on a Mac, "
         "into the installed memory. To open one: inspector --model NAME, or its path. The same command continues an "
@@ -134,12 +134,12 @@ def _get(spec: str, directories: Sequence[str], jsonl: bool) -> int:
 
 
 def sessions_parser() -> flags.Parser:
-    """The parser of `inspector sessions`."""
+    """List the saved sessions, the most recently written one first."""
     from inspector.recordings import sessions
 
     made = flags.command_parser(
         "sessions",
-        "List the saved sessions, the most recently written one first.",
+        sessions_parser.__doc__,
         f"The last {sessions.MOST} are kept, within {sessions.MOST_BYTES // 2**20} MiB; the oldest go first, "
         "but never one with a mark of yours (a name, a bookmark, a note, a caption), nor one whose file you renamed. "
         "Continue one: inspector --resume NAME. Look at one: inspector replay NAME. Remove one: delete its file.",

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 
 def open_parser() -> flags.Parser:
-    """The parser of `inspector open`."""
+    """Open a request to a server as a session with its conversation, tools, settings and seed. The server's reply
+    becomes a branch, token by token, beside the tokens that are computed here."""
     made = flags.command_parser(
         "open",
-        "Open a request to a server as a session with its conversation, tools, settings and seed. The server's reply "
-        "becomes a branch, token by token, beside the tokens that are computed here.",
+        open_parser.__doc__,
         "FILE is a HAR file of mitmdump or a browser, the body of a request "
         f'to an API like OpenAI\'s, an object {{"request": ..., "response": ...}}, a reply, or the output of a batch. '
         f"{flags.EXIT_STATUS}",

@@ -113,12 +113,12 @@ SMALLEST, LARGEST = (40, 10), (500, 300)
 
 
 def export_parser() -> flags.Parser:
-    """The parser of `inspector export`."""
+    """Write a recording as a document: a web page to share, Markdown, a CSV table of the tokens, the plain text, or a
+    picture of the screen. Markup in the recorded texts is escaped. The web page of a lesson asks, waits and reveals,
+    without a network or a model."""
     made = flags.command_parser(
         "export",
-        "Write a recording as a document: a web page to share, Markdown, a CSV table of the tokens, the plain text, or "
-        "a picture of the screen. Markup in the recorded texts is escaped. The web page of a lesson asks, waits and "
-        "reveals, without a network or a model.",
+        export_parser.__doc__,
         "In the CSV, a cell of text that begins with = + - @ or an apostrophe gets an apostrophe in front, so "
         "that no spreadsheet runs it. Documents contain notes, captions and bookmarks, but not the model's directory. "
         f"{flags.EXIT_STATUS}",

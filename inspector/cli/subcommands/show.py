@@ -28,13 +28,13 @@ LENS = 6
 
 
 def show_parser() -> flags.Parser:
-    """The parser of `inspector show`."""
+    """Show what the layers of a model compute for one token of a prompt: where each head looks and why, what each layer
+    would predict, what each part adds to a logit, what changes without a part or at a wrong position, which experts a
+    mixture took, and what the model is made of. The model computes the token again and each view is compared with the
+    model's own numbers: a view whose check fails is not shown."""
     made = flags.command_parser(
         "show",
-        "Show what the layers of a model compute for one token of a prompt: where each head looks and why, what each "
-        "layer would predict, what each part adds to a logit, what changes without a part or at a wrong position, "
-        "which experts a mixture took, and what the model is made of. The model computes the token again and each view "
-        "is compared with the model's own numbers: a view whose check fails is not shown.",
+        show_parser.__doc__,
         "Two more views measure, and have flags of their own: inspector show race --help, inspector show profile "
         f"--help. {flags.EXIT_STATUS} 3 if the check of a view failed.",
     )
@@ -287,15 +287,12 @@ UNUSED = ("max_tokens", "min_tokens", "stop", "candidates")
 
 
 def show_race_parser() -> flags.Parser:
-    """The parser of `inspector show race`."""
+    """Generate the same tokens with a KV cache and without one, step by step in turn, and show the ms of each step,
+    their sums, and whether both take the same tokens."""
     from engine.protocol import Race
 
     default = Race()
-    made = flags.command_parser(
-        "show race",
-        "Generate the same tokens with a KV cache and without one, step by step in turn, and show the ms of each step,"
-        " their sums, and whether both take the same tokens.",
-    )
+    made = flags.command_parser("show race", show_race_parser.__doc__)
     add = made.add_argument_group("race").add_argument
     first = f"tokens of context at the first measured step (default: {default.first})"
     add("--from", dest="first", type=flags.whole, metavar="N", default=default.first, help=first)
@@ -326,14 +323,11 @@ BEFORE = 16
 
 
 def show_profile_parser() -> flags.Parser:
-    """The parser of `inspector show profile`."""
+    """Measure one step: each part of the model, evaluated on its own; prefill and decode against the machine's
+    roofline; and the same text with a quantized KV cache."""
     from engine.protocol import Profile
 
-    made = flags.command_parser(
-        "show profile",
-        "Measure one step: each part of the model, evaluated on its own; prefill and decode against the machine's"
-        " roofline; and the same text with a quantized KV cache.",
-    )
+    made = flags.command_parser("show profile", show_profile_parser.__doc__)
     add, default = made.add_argument_group("profile").add_argument, Profile()
     repeats = f"how often to measure the step (default: {default.repeats})"
     add("--repeats", type=flags.whole, metavar="N", default=default.repeats, help=repeats)

@@ -27,11 +27,11 @@ MOST = 20
 
 
 def score_parser() -> flags.Parser:
-    """The parser of `inspector score`."""
+    """Score a text with a model: every token's logprob, rank and surprisal, the text's perplexity, and its bits per
+    byte and per character. The model reads the text exactly as the file has it, and does not continue it."""
     made = flags.command_parser(
         "score",
-        "Score a text with a model: every token's logprob, rank and surprisal, the text's perplexity, and its bits per "
-        "byte and per character. The model reads the text exactly as the file has it, and does not continue it.",
+        score_parser.__doc__,
         "The first token has nothing before it, so it is not scored. The text must fit into the model's context "
         f"window. {flags.EXIT_STATUS}",
     )
@@ -121,12 +121,11 @@ CANDIDATES = 10
 
 
 def diff_parser() -> flags.Parser:
-    """The parser of `inspector diff`."""
+    """Compare two models over one text, token by token: the KL divergence of the second's distribution from the
+    first's, the perplexity of both, equal top tokens and changes of probability, named as in llama.cpp's KL tool."""
     made = flags.command_parser(
         "diff",
-        "Compare two models over one text, token by token: the KL divergence of the second's distribution from the "
-        "first's, the perplexity of both, equal top tokens and changes of probability, named as in llama.cpp's KL "
-        "tool.",
+        diff_parser.__doc__,
         "KL is KL(first||second), in bits (llama.cpp prints nats; a bit is 0.693 nats). Models with different "
         "tokenizers are compared by logprob, over the stretches of text between places where tokens of both end. A "
         "text longer than a context window is read in windows that overlap by half. "
@@ -244,13 +243,12 @@ def against_from(args: Namespace, load: LoadSettings, named: str | None) -> Open
 
 
 def tokens_parser() -> flags.Parser:
-    """The parser of `inspector tokens`."""
+    """Cut a text into tokens: the id, the text and the bytes of each, and the bytes per token. Only the model's
+    tokenizer is read, or downloaded. Without --chat the text is cut as a raw prompt: special tokens that are spelled
+    out in it become those tokens, and a beginning-of-sequence token comes first if the tokenizer adds one."""
     made = flags.command_parser(
         "tokens",
-        "Cut a text into tokens: the id, the text and the bytes of each, and the bytes per token. Only the model's "
-        "tokenizer is read, or downloaded. Without --chat the text is cut as a raw prompt: special tokens that are "
-        "spelled out in it become those tokens, and a beginning-of-sequence token comes first if the tokenizer adds "
-        "one.",
+        tokens_parser.__doc__,
         f"`‹E2 82›` are the first bytes of a character that a later token completes. {flags.EXIT_STATUS}",
     )
     text = made.add_argument_group("text")

@@ -25,19 +25,15 @@ PATTERN = "step-*"
 
 
 def train_parser() -> flags.Parser:
-    """The parser of `inspector train`."""
+    """Train a small llama from random weights, on a text of your own or on stories that come with the program, and
+    watch what it learns: its loss on the training text and on held-out text, its candidates after a prompt, and the
+    text it writes. Its tokenizer is trained first. Ctrl+c saves a checkpoint; each checkpoint is a model that mlx_lm
+    loads: inspector --model DIR/step-000300."""
     from engine.setting import settings_of
     from engine.settings import TrainingSettings
 
     default, declared = TrainingSettings(), {each.name: each for each in settings_of(TrainingSettings)}
-    made = flags.command_parser(
-        "train",
-        "Train a small llama from random weights, on a text of your own or on stories that come with the program, and "
-        "watch what it learns: its loss on the training text and on held-out text, its candidates after a prompt, and "
-        "the text it writes. Its tokenizer is trained first. Ctrl+c saves a checkpoint; each checkpoint is a model "
-        "that mlx_lm loads: inspector --model DIR/step-000300.",
-        flags.EXIT_STATUS,
-    )
+    made = flags.command_parser("train", train_parser.__doc__, flags.EXIT_STATUS)
     text = made.add_argument_group("text")
     file = "a UTF-8 text, or a folder of .txt and .md files; may be repeated (default: the stories)"
     text.add_argument("--text", "-t", metavar="FILE", action="append", dest="texts", help=file)
