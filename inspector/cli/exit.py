@@ -75,7 +75,7 @@ def _discard(descriptor: int) -> None:
 
 
 def bad_input(message: str, code: int = BAD_INPUT) -> int:
-    """Report an error of the input, or another one that is no fault of the program; returns the exit status."""
+    """Report an error that is no fault of the program; returns the exit status."""
     line = " ".join(message.split())
     if len(line) > LONGEST_LINE:
         line = line[: LONGEST_LINE // 2] + " … " + line[-LONGEST_LINE // 2 :]

@@ -35,7 +35,7 @@ def read_stdin(instead: str) -> bytes:
     """All of standard input.
 
     Args:
-        instead: What to do where it can't be read, as a sentence.
+        instead: What to do if it can't be read, as a sentence.
 
     Raises:
         PromptError: It is closed, can't be read, or has more than `TEXT_LIMIT` bytes.
@@ -57,7 +57,7 @@ def read_file(name: str, kind: str = "file", mend: str = "Check the path's spell
     Args:
         name: Its path.
         kind: What it is called in a message.
-        mend: What to do where it isn't there, as a sentence.
+        mend: What to do if it isn't there, as a sentence.
 
     Raises:
         PromptError: It isn't there, can't be read, is no regular file, or has more than `TEXT_LIMIT` bytes.
@@ -81,9 +81,9 @@ def given_text(file: str | None, typed: str | None, command: str, purpose: str, 
     Args:
         file: Its path.
         typed: With escapes.
-        command: Named where the text is missing: `inspector score`.
+        command: Named if the text is missing: `inspector score`.
         purpose: What is done with it: `score`.
-        flag: That names the file; empty where it is a positional argument.
+        flag: That names the file; empty for a positional argument.
 
     Raises:
         EngineError: None was given, or two; it can't be read, or is empty.
