@@ -332,7 +332,7 @@ class InspectorApp(App[int]):
         if problems := self._own_keys.problems:
             most = max(1, min(MOST_PROBLEMS, (self.size.height - AROUND_PROBLEMS) // PROBLEM_LINES))
             hidden = len(problems) - most
-            more = [f"{hidden} more: `inspector keys` lists all"] if hidden > 0 else []
+            more = [f"{hidden} more: `inspector --keys` lists all"] if hidden > 0 else []
             text = "\n".join([*map(visible, problems[:most]), *more])
             self.notify(text, title="Keys", severity="warning", timeout=NOTES_SECONDS, markup=False)
 

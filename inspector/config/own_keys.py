@@ -90,8 +90,9 @@ def _wrong(id: str, keys: Any, usual: Mapping[str, str], suggest: bool) -> str:
         from difflib import get_close_matches
 
         near = get_close_matches(id, usual, 1) if suggest else []
-        hint = f"Did you mean {near[0]}?" if near else "`inspector keys` lists them."
-        return f"there is no action {id}. {hint}"
+        return f"there is no action {id}. " + (
+            f"Did you mean {near[0]}?" if near else "`inspector --keys` lists them."
+        )
     if not (isinstance(keys, list) and keys and all(isinstance(key, str) for key in keys)):
         return f'{id} is no key. Write it as {id} = "n", or with several as ["n", "f5"].'
     for key in keys:

@@ -167,7 +167,7 @@ def ask() -> Asked:
     unit = re.search(r"With (L\d h\d) off", markdown)
     assert unit is not None
     views = "attention,lens,contributions,gradients"
-    inside = command("inside", "-p", PROMPT, *FLAGS, "--steps", str(STEPS), "--at", AT, "--show", views,
+    inside = command("show", views, "-p", PROMPT, *FLAGS, "--steps", str(STEPS), "--at", AT,
                      "--method", "input", "--off", unit[1], "--positions", "3", "--jsonl")  # fmt: skip
     return Asked(
         screen=screen,

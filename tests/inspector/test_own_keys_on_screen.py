@@ -96,7 +96,7 @@ async def test_own_keys_of_a_dialog(rig: Rig) -> None:
 async def test_what_is_wrong_is_told_at_the_start_and_the_rest_holds(rig: Rig) -> None:
     [told] = notices(rig)
     first, second = told.splitlines()
-    assert first == "keys.toml: there is no action [/b]␛. `inspector keys` lists them."
+    assert first == "keys.toml: there is no action [/b]␛. `inspector --keys` lists them."
     assert second.startswith("keys.toml: n for step is not used: it is the key of skip in the tab Next.")
     await rig.ready()
     await rig.press("space")
@@ -108,7 +108,7 @@ async def test_what_is_wrong_is_told_at_the_start_and_the_rest_holds(rig: Rig) -
 async def test_many_problems_are_a_few_lines(rig: Rig) -> None:
     [told] = notices(rig)
     assert len(told.splitlines()) == 9
-    assert told.endswith("32 more: `inspector keys` lists all")
+    assert told.endswith("32 more: `inspector --keys` lists all")
 
 
 @own('step = "f5"\n')
@@ -126,12 +126,12 @@ def test_the_next_program_begins_with_its_own_keys(config: Path) -> None:
 
 @own('step = "f5"\nrace = "v"\n')
 def test_the_subcommand_lists_all_with_the_person_s_own(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["keys"]) == 0
+    assert main(["--keys"]) == 0
     text = capsys.readouterr().out
     assert "\n  step                         f5              Take the token" in text
     assert "\nIn a race:\n  race.go " in text
     assert "keys.toml: v for race is not used: it is the key of verify in the tab Cost." in text
-    assert main(["keys", "--json"]) == 0
+    assert main(["--keys", "--json"]) == 0
     listed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     problems = [each for each in listed if "problem" in each]
     actions = [each for each in listed if "problem" not in each]
@@ -148,4 +148,4 @@ def test_the_subcommand_lists_all_with_the_person_s_own(capsys: pytest.CaptureFi
 async def test_in_a_low_terminal_they_are_fewer_and_the_notice_is_whole(rig: Rig) -> None:
     [told] = notices(rig)
     assert len(told.splitlines()) == 5
-    assert told.endswith("2 more: `inspector keys` lists all")
+    assert told.endswith("2 more: `inspector --keys` lists all")

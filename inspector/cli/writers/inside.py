@@ -1,65 +1,31 @@
-"""The views of what is inside a model for one token: what each asks, and what it is as a table or as a JSON line."""
+"""The views of what is inside a model for one token: their commands, and their tables."""
 
 from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TextIO
+from typing import Any
 
 from engine import protocol
 from engine.errors import PromptError
 from engine.protocol import (
-    ActivationsPatched,
     AttentionRead,
-    Attribute,
     AttributionRead,
     CaptureFacts,
     Command,
-    Direction,
     DirectionMade,
-    ExpertsRead,
     Failure,
     GradientsRead,
-    HeadsScored,
-    HeadsSwept,
-    Intervene,
-    Intervened,
     Intervention,
-    LensRead,
-    MakeDirection,
-    ModelModules,
-    PairsPatched,
-    PatchActivations,
     PatchPair,
-    PatchPairs,
-    Piece,
-    PositionTried,
-    Prefill,
-    PromptToken,
-    ReadAttention,
-    ReadExperts,
-    ReadGradients,
-    ReadLens,
-    ReadModules,
-    ReadScore,
-    RepeatedTexts,
-    ScoreHeads,
-    ScoreRead,
+    Record,
     SteeredStrength,
-    Step,
     StrengthsSwept,
-    SweepHeads,
-    SweepStrengths,
-    Tokenize,
-    Tokenized,
-    TryPosition,
 )
 from inspector.cli.arguments import CliRequest
-from inspector.cli.driver import Summary, Writer
 from inspector.cli.inputs import unescaped
-from inspector.cli.writers.generation import PlainText, figures
-from inspector.cli.writers.json_lines import JsonLines
+from inspector.cli.writers.generation import PlainText
+from inspector.cli.writers.json_lines import EndFigures
 from inspector.config.directions import name_of, write_direction
 from inspector.display import pad, token_label, truncate, visible
 from inspector.scales import amount, bits, count, left_over, milliseconds, percent, size
@@ -78,7 +44,6 @@ from inspector.state.heads import ROLES, best_of, found_words, measured_on
 from inspector.state.inside import interventions_words, sides, steered_words
 from inspector.state.patching import after, facing_words, pair
 from inspector.state.scores import (
-    ScoreShare,
     by_weight,
     compared_to,
     head_name,
@@ -93,7 +58,6 @@ from inspector.tools.modules.lines import chosen_words, experts_summary, states_
 from inspector.tools.modules.lines import lines as module_lines
 from inspector.tools.positions.trials import LATER, OFFSETS, facts_line, trial_of, trials
 
-FIGURES = ("model",)
 TOP = 3
 """Tokens that a head's line names."""
 CELL = 16
@@ -104,111 +68,99 @@ STRONGEST = 12
 SHARES = 8
 """Writers in a table of scores."""
 UNIT_CELL = 14
-View = (
-    AttentionRead
-    | HeadsScored
-    | LensRead
-    | AttributionRead
-    | HeadsSwept
-    | Intervened
-    | ActivationsPatched
-    | PairsPatched
-    | DirectionMade
-    | StrengthsSwept
-    | GradientsRead
-    | ScoreRead
-    | ExpertsRead
-    | PositionTried
-)
-TITLES: Mapping[type[View], str] = {
-    AttentionRead: "Attention", HeadsScored: "Heads by what they do", LensRead: "Logit lens",
-    AttributionRead: "Contributions", HeadsSwept: "Switched off one at a time", Intervened: "Changed",
-    ActivationsPatched: "Activation patching", PairsPatched: "Activation patching over pairs",
-    DirectionMade: "Direction", StrengthsSwept: "Steering", GradientsRead: "Gradients",
-    ScoreRead: "Why it looks there", ExpertsRead: "Experts and states", PositionTried: "Another position",
+LACKED: Mapping[str, type[Record]] = {
+    protocol.TryPosition.kind: protocol.PositionTried, protocol.ReadExperts.kind: protocol.ExpertsRead,
+    protocol.ScoreHeads.kind: protocol.HeadsScored,
 }  # fmt: skip
-"""What the view of each record is called."""
-LACKED: Mapping[str, type[View]] = {
-    TryPosition.kind: PositionTried, ReadExperts.kind: ExpertsRead, ScoreHeads.kind: HeadsScored,
-}  # fmt: skip
-"""What a model may have nothing of, or can't be asked: by the command's kind the record of its answer."""
+"""Record of the answer to each command that a model may have no answer to."""
 
 
-@dataclass
-class Known:
+class Known(EndFigures):
     """The answers so far, for the commands that depend on them."""
 
-    timeline: Timeline = field(default_factory=Timeline)
-    nodes: list[int] = field(default_factory=list)
-    """Of the path's tokens."""
-    compared: tuple[int | None, int | None] = None, None
-    """The keys of a head that are compared, by their places in the path: None for the heaviest, and for the mean."""
-    pieces: Sequence[Piece] = ()
-    """Of the text that was cut last."""
-    direction: Direction | None = None
-    """That was made last."""
-    failed: list[str] = field(default_factory=list)
-    """The views that are not shown, because one of their checks failed."""
+    def __init__(self) -> None:
+        self.timeline = Timeline()
+        self.nodes: list[int] = []
+        """Nodes of the path's tokens."""
+        self.labels: dict[int, str] = {}
+        """Labels of the tokens, by node."""
+        self.compared: tuple[int | None, int | None] = None, None
+        """The keys of a head that are compared, by their places in the path: None for the heaviest, and for the
+        mean."""
+        self.pieces: Sequence[protocol.Piece] = ()
+        """Tokens of the text that was cut last."""
+        self.direction: protocol.Direction | None = None
+        """The direction that was made last."""
+        self.failed: list[str] = []
+        """The views that are not shown, because one of their checks failed."""
 
-    def take(self, record: protocol.Record) -> None:
-        """Take in one record."""
+    def take(self, record: Record) -> None:
+        """Add one record."""
         self.timeline.apply(record)
-        self.nodes += [token.node for token in path_of(record)]
-        match record:
-            case Tokenized():
-                self.pieces = record.pieces
-            case (
-                AttentionRead() | HeadsScored() | LensRead() | AttributionRead() | HeadsSwept() | Intervened()
-                | DirectionMade() | StrengthsSwept() | GradientsRead() | ScoreRead()
-                | ExpertsRead() | PositionTried()
-            ):  # fmt: skip
-                if record.facts.failed is not None:
-                    self.failed.append(TITLES[type(record)])
-                elif isinstance(record, DirectionMade):
-                    self.direction = record.direction
+        if isinstance(record, protocol.PromptOpened | protocol.Step):
+            for token in record.tokens if isinstance(record, protocol.PromptOpened) else (record,):
+                self.nodes.append(token.node)
+                self.labels[token.node] = token_label(token.text, token.raw)
+        if isinstance(record, protocol.Tokenized):
+            self.pieces = record.pieces
+        elif not checks_hold(record):
+            self.failed.append(TABLES[type(record)][0])
+        elif isinstance(record, DirectionMade):
+            self.direction = record.direction
 
-    def end(self, summary: Summary) -> None:
-        """No figures: each view is whole."""
+    def path(self, node: int) -> list[str]:
+        """The labels of the path's tokens up to a node."""
+        return [self.labels[each] for each in self.nodes[: self.nodes.index(node) + 1]]
 
 
-def writer(request: CliRequest, known: Known, out: TextIO, err: TextIO | None) -> Writer:
-    """The writer that a request asks for; `known` takes in what it writes."""
-    return JsonLines(out, request, known) if request.jsonl else InsideTables(out, err, request, known)
+def place_of(flag: str, place: int, tokens: int) -> int:
+    """The place of a token in a path, counted from 0.
+
+    Args:
+        flag: That it was given with.
+        place: Negative counts from the end.
+        tokens: Length of the path.
+
+    Raises:
+        PromptError: The path has no such token.
+    """
+    if not -tokens <= place < tokens:
+        hint = f"Give one from {-tokens} to {tokens - 1}."
+        raise PromptError(f"{flag} {place} is not a token of the path, which has {tokens}.", hint)
+    return place % tokens
 
 
-def refused(out: Writer, failure: Failure) -> bool:
-    """Write a failure after which the next command is sent all the same; returns whether it is one."""
-    if lacked := failure.expected and failure.command in LACKED:
-        out.take(failure, "")
-    return lacked
+def checks_hold(record: Record) -> bool:
+    """False if a record is a view of which a check failed: it isn't shown."""
+    facts = getattr(record, "facts", None)
+    return not isinstance(facts, CaptureFacts) or facts.failed is None
 
 
-def path_of(record: protocol.Record) -> Sequence[PromptToken | Step]:
-    """The tokens that a record adds to the path."""
-    if isinstance(record, protocol.PromptOpened):
-        return record.tokens
-    return (record,) if isinstance(record, Step) else ()
+def refused(failure: Failure) -> bool:
+    """True for a failure after which the next command is sent all the same."""
+    return failure.expected and failure.command in LACKED
 
 
-# ---- what is asked for each view -------------------------------------------------------------------
+# ---- the commands of each view -------------------------------------------------------------------
 
 
 def questions(
     args: Namespace, known: Known, request: CliRequest, pairs: tuple[PatchPair, ...]
 ) -> Mapping[str, Callable[[int], Iterable[Command]]]:
-    """By view, the commands about a node."""
+    """The commands about a node, by view."""
+    texts = protocol.RepeatedTexts(*args.texts)
     return {
-        "attention": lambda node: [ReadAttention(node)],
-        "heads": lambda node: [ScoreHeads(node, RepeatedTexts(*args.texts)), ScoreHeads(node)],
-        "lens": lambda node: [ReadLens(node, args.positions)],
+        "attention": lambda node: [protocol.ReadAttention(node)],
+        "heads": lambda node: [protocol.ScoreHeads(node, texts), protocol.ScoreHeads(node)],
+        "lens": lambda node: [protocol.ReadLens(node, args.positions)],
         "contributions": lambda node: _contributions(args, known, node),
         "gradients": lambda node: _gradients(args, known, node),
-        "interventions": lambda node: [SweepHeads(node, _next(known, node), scope=args.scope)],
+        "interventions": lambda node: [protocol.SweepHeads(node, _next(known, node), scope=args.scope)],
         "patching": lambda node: _patching(args, known, request, pairs, node),
         "steering": lambda node: _steering(args, known, node),
         "scores": lambda node: [_score(args, known, node)],
-        "modules": lambda node: [ReadModules()],
-        "experts": lambda node: [ReadExperts(node)],
+        "modules": lambda node: [protocol.ReadModules()],
+        "experts": lambda node: [protocol.ReadExperts(node)],
         "positions": lambda node: _positions(known, node),
     }
 
@@ -219,30 +171,21 @@ def _next(known: Known, node: int) -> int | None:
     return known.timeline.tree.nodes[later[0]].id if later else None
 
 
-def _score(args: Namespace, known: Known, node: int) -> ReadScore:
+def _score(args: Namespace, known: Known, node: int) -> Command:
     """The command that divides the scores of a head.
 
     Raises:
         PromptError: The path up to the node has no such token.
     """
-    tokens = known.nodes.index(node) + 1
-    key, versus = (_key(flag, getattr(args, flag), tokens) for flag in ("key", "versus"))
+    tokens, given = known.nodes.index(node) + 1, {"--key": args.key, "--versus": args.versus}
+    key, versus = (None if at is None else place_of(flag, at, tokens) for flag, at in given.items())
     known.compared = key, versus
     layer, head = (args.head.layer, args.head.head) if args.head is not None else (None, None)
-    return ReadScore(node, layer, head, tuple(place for place in known.compared if place is not None))
-
-
-def _key(flag: str, place: int | None, tokens: int) -> int | None:
-    if place is None or -tokens <= place < tokens:
-        return place if place is None else place % tokens
-    raise PromptError(
-        f"--{flag} {place} is not a token of the path, which has {tokens}.",
-        f"Give one from {-tokens} to {tokens - 1}.",
-    )
+    return protocol.ReadScore(node, layer, head, tuple(place for place in (key, versus) if place is not None))
 
 
 def _positions(known: Known, node: int) -> Iterator[Command]:
-    """What the screen tries of a token's position."""
+    """The commands that try another position of a token, as on the screen."""
     place = known.nodes.index(node)
     later = known.nodes[place + 1 :][:LATER]
     for trial in trials(place, OFFSETS, len(later), later[-1] if later else None):
@@ -258,40 +201,35 @@ def _patching(
         PromptError: There is no other prompt; what was given is no single token; or nothing tells both apart.
     """
     if pairs:
-        yield PatchPairs(pairs, args.part)
+        yield protocol.PatchPairs(pairs, args.part)
     if args.source is None:
-        if not pairs:
-            hint = "Give another text as --source, or pairs of texts as --patch-pairs FILE."
-            raise PromptError("Activations come from another text.", hint)
-        return
-    timeline = known.timeline
-    timeline.select(known.nodes.index(node) + 1)
-    token = yield from _token(known, args.token)
-    against = yield from _token(known, args.against)
-    own = after(timeline, node)
-    yield Prefill(unescaped(args.source), request.chat, request.system, echo=False, options=request.options)
+        if pairs:
+            return
+        hint = "Give another text as --source, or pairs of texts as --patch-pairs FILE."
+        raise PromptError("Activations come from another text.", hint)
+    token, against = yield from _given_tokens(args, known, node)
+    own, text = after(known.timeline, node), unescaped(args.source)
+    yield protocol.Prefill(text, request.chat, request.system, echo=False, options=request.options)
     source = known.nodes[-1]
-    telling = pair(own, after(timeline, source))
+    telling = pair(own, after(known.timeline, source))
     if None in (token, against) and telling is None:
-        raise PromptError(
-            "Both texts predict the same: no two tokens tell them apart.", "Give --token and --against."
-        )
+        message = "Both texts predict the same: no two tokens tell them apart."
+        raise PromptError(message, "Give --token and --against.")
     first, last = telling or (0, 0)
     answers = first if token is None else token, last if against is None else against
-    yield PatchActivations(node, source, *answers, args.part, args.facing)
+    yield protocol.PatchActivations(node, source, *answers, args.part, args.facing)
 
 
 def _contributions(args: Namespace, known: Known, node: int) -> Iterator[Command]:
     """The commands that take a logit after a node apart, and before them those that find the tokens."""
-    tokens = yield from _compared(args, known, node)
-    yield Attribute(node, tokens)
+    yield protocol.Attribute(node, (yield from _compared(args, known, node)))
 
 
 def _gradients(args: Namespace, known: Known, node: int) -> Iterator[Command]:
     """The commands that take the gradient of a logit after a node, and before them those that find the tokens."""
     token, other = (*(yield from _compared(args, known, node)), None, None)[:2]
     baseline, text = baseline_of(unescaped(args.baseline))
-    yield ReadGradients(
+    yield protocol.ReadGradients(
         node, token, other, args.method, baseline, text, args.gradient_steps, args.hold_experts
     )
 
@@ -302,11 +240,16 @@ def _compared(args: Namespace, known: Known, node: int) -> Generator[Command, No
     Raises:
         PromptError: What was given is no single token.
     """
-    timeline = known.timeline
-    timeline.select(known.nodes.index(node) + 1)
-    token = yield from _token(known, args.token)
-    against = yield from _token(known, args.against)
-    return compared(timeline, token, against)[: 1 if args.alone else 2]
+    token, against = yield from _given_tokens(args, known, node)
+    return compared(known.timeline, token, against)[: 1 if args.alone else 2]
+
+
+def _given_tokens(
+    args: Namespace, known: Known, node: int
+) -> Generator[Command, None, tuple[int | None, int | None]]:
+    """The ids of --token and --against, from the candidates after a node; None for one that isn't given."""
+    known.timeline.select(known.nodes.index(node) + 1)
+    return (yield from _token(known, args.token)), (yield from _token(known, args.against))
 
 
 def _steering(args: Namespace, known: Known, node: int) -> Iterator[Command]:
@@ -320,7 +263,7 @@ def _steering(args: Namespace, known: Known, node: int) -> Iterator[Command]:
         depth = timeline.facts.layers if timeline.facts is not None else 1
         layer = depth // 2 if args.layer is None else args.layer - 1
         toward, away = args.said
-        yield MakeDirection(layer, toward, away, name=name_of(toward, away))
+        yield protocol.MakeDirection(layer, toward, away, name=name_of(toward, away))
         if (direction := known.direction) is None:  # its check failed
             return
         if args.save_direction is not None:
@@ -330,10 +273,10 @@ def _steering(args: Namespace, known: Known, node: int) -> Iterator[Command]:
         strength = args.steering.strength if ":" in args.steer else None
     token = yield from _token(known, args.token)
     other = yield from _token(known, args.against)
-    yield SweepStrengths(node, direction, layer, args.scope, args.begin, token, other)
+    yield protocol.SweepStrengths(node, direction, layer, args.scope, args.begin, token, other)
     if strength is not None:
         unit = Intervention("direction", layer, None, strength, direction)
-        yield Intervene(node, (unit,), args.scope, begin=args.begin)
+        yield protocol.Intervene(node, (unit,), args.scope, begin=args.begin)
 
 
 def _token(known: Known, text: str | None) -> Generator[Command, None, int | None]:
@@ -341,12 +284,11 @@ def _token(known: Known, text: str | None) -> Generator[Command, None, int | Non
     if text is None or (text.isascii() and text.isdigit()):
         return None if text is None else int(text)
     wanted = unescaped(text)
-    best = sorted(known.timeline.candidates, key=lambda each: each.rank)
-    same = [each.id for each in best if each.text == wanted]
-    alike = [each.id for each in best if each.text.strip() == wanted]
-    if same or alike:
-        return (same or alike)[0]
-    yield Tokenize(wanted)
+    best = sorted(known.timeline.candidates, key=lambda each: (each.text != wanted, each.rank))
+    found = next((each.id for each in best if wanted in (each.text, each.text.strip())), None)
+    if found is not None:
+        return found
+    yield protocol.Tokenize(wanted)
     if len(known.pieces) != 1:
         hint = "Give one of them by its id: `inspector tokens` lists them."
         raise PromptError(f"{text!r} is {len(known.pieces)} tokens, not one.", hint)
@@ -356,80 +298,24 @@ def _token(known: Known, text: str | None) -> Generator[Command, None, int | Non
 # ---- tables -----------------------------------------------------------------------------------
 
 
-class InsideTables(PlainText):
+class InsideTables(PlainText[Known]):
     """Writes a table for each view."""
 
-    def __init__(self, out: TextIO, err: TextIO | None, request: CliRequest, known: Known) -> None:
-        super().__init__(out, err, request)
-        self._known = known
-        self._labels: dict[int, str] = {}
-
-    def take(self, record: protocol.Record, text: str) -> None:
-        """Write what a record shows."""
-        self._known.take(record)
-        for token in path_of(record):
-            self._labels[token.node] = token_label(token.text, token.raw)
+    def _take(self, record: Record) -> None:
+        facts = getattr(record, "facts", None)
         match record:
-            case AttentionRead():
-                self._table(record, attention_table(record, self._path(record.node)))
-                for line in record.missing:
-                    self._out.write(f"  {line}\n")
-            case HeadsScored():
-                self._table(record, heads_table(record))
-            case LensRead():
-                self._table(record, lens_table(record, self._labels))
-            case AttributionRead():
-                self._table(record, contributions_table(record))
-            case GradientsRead():
-                self._table(record, gradients_table(record, self._known.timeline.tree.path(record.node)))
-            case ScoreRead():
-                self._table(record, scores_table(record, self._path(record.node), *self._known.compared))
-            case HeadsSwept():
-                self._table(record, sweep_table(record))
-            case Intervened():
-                self._table(record, intervened_table(record))
-            case DirectionMade():
-                self._table(record, direction_table(record))
-            case StrengthsSwept():
-                self._table(record, strengths_table(record))
-            case ModelModules():
-                self._show("")
-                self._out.write("Modules\n")
-                self._out.writelines(f"  {line.rstrip()}\n" for line in modules_table(record))
-                self._out.write("\n")
-            case ExpertsRead():
-                self._table(record, experts_table(record))
-            case PositionTried():
-                self._table(record, position_table(record))
-            case ActivationsPatched():
-                self._table(record, patching_table(record))
-            case PairsPatched():
-                self._table(record, pairs_table(record))
             case Failure():
-                self._show("")
                 said = f"{visible(record.message)} {visible(record.hint)}"
-                self._out.write(f"{TITLES[LACKED[record.command]]}\n  Not shown: {said}\n\n")
-            case Step():
-                pass
+                self._write([TABLES[LACKED[record.command]][0], f"  Not shown: {said}", ""])
+            case _ if type(record) in TABLES:
+                title, table = TABLES[type(record)]
+                lines = table(record, self._figures) if checks_hold(record) else ()
+                proof = [f"  {checked(facts)}"] if isinstance(facts, CaptureFacts) else []
+                self._write([title, *(f"  {line.rstrip()}" for line in lines), *proof, ""])
+                if isinstance(record, AttentionRead):
+                    self._write(f"  {line}" for line in record.missing)
             case _:
-                super().take(record, "")
-
-    def end(self, summary: Summary) -> None:
-        """Say which model it was."""
-        self._show("")
-        self._sum_up(figures(summary, self._request, FIGURES))
-
-    def _path(self, node: int) -> list[str]:
-        nodes = self._known.nodes
-        return [self._labels[each] for each in nodes[: nodes.index(node) + 1]]
-
-    def _table(self, read: View, lines: Iterator[str]) -> None:
-        self._show("")
-        self._out.write(f"{TITLES[type(read)]}\n")
-        if read.facts.failed is None:
-            self._out.writelines(f"  {line.rstrip()}\n" for line in lines)
-        self._out.write(f"  {checked(read.facts)}\n\n")
-        self._out.flush()
+                super()._take(record)
 
 
 def checked(known: CaptureFacts) -> str:
@@ -456,7 +342,7 @@ def attention_table(read: AttentionRead, path: Sequence[str]) -> Iterator[str]:
             yield f"L{layer.layer + 1} h{head + 1}".ljust(9) + named
 
 
-def heads_table(scored: HeadsScored) -> Iterator[str]:
+def heads_table(scored: protocol.HeadsScored) -> Iterator[str]:
     """A sentence for each thing that heads are known to do, and the heads that do it most, a line each."""
     yield f"over {measured_on(scored)}"
     yield from found_words(scored)
@@ -471,20 +357,18 @@ def heads_table(scored: HeadsScored) -> Iterator[str]:
         yield f"{name:<9}{cells}{percent(each.first):>10}{bits(each.entropy_bits):>14}"
 
 
-def lens_table(read: LensRead, labels: dict[int, str]) -> Iterator[str]:
+def lens_table(read: protocol.LensRead, labels: dict[int, str]) -> Iterator[str]:
     """Layers upwards, positions to the right; a star where the final token leads."""
     yield " " * 7 + "".join(f"{pad(truncate(labels[column.node], CELL), CELL)}  " for column in read.columns)
     depth = len(read.columns[0].cells) if read.columns else 0
     for layer in range(depth - 1, -1, -1):
-        cells = [column.cells[layer] for column in read.columns]
-        texts = [
-            f"{'*' if cell.final_rank == 1 else ' '}{truncate(token_label(cell.top[0].text, b''), CELL - 9)}"
-            for cell in cells
-        ]
-        shares = [percent(cell.top[0].prob) for cell in cells]
-        yield f"{layer or 'embed':>5}  " + "".join(
-            f"{pad(text, CELL - 8)}{share:>8}  " for text, share in zip(texts, shares, strict=True)
-        )
+        line = f"{layer or 'embed':>5}  "
+        for cell in (column.cells[layer] for column in read.columns):
+            text = truncate(token_label(cell.top[0].text, b""), CELL - 9)
+            line += (
+                f"{'*' if cell.final_rank == 1 else ' '}{pad(text, CELL - 9)}{percent(cell.top[0].prob):>8}  "
+            )
+        yield line
 
 
 def contributions_table(read: AttributionRead) -> Iterator[str]:
@@ -518,7 +402,9 @@ def gradients_table(read: GradientsRead, path: Sequence[Item]) -> Iterator[str]:
     yield MEANINGS[read.method]
 
 
-def scores_table(read: ScoreRead, path: Sequence[str], key: int | None, versus: int | None) -> Iterator[str]:
+def scores_table(
+    read: protocol.ScoreRead, path: Sequence[str], key: int | None, versus: int | None
+) -> Iterator[str]:
     """Why a head looks at one key: a sentence, then the largest shares of the key's writers, the query's, and pairs."""
     place = key if key is not None else next(iter(by_weight(read)), None)
     if place is None:
@@ -527,34 +413,24 @@ def scores_table(read: ScoreRead, path: Sequence[str], key: int | None, versus: 
     whole = compared_to(read, read.scores.row(), place, versus)
     base = f"the mean of {count(len(read.keys))} keys" if versus is None else f"token {versus}"
     yield f"{head_name(read)}, token {place}: its score is {whole:+.2f} against {base}"
-    lists = [
-        key_shares(read, place, versus),
-        query_shares(read, place, versus),
-        pair_shares(read, place, versus),
-    ]
+    lists = [shares(read, place, versus) for shares in (key_shares, query_shares, pair_shares)]
     yield f"{'in the key':<26}{'in the query':<26}query x key"
     for line in range(SHARES):
-        cells = (
-            f"{pad(each[line].name, 16)}{each[line].value:>+7.2f}" if line < len(each) else ""
-            for each in lists
-        )
-        yield "".join(pad(cell, 26) for cell in cells)
-    if any(len(each) > SHARES for each in lists):
-        yield "".join(pad(_left(each, each is not lists[2]), 26) for each in lists)
+        found = (shares[line : line + 1] for shares in lists)
+        yield "".join(pad("".join(_share(each.name, each.value) for each in cell), 26) for cell in found)
+    left = [shares[SHARES:] for shares in lists]
+    if any(left):
+        sums = [_share(f"{count(len(each))} others", sum(share.value for share in each)) for each in left[:2]]
+        cells = [*sums, f"{count(len(left[2]))} more"]  # of pairs, only the largest are known
+        yield "".join(pad(cell if each else "", 26) for cell, each in zip(cells, left, strict=True))
     yield from map(visible, read.notes)
 
 
-def _left(shares: Sequence[ScoreShare], whole: bool) -> str:
-    """What the shares that have no line sum to; of pairs, of which only the largest are known, how many there are."""
-    left = shares[SHARES:]
-    if not left:
-        return ""
-    if not whole:
-        return f"{count(len(left))} more"
-    return f"{pad(f'{count(len(left))} others', 16)}{sum(each.value for each in left):>+7.2f}"
+def _share(name: str, value: float) -> str:
+    return f"{pad(name, 16)}{value:>+7.2f}"
 
 
-def sweep_table(read: HeadsSwept) -> Iterator[str]:
+def sweep_table(read: protocol.HeadsSwept) -> Iterator[str]:
     """The units that move the probabilities most, a line each."""
     name = pad(token_label(read.text), UNIT_CELL)
     scope = ", in the whole context" if read.scope == "context" else ""
@@ -562,46 +438,36 @@ def sweep_table(read: HeadsSwept) -> Iterator[str]:
     yield f"{followed}; the strongest of {len(read.units)} units{scope}"
     yield f"{'off':<15}{'KL bits':>8}{'logit':>8}  {name}  then first"
     for unit in read.by_kl[:STRONGEST]:
+        changes = f"{unit.intervention.label:<15}{unit.kl_bits:>8.3f}{unit.logit_change:>+8.2f}"
         first = f"{pad(token_label(unit.top_text), UNIT_CELL)} {percent(unit.top_prob):>8}"
-        yield (
-            f"{unit.intervention.label:<15}{unit.kl_bits:>8.3f}{unit.logit_change:>+8.2f}  "
-            f"{percent(unit.prob):<{UNIT_CELL}}  {first}"
-        )
+        yield f"{changes}  {percent(unit.prob):<{UNIT_CELL}}  {first}"
     yield from read.missing
 
 
-def patching_table(read: ActivationsPatched) -> Iterator[str]:
+def patching_table(read: protocol.ActivationsPatched) -> Iterator[str]:
     """The cells that go most of the way to the source, a line each, and the tokens that face each other."""
-    token, other = token_label(read.text), token_label(read.other_text)
-    yield (
-        f"logit of {token} less that of {other}: {read.difference:+.2f} here, "
-        f"{read.source_difference:+.2f} in the source"
-    )
-    faced = [
-        (column.position, column.position if column.source_position is None else column.source_position)
-        for column in read.columns
-    ]
-    yield f"facing each other, from 0: {facing_words(faced)}"
+    what = f"logit of {token_label(read.text)} less that of {token_label(read.other_text)}"
+    yield f"{what}: {read.difference:+.2f} here, {read.source_difference:+.2f} in the source"
+    places = [(each.position, each.source_position) for each in read.columns]
+    faced = facing_words([(own, own if source is None else source) for own, source in places])
+    yield f"facing each other, from 0: {faced}"
     if read.floor is not None:
         yield f"the places alone: behind {abs(read.shift)} more tokens this text's difference moves by {read.floor:.2f}"
+    rows = [(layer, read.shares.row(row)) for row, layer in enumerate(read.layers)]
     cells = [
-        (read.shares.row(row)[at], layer, column)
-        for row, layer in enumerate(read.layers)
-        for at, column in enumerate(read.columns)
+        (share, layer, each) for layer, row in rows for share, each in zip(row, read.columns, strict=True)
     ]
     if len(cells) > STRONGEST:
         yield f"the strongest {STRONGEST} of {count(len(cells))} places"
     yield f"{'layer':<7}{'token':>6}  {pad('here', CELL)}  {pad('source', CELL)}{'share':>8}"
     for share, layer, column in sorted(cells, key=lambda cell: -abs(cell[0]))[:STRONGEST]:
-        own, given = (
-            pad(truncate(token_label(text), CELL), CELL) for text in (column.text, column.source_text)
-        )
-        yield f"L{layer + 1:<6}{column.position:>6}  {own}  {given}{share:>8.2f}"
+        own, given = (truncate(token_label(text), CELL) for text in (column.text, column.source_text))
+        yield f"L{layer + 1:<6}{column.position:>6}  {pad(own, CELL)}  {pad(given, CELL)}{share:>8.2f}"
     if read.note:
         yield read.note
 
 
-def pairs_table(read: PairsPatched) -> Iterator[str]:
+def pairs_table(read: protocol.PairsPatched) -> Iterator[str]:
     """The mean share and its spread, a line a layer and a column a class of positions; then the pairs left out."""
     done = [each for each in read.pairs if not each.failure]
     yield f"{len(done)} of {len(read.pairs)} pairs; mean share restored and standard deviation over the pairs"
@@ -614,7 +480,7 @@ def pairs_table(read: PairsPatched) -> Iterator[str]:
             yield f"left out: pair {place}: {visible(each.failure)}"
 
 
-def intervened_table(read: Intervened) -> Iterator[str]:
+def intervened_table(read: protocol.Intervened) -> Iterator[str]:
     """The candidates as the model has them, and under the interventions."""
     scope = steered_words(read.scope, read.begin)
     yield (
@@ -674,7 +540,7 @@ def _strength_line(each: SteeredStrength) -> str:
     )
 
 
-def modules_table(read: ModelModules) -> Iterator[str]:
+def modules_table(read: protocol.ModelModules) -> Iterator[str]:
     """A line a module, as a token meets them, beside the residual stream; layers that are alike in one."""
     yield f"{count(read.parameters)} parameters, {size(read.bytes)} of weights, {read.depth} layers"
     yield f"{pad('', MODULE)}{'params':>8}{'bytes':>10}  what it is"
@@ -684,7 +550,7 @@ def modules_table(read: ModelModules) -> Iterator[str]:
         yield f"{pad(line.gutter + line.label, MODULE)}{numbers}  {said}"
 
 
-def experts_table(read: ExpertsRead) -> Iterator[str]:
+def experts_table(read: protocol.ExpertsRead) -> Iterator[str]:
     """A line a layer of experts, and one a state."""
     for words in (experts_summary(read.layers), states_summary(read.states)):
         if words:
@@ -693,23 +559,51 @@ def experts_table(read: ExpertsRead) -> Iterator[str]:
         yield f"L{layer.layer + 1}".ljust(6) + f"experts {chosen_words(layer)}"
     for state in read.states:
         changed = "was empty" if state.changed is None else f"changed by {100 * state.changed:.0f} %"
-        whole = f"state {times(state.shape):<17}{size(state.bytes):>9}"
-        yield (
-            f"L{state.layer + 1}".ljust(6)
-            + f"{whole}  norm {state.before:.3g} to {state.norm:.3g}, {changed}"
-        )
+        whole = f"L{state.layer + 1}".ljust(6) + f"state {times(state.shape):<17}{size(state.bytes):>9}"
+        yield f"{whole}  norm {state.before:.3g} to {state.norm:.3g}, {changed}"
     yield from map(visible, read.missing)
 
 
-def position_table(read: PositionTried) -> Iterator[str]:
+def position_table(read: protocol.PositionTried) -> Iterator[str]:
     """The change, what it does to all, and the candidates before and after."""
     yield f"What if {trial_of(read).label(False)}? {facts_line(read.use, True)}"
     most = f"{read.largest_change:.2f} ({token_label(read.largest_text)})"
     yield f"KL {read.kl_bits:.3f} bits, largest logit change {most}"
     for token in read.tokens:
         yield f"{pad(token_label(token.text), CELL)}{percent(token.before):>10} to {percent(token.after):>8}"
-    left, left_then = (
-        left_over(token.before for token in read.tokens),
-        left_over(token.after for token in read.tokens),
-    )
-    yield f"{pad('others', CELL)}{percent(left):>10} to {percent(left_then):>8}"
+    left, then = left_over(each.before for each in read.tokens), left_over(each.after for each in read.tokens)
+    yield f"{pad('others', CELL)}{percent(left):>10} to {percent(then):>8}"
+
+
+Table = Callable[[Any, Known], Iterable[str]]
+
+
+def _alone(table: Callable[[Any], Iterable[str]]) -> Table:
+    """A table that needs its record alone."""
+    return lambda read, known: table(read)
+
+
+TABLES: Mapping[type[Record], tuple[str, Table]] = {
+    AttentionRead: ("Attention", lambda read, known: attention_table(read, known.path(read.node))),
+    protocol.HeadsScored: ("Heads by what they do", _alone(heads_table)),
+    protocol.LensRead: ("Logit lens", lambda read, known: lens_table(read, known.labels)),
+    AttributionRead: ("Contributions", _alone(contributions_table)),
+    protocol.HeadsSwept: ("Switched off one at a time", _alone(sweep_table)),
+    protocol.Intervened: ("Changed", _alone(intervened_table)),
+    protocol.ActivationsPatched: ("Activation patching", _alone(patching_table)),
+    protocol.PairsPatched: ("Activation patching over pairs", _alone(pairs_table)),
+    DirectionMade: ("Direction", _alone(direction_table)),
+    StrengthsSwept: ("Steering", _alone(strengths_table)),
+    GradientsRead: (
+        "Gradients",
+        lambda read, known: gradients_table(read, known.timeline.tree.path(read.node)),
+    ),
+    protocol.ScoreRead: (
+        "Why it looks there",
+        lambda read, known: scores_table(read, known.path(read.node), *known.compared),
+    ),
+    protocol.ExpertsRead: ("Experts and states", _alone(experts_table)),
+    protocol.PositionTried: ("Another position", _alone(position_table)),
+    protocol.ModelModules: ("Modules", _alone(modules_table)),
+}
+"""Title and table of each view."""

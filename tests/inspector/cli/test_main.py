@@ -344,7 +344,7 @@ def test_a_fault_of_the_program_is_one_line_and_a_file(
     monkeypatch: pytest.MonkeyPatch, complaint: Complaint, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(cli, "SCREEN", replace(screen.SCREEN, run=lambda args: [][1]))
+    monkeypatch.setattr(screen, "run_screen", lambda args: [][1])
     line = complaint(code=1)
     assert line.startswith("This is a fault of the program: IndexError: list index out of range")
     [report] = tmp_path.iterdir()
@@ -422,8 +422,8 @@ def test_help_into_a_closed_pipe_ends_quietly() -> None:
         "models",
         *(
             pytest.param(each, marks=pytest.mark.slow)
-            for each in ("keys", "keys --jsonl", "learn", "learn --plain 1", "sessions", "completion bash", "doctor",
-                         "race", "tokens -p hi", "generate -p hi -m 2")
+            for each in ("--keys", "--keys --jsonl", "learn", "learn --plain 1", "sessions", "completion bash",
+                         "doctor", "show race", "tokens -p hi", "generate -p hi -m 2")
         ),
     ],
 )  # fmt: skip
