@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import ClassVar
 
-from msgspec import Struct, field
+from msgspec import Struct
 from rich.cells import cell_len
 
-from engine.protocol import PromptOpened, Record, TakenApart, TokenizerKind, WordApart
+from engine.protocol import TakenApart, TokenizerKind, WordApart
 from engine.token_texts import decode
 from inspector.display import pad, token_label, truncate, visible
-from inspector.state.capability import CapabilityState
 from inspector.state.session_tree import Item
 
 NAMES: dict[TokenizerKind, str] = {"bpe": "BPE", "unigram": "unigram", "wordpiece": "WordPiece"}
@@ -21,8 +18,6 @@ BORDER = "│"
 """Between two pieces."""
 TOLD = 40
 """Rungs of a word that are told at most where all are listed; of a longer ladder the first and the last ones."""
-KEPT = 64
-"""Words that were looked at, of a session; the first ones go first."""
 
 
 # ---- one word ------------------------------------------------------------------------------------
@@ -283,37 +278,8 @@ def around(items: Sequence[Item], slot: int, before: int = BEFORE, after: int = 
     return Around(first, tuple(items[first : last + 1]), raw.decode("utf-8", "replace"), begin, end)
 
 
-# ---- what was looked at --------------------------------------------------------------------------
-
-
-class MergesSeen(Struct, CapabilityState):
-    """The words of a session whose ladders were looked at."""
-
-    TAKES: ClassVar[tuple[type[Record], ...]] = (TakenApart, PromptOpened)
-
-    ladders: OrderedDict[int, TakenApart] = field(default_factory=OrderedDict)
-    """By the node that was looked at."""
-
-    def apply(self, record: Record) -> None:
-        """Take in one record."""
-        match record:
-            case PromptOpened(new_tree=True):
-                self.ladders.clear()
-            case TakenApart(node=int(node), words=(_, *_)) if not record.name:
-                self.ladders[node] = record
-                self.ladders.move_to_end(node)
-                while len(self.ladders) > KEPT:
-                    self.ladders.popitem(last=False)
-            case _:
-                pass
-
-    @classmethod
-    def sound(cls, record: Record) -> bool:
-        """Tell whether a ladder leads from its symbols to its tokens."""
-        return not isinstance(record, TakenApart) or all(map(_whole, record.words))
-
-
-def _whole(word: WordApart) -> bool:
+def is_sound(word: WordApart) -> bool:
+    """True if the ladder of a word leads from its symbols to its tokens."""
     count = len(word.symbols)
     if len(word.ranks) != len(word.borders) or len(word.ends) != len(word.ids):
         return False

@@ -20,10 +20,9 @@ from inspector.state.batch import Batches
 from inspector.state.beams import BeamHistory
 from inspector.state.branches import ROOT
 from inspector.state.capability import ENDS, CapabilityState
-from inspector.state.inside import InsideViews, SecondInside
+from inspector.state.inside import KEYS, Answers
 from inspector.state.lockstep import LockstepSoFar
 from inspector.state.measured import Measured
-from inspector.state.merges import MergesSeen
 from inspector.state.prompts import Prompts
 from inspector.state.segments import PathSegments, Segments
 from inspector.state.session_tree import Item, SessionTree
@@ -32,13 +31,11 @@ from inspector.state.speculation import Speculation
 STATES: tuple[type[CapabilityState], ...] = (
     BeamHistory,
     Batches,
-    InsideViews,
-    SecondInside,
+    Answers,
     Measured,
     Speculation,
     LockstepSoFar,
     Segments,
-    MergesSeen,
 )
 """The states of all capabilities that come with the program."""
 
@@ -56,8 +53,7 @@ def _takers() -> dict[object, list[type[CapabilityState]]]:
 _TAKERS = _takers()
 _UNSHOWN = frozenset(
     (
-        protocol.PromptPreview, protocol.TokensFound,
-        *(record for record in InsideViews.TAKES if record is not protocol.PromptOpened),
+        protocol.PromptPreview, protocol.TokensFound, *(kind for kind in KEYS if kind is not protocol.TakenApart),
     )
 )  # fmt: skip
 """Answers that no panel of records shows: those of dialogs, and of the screens that look inside the model."""

@@ -14,7 +14,7 @@ from inspector.keys import key_for
 from inspector.main.inside.screen import TITLED, InsideScreen, Notice
 from inspector.main.tool import Host
 from inspector.scales import signed
-from inspector.session.requests import LookReplies
+from inspector.session.requests import Replies
 from inspector.state.contributions import label_of, told_here
 from inspector.state.gradients import (
     MEANINGS,
@@ -52,7 +52,7 @@ class GradientsScreen(InsideScreen[GradientsRead]):
     HEATS: ClassVar[bool] = True
     ACTIONS: ClassVar[ActionTable] = GRADIENTS_SCREEN
 
-    def __init__(self, host: Host, answers: LookReplies[GradientsRead], choices: GradientChoices) -> None:
+    def __init__(self, host: Host, answers: Replies[GradientsRead], choices: GradientChoices) -> None:
         super().__init__(host, answers)
         self._choices = choices
 
