@@ -95,7 +95,7 @@ class Marks:
         return tree.branches[node].made == PROMPT and known and tree.branches.leads(node, tree.tip)
 
     def _delete(self, node: int, tree: SessionTree) -> None:
-        tokens, _ = tree.branches.discard(node)
+        tokens = tree.branches.discard(node)
         deletion = Deletion(node, {each.node: each for each in tokens}, set())
         self._deletions.append(deletion)
         for each in tokens:
