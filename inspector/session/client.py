@@ -9,19 +9,7 @@ from time import perf_counter
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from engine import protocol
-from engine.protocol import (
-    Cancel,
-    Command,
-    Ended,
-    Failure,
-    Loading,
-    Received,
-    Record,
-    Run,
-    Sent,
-    TakeStep,
-    ends_model,
-)
+from engine.protocol import Command, Ended, Failure, Received, Record, Run, Sent, TakeStep
 from engine.timing import drawing
 from inspector.state.timeline import Timeline
 
@@ -135,7 +123,7 @@ class Request(Generic[Kind]):
         """Have the engine stop it; who asked is still called once it has ended."""
         if not (self.cancelled or self.done):
             self.cancelled = True
-            self._client.backend.send(Sent(Cancel(self.id), self._client.next_id()))
+            self._client.backend.send(Sent(protocol.Cancel(self.id), self._client.next_id()))
 
     def leave(self) -> None:
         """Have the engine stop it, since nobody waits for it any more: who asked is not called."""
@@ -156,8 +144,6 @@ class Request(Generic[Kind]):
                 self.progress = record
             case _ if self._then is not None or self._each is not None:
                 self.records.append(record)
-            case _:
-                pass
         if self._each is not None:
             self._each(record)
 
@@ -201,7 +187,11 @@ class EngineClient:
         if request is not None and isinstance(record, request.hides):
             request.take(record)
             return
-        if isinstance(record, Loading | Failure) and self.timeline.facts is not None and ends_model(record):
+        if (
+            isinstance(record, protocol.Loading | Failure)
+            and self.timeline.facts is not None
+            and protocol.ends_model(record)
+        ):
             self.timeline = Timeline()
             self.note_running()
         self.timeline.apply(record)

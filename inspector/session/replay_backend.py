@@ -12,18 +12,7 @@ from msgspec.structs import replace
 from engine import protocol
 from engine.errors import Cancelled, EngineError, StepError
 from engine.logits.recorded import RecordedLogits
-from engine.protocol import (
-    Candidate,
-    Command,
-    Ended,
-    Explained,
-    Failure,
-    QuestionAsked,
-    Received,
-    Record,
-    Sent,
-    TokensFound,
-)
+from engine.protocol import Candidate, Command, Ended, Failure, Received, Record, Sent
 from engine.recording import Kept, asked, question
 from engine.settings import LoadSettings, Settings
 from engine.task import Task
@@ -60,7 +49,7 @@ class ReplayBackend:
         self, controller: Controller, emit: Callable[[Received], None], answer: Callable[[str], None]
     ) -> None:
         self._controller, self._emit, self._answer = controller, emit, answer
-        self._explained: dict[int, list[Explained]] = {}
+        self._explained: dict[int, list[protocol.Explained]] = {}
         """What was recorded of how tokens were chosen, by the node before, not of settings that were tried."""
         self.questions = RecordedQuestions()
         """Of a lesson, with their recorded answers."""
@@ -85,7 +74,7 @@ class ReplayBackend:
                 self._controller.setup.load = _harmless(value)
             case Settings():
                 self._controller.setup.use(value)
-            case Explained():
+            case protocol.Explained():
                 if value.used and not value.model and _whole(value):
                     self._explained.setdefault(value.node, []).append(value)
                     self._controller.queries.recorded(value)
@@ -169,7 +158,7 @@ class ReplayBackend:
             else f" {key_for('go_live')} continues live, then you can take any token"
         )
 
-    def _explain(self, command: protocol.Explain) -> Explained | Failure:
+    def _explain(self, command: protocol.Explain) -> protocol.Explained | Failure:
         """What was recorded of the distribution on show; not of one of other settings, before or after."""
         timeline = self._controller.timeline
         if command.settings == self._controller.queries.used(timeline):
@@ -178,14 +167,14 @@ class ReplayBackend:
                     return found
         return _failure(command, "The sampler's stages were not recorded here.")
 
-    def _find(self, command: protocol.FindTokens) -> TokensFound | Failure:
+    def _find(self, command: protocol.FindTokens) -> protocol.TokensFound | Failure:
         """Search among the candidates that were recorded."""
         timeline = self._controller.timeline
         if timeline.before != command.node or not timeline.candidates:
             return _failure(command, "No candidates were recorded here.")
         query = read_query(command.query)
         found = tuple(each for each in timeline.candidates if _matches(each, query))
-        return TokensFound(
+        return protocol.TokensFound(
             command.node, command.query, found[: command.limit], len(found), sum(each.prob for each in found)
         )
 
@@ -205,7 +194,7 @@ def _matches(candidate: Candidate, query: TokenQuery) -> bool:
             return any(part in text for part in query.texts)
 
 
-def _whole(explained: Explained) -> bool:
+def _whole(explained: protocol.Explained) -> bool:
     """True if an explanation has a value for each candidate, as one that an engine made does."""
     count = len(explained.next.candidates)
     parts = (explained.logits, explained.earlier, *(column.values for column in explained.columns))
@@ -231,7 +220,7 @@ class RecordedQuestions:
 
     def note(self, value: Kept) -> None:
         """Take in an entry: an answer is all up to the end of its command."""
-        if isinstance(value, QuestionAsked):
+        if isinstance(value, protocol.QuestionAsked):
             command = asked(value.command)
             self._kind = "" if command is None else command.kind
             self._reading = self._answers[value.command if command is None else question(command)] = []

@@ -9,14 +9,8 @@ from typing import Any, Generic, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from engine.protocol import (
-    CaptureFacts,
-    Command,
-    Failure,
-    Look,
-    Measuring,
-    Record,
-)
+from engine import protocol
+from engine.protocol import Command, Failure, Record
 from inspector.session.client import EngineClient, Request
 from inspector.state.inside import OF_BOTH, Answers, Asked
 from inspector.state.lockstep import LockstepSoFar
@@ -136,7 +130,7 @@ class Replies(Latest, Generic[Reply]):
         """
         for key in (first, *reversed(self.keys)):
             facts = getattr(reply := self.get(key), "facts", None)
-            if isinstance(facts, CaptureFacts) and facts.failed is None:
+            if isinstance(facts, protocol.CaptureFacts) and facts.failed is None:
                 return reply
         return None
 
@@ -151,7 +145,7 @@ class Replies(Latest, Generic[Reply]):
         if self.get(key) is not None or self.failure(key) is not None:
             self.drop()
             return
-        if isinstance(question, Look) and asked[0]:
+        if isinstance(question, protocol.Look) and asked[0]:
             question = replace(question, second=True)
         self.ask(question, partial(self._answered, asked), asked)
 
@@ -197,7 +191,7 @@ class Job:
         return bool(self.commands)
 
     @property
-    def progress(self) -> Measuring | None:
+    def progress(self) -> protocol.Measuring | None:
         """How far the command is that is under way, where the engine says so."""
         return next((each.progress for each in self._client.of(*self._kinds)), None)
 

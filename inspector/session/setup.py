@@ -8,21 +8,9 @@ from itertools import pairwise
 
 from msgspec.structs import replace
 
+from engine import protocol
 from engine.breakpoints import Breakpoints
-from engine.protocol import (
-    NO_OPTIONS,
-    AddTurn,
-    Command,
-    Configure,
-    GoOnPrefill,
-    Load,
-    ModelFacts,
-    MoveTo,
-    Prefill,
-    Recall,
-    Record,
-    Run,
-)
+from engine.protocol import Command, Configure, Load, ModelFacts, MoveTo, Prefill, Record, Run
 from engine.settings import LoadSettings, Settings, differences, with_defaults
 from inspector.session.client import EngineClient, Request
 from inspector.session.sampler_queries import SamplerQueries
@@ -122,7 +110,7 @@ class PrefillControl:
 
     def go_on(self) -> None:
         """Go on with the prefill that waits."""
-        self._client.request(GoOnPrefill(self.size))
+        self._client.request(protocol.GoOnPrefill(self.size))
 
     def resize(self, by: int) -> str:
         """Double the chunks, or halve them with -1; a prefill under way goes on with them.
@@ -138,7 +126,7 @@ class PrefillControl:
         return f"Chunks of {self.size:,} tokens"
 
     def _under_way(self) -> list[Request[Command]]:
-        return self._client.under_way(Prefill, AddTurn, GoOnPrefill)
+        return self._client.under_way(Prefill, protocol.AddTurn, protocol.GoOnPrefill)
 
 
 def _last(timeline: Timeline) -> int:
@@ -203,7 +191,7 @@ class Setup:
             prompt: The prompt.
             each: Called with the records of its prefill, where that begins now.
         """
-        if prompt.options == NO_OPTIONS:
+        if prompt.options == protocol.NO_OPTIONS:
             prompt = replace(prompt, options=replace(self.prompt.options, tools="", response=None))
         self.prompt = prompt
         if self._client.timeline.facts is not None and not self._client.of(Load):
@@ -265,6 +253,6 @@ class Setup:
             return "Nothing to compute again: the logits of what is shown are kept."
         if self._queries.recalled == frozenset(nodes):
             return "They were dropped again at once: there is no room. Start with more --kept-logits-mib."
-        if not self._client.of(Recall):
-            self._client.do(Recall(nodes))
+        if not self._client.of(protocol.Recall):
+            self._client.do(protocol.Recall(nodes))
         return ""

@@ -113,8 +113,6 @@ class Captions:
                 )
             case protocol.BeamEnded(ranking=ranking, greedy=greedy):
                 self._come((each.node for each in (*ranking, greedy)), place, entry.at)
-            case _:
-                pass
         return None
 
     def alone(self, place: int, stop: int) -> bool:

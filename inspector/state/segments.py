@@ -15,17 +15,8 @@ from typing import ClassVar, NamedTuple
 
 from msgspec import Struct, field
 
-from engine.protocol import (
-    LeftOut,
-    ModelFacts,
-    PromptOpened,
-    PromptSegments,
-    Record,
-    ReplyFormat,
-    SegmentKind,
-    Step,
-    ToolCallChecked,
-)
+from engine import protocol
+from engine.protocol import ModelFacts, PromptOpened, Record, Step
 from engine.segments import MARKUP, TOOL_CALL, ReplyReader, ReplyState, ReplyToken
 from inspector.scales import METRIC
 from inspector.state.capability import CapabilityState
@@ -33,7 +24,7 @@ from inspector.state.session_tree import Item
 
 WRONG = "✗"
 """Before the token where a tool call went wrong, and before what is said of that."""
-LETTERS: Mapping[SegmentKind, str] = {
+LETTERS: Mapping[protocol.SegmentKind, str] = {
     "system": "S", "user": "U", "thinking": "T", "answer": "A", "tool call": "C", "tool result": "R", "tools": "D",
     "markup": "·",
 }  # fmt: skip
@@ -43,7 +34,7 @@ LETTERS: Mapping[SegmentKind, str] = {
 class PathRun(Struct):
     """Tokens of a path that are of one kind and of one message, one after another."""
 
-    kind: SegmentKind | None
+    kind: protocol.SegmentKind | None
     """None where nothing tells it: in raw text, and in recordings from before it was recorded."""
     message: int
     """From 0; a reply is the message behind those of its prompt. -1 for definitions of tools, and for markup."""
@@ -96,7 +87,7 @@ class PathSegments(Struct):
 
     items: Sequence[Item]
     """The path; it may have grown since."""
-    kinds: list[SegmentKind | None] = field(default_factory=list)
+    kinds: list[protocol.SegmentKind | None] = field(default_factory=list)
     """By slot."""
     messages: list[int] = field(default_factory=list)
     runs: list[PathRun] = field(default_factory=list)
@@ -140,15 +131,15 @@ class PathSegments(Struct):
         self._sums = [NOTHING]
 
     @property
-    def totals(self) -> dict[SegmentKind, Figures]:
+    def totals(self) -> dict[protocol.SegmentKind, Figures]:
         """The figures of all tokens of each kind, in the order in which the kinds appear."""
-        by_kind: dict[SegmentKind, list[PathRun]] = {}
+        by_kind: dict[protocol.SegmentKind, list[PathRun]] = {}
         for run in self.runs:
             if run.kind is not None:
                 by_kind.setdefault(run.kind, []).append(run)
         return {kind: self.figures(runs) for kind, runs in by_kind.items()}
 
-    def add(self, kind: SegmentKind | None, message: int, item: Item, at: ReplyState | None) -> None:
+    def add(self, kind: protocol.SegmentKind | None, message: int, item: Item, at: ReplyState | None) -> None:
         """Append the next token; the kinds of some before it may be decided by it."""
         slot = first = len(self.kinds)
         self._blank.append(bool(item.text) and not item.text.strip())
@@ -189,7 +180,7 @@ class PathSegments(Struct):
 class Segments(CapabilityState):
     """The segments of all tokens, from the records."""
 
-    TAKES: ClassVar[tuple[type[Record], ...]] = (ModelFacts, PromptOpened, Step, ToolCallChecked)
+    TAKES: ClassVar[tuple[type[Record], ...]] = (ModelFacts, PromptOpened, Step, protocol.ToolCallChecked)
 
     def __init__(self) -> None:
         self._eos: frozenset[int] = frozenset()
@@ -197,16 +188,16 @@ class Segments(CapabilityState):
 
     def _forget(self) -> None:
         """Another tree: its nodes have the same numbers."""
-        self.checked: dict[int, ToolCallChecked] = {}
+        self.checked: dict[int, protocol.ToolCallChecked] = {}
         """Tool calls that were parsed, by the node that they were asked at."""
         self.wrong: dict[int, str] = {}
         """Why, by the node of the token where a tool call went wrong."""
         self.folded: set[int] = set()
         """First nodes of the runs that are folded in the text."""
-        self._readers: dict[ReplyFormat, ReplyReader] = {}
+        self._readers: dict[protocol.ReplyFormat, ReplyReader] = {}
         self._prompts: dict[int, PromptOpened] = {}
         """By their last nodes."""
-        self._in_prompt: dict[int, tuple[SegmentKind | None, int]] = {}
+        self._in_prompt: dict[int, tuple[protocol.SegmentKind | None, int]] = {}
         """Kind and message of a prompt's token, by node: of the prompt that came last."""
         self._at: dict[int, tuple[ReplyReader, ReplyState, int]] = {}
         """By node, where its reply stands behind it, and which message that is."""
@@ -238,12 +229,10 @@ class Segments(CapabilityState):
                 )
                 # one for all tokens behind which it is the same: one for each is 200 bytes of a step
                 self._at[record.node] = standing if after == before else (reader, after, message)
-            case ToolCallChecked():
+            case protocol.ToolCallChecked():
                 self.checked[record.node] = record
                 if record.error and record.wrong:
                     self.wrong[record.wrong] = record.error
-            case _:
-                pass
 
     def _open(self, record: PromptOpened) -> None:
         if record.new_tree:
@@ -256,7 +245,7 @@ class Segments(CapabilityState):
         self._prompts[end] = record
         self._at[end] = reader, reader.begin, len(record.messages)
 
-    def _reader(self, format: ReplyFormat) -> ReplyReader:
+    def _reader(self, format: protocol.ReplyFormat) -> ReplyReader:
         if format not in self._readers:
             self._readers[format] = ReplyReader(format)
         return self._readers[format]
@@ -264,7 +253,7 @@ class Segments(CapabilityState):
     def _amid_prompt(self, parent: int) -> tuple[ReplyReader, ReplyState, int]:
         """Where a token begins that was put into the middle of a prompt, behind one of its tokens."""
         kind, message = self._in_prompt.get(parent, (None, 0))
-        reader = self._reader(ReplyFormat(kind if kind in ("thinking", TOOL_CALL) else "answer"))
+        reader = self._reader(protocol.ReplyFormat(kind if kind in ("thinking", TOOL_CALL) else "answer"))
         return reader, reader.begin, message
 
     # ---- queries ----------------------------------------------------------------------------
@@ -302,7 +291,7 @@ class Segments(CapabilityState):
             items: From the first token on.
         """
         made = PathSegments(items)
-        told: dict[int, tuple[SegmentKind | None, int]] = {}
+        told: dict[int, tuple[protocol.SegmentKind | None, int]] = {}
         for slot, item in enumerate(items):
             if (opened := self._prompts.get(item.node)) is not None:
                 tokens = len(opened.tokens)
@@ -339,21 +328,21 @@ class Segments(CapabilityState):
                 yield run, last.node
 
 
-def labels(segments: PromptSegments, tokens: int) -> list[tuple[SegmentKind | None, int]]:
+def labels(segments: protocol.PromptSegments, tokens: int) -> list[tuple[protocol.SegmentKind | None, int]]:
     """Kind and message of each token of a prompt as its runs say; markup where none does, None where none are there.
 
     Args:
         segments: Of the prompt; those of a file may lie.
         tokens: How many the prompt has.
     """
-    made: list[tuple[SegmentKind | None, int]] = [(MARKUP if segments.runs else None, -1)] * tokens
+    made: list[tuple[protocol.SegmentKind | None, int]] = [(MARKUP if segments.runs else None, -1)] * tokens
     for run in segments.runs:
         begin, end = max(0, run.begin), min(tokens, run.end)
         made[begin:end] = [(run.kind, run.message)] * max(0, end - begin)
     return made
 
 
-def left_out_words(left_out: LeftOut) -> str:
+def left_out_words(left_out: protocol.LeftOut) -> str:
     """A sentence on what a template left out."""
     of = f" of message {left_out.message + 1}" if left_out.message >= 0 else ""
     if left_out.written:

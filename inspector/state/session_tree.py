@@ -86,8 +86,6 @@ class Marks:
                 self._delete(record.node, tree)
             case Undeleted():
                 self._undelete(record.node, tree)
-            case _:
-                pass
 
     def _is_shown(self, node: int, tree: SessionTree) -> bool:
         """True if it is a token of the prompt on show, which stays."""

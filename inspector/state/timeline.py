@@ -394,8 +394,6 @@ class Timeline(Struct):
                 self.load_failure = record
             case protocol.Failure(command="Prefill"):
                 self.prompts.failure = record
-            case _:
-                pass
         self._look()
 
     def _open(self, record: protocol.PromptOpened) -> None:

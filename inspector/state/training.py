@@ -56,8 +56,6 @@ class TrainingSoFar:
                     self.looks.append(LookAt(record.step, record.look))
             case CheckpointSaved():
                 self.checkpoints = [each for each in self.checkpoints if each.step < record.step] + [record]
-            case _:
-                pass
 
     def _begin(self, record: TrainingBegun) -> None:
         """A new training, or a step of this one that was gone back to: what came after it is forgotten."""
