@@ -103,10 +103,7 @@ class Request(Generic[Kind]):
 
     def reply(self, kind: type[Reply]) -> Reply | None:
         """The record of a class that came of it, None where none did."""
-        for record in self.records:
-            if isinstance(record, kind):
-                return record
-        return None
+        return next((record for record in self.records if isinstance(record, kind)), None)
 
     def answer(self, kind: type[Reply]) -> Reply:
         """The record of a class that came of it.
@@ -199,10 +196,9 @@ class EngineClient:
             command = request.command
             if isinstance(record, Ended):
                 del self.requests[id]
-                for place, each in enumerate(self.outstanding):
-                    if each is command:
-                        del self.outstanding[place]
-                        break
+                place = next((n for n, each in enumerate(self.outstanding) if each is command), None)
+                if place is not None:  # questions that are answered meanwhile are not among them
+                    del self.outstanding[place]
                 if isinstance(command, Run):
                     self.note_running()
             request.take(record)

@@ -1,7 +1,7 @@
-"""A recording on the screen: read between frames, shown up to a place in it, played at its own pace. Without Textual.
+"""A recording on the screen: read between frames, shown up to a place in it, played at its own pace.
 
-The place is a number of entries: what is on show is what they tell, one after another. Going back means beginning anew
-and showing all up to an earlier place, which takes a moment in a long recording and needs nothing kept for it.
+The place is a number of entries, which are shown one after another. Going back means to begin again and show all up to
+an earlier place, which takes a moment in a long recording and needs nothing kept for it.
 """
 
 from __future__ import annotations
@@ -12,22 +12,52 @@ from bisect import bisect_right
 from collections.abc import Callable
 from pathlib import Path
 
+from engine import protocol
 from engine.errors import RecordingError
-from engine.protocol import Distribution, Marked, ModelFacts, PromptOpened
-from engine.recording import Entry, Kept, RecordingReader, in_use
+from engine.protocol import Command, Distribution, Ended, Failure, Marked, ModelFacts, PromptOpened, Record
+from engine.recording import Entry, Kept, RecordingReader, asked, in_use, question
 from engine.recording.file import uncollected
+from engine.settings import LoadSettings, Settings
 from inspector.recordings.recorder import UNFIT, unfit
-from inspector.session.replay_backend import RecordedQuestions
 from inspector.session.stops import LATE_CAPTION, Caption, Captions, Stops, Telling
 
 LOOK_SECONDS = 2.0
-"""Between two checks whether a program still appends to the file."""
+"""Seconds between two checks whether a program still appends to the file."""
 SPEEDS = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0, math.inf)
 """Times the recorded pace; the last is as fast as it can be shown."""
 READ_SECONDS, SHOW_SECONDS = 0.012, 0.012
-"""Of a frame, while a recording is read, and while entries are caught up with."""
+"""Seconds of a frame, while a recording is read, and while entries are caught up with."""
 LONGEST_PAUSE = 15.0
-"""Seconds: a person who was away is not waited for any longer."""
+"""Seconds: a longer pause of the recorded user is cut."""
+
+
+class RecordedQuestions:
+    """Questions of a lesson that was recorded, as far as it was read: the same question gets the same answer."""
+
+    def __init__(self) -> None:
+        self._answers: dict[str, list[Record]] = {}
+        """Answers by the question, as `QuestionAsked` has it."""
+        self._reading: list[Record] | None = None
+        """The answer that is being read."""
+        self._kind = ""
+        """Kind of the question that it answers."""
+
+    def note(self, value: Kept) -> None:
+        """Take in an entry: an answer is all up to the end of its command."""
+        if isinstance(value, protocol.QuestionAsked):
+            command = asked(value.command)
+            self._kind = "" if command is None else command.kind
+            self._reading = self._answers[value.command if command is None else question(command)] = []
+        elif isinstance(value, Ended | Failure) and value.command != self._kind:
+            pass  # of a command before it, or meanwhile
+        elif isinstance(value, Ended):
+            self._reading = None
+        elif self._reading is not None and not isinstance(value, Settings | LoadSettings):
+            self._reading.append(value)
+
+    def answer(self, command: Command) -> list[Record]:
+        """The answer to a question; empty if it was not asked."""
+        return self._answers.get(question(command), []) if self._answers else []
 
 
 class RecordedEntries:
@@ -90,7 +120,13 @@ class RecordedEntries:
                 while not enough():
                     entry = next(self._reader)
                     self.entries.append(entry)
-                    self._note(entry)
+                    place, value = len(self.entries), entry.value
+                    if isinstance(value, PromptOpened) and value.new_tree:
+                        self.opened.append(place)
+                    self.stops.note(value)
+                    if (speaks := self.captions.note(place, entry)) is not None:
+                        self.stops.speak(speaks, self.captions)
+                    self.questions.note(value)
         except StopIteration:
             self.reading = False
         except RecordingError as error:  # what was read before it stands
@@ -119,16 +155,6 @@ class RecordedEntries:
     def close(self) -> None:
         """Let go of the file."""
         self._reader.close()
-
-    def _note(self, entry: Entry) -> None:
-        """Take in what has to be known before an entry is shown."""
-        place, value = len(self.entries), entry.value
-        if isinstance(value, PromptOpened) and value.new_tree:
-            self.opened.append(place)
-        self.stops.note(value)
-        if (speaks := self.captions.note(place, entry)) is not None:
-            self.stops.speak(speaks, self.captions)
-        self.questions.note(value)
 
 
 class Player:
@@ -296,17 +322,14 @@ class Player:
             Whether anything on show changed.
         """
         file, more = self.file, self.file.reading or self.file.following
-        if not (more or self.playing) and self._rested == (
-            self.position,
-            self._target,
-            self._speaks,
-            self._nth,
-        ):
+        if not (more or self.playing) and self._rested == self._place:
             return False
         if more:
             end = self._clock() + READ_SECONDS
             file.read(lambda: self._clock() >= end)
-        self._catch_up()
+        end = self._clock() + SHOW_SECONDS
+        while self.position < min(self._wanted, len(file.entries)) and self._clock() < end:
+            self._next()
         if self.playing and self.position >= self._wanted:
             self._play()
         behind, left = (self.behind, file.left) if more else (0, False)
@@ -314,13 +337,12 @@ class Player:
             self.position, self.playing, file.reading, self.telling, behind, left,
         )  # fmt: skip
         rests = not (file.reading or self.playing) and self.position == self._wanted
-        self._rested = (self.position, self._target, self._speaks, self._nth) if rests else ()
+        self._rested = self._place if rests else ()
         return before != self._seen
 
-    def _catch_up(self) -> None:
-        end = self._clock() + SHOW_SECONDS
-        while self.position < min(self._wanted, len(self.file.entries)) and self._clock() < end:
-            self._next()
+    @property
+    def _place(self) -> tuple[object, ...]:
+        return self.position, self._target, self._speaks, self._nth
 
     def _play(self) -> None:
         end = self._clock() + SHOW_SECONDS
@@ -370,15 +392,11 @@ class Player:
                 self.rerolls[following.node] = following.reroll
         try:
             self._show(value)
-        except UNFIT as error:
-            self._unfit(value, error)
-
-    def _unfit(self, value: Kept, error: Exception) -> None:
-        """An entry that names what no entry before it has: the recording ends before it, and is shown anew."""
-        self.playing, self._target = False, None
-        self.file.end_before(self.position, unfit(self.position, value, error))
-        self.position, self.rerolls, self._nth = 0, {}, 0
-        self._begin()
+        except UNFIT as error:  # it names what no entry before it has: the recording ends before it
+            self.playing = False
+            self.file.end_before(self.position, unfit(self.position, value, error))
+            self.position, self.rerolls, self._target, self._nth = 0, {}, None, 0
+            self._begin()
 
     def close(self) -> None:
         """Let go of the file."""

@@ -1,10 +1,9 @@
-"""What the engine works on: model, prompt and settings; its runs and prefills as a person steers them."""
+"""Model, prompt and settings of the engine; its runs and prefills as the user steers them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from itertools import pairwise
 
 from msgspec.structs import replace
 
@@ -15,7 +14,7 @@ from engine.settings import LoadSettings, Settings, differences, with_defaults
 from inspector.session.client import EngineClient, Request
 from inspector.session.sampler_queries import SamplerQueries
 from inspector.state.breakpoints import BreakpointState
-from inspector.state.timeline import Phase, Timeline
+from inspector.state.timeline import Phase
 
 LEAST, MOST = 1, 2048
 """Tokens a chunk of a prefill."""
@@ -27,7 +26,7 @@ PACES: tuple[float | None, ...] = (1, 2, 5, 10, 20, None)
 
 
 class Runs:
-    """Begins runs and goes on with them.
+    """Begins runs and continues them.
 
     Args:
         client: Takes the commands.
@@ -38,7 +37,7 @@ class Runs:
         self.pace: float | None = None
         self.breakpoints = BreakpointState()
         self.keep: Callable[[Breakpoints], str] = lambda points: ""
-        """Keeps breakpoints for the next start; returns what went wrong, empty where nothing did."""
+        """Keeps breakpoints for the next start; returns what went wrong, empty if nothing did."""
         self.changed: Callable[[], None] = lambda: None
         """Called when other breakpoints were set."""
         client.listen(self.breakpoints.receive, *BreakpointState.TAKES)
@@ -46,10 +45,10 @@ class Runs:
     def begin(self, over_sure: bool) -> None:
         """Begin a run, over sure tokens alone if that is asked for."""
         self.breakpoints.begin(over_sure)
-        self._send(goes_on=False)
+        self._send(continues=False)
 
     def go_on(self, counted: bool = True) -> None:
-        """Have a run under way go on with what has changed; without one nothing happens.
+        """Continue a run under way with what has changed; without one nothing happens.
 
         Args:
             counted: Whether what its breakpoints counted stays.
@@ -59,13 +58,12 @@ class Runs:
             self._send(counted)
 
     def change_pace(self, by: int) -> None:
-        """Set the pace `by` places further in `PACES`; a run under way goes on at it."""
-        place = PACES.index(self.pace) + by
-        self.pace = PACES[max(0, min(len(PACES) - 1, place))]
+        """Set the pace `by` places further in `PACES`; a run under way continues at it."""
+        self.pace = PACES[max(0, min(len(PACES) - 1, PACES.index(self.pace) + by))]
         self.go_on()
 
     def break_at(self, points: Breakpoints) -> str:
-        """Set breakpoints; a run under way goes on with them.
+        """Set breakpoints; a run under way continues with them.
 
         Returns:
             What went wrong with keeping them for the next start, to follow a sentence without its full stop.
@@ -75,10 +73,10 @@ class Runs:
         self.changed()
         return self.keep(points)
 
-    def _send(self, goes_on: bool) -> None:
+    def _send(self, continues: bool) -> None:
         state = self.breakpoints
         until = state.points if state.points.active else None
-        run = Run(self.pace, until, state.skipping, goes_on)
+        run = Run(self.pace, until, state.skipping, continues)
         self._client.request(run, each=state.count if state.skipping else None)
 
 
@@ -97,7 +95,7 @@ class PrefillControl:
     def __init__(self, client: EngineClient) -> None:
         self._client = client
         self.size: int | None = None
-        """Tokens a chunk, None for as many as take about 100 ms."""
+        """Tokens a chunk; None for as many as take about 100 ms."""
 
     def begin(self, prompt: Prefill, each: Callable[[Record], object] | None = None) -> None:
         """Begin a new tree with a prompt; `each` is called with the records of its prefill."""
@@ -105,20 +103,22 @@ class PrefillControl:
 
     @property
     def waits(self) -> bool:
-        """True if a prefill was stopped on its way, and can be gone on with."""
+        """True if a prefill was stopped on its way, and can be continued."""
         return self._client.timeline.phase is Phase.PREFILL and not self._under_way()
 
     def go_on(self) -> None:
-        """Go on with the prefill that waits."""
+        """Continue the prefill that waits."""
         self._client.request(protocol.GoOnPrefill(self.size))
 
     def resize(self, by: int) -> str:
-        """Double the chunks, or halve them with -1; a prefill under way goes on with them.
+        """Double the chunks, or halve them with -1; a prefill under way continues with them.
 
         Returns:
-            The answer for the person.
+            The answer for the user.
         """
-        size = self.size or _last(self._client.timeline)
+        ends = [0, *(chunk.done for chunk in self._client.timeline.prompts.chunks)]
+        last = max(1, ends[-1] - ends[-2]) if len(ends) > 1 else 32
+        size = self.size or last
         self.size = max(LEAST, min(MOST, size * 2 if by > 0 else size // 2))
         if under_way := self._under_way():
             under_way[0].cancel()
@@ -127,12 +127,6 @@ class PrefillControl:
 
     def _under_way(self) -> list[Request[Command]]:
         return self._client.under_way(Prefill, protocol.AddTurn, protocol.GoOnPrefill)
-
-
-def _last(timeline: Timeline) -> int:
-    """Tokens of the last chunk."""
-    ends = [0, *(chunk.done for chunk in timeline.prompts.chunks[-2:])]
-    return max(1, *(b - a for a, b in pairwise(ends[-2:]))) if len(ends) > 1 else 32
 
 
 # ---- model, prompt and settings -----------------------------------------------------------------
@@ -148,7 +142,7 @@ class Setup:
         queries: Know the settings in force.
         load: The model to open.
         settings: Of the sampler.
-        prompt: Prefilled as soon as the model is there; an empty one waits for the person.
+        prompt: Prefilled as soon as the model is there; an empty one waits for the user.
     """
 
     def __init__(
@@ -201,7 +195,7 @@ class Setup:
     def configure(
         self, settings: Settings, then: Callable[[Request[Configure]], object] | None = None
     ) -> None:
-        """Use other settings from here on; a run goes on with them.
+        """Use other settings from here on; a run continues with them.
 
         Args:
             settings: The settings.
@@ -237,7 +231,7 @@ class Setup:
     # ---- settings that were tried -----------------------------------------------------------
 
     def apply(self, settings: Settings) -> None:
-        """Go on with other settings: from the selected step on, where that is an older one."""
+        """Continue with other settings: from the selected step on, if that is an older one."""
         timeline = self._client.timeline
         node = timeline.before if timeline.older is not None else None
         self._queries.try_out(timeline, None)
@@ -247,7 +241,7 @@ class Setup:
         self.configure(settings)
 
     def recall(self) -> str:
-        """Have the logits computed again that were dropped and are wanted; returns the answer for the person."""
+        """Have the logits computed again that were dropped and are wanted; returns the answer for the user."""
         nodes = self._queries.dropped(self._client.timeline)
         if not nodes:
             return "Nothing to compute again: the logits of what is shown are kept."

@@ -93,8 +93,12 @@ class Captions:
         match entry.value:
             case Marked():
                 return self._written(place, entry.value, entry.at)
-            case PromptOpened():
-                self._opened(place, entry.value, entry.at)
+            case PromptOpened(new_tree=new_tree, tokens=tokens, parent=parent):
+                if new_tree:
+                    self._tree, self._reached = self._tree + 1, {}
+                self._prompt = [token.node for token in tokens if token.node not in self._reached]
+                self._come(self._prompt, place, entry.at)
+                self._tip, self._jumped = tokens[-1].node if tokens else parent, entry.at
             case Prefilled() | PromptReadings():
                 for node in self._prompt:
                     self._reached[node] = place, entry.at
@@ -119,13 +123,6 @@ class Captions:
         """True if at a place there is nothing else to be seen than at a stop before it, but for the caption there."""
         return self._changed <= stop < place and stop not in self.at
 
-    def _opened(self, place: int, opened: PromptOpened, at: float) -> None:
-        if opened.new_tree:
-            self._tree, self._reached = self._tree + 1, {}
-        self._prompt = [token.node for token in opened.tokens if token.node not in self._reached]
-        self._come(self._prompt, place, at)
-        self._tip, self._jumped = opened.tokens[-1].node if opened.tokens else opened.parent, at
-
     def _come(self, nodes: Iterable[int], place: int, at: float) -> None:
         for node in nodes:
             self._reached.setdefault(node, (place, at))
@@ -137,41 +134,37 @@ class Captions:
         if mark.node not in self._reached:
             return None
         written = self._of.setdefault((self._tree, mark.node), [])
-        known = next((n for n, (_, each) in enumerate(written) if _same(each, mark)), None)
+        same = (
+            n for n, (_, each) in enumerate(written) if (each.text, each.tool) == (mark.caption, mark.tool)
+        )
+        known = next(same, None)
         if known is not None or not mark.caption:  # another mark was made there, or a caption was taken back
             self._forget(written, len(written) - 1 if known is None else known + 1)
             return None
         reached, came = self._reached[mark.node]
-        here = mark.node == self._tip or at - max(came, self._jumped) <= LATE_CAPTION
-        if not here and written:
+        if mark.node == self._tip or at - max(came, self._jumped) <= LATE_CAPTION:
+            reached = place  # it was written where the session stood
+        elif written:
             reached = written[-1][0]  # it was corrected
             self._forget(written, len(written) - 1)
-        return self._put(written, place if here else reached, mark, at - came > LATE_CAPTION)
-
-    def _put(self, written: list[tuple[int, Caption]], place: int, mark: Marked, late: bool) -> int:
-        # a caption with a panel was written for a replay: nobody need have waited for it
-        seconds = len(mark.caption.split()) / WORDS_A_SECOND if late or mark.tool else 0.0
+        # a caption with a panel was written for a replay: it was hardly waited for
+        seconds = len(mark.caption.split()) / WORDS_A_SECOND if at - came > LATE_CAPTION or mark.tool else 0.0
         caption = Caption(mark.node, mark.caption, mark.tool, seconds)
-        written.append((place, caption))
-        if place not in self.at:
-            self.at[place] = []
-            insort(self._places, place)
-        self.at[place].append(caption)
-        return place
+        written.append((reached, caption))
+        if reached not in self.at:
+            self.at[reached] = []
+            insort(self._places, reached)
+        self.at[reached].append(caption)
+        return reached
 
     def _forget(self, written: list[tuple[int, Caption]], kept: int) -> None:
         """Take back all but the first captions of a node."""
         for place, caption in written[max(0, kept) :]:
-            others = [each for each in self.at[place] if each is not caption]
-            self.at[place] = others
-            if not others:
+            self.at[place] = [each for each in self.at[place] if each is not caption]
+            if not self.at[place]:
                 del self.at[place]
                 self._places.remove(place)
         del written[max(0, kept) :]
-
-
-def _same(caption: Caption, mark: Marked) -> bool:
-    return caption.text == mark.caption and caption.tool == mark.tool
 
 
 # ---- where steps end --------------------------------------------------------------------------
@@ -202,32 +195,27 @@ class Stops:
 
     def note(self, value: Kept) -> None:
         """Take in the last entry that was read."""
-        if isinstance(value, _PICTURES):
-            self._pictures.append(len(self._entries))
-        if self._belongs_to_last(value):
-            self.places[-1] = len(self._entries)
-        elif self._ends_step(value):
-            self.places.append(len(self._entries))
-
-    def _belongs_to_last(self, value: Kept) -> bool:
-        """True if an entry is shown with the step before it: what was drafted behind its token, a prompt's logprobs."""
-        if not self.places or self.places[-1] == self._spoken:
-            return False
-        return isinstance(value, PromptReadings) or (
+        place, picture = len(self._entries), isinstance(value, _PICTURES)
+        if picture:
+            self._pictures.append(place)
+        stop = ReplayStop.EACH if picture else STOPS.get(type(value))
+        # shown with the step before it: what was drafted after its token, and a prompt's logprobs
+        late = isinstance(value, PromptReadings) or (
             isinstance(value, protocol.DraftRound) and value.stage == "taken"
         )
-
-    def _ends_step(self, value: Kept) -> bool:
-        stop = ReplayStop.EACH if isinstance(value, _PICTURES) else STOPS.get(type(value))
-        first, self._row = self._row is not type(value), self._row if stop is None else type(value)
-        match stop:
-            case ReplayStop.EACH:
-                return True
-            case ReplayStop.FIRST:
-                return first
-            case ReplayStop.FIRST_AND_LAST:
-                return first or bool(getattr(value, "last", False))
-        return False
+        if late and self.places and self.places[-1] != self._spoken:
+            self.places[-1] = place
+            return
+        first = self._row is not type(value)
+        if stop is not None:
+            self._row = type(value)
+        last = stop is ReplayStop.FIRST_AND_LAST and bool(getattr(value, "last", False))
+        if (
+            stop is ReplayStop.EACH
+            or last
+            or (first and stop in (ReplayStop.FIRST, ReplayStop.FIRST_AND_LAST))
+        ):
+            self.places.append(place)
 
     def speak(self, place: int, captions: Captions) -> None:
         """Have a step end where a caption speaks, rather than just before it."""
@@ -254,10 +242,8 @@ class Stops:
         """
         stop = bisect_right(self.places, place)
         end = self.places[stop] if stop < len(self.places) else len(self._entries)
-        if not telling:
-            return end
         found = (n + 1 for n in range(place, end) if isinstance(self._entries[n].value, telling))
-        return next(found, end)
+        return next(found, end) if telling else end
 
     def upto(self, place: int, telling: Telling = ()) -> int:
         """The last place where a step ends, that one included; 0 for the beginning.
@@ -268,7 +254,5 @@ class Stops:
         """
         stop = bisect_right(self.places, place) - 1
         begin = self.places[stop] if stop >= 0 else 0
-        if not telling:
-            return begin
         found = (n for n in range(place, begin, -1) if isinstance(self._entries[n - 1].value, telling))
-        return next(found, begin)
+        return next(found, begin) if telling else begin

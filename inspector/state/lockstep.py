@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Literal
 
 from msgspec import Struct, field
 
@@ -17,8 +16,6 @@ from engine import protocol
 from engine.protocol import ModelFacts, PromptOpened, Record
 from inspector.state.capability import MOST, CapabilityState, within
 from inspector.state.session_tree import Item
-
-PERCENTILES = (0.999, 0.99, 0.9, 0.5, 0.1, 0.01, 0.001)
 
 
 class LockstepSoFar(Struct, CapabilityState):
@@ -145,71 +142,6 @@ def percentile(values: Sequence[float], share: float) -> float:
     if values[low] == values[high]:  # two infinite ones have no distance
         return values[low]
     return values[low] + (place - low) * (values[high] - values[low])
-
-
-# ---- a gate: bounds that a comparison must hold --------------------------------------------------
-
-Verdict = Literal["holds", "undecided", "broken", "unknown"]
-"""`undecided`: within two standard errors of the bound; a longer text decides. `unknown`: there is no figure."""
-
-
-class Bounds(Struct, frozen=True):
-    """Bounds that the second model must hold beside the first; None where a figure is not bounded."""
-
-    max_kld: float | None = None
-    """Mean KL divergence, in bits a token."""
-    min_same_top: float | None = None
-    """Share of places where both have the same most probable token, 0 to 1."""
-    max_ppl_ratio: float | None = None
-    """Of the perplexities, whichever is larger: one that is much smaller is another model, too."""
-
-    def __bool__(self) -> bool:
-        return any(each is not None for each in (self.max_kld, self.min_same_top, self.max_ppl_ratio))
-
-
-class Judged(Struct, frozen=True):
-    """One figure against its bound."""
-
-    name: str
-    bound: float
-    verdict: Verdict
-    value: Mean | None
-    """None where there is none."""
-
-
-def judge(bounds: Bounds, figures: Divergences, complete: bool) -> list[Judged]:
-    """Hold the figures of a comparison against bounds.
-
-    Args:
-        bounds: Those that are asked for.
-        figures: Of all that was read.
-        complete: Whether the whole text was; of a part nothing is known.
-    """
-    judged = []
-    if bounds.max_kld is not None:
-        kl = mean(figures.kl) if complete and figures.kl else None
-        judged.append(_judged("mean KLD", kl, bounds.max_kld, kl, bounds.max_kld))
-    if bounds.min_same_top is not None:
-        top = figures.same_top if complete and figures.tops else None
-        off = None if top is None else Mean(1 - top.value, top.error)
-        judged.append(_judged("same top", top, bounds.min_same_top, off, 1 - bounds.min_same_top))
-    if bounds.max_ppl_ratio is not None:
-        log = figures.log_ratio if complete and figures.by_ids else None
-        either = None if log is None else Mean(abs(log.value), log.error)
-        ratio = None if log is None else _exp(log)
-        most = math.log(bounds.max_ppl_ratio)
-        judged.append(_judged("PPL ratio", ratio, bounds.max_ppl_ratio, either, most))
-    return judged
-
-
-def _judged(name: str, shown: Mean | None, bound: float, held: Mean | None, most: float) -> Judged:
-    """A figure as it is shown, and a value that must not be above `most`; not a number is unknown."""
-    if held is None or math.isnan(held.value):
-        return Judged(name, bound, "unknown", shown)
-    holds = held.value <= most
-    distance = most - held.value if holds else held.value - most
-    verdict: Verdict = "undecided" if distance < 2 * held.error else "holds" if holds else "broken"
-    return Judged(name, bound, verdict, shown)
 
 
 class Divergences:

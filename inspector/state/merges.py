@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
 from msgspec import Struct
 from rich.cells import cell_len
 
+from engine import protocol
 from engine.protocol import TakenApart, TokenizerKind, WordApart
+from engine.settings import LoadSettings
 from engine.token_texts import decode
 from inspector.display import pad, token_label, truncate, visible
 from inspector.state.session_tree import Item
@@ -18,6 +20,25 @@ BORDER = "│"
 """Between two pieces."""
 TOLD = 40
 """Rungs of a word that are told at most where all are listed; of a longer ladder the first and the last ones."""
+
+
+def taken_apart(command: protocol.TakeApart, load: LoadSettings, stopped: Callable[[], bool]) -> TakenApart:
+    """Take a text apart by a tokenizer on this disk.
+
+    Args:
+        command: The question.
+        load: The model of the session.
+        stopped: Whether the answer is still wanted.
+
+    Raises:
+        EngineError: There is no such tokenizer, or it or the text can't be taken apart.
+    """
+    from engine.tokenizers.tracer import on_disk
+
+    name = "" if command.settings is None else command.settings.model
+    return on_disk(name or load.model, name).trace(
+        command.text, command.begin, command.end, command.node, stopped
+    )
 
 
 # ---- one word ------------------------------------------------------------------------------------

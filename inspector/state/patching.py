@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -101,36 +100,8 @@ def _pair_of(line: str, where: str) -> PatchPair:
     return PatchPair(**value)
 
 
-_STRETCH = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?:(\d{1,9})(?:-(\d{1,9}))?")
-
-
-def facing_from(text: str) -> Facing:
-    """An alignment as it is typed, places counted from 0: `0-4:0-4, 5:7, 6-8:8-10`.
-
-    Raises:
-        ValueError: A part is no place or stretch of each path, or the stretches differ in length.
-    """
-    pairs: list[tuple[int, int]] = []
-    for part in text.split(","):
-        named = _STRETCH.fullmatch(part.strip())
-        if named is None:
-            raise ValueError(f"{part.strip()!r} names no partner: write 5:7 or 6-8:8-10")
-        first, last, partner, end = (None if each is None else int(each) for each in named.groups())
-        assert first is not None
-        assert partner is not None
-        length = (last if last is not None else first) - first
-        if length < 0 or length != (end if end is not None else partner) - partner or length > MOST_FACING:
-            raise ValueError(f"{part.strip()!r}: both stretches must have the same length")
-        pairs += [(first + at, partner + at) for at in range(length + 1)]
-    return tuple(pairs)
-
-
-MOST_FACING = 1_000_000
-"""Tokens of a stretch, at most."""
-
-
 def facing_words(facing: Sequence[tuple[int, int]]) -> str:
-    """An alignment in stretches, as `facing_from` reads it."""
+    """An alignment in stretches, places counted from 0: `0-4:0-4, 5:7, 6-8:8-10`."""
     stretches: list[list[int]] = []
     for place, partner in facing:
         if stretches and stretches[-1][1] == place - 1 and stretches[-1][3] == partner - 1:

@@ -1,4 +1,4 @@
-"""Every token that the session knows, with its place in the tree: paths, branches, and what is written there. Pure."""
+"""Every token that the session knows, with its place in the tree: paths, branches, marks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STAR, NOTE, CAPTION, BRANCHES = "★", "✎", "❝", "├"
 BOOKMARKED = f"{STAR} bookmarked"  # a bookmark alone, in words
 
 
-# ---- what a person wrote onto the tree ----------------------------------------------------------
+# ---- marks and deletions ------------------------------------------------------------------------
 
 
 @dataclass(slots=True, eq=False)
@@ -44,7 +44,7 @@ class Marks:
 
     def __init__(self) -> None:
         self.of: dict[int, Marked] = {}
-        """By node; nodes without marks are not in it."""
+        """Marks by node; nodes without marks are not in it."""
         self.version = 0
         """Grows whenever a mark changes, so that a view knows what to redraw."""
         self.deleted: dict[int, Deletion] = {}
@@ -52,16 +52,11 @@ class Marks:
         self.displaced: dict[int, int] = {}
         """Hidden nodes that were the latest child, by their parent."""
         self._deletions: list[Deletion] = []
-        """Not undone, oldest first."""
+        """Deletions that were not undone, oldest first."""
 
     def at(self, node: int) -> Marked:
-        """The marks of a node, all at their defaults where there are none."""
+        """The marks of a node, all at their defaults if there are none."""
         return self.of.get(node, Marked(node))
-
-    @property
-    def hidden(self) -> int:
-        """How many tokens are deleted."""
-        return len(self.deleted)
 
     @property
     def last(self) -> Deletion | None:
@@ -82,22 +77,17 @@ class Marks:
                 self.of.pop(record.node, None)
             case Marked():
                 self.of[record.node] = record
-            case Deleted() if record.node in tree.branches and not self._is_shown(record.node, tree):
-                self._delete(record.node, tree)
+            case Deleted(node=node) if node in tree.branches:
+                prompt = tree.branches[node].made == PROMPT and tree.tip in tree.branches
+                if prompt and tree.branches.leads(node, tree.tip):
+                    return  # the prompt on show stays
+                tokens = tree.branches.discard(node)
+                deletion = Deletion(node, {each.node: each for each in tokens}, set())
+                self._deletions.append(deletion)
+                for each in tokens:
+                    self._hide(each, deletion, tree)
             case Undeleted():
                 self._undelete(record.node, tree)
-
-    def _is_shown(self, node: int, tree: SessionTree) -> bool:
-        """True if it is a token of the prompt on show, which stays."""
-        known = tree.branches.of(tree.tip) is not None
-        return tree.branches[node].made == PROMPT and known and tree.branches.leads(node, tree.tip)
-
-    def _delete(self, node: int, tree: SessionTree) -> None:
-        tokens = tree.branches.discard(node)
-        deletion = Deletion(node, {each.node: each for each in tokens}, set())
-        self._deletions.append(deletion)
-        for each in tokens:
-            self._hide(each, deletion, tree)
 
     def _undelete(self, node: int, tree: SessionTree) -> None:
         deletion = next((deletion for deletion in reversed(self._deletions) if deletion.node == node), None)
@@ -187,22 +177,22 @@ class SessionTree(Struct):
 
     nodes: dict[int, Item] = field(default_factory=dict)
     taken: int = 0
-    """How many of them were stepped."""
+    """Number of those that were stepped."""
     parent: dict[int, int] = field(default_factory=dict)
     children: dict[int, list[int]] = field(default_factory=dict)
     """Nodes after a node, oldest first; deleted ones are not among them."""
     followed: dict[int, int] = field(default_factory=dict)
-    """The child visited last, by node, where that isn't the newest one."""
+    """The child visited last, by node, unless that is the newest one."""
     left: dict[int, int] = field(default_factory=dict)
-    """First nodes of what was left for another branch; the one left last has the largest number."""
+    """First nodes of paths that were left for another branch; the one left last has the largest number."""
     interventions: dict[int, tuple[Intervention, ...]] = field(default_factory=dict)
-    """By the first node of a branch under interventions, these."""
+    """Interventions of a branch, by its first node."""
     held: dict[int, int] = field(default_factory=dict)
-    """By a node of such a branch, that first one."""
+    """First node of such a branch, by each of its nodes."""
     settings: dict[int, Settings] = field(default_factory=dict)
-    """With which each step was picked, by its node, where they are known."""
+    """Settings that each step was picked with, by its node, as far as they are known."""
     drafts: dict[int, str] = field(default_factory=dict)
-    """By a node that was taken in a round of speculative decoding, the name of the draft."""
+    """Name of the draft, by a node that was taken in a round of speculative decoding."""
     branches: Branches = field(default_factory=Branches)
     """The tree folded to its branches, without what is deleted."""
     marks: Marks = field(default_factory=Marks)
@@ -218,7 +208,7 @@ class SessionTree(Struct):
         return next((child for child in self.children.get(node, ()) if self.nodes[child].id == token), None)
 
     def latest(self, node: int) -> int | None:
-        """The child of a node that was visited last; where that is deleted, the newest that isn't; None for none."""
+        """The child of a node that was visited last; if that is deleted, the newest that isn't; None for none."""
         if (followed := self.followed.get(node)) is not None:
             return followed
         children = self.children.get(node)
@@ -233,13 +223,12 @@ class SessionTree(Struct):
 
     def leaves(self) -> list[int]:
         """The ends of all branches, without what is deleted: at each fork those of the oldest branch first."""
-        ends, waiting = [], [*reversed(self.children.get(ROOT, ()))]
+        ends, waiting = [], self.children.get(ROOT, [])[::-1]
         while waiting:
             node = waiting.pop()
-            if children := self.children.get(node):
-                waiting += reversed(children)
-            else:
-                ends.append(node)
+            children = self.children.get(node, [])
+            waiting += children[::-1]
+            ends += [] if children else [node]
         return ends
 
     def oldest_end(self, node: int) -> int:
@@ -256,7 +245,7 @@ class SessionTree(Struct):
         return node
 
     def under(self, item: Item) -> tuple[Intervention, ...] | None:
-        """The interventions that a token was computed under; none in it where they were not recorded, None for the
+        """The interventions that a token was computed under; empty if they were not recorded, None for the
         model's own token."""
         if (first := self.held.get(item.node)) is not None:
             return self.interventions[first]
@@ -283,7 +272,7 @@ class SessionTree(Struct):
         return path[::-1]
 
     def add(self, item: Item, parent: int) -> None:
-        """Take in a token that the session is at, or what more is known of it; a deleted one is shown again."""
+        """Take in a token that the session is at, or new readings of it; a deleted one is shown again."""
         node = item.node
         if self.marks.deleted:
             self.marks.reveal(parent, self)
@@ -309,7 +298,7 @@ class SessionTree(Struct):
         return item if before is None or before.logprob is None else before
 
     def add_readings(self, item: PromptToken) -> bool:
-        """Take in what the model thought of a prompt's token; one that was stepped has more, and keeps it.
+        """Take in the readings of a prompt's token; one that was stepped has more, and keeps them.
 
         Returns:
             Whether it was taken in.
@@ -321,7 +310,7 @@ class SessionTree(Struct):
         return True
 
     def go(self, before: list[Item], path: list[Item]) -> None:
-        """Another path is on show: remember what was left for it, and follow it from now on."""
+        """Another path is on show: remember the one that was left for it, and follow it from now on."""
         if (parted := shared(before, path)) < len(before):
             self.left[before[parted].node] = max(self.left.values(), default=0) + 1
         for item in path:
@@ -342,10 +331,13 @@ def shared(one: Iterable[Item], other: Iterable[Item]) -> int:
 def written(mark: Marked) -> str:
     """Marks on one line: `★ ending A ✎ why this one? ❝ watch the entropy`; a bookmark alone is called one."""
     star = STAR if mark.name or mark.note or mark.caption else BOOKMARKED
-    parts = [star if mark.bookmarked else "", visible(mark.name)]
-    parts += [f"{NOTE} {visible(mark.note)}" if mark.note else ""]
-    parts += [f"{CAPTION} {visible(mark.caption)}" if mark.caption else ""]
-    return " ".join(part for part in parts if part)
+    parts = (
+        star if mark.bookmarked else "",
+        visible(mark.name),
+        f"{NOTE} {visible(mark.note)}" if mark.note else "",
+        f"{CAPTION} {visible(mark.caption)}" if mark.caption else "",
+    )
+    return " ".join(filter(None, parts))
 
 
 def signs(tree: SessionTree, node: int) -> str:

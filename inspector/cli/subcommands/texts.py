@@ -204,9 +204,8 @@ def run_diff(args: Namespace) -> int:
     """
     from engine.protocol import DiffText
     from inspector.cli.driver import run
-    from inspector.cli.writers.diff import DiffReading
+    from inspector.cli.writers.diff import Bounds, DiffReading
     from inspector.cli.writers.diff import writer as diff_writer
-    from inspector.state.lockstep import Bounds
 
     if args.model is not None:
         raise EngineError("The first model was named twice: as A and with --model.", "Leave --model out.")
@@ -331,9 +330,8 @@ def run_tokens(args: Namespace) -> int:
     from engine.protocol import CutText, TakeApart
     from engine.thread import EngineThread
     from inspector.cli.driver import drive, exit_status
-    from inspector.cli.writers.merges import TextApart, merges_writer
+    from inspector.cli.writers.merges import TextApart, TokenizerBackend, merges_writer, needs_no_engine
     from inspector.cli.writers.tokens import token_writer
-    from inspector.session.tokenizer_files import TokenizerBackend, needs_no_engine
 
     asked = tokens_request_from(args)
     cut = CutText(asked.load, asked.prompt, bool(asked.chat), asked.system, asked.messages, asked.options)

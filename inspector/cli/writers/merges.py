@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TextIO
 
 from msgspec.structs import replace
 
+from engine import protocol
+from engine.errors import EngineError
 from engine.protocol import Record, TakenApart, Tokenized
+from engine.settings import LoadSettings
 from inspector.cli.arguments import CliRequest
 from inspector.cli.driver import Summary, Writer
 from inspector.cli.writers.generation import PlainText
 from inspector.cli.writers.json_lines import JsonLines
 from inspector.display import visible
-from inspector.state.merges import WIDTH, columns, faced, ladder_lines, summed
+from inspector.state.merges import WIDTH, columns, faced, ladder_lines, summed, taken_apart
 
 
 class TextApart:
@@ -103,3 +107,40 @@ class ApartTable(PlainText):
             self._out.write(f"{visible(taken.name)}: {summed(taken)}\n")
         self._out.flush()
         self._sum_up([])
+
+
+# ---- without an engine ---------------------------------------------------------------------------
+
+
+def needs_no_engine(model: str) -> bool:
+    """True if a model's tokenizer is known from one file: that of the bundled model, or a file that is named."""
+    return model == "pocket" or model.endswith(".json")
+
+
+class TokenizerBackend:
+    """Answers `TakeApart` alone, at once.
+
+    Args:
+        emit: Receives the answers.
+    """
+
+    def __init__(self, emit: Callable[[protocol.Received], None]) -> None:
+        self._emit = emit
+
+    def start(self) -> None:
+        """Nothing is to be started."""
+
+    def send(self, sent: protocol.Sent) -> None:
+        """Answer."""
+        command = sent.command
+        assert isinstance(command, protocol.TakeApart)
+        try:
+            answer: Record = taken_apart(command, LoadSettings(), lambda: False)
+        except EngineError as error:
+            answer = protocol.Failure(command.kind, error.message, error.hint)
+        for record in (answer, protocol.Ended(command.kind)):
+            self._emit(protocol.Received(record, sent.id))
+
+    def close(self, timeout: float = 2.0) -> bool:
+        """Nothing is under way."""
+        return True

@@ -13,7 +13,7 @@ from inspector.lessons.lesson import Beat
 from inspector.main.elements import explained, row, table, token_span
 from inspector.main.evidence import Exhibit, Exported, ExportPart, of_both
 from inspector.scales import count, percent
-from inspector.state.heads import NAMED, ROLES, best_of, found_words, measured_on
+from inspector.state.attribution import NAMED, ROLES, best_of, found_words, measured_on
 from inspector.state.inside import Answers
 from inspector.state.session_tree import Item, SessionTree
 from inspector.state.timeline import Timeline

@@ -30,7 +30,7 @@ from inspector.main.inside.screen import TITLED, InsideScreen, refused, told
 from inspector.main.tool import Host
 from inspector.scales import bits, percent, size
 from inspector.session.requests import Replies
-from inspector.state.heads import measured_on, names_of
+from inspector.state.attribution import measured_on, names_of
 from inspector.state.session_tree import Item
 from inspector.tools.attention.control import (
     ATTENTION_SCREEN,

@@ -12,7 +12,7 @@ from inspector.display import quoted, token_label
 from inspector.main.elements import bar_around_zero, element, explained, row, table
 from inspector.main.evidence import Exhibit, Exported, ExportPart, of_both
 from inspector.scales import count, signed
-from inspector.state.contributions import ContributionRow, head_rows, part_rows
+from inspector.state.attribution import ContributionRow, head_rows, part_rows
 from inspector.state.inside import Answers
 
 MOST = 24

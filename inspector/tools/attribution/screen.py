@@ -17,7 +17,7 @@ from inspector.main.inside.screen import InsideScreen
 from inspector.main.tool import Host
 from inspector.scales import count, percent, signed
 from inspector.session.requests import Replies
-from inspector.state.contributions import (
+from inspector.state.attribution import (
     ContributionRow,
     head_rows,
     heads_of,

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from engine.protocol import GradientBaseline, GradientMethod, ReadGradients
 from inspector.main.inside.keys import SCROLLS, inside_table, walking
-from inspector.state.contributions import TokenChoices
+from inspector.state.attribution import TokenChoices
 from inspector.widgets.actions import Action, both
 
 STEPS = (8, 16, 32, 64, 128, 256)

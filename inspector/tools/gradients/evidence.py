@@ -12,7 +12,7 @@ from inspector.display import visible
 from inspector.main.elements import element, explained, row, table
 from inspector.main.evidence import Exhibit, Exported, ExportPart, of_both
 from inspector.scales import count, signed
-from inspector.state.gradients import (
+from inspector.state.attribution import (
     MEANINGS,
     asked_words,
     complete_words,

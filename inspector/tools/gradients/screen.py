@@ -15,16 +15,17 @@ from inspector.main.inside.screen import TITLED, InsideScreen, Notice
 from inspector.main.tool import Host
 from inspector.scales import signed
 from inspector.session.requests import Replies
-from inspector.state.contributions import label_of, told_here
-from inspector.state.gradients import (
+from inspector.state.attribution import (
     MEANINGS,
     METHODS,
     TokenShare,
     complete_words,
+    label_of,
     largest,
     method_words,
     notes_of,
     shares_of,
+    told_here,
 )
 from inspector.tools.gradients.control import BASELINES, GRADIENTS_SCREEN, STEPS, GradientChoices
 from inspector.widgets.actions import ActionTable

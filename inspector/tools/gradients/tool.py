@@ -6,7 +6,7 @@ from engine.protocol import GradientsRead
 from inspector.main.evidence import ExportPart
 from inspector.main.tool import Host, OfferedHeat, Tool, ToolActions
 from inspector.session.requests import Replies
-from inspector.state.gradients import asked_words, shares_of
+from inspector.state.attribution import asked_words, shares_of
 from inspector.tools.gradients.control import GRADIENTS_SCREEN, GradientChoices
 from inspector.widgets.actions import Action, Needs
 

@@ -12,8 +12,7 @@ from inspector.display import token_label
 from inspector.main.elements import bar_around_zero, element, explained, row, table
 from inspector.main.evidence import Exhibit, Exported, ExportPart, of_both
 from inspector.scales import count, signed
-from inspector.state.inside import Answers
-from inspector.state.scores import (
+from inspector.state.attribution import (
     ScoreShare,
     by_weight,
     head_name,
@@ -22,6 +21,7 @@ from inspector.state.scores import (
     pair_shares,
     query_shares,
 )
+from inspector.state.inside import Answers
 
 MOST = 10
 """Rows of a table."""

@@ -15,7 +15,7 @@ from inspector.main.inside.screen import InsideScreen
 from inspector.main.tool import Host
 from inspector.scales import count, signed
 from inspector.session.requests import Replies
-from inspector.state.scores import (
+from inspector.state.attribution import (
     ScoreShare,
     by_weight,
     compared_to,

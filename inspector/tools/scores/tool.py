@@ -8,7 +8,7 @@ from inspector.main.evidence import ExportPart
 from inspector.main.inside.keys import NO_ATTENTION
 from inspector.main.tool import Host, OfferedHeat, Tool, ToolActions
 from inspector.session.requests import Replies
-from inspector.state.scores import head_name, over_path
+from inspector.state.attribution import head_name, over_path
 from inspector.tools.scores.control import SCORES_SCREEN, ScoreChoices
 from inspector.widgets.actions import Action, Needs
 

@@ -47,7 +47,7 @@ from inspector.cli.arguments import request_from
 from inspector.cli.flags import parsed
 from inspector.cli.subcommands.inside import inside_parser
 from inspector.cli.writers.inside import Known, refused, writer
-from inspector.state.heads import names_of
+from inspector.state.attribution import names_of
 from tests.inspector.cli.scripted import Events, Kind, as_record, of_kind
 
 PROMPT = ("--ignore-chat-template", "-p", "Once upon a time, there was a little girl named")

@@ -6,8 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from engine.protocol import Floats, ScoreRead, ScoreWriter, floats
-from inspector.state.inside import Answers
-from inspector.state.scores import (
+from inspector.state.attribution import (
     by_weight,
     in_words,
     key_shares,
@@ -17,6 +16,7 @@ from inspector.state.scores import (
     score_writer_name,
     weights_of,
 )
+from inspector.state.inside import Answers
 from tests.inspector.tools.scores.reads import FACTS, read
 
 LABELS = ("␣a", "␣dog", "␣ran", "␣and", "␣saw")
