@@ -204,16 +204,12 @@ def _comparison(difference: float | None, count: int) -> str:
     if difference is None:
         return f"Live. No step was recorded on this path to compare with: {key_for('step')} takes the first"
     steps = f"the last {count} steps" if count > 1 else "the last step"
-    if difference == 0:
-        return f"Live. The logprobs of {steps} are the recorded ones, to the last bit"
-    if difference <= ROUNDING:
-        return (
-            f"Live. The logprobs of {steps} are the recorded ones but for rounding ({difference:.2g} at most)"
-        )
-    differing = f"the logprobs of {steps} differ by {difference:.3g} at most from the recorded ones"
-    if difference < NOTICEABLE:
-        return f"Live. {differing.capitalize()}"
-    return f"Live, and it differs: {differing}"
+    if difference > ROUNDING:
+        differing = f"the logprobs of {steps} differ by {difference:.3g} at most from the recorded ones"
+        slight = difference < NOTICEABLE
+        return f"Live. {differing.capitalize()}" if slight else f"Live, and it differs: {differing}"
+    how = f" but for rounding ({difference:.2g} at most)" if difference else ", to the last bit"
+    return f"Live. The logprobs of {steps} are the recorded ones{how}"
 
 
 # ---- the tree that is built -------------------------------------------------------------------

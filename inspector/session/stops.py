@@ -171,7 +171,7 @@ class Captions:
 
 _PICTURES = (protocol.PrefillChunk, Prefilled, Step, Moved, protocol.Resampled)
 """Entries that change the main screen."""
-STOPS: dict[type, ReplayStop] = {record: stop for state in STATES for record, stop in state.STOPS.items()}
+STOPS: dict[type, ReplayStop] = {of: stop for state in STATES for of, (stop, _) in state.STOPS.items()}
 ELSEWHERE = tuple(record for state in STATES for record in state.changing())
 """Entries that change the screen of a tool and not the main one."""
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 MAX_QUEUED_STEPS = 8
 """A held space bar queues no more than this, so that it doesn't step on long after it is let go."""
 LIVE = "{go_live} continues live"
-_SHOWN_BY: dict[type, str] = {record: shown for state in STATES for record, shown in state.SHOWN_BY.items()}
+_SHOWN_BY: dict[type, str] = {of: shown for state in STATES for of, (_, shown) in state.STOPS.items()}
 """Words for what the main screen doesn't show of an entry, with the key that does."""
 REFUSED = "Recorded: no model is loaded. {go_live} continues live from here"
 
@@ -291,48 +291,35 @@ class ReplayTransport:
         if player.file.failure is not None:
             return f"Cut off: {visible(str(player.file.failure))}"
         shown, there = player.stop
-        at_end = player.position == len(player.file.entries)
+        where = f"{shown:,} of {there:,}"
+        at_end, following = player.position == len(player.file.entries), player.file.following
+        live = "" if self.bound else f", {with_keys(LIVE)}"
+        step, run, back = key_for("step"), key_for("run"), f"{key_for('take_back')} goes back"
         if player.file.reading:
             return f"Reading the recording: {player.file.progress:.0%}. Esc stops it; you can look at what was read"
         if player.file.stopped and at_end:
-            return f"The rest was not read. You can look at the part before: ← → walk{self._live}"
+            return f"The rest was not read. You can look at the part before: ← → walk{live}"
         if not player.settled and not player.playing:
-            return f"Going through the recording: {shown:,} of {there:,}"
+            return f"Going through the recording: {where}"
         if player.playing:
-            speed = speed_text(player.speed)
-            return (
-                f"Playing {speed}, {shown:,} of {there:,}. {key_for('step').capitalize()} pauses, "
-                f"{key_for('faster')} and {key_for('slower')} change the speed"
-            )
-        if player.file.following and not player.behind:
-            back = f"← → walk, {key_for('take_back')} goes back"
+            keys = f"{step.capitalize()} pauses, {key_for('faster')} and {key_for('slower')} change the speed"
+            return f"Playing {speed_text(player.speed)}, {where}. {keys}"
+        if following and not player.behind:
             if player.file.left:
-                return f"The session ended: its program has left. {back}, {key_for('quit')} quits"
-            return f"Following a session as it goes. {back}, end follows again"
-        if at_end and not player.file.following:
-            return (
-                f"Recorded, at its end. {key_for('run')} plays it, ← → walk, {key_for('take_back')} "
-                f"goes back{self._live}"
-            )
-        if (elsewhere := _SHOWN_BY.get(type(player.last))) is not None:
-            return f"Recorded, {shown:,} of {there:,}. {with_keys(elsewhere)}, {key_for('step')} continues"
-        if player.file.following:
+                return f"The session ended: its program has left. ← → walk, {back}, {key_for('quit')} quits"
+            return f"Following a session as it goes. ← → walk, {back}, end follows again"
+        if at_end and not following:
+            return f"Recorded, at its end. {run} plays it, ← → walk, {back}{live}"
+        if elsewhere := _SHOWN_BY.get(type(player.last)):
+            return f"Recorded, {where}. {with_keys(elsewhere)}, {step} continues"
+        keys = f"{step.capitalize()} shows the next step, {run} plays, {back}"
+        if following:
             many = f"{player.behind:,} changes" if player.behind > 1 else "One change"
-            return (
-                f"{many} behind. {key_for('step').capitalize()} shows the next step, {key_for('run')} "
-                f"plays, {key_for('take_back')} goes back, end follows again"
-            )
-        return (
-            f"Recorded, {shown:,} of {there:,}. {key_for('step').capitalize()} shows the next step, "
-            f"{key_for('run')} plays, {key_for('take_back')} goes back{self._live}"
-        )
-
-    @property
-    def _live(self) -> str:
-        return "" if self.bound else f", {with_keys(LIVE)}"
+            return f"{many} behind. {keys}, end follows again"
+        return f"Recorded, {where}. {keys}{live}"
 
     def caption(self, node: int) -> str:
-        """What the author wrote on a token of the tree on show."""
+        """The author's caption of a token of the tree on show."""
         return self._player.caption(node)
 
     @property

@@ -140,17 +140,11 @@ class Batches(Struct, CapabilityState):
     )  # fmt: skip
     FAILS = protocol.StartBatch, protocol.DrawMany
     STOPS: ClassVar = {
-        protocol.BatchOpened: ReplayStop.BEGINS,
-        protocol.BatchStep: ReplayStop.FIRST,
-        protocol.BatchEnded: ReplayStop.EACH,
-        protocol.BatchCompared: ReplayStop.EACH,
-        protocol.DrawsCounted: ReplayStop.EACH,
-    }
-    SHOWN_BY: ClassVar = {
-        protocol.BatchStep: "A batch is here: {batch} shows it",
-        protocol.BatchEnded: "A batch ended here: {batch} shows it",
-        protocol.BatchCompared: "A batch was compared here: {batch} shows it",
-        protocol.DrawsCounted: "Draws were counted here: {draws} shows them",
+        protocol.BatchOpened: (ReplayStop.BEGINS, ""),
+        protocol.BatchStep: (ReplayStop.FIRST, "A batch is here: {batch} shows it"),
+        protocol.BatchEnded: (ReplayStop.EACH, "A batch ended here: {batch} shows it"),
+        protocol.BatchCompared: (ReplayStop.EACH, "A batch was compared here: {batch} shows it"),
+        protocol.DrawsCounted: (ReplayStop.EACH, "Draws were counted here: {draws} shows them"),
     }
 
     last: BatchSoFar | None = None

@@ -73,13 +73,9 @@ class BeamHistory(CapabilityState):
     OF = protocol.SearchBeams, protocol.GoOnBeams
     FAILS = protocol.SearchBeams, protocol.GoOnBeams
     STOPS: ClassVar = {
-        protocol.BeamOpened: ReplayStop.BEGINS,
-        protocol.BeamStep: ReplayStop.FIRST,
-        protocol.BeamEnded: ReplayStop.EACH,
-    }
-    SHOWN_BY: ClassVar = {
-        protocol.BeamStep: "A beam search is here: {beams} shows it",
-        protocol.BeamEnded: "A beam search is over here: {beams} shows it",
+        protocol.BeamOpened: (ReplayStop.BEGINS, ""),
+        protocol.BeamStep: (ReplayStop.FIRST, "A beam search is here: {beams} shows it"),
+        protocol.BeamEnded: (ReplayStop.EACH, "A beam search is over here: {beams} shows it"),
     }
 
     def __init__(self) -> None:

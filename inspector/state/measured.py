@@ -53,17 +53,14 @@ class Measured(Struct, CapabilityState):
     )  # fmt: skip
     FAILS = (protocol.Measure,)
     STOPS: ClassVar = {
-        protocol.RaceOpened: ReplayStop.BEGINS,
-        protocol.RaceStep: ReplayStop.FIRST,
-        protocol.Profiled: ReplayStop.EACH,
-        protocol.RooflineMeasured: ReplayStop.EACH,
-        protocol.KVCompared: ReplayStop.FIRST_AND_LAST,
-    }
-    SHOWN_BY: ClassVar = {
-        protocol.RaceStep: "A race is here: {race} shows it",
-        protocol.Profiled: "A step was taken apart here: {profile} shows it",
-        protocol.RooflineMeasured: "The roofline was measured here: {profile} shows it",
-        protocol.KVCompared: "Quantized KV was compared here: {compare_kv} shows it",
+        protocol.RaceOpened: (ReplayStop.BEGINS, ""),
+        protocol.RaceStep: (ReplayStop.FIRST, "A race is here: {race} shows it"),
+        protocol.Profiled: (ReplayStop.EACH, "A step was taken apart here: {profile} shows it"),
+        protocol.RooflineMeasured: (ReplayStop.EACH, "The roofline was measured here: {profile} shows it"),
+        protocol.KVCompared: (
+            ReplayStop.FIRST_AND_LAST,
+            "Quantized KV was compared here: {compare_kv} shows it",
+        ),
     }
 
     race: RaceSoFar | None = None

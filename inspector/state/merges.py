@@ -28,7 +28,7 @@ def taken_apart(command: protocol.TakeApart, load: LoadSettings, stopped: Callab
     Args:
         command: The question.
         load: The model of the session.
-        stopped: Whether the answer is still wanted.
+        stopped: Whether the answer is no longer wanted.
 
     Raises:
         EngineError: There is no such tokenizer, or it or the text can't be taken apart.
@@ -55,14 +55,10 @@ class Rung(Struct, frozen=True):
 
     @property
     def of(self) -> str:
-        """The same as a person reads it."""
-        return (
-            ""
-            if self.value is None
-            else f"{self.value:,}"
-            if isinstance(self.value, int)
-            else f"{self.value:.2f}"
-        )
+        """The value in words; empty for the beginning."""
+        if self.value is None:
+            return ""
+        return f"{self.value:,}" if isinstance(self.value, int) else f"{self.value:.2f}"
 
 
 def rungs(word: WordApart) -> int:
