@@ -27,7 +27,7 @@ from inspector.keys import key_for
 from inspector.session.client import Backend, EngineClient
 from inspector.session.history import History
 from inspector.session.sampler_queries import SamplerQueries
-from inspector.session.setup import PrefillControl, Runs, Setup
+from inspector.session.setup import Runs, Setup
 from inspector.session.transport import LiveTransport, Transport
 from inspector.state.timeline import Phase, Timeline, other
 
@@ -114,13 +114,12 @@ class Navigation:
                 "This token is here already. Highlight another with ↑ ↓ to branch, or press end to continue."
             )
         node = timeline.before
-        cut = next(
-            (each for each in timeline.candidates if each.id == token and each.cut_by == GRAMMAR), None
-        )
-        if cut is not None and self._forbidden != (node, token) and not timeline.recorded:
-            self._forbid(node, token)
-            label = quoted(token_label(cut.text, cut.raw))
-            return f"The grammar forbids {label}. Press again to take it and leave the grammar"
+        for each in timeline.candidates:
+            forbidden = each.id == token and each.cut_by == GRAMMAR and self._forbidden != (node, token)
+            if forbidden and not timeline.recorded:
+                self._forbid(node, token)
+                label = quoted(token_label(each.text, each.raw))
+                return f"The grammar forbids {label}. Press again to take it and leave the grammar"
         self._client.do(Choose(node, token, leave_grammar=self._forbidden == (node, token)))
         return ""
 
@@ -202,12 +201,11 @@ class Controller:
     def __init__(self, backend: Backend, load: LoadSettings, settings: Settings, prompt: Prefill) -> None:
         self.client = client = EngineClient(backend)
         self.queries = SamplerQueries(client, settings)
-        self.prefill = PrefillControl(client)
         self.runs = Runs(client)
-        self.setup = Setup(client, self.prefill, self.runs, self.queries, load, settings, prompt)
+        self.setup = Setup(client, self.runs, self.queries, load, settings, prompt)
         self.history = History(client, self.queries, self.setup, self.runs)
         self.navigation = Navigation(client, lambda: self.setup.settings)
-        self.live = LiveTransport(client, self.prefill, self.runs, self.setup)
+        self.live = LiveTransport(client, self.runs, self.setup)
         self.transport: Transport = self.live
         """The live one, or that of the recording on show."""
         self.speculation = SpeculationSettings()

@@ -156,9 +156,9 @@ class Playback:
     def _resume(self, opening: Opening, player: Player) -> None:
         """Go on with the session as soon as all of it is on show."""
         self._shown = replace(opening, live=False)
-        if player.file.torn:
+        if player.file.reader.torn:
             self._host.announce(
-                f"Its last line was incomplete: {player.file.torn:,} bytes were left out.",
+                f"Its last line was incomplete: {player.file.reader.torn:,} bytes were left out.",
                 "The session was cut off",
                 "information",
             )

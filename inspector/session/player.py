@@ -88,23 +88,13 @@ class RecordedEntries:
         self.questions = RecordedQuestions()
         """Of a lesson, with their answers."""
         self.captions = Captions()
-        self._reader, self._follow = RecordingReader(path, torn_ok=True, follow=follow), follow
+        self.reader, self._follow = RecordingReader(path, torn_ok=True, follow=follow), follow
         self._looked, self._left = -math.inf, False
-
-    @property
-    def progress(self) -> float:
-        """Share of the file that has been read, 0 to 1."""
-        return self._reader.progress
-
-    @property
-    def torn(self) -> int:
-        """Bytes of an incomplete last frame that were left out."""
-        return self._reader.torn
 
     @property
     def following(self) -> bool:
         """True if more may come at the end."""
-        return self._follow and self._reader.follows
+        return self._follow and self.reader.follows
 
     @property
     def left(self) -> bool:
@@ -118,7 +108,7 @@ class RecordedEntries:
         try:
             with uncollected():
                 while not enough():
-                    entry = next(self._reader)
+                    entry = next(self.reader)
                     self.entries.append(entry)
                     place, value = len(self.entries), entry.value
                     if isinstance(value, PromptOpened) and value.new_tree:
@@ -154,7 +144,7 @@ class RecordedEntries:
 
     def close(self) -> None:
         """Let go of the file."""
-        self._reader.close()
+        self.reader.close()
 
 
 class Player:

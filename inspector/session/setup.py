@@ -26,7 +26,7 @@ PACES: tuple[float | None, ...] = (1, 2, 5, 10, 20, None)
 
 
 class Runs:
-    """Begins runs and continues them.
+    """Begins and continues runs and prefills.
 
     Args:
         client: Takes the commands.
@@ -35,6 +35,8 @@ class Runs:
     def __init__(self, client: EngineClient) -> None:
         self._client = client
         self.pace: float | None = None
+        self.chunk: int | None = None
+        """Tokens a chunk of a prefill; None for as many as take about 100 ms."""
         self.breakpoints = BreakpointState()
         self.keep: Callable[[Breakpoints], str] = lambda points: ""
         """Keeps breakpoints for the next start; returns what went wrong, empty if nothing did."""
@@ -79,36 +81,20 @@ class Runs:
         run = Run(self.pace, until, state.skipping, continues)
         self._client.request(run, each=state.count if state.skipping else None)
 
+    # ---- prefills ---------------------------------------------------------------------------
 
-def pace_text(pace: float | None) -> str:
-    """A pace as the status line writes it."""
-    return "full pace" if pace is None else f"{pace:g} a second"
-
-
-class PrefillControl:
-    """Sends prefills.
-
-    Args:
-        client: Takes the commands.
-    """
-
-    def __init__(self, client: EngineClient) -> None:
-        self._client = client
-        self.size: int | None = None
-        """Tokens a chunk; None for as many as take about 100 ms."""
-
-    def begin(self, prompt: Prefill, each: Callable[[Record], object] | None = None) -> None:
+    def prefill(self, prompt: Prefill, each: Callable[[Record], object] | None = None) -> None:
         """Begin a new tree with a prompt; `each` is called with the records of its prefill."""
-        self._client.request(replace(prompt, step_size=self.size), each=each)
+        self._client.request(replace(prompt, step_size=self.chunk), each=each)
 
     @property
-    def waits(self) -> bool:
+    def prefill_waits(self) -> bool:
         """True if a prefill was stopped on its way, and can be continued."""
-        return self._client.timeline.phase is Phase.PREFILL and not self._under_way()
+        return self._client.timeline.phase is Phase.PREFILL and not self._prefills()
 
-    def go_on(self) -> None:
+    def continue_prefill(self) -> None:
         """Continue the prefill that waits."""
-        self._client.request(protocol.GoOnPrefill(self.size))
+        self._client.request(protocol.GoOnPrefill(self.chunk))
 
     def resize(self, by: int) -> str:
         """Double the chunks, or halve them with -1; a prefill under way continues with them.
@@ -118,15 +104,20 @@ class PrefillControl:
         """
         ends = [0, *(chunk.done for chunk in self._client.timeline.prompts.chunks)]
         last = max(1, ends[-1] - ends[-2]) if len(ends) > 1 else 32
-        size = self.size or last
-        self.size = max(LEAST, min(MOST, size * 2 if by > 0 else size // 2))
-        if under_way := self._under_way():
+        size = self.chunk or last
+        self.chunk = max(LEAST, min(MOST, size * 2 if by > 0 else size // 2))
+        if under_way := self._prefills():
             under_way[0].cancel()
-            self.go_on()
-        return f"Chunks of {self.size:,} tokens"
+            self.continue_prefill()
+        return f"Chunks of {self.chunk:,} tokens"
 
-    def _under_way(self) -> list[Request[Command]]:
+    def _prefills(self) -> list[Request[Command]]:
         return self._client.under_way(Prefill, protocol.AddTurn, protocol.GoOnPrefill)
+
+
+def pace_text(pace: float | None) -> str:
+    """A pace as the status line writes it."""
+    return "full pace" if pace is None else f"{pace:g} a second"
 
 
 # ---- model, prompt and settings -----------------------------------------------------------------
@@ -137,8 +128,7 @@ class Setup:
 
     Args:
         client: Takes the commands.
-        prefill: Sends the prompts.
-        runs: Go on with other settings.
+        runs: Prefill the prompt, and continue with other settings.
         queries: Know the settings in force.
         load: The model to open.
         settings: Of the sampler.
@@ -148,14 +138,13 @@ class Setup:
     def __init__(
         self,
         client: EngineClient,
-        prefill: PrefillControl,
         runs: Runs,
         queries: SamplerQueries,
         load: LoadSettings,
         settings: Settings,
         prompt: Prefill,
     ) -> None:
-        self._client, self._prefill, self._runs, self._queries = client, prefill, runs, queries
+        self._client, self._runs, self._queries = client, runs, queries
         self.load = load
         self.settings = settings
         self.prompt = prompt
@@ -176,7 +165,7 @@ class Setup:
                 self.settings = with_defaults(self.settings, record.sampling, self.given)
             self._client.request(Configure(self.settings), self.configured)
             if self.prompt.text or self.prompt.messages:
-                self._prefill.begin(self.prompt)
+                self._runs.prefill(self.prompt)
 
     def give(self, prompt: Prefill, each: Callable[[Record], object] | None = None) -> None:
         """Begin a new tree with a prompt, now or when the model is there; the chat template's variables stay.
@@ -190,7 +179,7 @@ class Setup:
         self.prompt = prompt
         if self._client.timeline.facts is not None and not self._client.of(Load):
             self._client.make_way()
-            self._prefill.begin(prompt, each)
+            self._runs.prefill(prompt, each)
 
     def configure(
         self, settings: Settings, then: Callable[[Request[Configure]], object] | None = None

@@ -15,7 +15,7 @@ from inspector.display import visible
 from inspector.keys import key_for, with_keys
 from inspector.scales import time_left
 from inspector.session.client import EngineClient
-from inspector.session.setup import PrefillControl, Runs, Setup, pace_text
+from inspector.session.setup import Runs, Setup, pace_text
 from inspector.session.stops import Caption, Telling
 from inspector.state.timeline import STATES, Phase
 
@@ -36,8 +36,7 @@ class LiveTransport:
 
     Args:
         client: Takes the commands.
-        prefill: May wait to be continued.
-        runs: Begin and go on.
+        runs: Begin and continue runs and prefills.
         setup: Opens models.
     """
 
@@ -50,8 +49,8 @@ class LiveTransport:
     captioned = False
     """True if room for captions is kept."""
 
-    def __init__(self, client: EngineClient, prefill: PrefillControl, runs: Runs, setup: Setup) -> None:
-        self._client, self._prefill, self._runs, self._setup = client, prefill, runs, setup
+    def __init__(self, client: EngineClient, runs: Runs, setup: Setup) -> None:
+        self._client, self._runs, self._setup = client, runs, setup
 
     @property
     def running(self) -> bool:
@@ -61,7 +60,7 @@ class LiveTransport:
     @property
     def ready(self) -> frozenset[str]:
         """Of `on` and `back` the ways that are open though no distribution is on show: on, if a prefill waits."""
-        return frozenset({"on"} if self._prefill.waits else ())
+        return frozenset({"on"} if self._runs.prefill_waits else ())
 
     @property
     def whereabouts(self) -> str:
@@ -74,8 +73,8 @@ class LiveTransport:
         timeline = self._client.timeline
         if timeline.running:
             self._client.pause()
-        elif timeline.prompts.reading and self._prefill.waits:
-            self._prefill.go_on()
+        elif timeline.prompts.reading and self._runs.prefill_waits:
+            self._runs.continue_prefill()
         elif not timeline.following:
             timeline.walk(1)
         elif len(self._client.of(TakeStep)) < MAX_QUEUED_STEPS:
@@ -87,8 +86,8 @@ class LiveTransport:
         timeline = self._client.timeline
         if timeline.running:
             self._client.pause()
-        elif self._prefill.waits:
-            self._prefill.go_on()
+        elif self._runs.prefill_waits:
+            self._runs.continue_prefill()
         else:
             timeline.select(None)
             self._runs.begin(over_sure)
@@ -112,7 +111,7 @@ class LiveTransport:
     def change_pace(self, by: int) -> str:
         """Change the pace of runs; in a prefill, the size of its chunks."""
         if self._client.timeline.phase is Phase.PREFILL:
-            return self._prefill.resize(by)
+            return self._runs.resize(by)
         self._runs.change_pace(by)
         return "" if self._client.timeline.running else f"Runs go at {pace_text(self._runs.pace)}"
 
@@ -130,32 +129,22 @@ class LiveTransport:
         return ""
 
     def describe(self) -> str:
-        """The run or the prefill under way."""
-        match self._client.timeline.phase:
-            case Phase.PREFILL:
-                return self._describe_prefill()
-            case Phase.RUNNING:
-                doing = "Skipping sure tokens" if self._runs.breakpoints.skipping else "Running"
-                return (
-                    f"{doing} at {pace_text(self._runs.pace)}. Press {key_for('step')} to pause, "
-                    f"{key_for('faster')} or {key_for('slower')} for the pace"
-                )
-        return ""
-
-    def _describe_prefill(self) -> str:
-        timeline, size = self._client.timeline, self._prefill.size
+        """The run or the prefill under way, and the keys that matter for it; printable, empty if panels say it."""
+        timeline, size = self._client.timeline, self._runs.chunk
+        keys = f"{key_for('faster')} or {key_for('slower')} for"
+        if timeline.phase is Phase.RUNNING:
+            doing = "Skipping sure tokens" if self._runs.breakpoints.skipping else "Running"
+            pace = pace_text(self._runs.pace)
+            return f"{doing} at {pace}. Press {key_for('step')} to pause, {keys} the pace"
+        if timeline.phase is not Phase.PREFILL:
+            return ""
         where = f"{timeline.held:,} of {len(timeline.items):,} tokens"
-        if self._prefill.waits:
-            return (
-                f"Prefill stopped at {where}. Press {key_for('step')} to continue, {key_for('prompt')} for "
-                "another prompt"
-            )
+        if self._runs.prefill_waits:
+            other = f"{key_for('prompt')} for another prompt"
+            return f"Prefill stopped at {where}. Press {key_for('step')} to continue, {other}"
         chunks = f" in chunks of {size:,}" if size else ""
         left = time_left(timeline.prompts.left_ms)
-        return (
-            f"Prefill {where}{chunks}{left}. Press esc to stop it, {key_for('faster')} or "
-            f"{key_for('slower')} for larger or smaller chunks"
-        )
+        return f"Prefill {where}{chunks}{left}. Press esc to stop it, {keys} larger or smaller chunks"
 
     def caption(self, node: int) -> str:
         """Caption of a token, not printable yet: only the picture of a recording has any, among its marks."""
@@ -296,7 +285,8 @@ class ReplayTransport:
         live = "" if self.bound else f", {with_keys(LIVE)}"
         step, run, back = key_for("step"), key_for("run"), f"{key_for('take_back')} goes back"
         if player.file.reading:
-            return f"Reading the recording: {player.file.progress:.0%}. Esc stops it; you can look at what was read"
+            read = f"{player.file.reader.progress:.0%}"
+            return f"Reading the recording: {read}. Esc stops it; you can look at what was read"
         if player.file.stopped and at_end:
             return f"The rest was not read. You can look at the part before: ← → walk{live}"
         if not player.settled and not player.playing:

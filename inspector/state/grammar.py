@@ -48,19 +48,14 @@ def allows(reading: GrammarReading) -> str:
     return f"It allows {tokens}; the model gives {'it' if reading.allowed == 1 else 'them'} {share(reading.mass)}."
 
 
-def ending(reading: GrammarReading) -> str:
-    """A sentence: the text may end here, must end, or is out of the grammar's reach."""
-    match reading.state:
-        case "open":
-            return "The text may not end here."
-        case "accepting":
-            return "The text may end here: it is complete as it is, and may go on."
-        case "complete":
-            return "The text is complete: it must end here."
-        case "left":
-            return "The text left the grammar: from there on nothing is forbidden."
-        case "ended":
-            return "The text that had to match ended: nothing is forbidden any more."
+ENDINGS = {
+    "open": "The text may not end here.",
+    "accepting": "The text may end here: it is complete as it is, and may go on.",
+    "complete": "The text is complete: it must end here.",
+    "left": "The text left the grammar: from there on nothing is forbidden.",
+    "ended": "The text that had to match ended: nothing is forbidden any more.",
+}
+"""The sentence of each state: the text may end here, must end, or is out of the grammar's reach."""
 
 
 def forced(reading: GrammarReading) -> str:
@@ -73,7 +68,8 @@ def forced(reading: GrammarReading) -> str:
 
 def sentences(reading: GrammarReading) -> list[str]:
     """All of it, the most important first."""
+    ending = ENDINGS[reading.state]
     if reading.state in ("left", "ended"):
-        return [ending(reading)]
-    counted = [allows(reading)] if reading.allowed else []
-    return [*filter(None, (warning(reading), forced(reading))), *counted, ending(reading)]
+        return [ending]
+    counted = allows(reading) if reading.allowed else ""
+    return [*filter(None, (warning(reading), forced(reading), counted)), ending]

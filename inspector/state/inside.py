@@ -246,8 +246,10 @@ class Answers(CapabilityState):
         self._came += 1
         kept[asked] = KeptAnswer(answer, self._came)
         kept.move_to_end(asked)
-        while len(kept) > KEPT or (len(kept) > 1 and _nbytes(kept) > KEPT_BYTES):
-            kept.popitem(last=False)
+        nbytes = sum(getattr(each.answer, "nbytes", 0) for each in kept.values())
+        while len(kept) > KEPT or (len(kept) > 1 and nbytes > KEPT_BYTES):
+            _, dropped = kept.popitem(last=False)
+            nbytes -= getattr(dropped.answer, "nbytes", 0)
 
     def fail(self, kind: type[Record], asked: Asked, failure: Failure) -> None:
         """Keep why a question has no answer of a class."""
@@ -322,10 +324,6 @@ class Answers(CapabilityState):
             case protocol.TakenApart():
                 return all(map(merges.is_sound, record.words))
         return True
-
-
-def _nbytes(kept: OrderedDict[Asked, KeptAnswer]) -> int:
-    return sum(getattr(each.answer, "nbytes", 0) for each in kept.values())
 
 
 def _shown(answer: Any) -> bool:

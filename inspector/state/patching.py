@@ -108,13 +108,8 @@ def facing_words(facing: Sequence[tuple[int, int]]) -> str:
             stretches[-1][1], stretches[-1][3] = place, partner
         else:
             stretches.append([place, place, partner, partner])
-    return ", ".join(
-        f"{_stretch(first, last)}:{_stretch(partner, end)}" for first, last, partner, end in stretches
-    )
-
-
-def _stretch(first: int, last: int) -> str:
-    return str(first) if first == last else f"{first}-{last}"
+    ends = [(f"{a}-{b}", f"{c}-{d}") if a != b else (f"{a}", f"{c}") for a, b, c, d in stretches]
+    return ", ".join(map(":".join, ends))
 
 
 def alignment_words(answer: ActivationsPatched) -> str:
@@ -122,14 +117,11 @@ def alignment_words(answer: ActivationsPatched) -> str:
     where each faces that of its own place, since nobody said otherwise."""
     if not answer.shift and not answer.aligned:
         return ""
-    faced = [(each.position + 1, partner_of(answer, each) + 1) for each in answer.columns]
+    faced = facing_words([(each.position + 1, partner_of(answer, each) + 1) for each in answer.columns])
     how = "as you said" if answer.aligned else "by common blocks, replaced tokens from their end"
-    floor = (
-        ""
-        if answer.floor is None
-        else f" Their places alone move the difference by up to {answer.floor:.2f}."
-    )
-    return f"Aligned {how}: {facing_words(faced)}.{floor}"
+    if answer.floor is None:
+        return f"Aligned {how}: {faced}."
+    return f"Aligned {how}: {faced}. Their places alone move the difference by up to {answer.floor:.2f}."
 
 
 def partner_of(answer: ActivationsPatched, column: PatchColumn) -> int:

@@ -142,15 +142,6 @@ class PathSegments(Struct):
                 place = slot - back
                 if 0 <= place < slot and self.kinds[place] != decided:
                     self.kinds[place], first = decided, min(first, place)
-        last = self.runs[-1] if self.runs else None
-        message = -1 if kind in (None, MARKUP) else message
-        if first == slot and last and (last.kind, last.message) == (kind, message) and last.word < last.end:
-            last.end += 1  # as most do
-        else:
-            self._rerun(first)
-
-    def _rerun(self, first: int) -> None:
-        """Make the runs from a slot on again."""
         while self.runs and self.runs[-1].begin >= first:
             self.runs.pop()
         if self.runs and self.runs[-1].end > first:

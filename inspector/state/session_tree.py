@@ -292,11 +292,6 @@ class SessionTree(Struct):
         self.marks.displaced.pop(parent, None)
         self.follow(parent, node)
 
-    def known(self, item: PromptToken) -> Item:
-        """The readings of a prompt's token: of one that was stepped, or read in an earlier prompt, those."""
-        before = self.nodes.get(item.node)
-        return item if before is None or before.logprob is None else before
-
     def add_readings(self, item: PromptToken) -> bool:
         """Take in the readings of a prompt's token; one that was stepped has more, and keeps them.
 

@@ -129,37 +129,28 @@ class Prompts(Struct):
 
     # ---- records as they come ---------------------------------------------------------------
 
-    def open(self, record: protocol.PromptOpened, end: int) -> None:
-        """Take in that a prompt is being read.
-
-        Args:
-            record: The prompt.
-            end: Its last node.
-        """
-        self.by_end.pop(end, None)
-        self.by_end[end] = PromptRead(record)
-        self.reading, self.failure = True, None
-
-    def take_chunk(self, record: protocol.PrefillChunk, path: Sequence[Item]) -> None:
-        """Take in a chunk of the prompt that is being read, which the path ends with."""
-        begin = self.held(len(path))
-        self.chunks.append(record)
-        for item in path[begin : record.done]:
-            self.kv[item.node] = record.kv
-
-    def take_readings(self, record: protocol.PromptReadings) -> None:
-        """Take in the time that some prompt logprobs took."""
-        if self.current is not None:
-            self.current.readings_ms += record.ms
-            self._show(self.current)
-
-    def finish(self, record: protocol.Prefilled) -> None:
-        """Take in that the prompt was read to its end."""
-        if self.current is not None:
-            self.current.prefilled = record
-            self._show(self.current)
-        self.kv[record.next.node] = record.kv
-        self.reading = False
+    def apply(self, record: protocol.Record, path: Sequence[Item]) -> None:
+        """Take in a record of the prompt that is being read, which the path ends with."""
+        match record:
+            case protocol.PromptOpened():
+                end = record.tokens[-1].node if record.tokens else record.parent
+                self.by_end.pop(end, None)
+                self.by_end[end] = PromptRead(record)
+                self.reading, self.failure = True, None
+            case protocol.PrefillChunk():
+                begin = self.held(len(path))
+                self.chunks.append(record)
+                for item in path[begin : record.done]:
+                    self.kv[item.node] = record.kv
+            case protocol.PromptReadings() if self.current is not None:
+                self.current.readings_ms += record.ms
+                self._show(self.current)
+            case protocol.Prefilled():
+                if self.current is not None:
+                    self.current.prefilled = record
+                    self._show(self.current)
+                self.kv[record.next.node] = record.kv
+                self.reading = False
 
     def follow(self, path: Sequence[Item]) -> None:
         """Another path is on show: find its last prompt."""
@@ -524,16 +515,16 @@ class Timeline(Struct):
             case protocol.PromptOpened():
                 self._open(record)
             case protocol.PrefillChunk():
-                self.prompts.take_chunk(record, self.items)
+                self.prompts.apply(record, self.items)
                 self.kv = record.kv
             case protocol.PromptReadings():
-                self.prompts.take_readings(record)
+                self.prompts.apply(record, self.items)
                 for item in filter(self.tree.add_readings, record.tokens):
                     if item.position < len(self.items) and self.items[item.position].node == item.node:
                         self.items[item.position] = item
                 self.readings += bool(record.tokens)
             case protocol.Prefilled():
-                self.prompts.finish(record)
+                self.prompts.apply(record, self.items)
                 self.next, self.kv, self.memory = record.next, record.kv, record.memory
             case Step():
                 self._step(record)
@@ -575,9 +566,10 @@ class Timeline(Struct):
         self.next = self.moved = self._slot = None
         end = record.parent
         for item in record.tokens:
-            self.tree.add(self.tree.known(item), end)
+            known = self.tree.nodes.get(item.node)  # stepped, or read in an earlier prompt: it has readings
+            self.tree.add(item if known is None or known.logprob is None else known, end)
             end = item.node
-        self.prompts.open(record, end)
+        self.prompts.apply(record, self.items)
         self._rebuild(end)
 
     def _step(self, record: Step) -> None:

@@ -48,22 +48,18 @@ class TrainingSoFar:
     def apply(self, record: Record) -> None:
         """Take in one record; one of something else changes nothing."""
         match record:
-            case TrainingBegun():
-                self._begin(record)
+            case TrainingBegun():  # or a step of this training that was gone back to: forget what came after it
+                last = record.step if self.begun is not None and record.step > 0 else -1
+                self.begun = record
+                self.steps = [each for each in self.steps if each.step <= last]
+                self.looks = [each for each in self.looks if each.step <= last]
+                self.checkpoints = [each for each in self.checkpoints if each.step <= last]
             case TrainedStep():
                 self.steps.append(record)
                 if record.look is not None:
                     self.looks.append(LookAt(record.step, record.look))
             case CheckpointSaved():
                 self.checkpoints = [each for each in self.checkpoints if each.step < record.step] + [record]
-
-    def _begin(self, record: TrainingBegun) -> None:
-        """A new training, or a step of this one that was gone back to: what came after it is forgotten."""
-        same = self.begun is not None and record.step > 0
-        self.begun = record
-        self.steps = [each for each in self.steps if same and each.step <= record.step]
-        self.looks = [each for each in self.looks if same and each.step <= record.step]
-        self.checkpoints = [each for each in self.checkpoints if same and each.step <= record.step]
 
 
 @cache
