@@ -334,7 +334,7 @@ class RecordInbox:
     ) -> None:
         self._receive, self.show, self._open, self._soon = receive, show, open, soon
         self.waiting: deque[Received] = deque()
-        """What was not taken in yet."""
+        """Records that were not received yet."""
         self._due = 0.0
         """When the next frame may be shown, on the clock of `perf_counter`."""
 
@@ -343,7 +343,7 @@ class RecordInbox:
         self.waiting.append(received)
         record = received.record
         if isinstance(record, Ended) or (isinstance(record, protocol.LookedAhead) and record.last):
-            # somebody may wait for what has ended, and the next tick is up to a frame away
+            # an asker may wait for what has ended, and the next tick is up to a frame away
             self._soon(self.drain)
 
     def tick(self) -> None:

@@ -63,7 +63,7 @@ class Navigation:
         self._timeline.select(None)
 
     def steps_range(self) -> tuple[int, int] | None:
-        """Numbers of the first and the last step of the path, counted from 1; None where there is no step."""
+        """Numbers of the first and the last step of the path, counted from 1; None if there is no step."""
         steps = self._timeline.steps
         return (steps[0].index + 1, steps[-1].index + 1) if steps else None
 
@@ -107,7 +107,7 @@ class Navigation:
     # ---- branch -----------------------------------------------------------------------------
 
     def choose(self, token: int) -> str:
-        """Take a token at the selected slot, and go on from it."""
+        """Take a token at the selected slot, and continue from it."""
         timeline = self._client.timeline
         if timeline.selected is not None and timeline.selected.id == token:
             return (
@@ -170,7 +170,7 @@ class Navigation:
     # ---- records ----------------------------------------------------------------------------
 
     def _answered(self, record: Record) -> None:
-        """Look at the tip of a branch that somebody's tokens begin, and know which of them the grammar forbids."""
+        """Look at the last token of a branch that chosen tokens begin, and know which of them the grammar forbids."""
         command = self._client.requests[self._client.answering].command
         if isinstance(record, Step):
             if command.node == record.parent:
@@ -195,7 +195,7 @@ class Controller:
         backend: Takes the commands.
         load: The model to open.
         settings: Of the sampler.
-        prompt: Prefilled as soon as the model is there; an empty one waits for the person.
+        prompt: Prefilled as soon as the model is there; an empty one waits for the user.
     """
 
     def __init__(self, backend: Backend, load: LoadSettings, settings: Settings, prompt: Prefill) -> None:
@@ -209,7 +209,7 @@ class Controller:
         self.transport: Transport = self.live
         """The live one, or that of the recording on show."""
         self.speculation = SpeculationSettings()
-        """What speculative decoding begins with."""
+        """Settings that speculative decoding begins with."""
         self.opening = False
         """True if a recording is about to take the place of what is on show."""
         client.runs = lambda: self.transport.running
@@ -221,7 +221,7 @@ class Controller:
 
     @property
     def resting(self) -> bool:
-        """True if nothing is under way that anybody waits for."""
+        """True if nothing is under way that the user waits for."""
         timeline = self.client.timeline
         settled = timeline.phase in (Phase.EMPTY, Phase.READY, Phase.FAILED)
         return settled and not (self.opening or timeline.running or self.client.outstanding)

@@ -1,4 +1,4 @@
-"""From a recording to a live session: load the model, see that it is the same, build the tree, compare, go on."""
+"""The way from a recording to a live session: load the model, check that it is the same, build the tree, compare."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class GoingLive:
         setup: Has the recorded settings, then those of the live session.
         player: The recording.
         live: Gives the live engine, started.
-        answer: Tells the person something.
+        answer: Shows an answer to the user.
         arrived: Called before the first live record is shown.
         there: The model that the engine has already.
         own: How the same person loaded it, with what no recording may ask for; None for as it was recorded.
@@ -60,26 +60,26 @@ class GoingLive:
         self._recorded = client.backend
         self._there, self._own = there, own
         self._refused: LoadSettings | None = None
-        """Those of the model that is not the recorded one, until something else is asked for."""
+        """Settings of a model that is not the recorded one, until something else is asked for."""
         self._load, self._force = LoadSettings(), False
         self._sent: list[Request[Any]] = []
-        """To the live engine."""
+        """Requests of the live engine."""
 
     @property
     def under_way(self) -> bool:
         """True if the way is being gone."""
         return bool(self._client.timeline.returning)
 
-    # ---- the person -------------------------------------------------------------------------
+    # ---- keys -------------------------------------------------------------------------------
 
     def begin(self, load: LoadSettings | None = None) -> str:
         """Set out; asked again after a refusal, continue with the other model all the same.
 
         Args:
-            load: Where the model is, None for where it was when it was recorded.
+            load: Settings of the model; None for the recorded ones.
 
         Returns:
-            The answer for the person.
+            The answer for the user.
         """
         if self.under_way:
             return ""
@@ -102,7 +102,7 @@ class GoingLive:
         return ""
 
     def _as_recorded(self) -> LoadSettings:
-        """The recorded settings; the dtype is what they came to then, which may be another one on this machine."""
+        """The recorded settings; the dtype is what they came to then, which may differ on this machine."""
         load, facts = self._own or self._setup.load, self._client.timeline.facts
         if load.dtype != "auto" or facts is None or facts.dtype not in DTYPES:
             return load
@@ -200,7 +200,7 @@ class GoingLive:
 
 
 def _comparison(difference: float | None, count: int) -> str:
-    """How well the model agrees with the record."""
+    """The agreement of the model with the recording, in words."""
     if difference is None:
         return f"Live. No step was recorded on this path to compare with: {key_for('step')} takes the first"
     steps = f"the last {count} steps" if count > 1 else "the last step"
@@ -216,14 +216,14 @@ def _comparison(difference: float | None, count: int) -> str:
 
 
 def restore_of(timeline: Timeline, rerolls: dict[int, int]) -> Restore | None:
-    """What brings the engine to where a timeline stands.
+    """The command that brings the engine to the state of a timeline.
 
     Args:
         timeline: Its tree, with beams, and its path.
-        rerolls: How often was drawn again after a node, where it was.
+        rerolls: How often was drawn again after a node, if it was.
 
     Returns:
-        None where no prompt was read to its end yet.
+        None if no prompt was read to its end yet.
     """
     reads = timeline.prompts.by_end
     if all(read.prefilled is None for read in reads.values()):
@@ -254,7 +254,7 @@ def _grown(timeline: Timeline) -> Iterator[protocol.Grown]:
 
 
 def differs(recorded: ModelFacts, loaded: ModelFacts) -> str:
-    """Why a model is not the one of a recording, as the end of a sentence; empty where it is the same."""
+    """Why a model is not the one of a recording, as the end of a sentence; empty if it is the same."""
     if recorded.vocabulary != loaded.vocabulary:
         return f"has {loaded.vocabulary:,} tokens in its vocabulary, not {recorded.vocabulary:,}"
     if not recorded.fingerprint or not loaded.fingerprint:

@@ -91,7 +91,7 @@ class History:
         self._done: list[Change | PathChange] = []
         """Changes in force, oldest first."""
         self._undone: list[Change | PathChange] = []
-        """Those that were taken back, the one to make again last."""
+        """Changes that were taken back, the one to make again last."""
         self._expected: Report | None = None
         """The report of the change that was just taken back, or made again: that is no change of its own."""
         self._timeline, self._tree = client.timeline, client.timeline.tree.marks
@@ -99,7 +99,7 @@ class History:
         self._marks: dict[int, Marked] = {}
         """Marks as they were before the present record."""
         self._draws: dict[int, int] = {}
-        """How often was drawn again, by the node before; without those that never were."""
+        """Number of times that was drawn again, by the node before; without those of 0."""
         self._tip = client.timeline.tip
         self._left: int | None = None
         """End of the path before the command under way moved it."""

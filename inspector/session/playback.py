@@ -31,14 +31,14 @@ class Opening(Struct, frozen=True):
 
     path: Path
     play: bool = False
-    """From its start, rather than shown whole."""
+    """True to play it from its start, rather than show it whole."""
     speed: float = 1.0
     follow: bool = False
     """Show what a program appends to it, and nothing else but this recording."""
     live: bool = False
     """Go on live as soon as it is read, and append to its file."""
     own: LoadSettings | None = None
-    """How it was loaded while it was live, until a moment ago: the engine that had it is gone."""
+    """Settings that it was loaded with while it was live, until a moment ago: the engine that had it is gone."""
     load: dict[str, Any] = field(default_factory=dict)
     """Fields of the recorded `LoadSettings` that are replaced when it continues live."""
 
@@ -75,7 +75,7 @@ class Playback:
     # ---- showing ----------------------------------------------------------------------------
 
     def open(self, opening: Opening) -> None:
-        """Show a recording, in the place of what is on show."""
+        """Show a recording instead of what is on show."""
         self._controller.client.leave()
         self._controller.opening, self.waiting = True, opening
         self.tick()
@@ -126,7 +126,7 @@ class Playback:
         backend = ReplayBackend(controller, self._emit, self._host.say)
 
         def from_the_start() -> None:
-            """Show the recording anew, as a lesson's card goes back in it: it is not continued from elsewhere."""
+            """Show the recording again, as a lesson's card goes back in it: it is not continued from elsewhere."""
             if self.going is not None:
                 self.going.leave()
             backend.begin()
@@ -192,7 +192,7 @@ class Playback:
 
     @property
     def path(self) -> Path | None:
-        """The file of what is on show, None where there is none."""
+        """The file of what is on show; None if there is none."""
         return self._shown.path if self._shown is not None else self.recorder.path
 
 

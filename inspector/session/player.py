@@ -65,7 +65,7 @@ class RecordedEntries:
 
     Args:
         path: The trace.
-        follow: Whether to go on at its end while a program appends to it.
+        follow: Whether to continue at its end while a program appends to it.
 
     Raises:
         RecordingError: There is no such file, or it is no trace that this version reads.
@@ -74,19 +74,19 @@ class RecordedEntries:
     def __init__(self, path: Path, follow: bool = False) -> None:
         self.path = path
         self.entries: list[Entry] = []
-        """Those that were read."""
+        """Entries that were read."""
         self.reading = True
         """True if there is more of the file to come; what a program appends later aside."""
         self.failure: RecordingError | None = None
         """Why the rest can't be read, if so; what was read before it stands."""
         self.stopped = False
-        """True if a person had the rest left unread."""
+        """True if the user had the rest left unread."""
         self.stops = Stops(self.entries)
-        """Where steps through it end."""
+        """Places where steps through it end."""
         self.opened: list[int] = []
         """Places after the prompts that begin a tree."""
         self.questions = RecordedQuestions()
-        """Of a lesson, with their answers."""
+        """Questions of a lesson, with their answers."""
         self.captions = Captions()
         self.reader, self._follow = RecordingReader(path, torn_ok=True, follow=follow), follow
         self._looked, self._left = -math.inf, False
@@ -156,7 +156,7 @@ class Player:
         begin: Clears the screen, before the first entry is shown again.
         from_start: Whether it stands at its beginning once it is read, rather than at its end.
         clock: Seconds.
-        follow: Whether to go on at its end while a program appends to it.
+        follow: Whether to continue at its end while a program appends to it.
 
     Raises:
         RecordingError: There is no such file, or it is no trace that this version reads.
@@ -172,22 +172,22 @@ class Player:
         follow: bool = False,
     ) -> None:
         self.file = RecordedEntries(path, follow)
-        """What was read of it."""
+        """The file, as far as it was read."""
         self.position = 0
-        """How many of its entries are on show."""
+        """Number of its entries that are on show."""
         self.playing = False
         self.speed = 1.0
         self.rerolls: dict[int, int] = {}
-        """How often was drawn again after the nodes of the tree on show."""
+        """Number of times that was drawn again after the nodes of the tree on show."""
         self._show, self._begin, self._clock = show, begin, clock
         self._speaks = False
         """True if the captions of the place are shown: where it was stepped or played to."""
         self._nth = 0
-        """Which of them is shown: two may speak at one place."""
+        """Index of the one that is shown: two may speak at one place."""
         self._seen: tuple[object, ...] = ()
-        """What there was at the end of the frame before."""
+        """State at the end of the frame before."""
         self._rested: tuple[object, ...] = ()
-        """How it stood at the end of one that left nothing to do."""
+        """Place at the end of a frame that left nothing to do."""
         self._target: int | None = 0 if from_start else None
         """The place to show; None for all that there is."""
         self._then = 0.0
@@ -202,7 +202,7 @@ class Player:
 
     @property
     def behind(self) -> int:
-        """How many changes of the picture came since the place to show; 0 where what comes is shown."""
+        """Number of changes of the picture after the place to show; 0 if what comes is shown."""
         places = self.file.stops.places
         return 0 if self._target is None else len(places) - bisect_right(places, self._target)
 
@@ -213,13 +213,13 @@ class Player:
 
     @property
     def stop(self) -> tuple[int, int]:
-        """How many changes of the picture are on show, and how many there are."""
+        """Number of changes of the picture on show, and of all."""
         places = self.file.stops.places
         return bisect_right(places, self.position), len(places)
 
     @property
     def last(self) -> Kept | None:
-        """What the last entry on show says."""
+        """Value of the last entry on show."""
         return self.file.entries[self.position - 1].value if self.position else None
 
     def caption(self, node: int) -> str:
@@ -228,7 +228,7 @@ class Player:
 
     @property
     def telling(self) -> Caption | None:
-        """The caption that speaks: until the main screen changes, or another does; None where nobody stepped there."""
+        """The caption that speaks, until the main screen or the caption changes; None unless the user stepped there."""
         if not self._speaks or self.position != self._wanted:
             return None
         place = self.file.captions.before(self.position)
@@ -241,7 +241,7 @@ class Player:
     def _wanted(self) -> int:
         return len(self.file.entries) if self._target is None else self._target
 
-    # ---- what a person asks for -------------------------------------------------------------
+    # ---- keys -------------------------------------------------------------------------------
 
     def play(self) -> None:
         """Play on from here; from the end, play all from the start."""
@@ -367,7 +367,7 @@ class Player:
         if isinstance(last.value, ModelFacts | PromptOpened):
             recorded = 0.0
         if self.position + 1 in self.file.captions.at and isinstance(following.value, Marked):
-            recorded = min(recorded, LATE_CAPTION)  # nobody need see it being written
+            recorded = min(recorded, LATE_CAPTION)  # it need not be seen being written
         return max(recorded, reading)
 
     def _next(self) -> None:

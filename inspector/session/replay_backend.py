@@ -30,10 +30,10 @@ _FAILED: tuple[type[Command], ...] = (
 )  # fmt: skip
 """Commands whose failure is shown where they were given."""
 _ENDS = {command.kind for state in STATES for command in state.FAILS if command in state.OF}
-"""Commands whose end, though nobody here sent them, means something to a state."""
+"""Commands whose end matters to a state, though they were not sent here."""
 _RowsAnswer = Callable[[Callable[[], bool]], Record]
 _DRAWN = attrgetter("picked", "draw", "draw_from", "draw_to", "reroll", "stages")
-"""What tells an explanation of the same draw, though it may list more tokens."""
+"""Fields that are equal in explanations of one draw, though one may list more tokens."""
 
 
 class ReplayBackend:
@@ -89,7 +89,7 @@ class ReplayBackend:
                     self._explained.setdefault(value.node, []).append(value)
                     self._controller.queries.recorded(value)
             case Ended(command=kind) | Failure(command=kind) if kind not in _ENDS:
-                pass  # of a command that nobody waits for here
+                pass  # of a command that was not sent here
             case _ if not all(kind.sound(value) for kind in self._controller.timeline.states):
                 pass  # no engine sent it: it could not be drawn
             case Record(lasting=True):
@@ -174,7 +174,7 @@ class ReplayBackend:
         )
 
     def _explain(self, command: protocol.Explain) -> protocol.Explained | Failure:
-        """What was recorded of the distribution on show; not of one of other settings, before or after."""
+        """The recorded explanation of the distribution on show; not that of other settings, before or after."""
         timeline = self._controller.timeline
         if command.settings == self._controller.queries.used(timeline):
             for found in reversed(self._explained.get(command.node, [])):

@@ -19,7 +19,7 @@ Reply = TypeVar("Reply", bound=Record)
 
 
 class WantedAnswer(Struct):
-    """What somebody waits for."""
+    """An answer that is waited for."""
 
     command: Command
     then: Callable[[Request[Any]], object]
@@ -41,9 +41,9 @@ class Latest:
     def __init__(self, client: EngineClient) -> None:
         self._client = client
         self._out: Request[Any] | None = None
-        """What was sent and has not ended."""
+        """The request that was sent and has not ended."""
         self.waiting: WantedAnswer | None = None
-        """The answer that somebody waits for, if anybody does."""
+        """The answer that is waited for."""
 
     def ask(
         self, command: Command, then: Callable[[Request[Any]], object], about: Hashable | None = None
@@ -66,7 +66,7 @@ class Latest:
             self._out.cancel()  # this one is sent once that has ended
 
     def drop(self) -> bool:
-        """Nobody waits for an answer any more; returns whether somebody did."""
+        """Wait for no answer any more; returns whether one was waited for."""
         waited, self.waiting = self.waiting is not None, None
         if self._out is not None:
             self._out.cancel()
@@ -168,13 +168,13 @@ class Job:
 
     Args:
         client: Takes the commands.
-        kinds: The classes. What somebody else has started of them is watched and stopped, too.
+        kinds: The classes. Those that were started elsewhere are watched and stopped, too.
     """
 
     def __init__(self, client: EngineClient, *kinds: type[Command]) -> None:
         self._client, self._kinds = client, kinds
         self.failures: dict[str, Failure] = {}
-        """By the kind of the command that failed, until it is started again."""
+        """Failures by the kind of the command, until it is started again."""
         self.cancelled = False
         """True if the command that ended last was cancelled."""
         self._own: set[int] = set()
@@ -182,7 +182,7 @@ class Job:
 
     @property
     def commands(self) -> list[Command]:
-        """What is asked for and neither ended nor cancelled."""
+        """Commands that have neither ended nor been cancelled."""
         return [each.command for each in self._client.under_way(*self._kinds)]
 
     @property
@@ -192,12 +192,12 @@ class Job:
 
     @property
     def progress(self) -> protocol.Measuring | None:
-        """How far the command is that is under way, where the engine says so."""
+        """Progress of the command under way, if the engine reports it."""
         return next((each.progress for each in self._client.of(*self._kinds)), None)
 
     @property
     def failure(self) -> Failure | None:
-        """What failed first."""
+        """The first failure."""
         return next(iter(self.failures.values()), None)
 
     def start(self, *asked: Command, each: Callable[[Record], object] | None = None) -> None:

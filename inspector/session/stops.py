@@ -1,4 +1,4 @@
-"""Where a step through a recording ends: places at which the picture changes, or a caption speaks. Pure.
+"""Ends of steps through a recording: places at which the picture changes, or a caption speaks.
 
 A place is a number of entries. A caption that was written where the session stood speaks at its own place. One that was
 written afterwards, about a token further up, speaks where that token came: an audience that watches it come is to read
@@ -21,7 +21,7 @@ from inspector.state.timeline import STATES
 Telling = tuple[type, ...]
 """Classes of records that change what is looked at, where that is the screen of a tool."""
 LATE_CAPTION = 3.0
-"""A caption that was written so many seconds after its step is read by nobody in the recorded time."""
+"""A caption that was written so many seconds after its step was not read in the recorded time."""
 WORDS_A_SECOND = 3.0
 _QUIET = (
     Marked,
@@ -32,7 +32,7 @@ _QUIET = (
     protocol.Verified,
     protocol.Undone,
 )
-"""After these there is the same to be seen as before."""
+"""Records that change nothing on show."""
 
 
 class Caption(Struct, frozen=True):
@@ -45,7 +45,7 @@ class Caption(Struct, frozen=True):
     tool: str
     """Id of the panel or tool that shows what it says; empty for none in particular."""
     seconds: float
-    """That it is given to be read, where it was not waited for in the recorded time."""
+    """Time to read it, if it was not waited for in the recorded time."""
 
 
 class Captions:
@@ -53,18 +53,18 @@ class Captions:
 
     def __init__(self) -> None:
         self.at: dict[int, list[Caption]] = {}
-        """By place: a number of entries."""
+        """Captions by place: a number of entries."""
         self._places: list[int] = []
-        """Those places, in ascending order."""
+        """The same places, in ascending order."""
         self._of: dict[tuple[int, int], list[tuple[int, Caption]]] = {}
-        """By the number of the tree and node: those in force, with their places in ascending order."""
+        """Captions in force, by the number of the tree and the node, with their places in ascending order."""
         self._tree = 0
         self._reached: dict[int, tuple[int, float]] = {}
-        """Where and when each node of the present tree came."""
+        """Place and time at which each node of the present tree came."""
         self._prompt: list[int] = []
         """Nodes that came with the last prompt, until something follows it."""
         self._tip, self._jumped = 0, 0.0
-        """The end of the path, and when it became another one than a step longer."""
+        """The end of the path, and the time when it last changed by more than a step."""
         self._changed = 0
         """The place after the last entry that changed anything."""
 
@@ -86,7 +86,7 @@ class Captions:
             entry: The last of them.
 
         Returns:
-            Where a caption speaks now that this entry is known, None where it has none.
+            The place where a caption speaks now that this entry is known; None if it has none.
         """
         if not isinstance(entry.value, _QUIET):
             self._changed = place
@@ -186,7 +186,7 @@ class Stops:
     def __init__(self, entries: Sequence[Entry]) -> None:
         self._entries = entries
         self.places: list[int] = []
-        """In ascending order."""
+        """Ends of steps, in ascending order."""
         self._pictures: list[int] = []
         self._row: type[object] | None = None
         """The kind of those that come in a row now."""
@@ -230,7 +230,7 @@ class Stops:
             del places[bisect_right(places, len(self._entries)) :]
 
     def pictures(self, place: int) -> int:
-        """How often the main screen has changed up to a place."""
+        """Number of changes of the main screen up to a place."""
         return bisect_right(self._pictures, place)
 
     def after(self, place: int, telling: Telling = ()) -> int:

@@ -59,7 +59,7 @@ class LiveTransport:
 
     @property
     def ready(self) -> frozenset[str]:
-        """Of `on` and `back` the ways that are open though no distribution is on show: on, if a prefill waits."""
+        """The ways of `on` and `back` that are open though no distribution is on show: on, if a prefill waits."""
         return frozenset({"on"} if self._runs.prefill_waits else ())
 
     @property
@@ -272,7 +272,7 @@ class ReplayTransport:
         return self.bound or self.going.begin(load)
 
     def describe(self) -> str:
-        """How far the recording is, and the keys that matter now; printable, empty at an older token."""
+        """Progress of the recording, and the keys that matter now; printable, empty at an older token."""
         timeline = self._client.timeline
         if not (timeline.following or timeline.running or not timeline.items or self._at_caption):
             return ""
@@ -322,5 +322,5 @@ Transport = LiveTransport | ReplayTransport
 
 
 def speed_text(speed: float) -> str:
-    """A speed as a person reads it."""
+    """A speed in words."""
     return "as fast as possible" if math.isinf(speed) else f"×{speed:g}"

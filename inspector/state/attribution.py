@@ -49,7 +49,7 @@ def compared(timeline: Timeline, token: int | None = None, against: int | None =
 
 
 def told_here(timeline: Timeline, tokens: Sequence[int]) -> set[int]:
-    """Those of some tokens, explained in the selected slot, whose explanations belong to the slot: its own token, or
+    """Some of the tokens explained in the selected slot: those whose explanations belong to it, its own token, or
     else candidates that no branch took there.
 
     Args:

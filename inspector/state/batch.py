@@ -70,7 +70,7 @@ class BatchSoFar(Struct):
 
     opened: protocol.BatchOpened
     lanes: list[LaneSoFar] = field(default_factory=list)
-    """By number."""
+    """Lanes by number."""
     prefill: protocol.LanesPrefilled | None = None
     """The chunk that was read last."""
     steps: int = 0

@@ -26,9 +26,9 @@ class BeamNode(Struct):
     text: str
     """The characters that it finished; not printable yet."""
     logprob: float
-    """Of this token."""
+    """Logprob of this token."""
     total: float
-    """Of all tokens since the search began."""
+    """Logprob of all tokens since the search began."""
     score: float
     length: int
     """Tokens since the search began: the step of the search at which it came."""
@@ -36,7 +36,7 @@ class BeamNode(Struct):
     fell: int | None = None
     """The step at which it, or all that grew from it, fell out."""
     rank: int | None = None
-    """In the final ranking, 1 the best; at the last node of a hypothesis."""
+    """Rank in the final ranking, 1 the best; at the last node of a hypothesis."""
     greedy: bool = False
     """True if greedy decoding takes it."""
     ends: bool = False

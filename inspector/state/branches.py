@@ -33,9 +33,9 @@ class Token(Struct, frozen=True):
     raw: bytes = b""
     """Its bytes, shown if a branch finished no character at all."""
     logprob: float | None = None
-    """None if it isn't known."""
+    """Its logprob; None if it isn't known."""
     made: str = "sampled"
-    """How it entered the tree: `prompt`, `sampled`, `greedy`, `chosen`, `typed`, `beam`, `re-rolled`."""
+    """The way it entered the tree: `prompt`, `sampled`, `greedy`, `chosen`, `typed`, `beam`, `re-rolled`."""
 
 
 def token(item: PromptToken | Step, parent: int) -> Token:
@@ -56,7 +56,7 @@ def token(item: PromptToken | Step, parent: int) -> Token:
 
 
 def made(item: PromptToken | Step) -> str:
-    """How a token entered the tree, in one word."""
+    """The way a token entered the tree, in one word."""
     return token(item, ROOT).made
 
 
@@ -105,7 +105,7 @@ class Branch:
     sums: Sums
     parent: Branch | None = None
     children: list[Branch] = field(default_factory=list)
-    """In the order of their first nodes: oldest first."""
+    """Branches in the order of their first nodes: oldest first."""
     prompt: bool | None = None
     """True if its tokens are of a prompt, False if they are of a completion; None for the root, which has none."""
 
@@ -178,7 +178,7 @@ class Branches:
             waiting += at.children[::-1]
 
     def made(self, branch: Branch) -> str:
-        """How the first token of a branch entered the tree."""
+        """The way the first token of a branch entered the tree."""
         return self._tokens[branch.first].made
 
     def leads(self, node: int, to: int) -> bool:

@@ -23,8 +23,8 @@ def own_candidate(item: Item) -> Candidate | None:
 
 
 def with_own(distribution: Distribution, item: Item | None, tried: bool = False) -> Distribution:
-    """A distribution with the slot's own token among its candidates, though it is less probable than those: somebody
-    took it. The others are fewer by it.
+    """A distribution with the slot's own token among its candidates, though it is less probable than those, since
+    it was taken. The others are fewer by it.
 
     Args:
         distribution: Before the slot.

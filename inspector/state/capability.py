@@ -18,14 +18,14 @@ MOST = 1e15
 
 
 class ReplayStop(Enum):
-    """How a step through a recording treats a record that changes the screen of a tool and not the main one."""
+    """Treatment of a record that changes the screen of a tool and not the main one, by a step through a recording."""
 
     EACH = "each"
     """The step ends with it."""
     FIRST = "first"
-    """Of those that come in a row the step ends with the first."""
+    """The step ends with the first of those that come in a row."""
     FIRST_AND_LAST = "first and last"
-    """With the first, and with the one whose `last` is set: each has the whole anew."""
+    """The step ends with the first, and with the one whose `last` is set: each has the whole again."""
     BEGINS = "begins"
     """It ends no step, and begins a new row."""
 

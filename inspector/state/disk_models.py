@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from engine.models_on_disk.models import DiskModel
 
 COLUMNS = ("family", "params", "bits", "size", "context", "KV/token", "fits")
-"""After the name, in the order of the table."""
+"""Columns after the name, in the order of the table."""
 NO_FIGURE = "?"
 
 

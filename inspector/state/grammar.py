@@ -18,7 +18,7 @@ EXAMPLES: tuple[tuple[str, GrammarKind, str], ...] = (
     ("JSON", "json-schema", PERSON),
     ("one of", "choices", " yes\n no\n maybe"),
 )
-"""Of grammars, by name: what the dialog fills in."""
+"""Grammars by name, for the dialog to fill in."""
 FIGHTS = 0.01
 """Below this mass the grammar and the model want different texts."""
 
@@ -29,7 +29,7 @@ def outside(reading: GrammarReading | None) -> bool:
 
 
 def warning(reading: GrammarReading) -> str:
-    """That the grammar fights the model; empty where it doesn't."""
+    """A warning if the grammar fights the model; empty if it doesn't."""
     if reading.state in ("left", "ended") or not reading.allowed or reading.mass >= FIGHTS:
         return ""
     return f"The grammar fights the model: it allows {share(reading.mass)} of the model's probability."
@@ -43,7 +43,7 @@ def share(mass: float) -> str:
 
 
 def allows(reading: GrammarReading) -> str:
-    """How much it leaves: tokens, and what the model gives them."""
+    """The number of tokens that it leaves, and their probability by the model."""
     tokens = f"{scales.count(reading.allowed)} token{'s' * (reading.allowed != 1)}"
     return f"It allows {tokens}; the model gives {'it' if reading.allowed == 1 else 'them'} {share(reading.mass)}."
 
@@ -59,7 +59,7 @@ ENDINGS = {
 
 
 def forced(reading: GrammarReading) -> str:
-    """The text that is certain; empty where there is a choice."""
+    """The text that is certain; empty if there is a choice."""
     if not reading.forced:
         return ""
     label = token_label(reading.forced.decode("utf-8", "replace"), reading.forced)

@@ -1,4 +1,4 @@
-"""What the engine answered about the inside of its models: one store for views, exports, lessons and replays."""
+"""Answers about the inside of the models: one store for views, exports, lessons and replays."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def sides(interventions: Sequence[Intervention]) -> tuple[str, str]:
 
 
 def steered_words(scope: protocol.Scope, begin: int) -> str:
-    """How much of a path is changed: `this token`, `whole context`, `from token 9 on`."""
+    """The part of a path that is changed: `this token`, `whole context`, `from token 9 on`."""
     if scope == "token":
         return "this token"
     return f"from token {begin + 1} on" if begin else "whole context"
@@ -120,12 +120,12 @@ def _place(unit: protocol.SweptUnit) -> tuple[int, int, int]:
 
 
 def tried_key(tried: protocol.Intervene | protocol.Intervened) -> Hashable:
-    """What was tried, from the question or the answer."""
+    """Key of interventions that are tried, from the question or the answer."""
     return tried.node, tried.interventions, tried.scope, tried.begin if tried.scope == "context" else 0
 
 
 def swept_key(swept: protocol.SweepStrengths | protocol.StrengthsSwept) -> tuple[Hashable, ...]:
-    """What was added with all strengths, from the question or the answer."""
+    """Key of a direction that is added with all strengths, from the question or the answer."""
     begin = swept.begin if swept.scope == "context" else 0
     return swept.node, swept.direction, swept.layer, swept.scope, begin
 
@@ -160,7 +160,7 @@ KEYS: dict[type[Record], Callable[[Any], Hashable]] = {
     protocol.ModelModules: lambda read: (read.model, read.bytes),
     protocol.TakenApart: lambda read: read.node if read.words and not read.name else None,
 }
-"""What an answer is about, by its class: with it a view asks for it, and finds it again in a recording."""
+"""Keys of answers, by their class: views ask with them, and find the answers of a recording by them."""
 _SUBJECTS: dict[type[Record], Callable[[Any], Hashable]] = {
     protocol.AttributionRead: lambda read: (read.node, read.tokens[0].id),
     protocol.GradientsRead: lambda read: (read.node, read.tokens[0].id, read.method),
@@ -192,7 +192,7 @@ LARGEST = 2 * 2**20
 
 Answer = TypeVar("Answer", bound=Record)
 Asked = tuple[bool, Hashable]
-"""Whether the second model was asked, and about what."""
+"""A question: true if the second model was asked, and its key."""
 
 
 class KeptAnswer(Struct, frozen=True):
@@ -211,7 +211,7 @@ class Answers(CapabilityState):
         self._kept: dict[type[Record], OrderedDict[Asked, KeptAnswer]] = {}
         self._failures: dict[tuple[type[Record], Asked], Failure] = {}
         self._came = self._tree = 0
-        """How many answers came, and how many of them before the present tree."""
+        """Number of answers so far, and of those before the present tree."""
 
     def __deepcopy__(self, memo: object) -> Answers:
         """A store of its own with the same answers: records never change."""

@@ -27,19 +27,19 @@ class LockstepSoFar(Struct, CapabilityState):
     )  # fmt: skip
 
     opened: protocol.LockstepOpened | None = None
-    """None without a second model."""
+    """The second model, if there is one."""
     spans: dict[int, protocol.LockstepSpan] = field(default_factory=dict)
-    """By the node of their last token."""
+    """Spans by the node of their last token."""
     ahead: dict[int, protocol.LockstepSpan] = field(default_factory=dict)
     """Both distributions after a node."""
     looking: bool = False
-    """True if the views of a token are to be those of the second model: a person's choice, while there is one."""
+    """True if the user chose the views of the second model, while there is one."""
     looked: protocol.LockstepOpened | None = None
     """The second model, where they are; None for the session's."""
     ways: dict[int, protocol.WaysParted] = field(default_factory=dict)
-    """By the node from which both went on."""
+    """Divergences by the node from which both continued."""
     _sent: list[protocol.LockstepSpan] = field(default_factory=list)
-    """Of the path that was read last, in order."""
+    """Spans of the path that was read last, in order."""
 
     def apply(self, record: Record) -> None:
         match record:
@@ -85,17 +85,17 @@ class LockstepSoFar(Struct, CapabilityState):
         self.looking, self.looked = second, self.opened if second else None
 
     def forget(self) -> None:
-        """Forget what was read: the tree or the model is another one."""
+        """Forget the readings: the tree or the model changed."""
         self.spans, self.ahead, self.ways, self._sent = {}, {}, {}, []
 
     def at(self, items: Sequence[Item], slot: int) -> protocol.LockstepSpan | None:
-        """The span at a slot of a path, past its end both distributions there; None where it wasn't read."""
+        """The span at a slot of a path, past its end both distributions there; None if it wasn't read."""
         if slot >= len(items):
             return self.ahead.get(items[-1].node) if items else None
         return self.along(items)[slot]
 
     def along(self, items: Sequence[Item]) -> list[protocol.LockstepSpan | None]:
-        """The span that each token of a path belongs to; None where it was not read."""
+        """The span that each token of a path belongs to; None if it was not read."""
         found: list[protocol.LockstepSpan | None] = [None] * len(items)
         for slot, item in enumerate(items):
             if (span := self.spans.get(item.node)) is not None:

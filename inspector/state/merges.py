@@ -48,10 +48,10 @@ class Rung(Struct, frozen=True):
     """A word on its way to its tokens."""
 
     value: int | float | None
-    """What led here: the rank of a merge, a way's score, a WordPiece's step; None for the beginning."""
+    """The step that led here: the rank of a merge, a way's score, a WordPiece's step; None for the beginning."""
     pieces: tuple[bytes, ...]
     new: int | None = None
-    """The piece that is new; None where none is more than others."""
+    """The piece that is new; None if none is."""
 
     @property
     def of(self) -> str:
@@ -62,7 +62,7 @@ class Rung(Struct, frozen=True):
 
 
 def rungs(word: WordApart) -> int:
-    """How many rungs there are: the beginning and one for each merge, or one for each way or step."""
+    """Number of rungs: the beginning and one for each merge, or one for each way or step."""
     if word.ways:
         return len(word.ways[0].lengths) if word.ways[0].score is None else len(word.ways)
     return len(word.borders) + 1
@@ -91,7 +91,7 @@ def rung(word: WordApart, place: int) -> Rung:
 
 
 def told_rungs(word: WordApart) -> Iterator[int | None]:
-    """The places of the rungs that are told; None where some are left out."""
+    """The places of the rungs that are listed; None in place of those that are left out."""
     count = rungs(word)
     if count <= TOLD:
         yield from range(count)
@@ -102,7 +102,7 @@ def told_rungs(word: WordApart) -> Iterator[int | None]:
 
 
 def labels(pieces: Sequence[bytes]) -> list[str]:
-    """Each piece as a person reads it; printable. Bytes of a character that a later piece ends are `‹E2 82›`."""
+    """The label of each piece; printable. Bytes of a character that a later piece ends are `‹E2 82›`."""
     made, pending = [], b""
     for raw in pieces:
         text, pending = decode(pending, raw)
@@ -268,7 +268,7 @@ class Around(Struct, frozen=True):
 
 
 def around(items: Sequence[Item], slot: int, before: int = BEFORE, after: int = AFTER) -> Around | None:
-    """The text around the token in a slot, or around the last one; None where there is no token.
+    """The text around the token in a slot, or around the last one; None if there is no token.
 
     Args:
         items: The path.

@@ -1,4 +1,4 @@
-"""What is patched, for screen and command line: the tokens that are followed, and pairs and alignments as given."""
+"""Patching, for screen and command line: the tokens that are followed, and pairs and alignments as given."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LIKELY = 5
 
 
 def after(timeline: Timeline, node: int) -> Sequence[Candidate]:
-    """The candidates after a token, as far as they are known; empty where none are."""
+    """The candidates after a token, as far as they are known."""
     item = timeline.tree.nodes[node]
     if isinstance(item, Step):
         return item.next.candidates
@@ -38,7 +38,7 @@ def pair(own: Sequence[Candidate], source: Sequence[Candidate]) -> tuple[int, in
         source: Those after the other.
 
     Returns:
-        Their ids; None where nothing is known.
+        Their ids; None if nothing is known.
     """
     here = {each.id: each.logprob for each in own}
     gains = {each.id: each.logprob - here[each.id] for each in source if each.id in here}
@@ -49,10 +49,10 @@ def pair(own: Sequence[Candidate], source: Sequence[Candidate]) -> tuple[int, in
     return max(likely, key=gains.__getitem__), min(likely, key=gains.__getitem__)
 
 
-# ---- what a person gives ------------------------------------------------------------------------
+# ---- pairs and alignments -----------------------------------------------------------------------
 
 FIELDS = {"text": True, "source": True, "token": False, "other": False}
-"""Of a pair, and whether it must be there."""
+"""Fields of a pair, and whether each must be there."""
 
 
 def pairs_from(text: str, name: str) -> tuple[PatchPair, ...]:
@@ -113,8 +113,8 @@ def facing_words(facing: Sequence[tuple[int, int]]) -> str:
 
 
 def alignment_words(answer: ActivationsPatched) -> str:
-    """Which tokens face each other, counted from 1, and how much of an effect may come from their places alone; empty
-    where each faces that of its own place, since nobody said otherwise."""
+    """The tokens that face each other, counted from 1, and the effect that may come from their places alone; empty if
+    each faces the token of its own place by default."""
     if not answer.shift and not answer.aligned:
         return ""
     faced = facing_words([(each.position + 1, partner_of(answer, each) + 1) for each in answer.columns])
@@ -132,7 +132,7 @@ def partner_of(answer: ActivationsPatched, column: PatchColumn) -> int:
 
 
 def faced_with(facing: Sequence[tuple[int, int]], place: int, partner: int | None) -> Facing:
-    """An alignment in which a place faces another one, or none; pairs that cross that go.
+    """An alignment with another partner for a place, or with none; pairs that cross that go.
 
     Args:
         facing: Before.

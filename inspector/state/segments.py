@@ -35,9 +35,9 @@ class PathRun(Struct):
     """Tokens of a path that are of one kind and of one message, one after another."""
 
     kind: protocol.SegmentKind | None
-    """None if it is not known, as in raw text."""
+    """Kind of the tokens; None if it is not known, as in raw text."""
     message: int
-    """From 0; a reply is the message after those of its prompt. -1 for definitions of tools, and for markup."""
+    """Index from 0; a reply is the message after those of its prompt. -1 for definitions of tools, and for markup."""
     begin: int
     """Slot of the first."""
     end: int
@@ -88,7 +88,7 @@ class PathSegments(Struct):
     provisional: int = 0
     """Tokens at the end whose kinds the next ones decide."""
     several: bool = False
-    """True if more than one run is told: else there is nothing to tell apart."""
+    """True if more than one run is worth a line: else there is nothing to distinguish."""
     calling: bool = False
     """True if there are tool calls, or once were."""
     over: bool = False

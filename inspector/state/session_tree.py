@@ -29,9 +29,9 @@ class Deletion:
 
     node: int
     tokens: dict[int, Token]
-    """Those that are still hidden, by node; parents before their children."""
+    """Tokens that are still hidden, by node; parents before their children."""
     children: set[int]
-    """Those that were among their parent's children: a beam that was never stepped is not."""
+    """Nodes that were among their parent's children: a beam that was never stepped is not."""
 
 
 class Marks:
@@ -316,7 +316,7 @@ class SessionTree(Struct):
 
 
 def shared(one: Iterable[Item], other: Iterable[Item]) -> int:
-    """How many tokens two paths of one tree begin with together."""
+    """Number of tokens that two paths of one tree begin with together."""
     return common_prefix((item.node for item in one), (item.node for item in other))
 
 
@@ -336,7 +336,7 @@ def written(mark: Marked) -> str:
 
 
 def signs(tree: SessionTree, node: int) -> str:
-    """What marks a token of the path in text and steps, a sign each: `★` bookmark, `✎` name or note, `❝` caption,
+    """Signs of a token of the path in text and steps: `★` bookmark, `✎` name or note, `❝` caption,
     `├` other branches in its place. Empty for most."""
     branches = BRANCHES if len(tree.children.get(tree.parent[node], ())) > 1 else ""
     mark = tree.marks.of.get(node)

@@ -14,7 +14,7 @@ from inspector.scales import milliseconds
 from inspector.state.capability import CapabilityState, measurable
 
 FATE_SIGNS = {"drafted": "…", "accepted": "✓", "refused": "✗", "unseen": "?"}
-"""By the fate of a draft."""
+"""Signs by the fate of a draft."""
 RECENT = 64
 """Plain steps that the comparison is made from: a step takes longer as the text grows."""
 
@@ -27,7 +27,7 @@ class SpeculationTotals(Struct, frozen=True):
     """Tokens that they added."""
     drafted: int
     looked: tuple[int, ...]
-    """By place in the draft: tokens that were accepted or refused there."""
+    """Tokens that were accepted or refused, by place in the draft."""
     accepted: tuple[int, ...]
     rates: protocol.AcceptanceRates | None
     """The mean over all tokens looked at; None before there is one."""
@@ -39,7 +39,7 @@ class SpeculationTotals(Struct, frozen=True):
     token_ms: float
     """A token in rounds, the mean."""
     plain_ms: float | None
-    """A plain step, the mean too, so that the parts of a round make up `slower`; None where none was taken."""
+    """A plain step, the mean too, so that the parts of a round make up `slower`; None if none was taken."""
 
     @property
     def tokens_a_forward(self) -> float:
@@ -53,7 +53,7 @@ class SpeculationTotals(Struct, frozen=True):
 
     @property
     def slower(self) -> float | None:
-        """How many times longer a token takes in rounds than as a plain step; below 1 where rounds save time."""
+        """Time of a token in rounds by that of a plain step; below 1 if rounds save time."""
         return self.token_ms / self.plain_ms if self.plain_ms and self.taken else None
 
     @property
@@ -75,7 +75,7 @@ class Speculation(Struct, CapabilityState):
     """The draft that was loaded last."""
     loading: protocol.DraftLoading | None = None
     rounds: list[protocol.DraftRound] = field(default_factory=list)
-    """Those that were taken, with one draft and one number of drafts: other settings begin a new count."""
+    """Rounds that were taken, with one draft and one number of drafts: other settings begin a new count."""
     latest: protocol.DraftRound | None = None
     """The last one, in whatever stage."""
     begin: int | None = None

@@ -57,9 +57,9 @@ _UNSHOWN = frozenset(
 # ---- prompts ------------------------------------------------------------------------------------
 
 _PACE = 20
-"""The last chunks of a prefill, whose pace is told: chunks grow slower with the context."""
+"""Number of last chunks of a prefill whose pace counts: chunks grow slower with the context."""
 _SHORT_MS = 3000.0
-"""Below this the time that is left is not told."""
+"""Below this the time that is left is not shown."""
 
 
 class PromptRead(Struct):
@@ -68,20 +68,20 @@ class PromptRead(Struct):
     opened: protocol.PromptOpened
     chunks: list[protocol.PrefillChunk] = field(default_factory=list)
     prefilled: protocol.Prefilled | None = None
-    """None until it is read to its end."""
+    """The end of its prefill; None until it is reached."""
     readings_ms: float = 0.0
-    """What its prompt logprobs took so far, in the prefill and after it."""
+    """Milliseconds of its prompt logprobs so far, in the prefill and after it."""
 
 
 class Prompts(Struct):
     """The prompts of one tree, of its records."""
 
     by_end: dict[int, PromptRead] = field(default_factory=dict)
-    """By their last nodes, in the order in which they were given last."""
+    """Prompts by their last nodes, in the order in which they were given last."""
     current: PromptRead | None = None
     """The path's last prompt; where the path leaves inside one, the prompt on show before."""
     opened: protocol.PromptOpened | None = None
-    """That prompt as it was given."""
+    """The same prompt as it was given."""
     chunks: list[protocol.PrefillChunk] = field(default_factory=list)
     """The chunks of its prefill so far."""
     prefilled: protocol.Prefilled | None = None
@@ -109,7 +109,7 @@ class Prompts(Struct):
 
     @property
     def left_ms(self) -> float | None:
-        """Time until the prefill ends at the pace of its last chunks; None where it is short, or nothing tells it."""
+        """Time until the prefill ends at the pace of its last chunks; None if it is short, or not known."""
         latest = self.chunks[-_PACE - 1 :]
         if not self.reading or len(latest) < 2 or latest[-1].cold:
             return None
@@ -118,10 +118,10 @@ class Prompts(Struct):
         return left if left >= _SHORT_MS else None
 
     def held(self, tokens: int) -> int:
-        """How many tokens of a path the model has run: all but in a prefill.
+        """Number of tokens of a path that the model has run: all but in a prefill.
 
         Args:
-            tokens: Of the path on show.
+            tokens: Length of the path on show.
         """
         if not self.reading or self.current is None:
             return tokens
@@ -205,7 +205,7 @@ def _roles_of(opened: protocol.PromptOpened) -> dict[int, str]:
 
 
 def _only_places(opened: protocol.PromptOpened) -> list[int]:
-    """Where messages are that are once in the text: all that can be said where nothing tells their places."""
+    """Places of messages that occur once in the text, if the segments don't say; -1 for others."""
     contents = [message.content.strip() for message in opened.messages]
     if opened.parent != ROOT:
         contents[:-1] = [""] * (len(contents) - 1)
@@ -223,7 +223,7 @@ class StageExplanation(Struct, frozen=True):
     settings: Settings | None
     """The sampler settings that it explains; None if they aren't known."""
     explained: protocol.Explained | None
-    """None if the engine could not explain it."""
+    """The explanation; None if the engine has none."""
     failure: protocol.Failure | None = None
     """The reason why it could not."""
 
@@ -243,7 +243,7 @@ class Trial(Struct):
 
 
 def other(trial: Trial | None, item: PromptToken | Step) -> WhatIfStep | None:
-    """What the settings that are tried would have picked in a step's place, if that is another token.
+    """The pick of the settings that are tried in a step's place, if that is another token.
 
     A token that was chosen by hand doesn't depend on the settings.
     """
@@ -267,7 +267,7 @@ class Phase(Enum):
     """A model is there, a prompt isn't."""
     PREFILL = "prefill"
     READY = "ready"
-    """At a node: a step may be requested."""
+    """The session is at a node: a step may be requested."""
     RUNNING = "running"
     RETURNING = "returning"
     """A recording is shown while a live session is being restored from it."""
@@ -307,7 +307,7 @@ class Timeline(Struct):
     tip: int = ROOT
     """Node of the last token of the path."""
     held: int = 0
-    """How many tokens of the path the model has run: all but in a prefill."""
+    """Number of tokens of the path that the model has run: all but in a prefill."""
     under: tuple[protocol.Intervention, ...] = ()
     """The interventions that the path's end was computed under; empty for the model's own."""
     step_slots: list[int] = field(default_factory=list)
@@ -353,9 +353,9 @@ class Timeline(Struct):
     """Number of the selected step, counted from 1: other settings apply from there on; None at the tip and in the
     prompt."""
     distribution: protocol.Distribution | None = None
-    """From which the selected slot was, or will be, taken; None in the prompt."""
+    """Distribution that the selected slot was, or will be, taken from; None in the prompt."""
     candidates: Sequence[protocol.Candidate] = ()
-    """Of the selected slot, in the prompt too; empty if none were recorded."""
+    """Candidates of the selected slot, in the prompt too; empty if none were recorded."""
     _slot: int | None = None
     """The slot that was asked for, which may come with the next path; None for that of the token to come."""
 
@@ -462,7 +462,7 @@ class Timeline(Struct):
         return [item for slot in self.completion_slots if isinstance(item := self.items[slot], Step)]
 
     def steps_before(self, slot: int) -> int:
-        """How many steps the path has before a slot."""
+        """Number of steps of the path before a slot."""
         return bisect_left(self.step_slots, slot)
 
     def explanation(self) -> StageExplanation | None:
@@ -472,7 +472,7 @@ class Timeline(Struct):
 
     @property
     def tried(self) -> Distribution | None:
-        """What the settings that are tried would draw from at the selected slot, once the engine answered; None if they
+        """The distribution of the settings that are tried at the selected slot, once the engine answered; None if they
         are those that were used."""
         explanation = self.explanation() if self.trial is not None else None
         explained = explanation.explained if explanation is not None else None

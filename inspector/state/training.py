@@ -17,21 +17,21 @@ RECENT = 10
 
 
 class LookAt(Struct, frozen=True):
-    """What the model knew at a step."""
+    """A look at the model's knowledge at a step."""
 
     step: int
     look: TrainingLook
 
 
 class TrainingSoFar:
-    """What the records of one training come to."""
+    """One training, as far as its records came."""
 
     def __init__(self) -> None:
         self.begun: TrainingBegun | None = None
         self.steps: list[TrainedStep] = []
         self.looks: list[LookAt] = []
         self.checkpoints: list[CheckpointSaved] = []
-        """Those that can be gone back to, the earliest first."""
+        """Checkpoints to go back to, the earliest first."""
 
     @property
     def step(self) -> int:
