@@ -178,7 +178,7 @@ class Playback:
             and not (player.file.failure or player.file.stopped)
         )
         self.recorder.go_on(player.file.entries[: player.position], opening.path if own else None)
-        player.close()
+        player.file.close()
         self.player = self.going = self._shown = None
         self._controller.transport = self._controller.live
         self._controller.client.note_running()

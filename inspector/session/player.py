@@ -387,7 +387,3 @@ class Player:
             self.file.end_before(self.position, unfit(self.position, value, error))
             self.position, self.rerolls, self._target, self._nth = 0, {}, None, 0
             self._begin()
-
-    def close(self) -> None:
-        """Let go of the file."""
-        self.file.close()

@@ -116,11 +116,13 @@ class Replies(Latest, Generic[Reply]):
 
     def get(self, key: Hashable) -> Reply | None:
         """The answer to a question; None if there is none."""
-        return self._answers.get(self._kind, self._asked(key))
+        found = self._answers.get(self._kind, self._asked(key))
+        return None if isinstance(found, Failure) else found
 
     def failure(self, key: Hashable) -> Failure | None:
         """Why a question has no answer."""
-        return self._answers.failure(self._kind, self._asked(key))
+        found = self._answers.get(self._kind, self._asked(key))
+        return found if isinstance(found, Failure) else None
 
     def newest(self, first: Hashable = None) -> Reply | None:
         """The answer that was looked at last, of those whose checks passed.
@@ -142,7 +144,7 @@ class Replies(Latest, Generic[Reply]):
             question: Asked about the model that is looked at.
         """
         asked = self._asked(key)
-        if self.get(key) is not None or self.failure(key) is not None:
+        if self._answers.get(self._kind, asked) is not None:
             self.drop()
             return
         if isinstance(question, protocol.Look) and asked[0]:
@@ -155,12 +157,9 @@ class Replies(Latest, Generic[Reply]):
         self.want(key, question)
 
     def _answered(self, asked: Asked, request: Request[Any]) -> None:
-        if request.failure is not None:
-            self._answers.fail(self._kind, asked, request.failure)
-        elif (reply := request.reply(self._kind)) is not None and self._answers.get(
-            self._kind, asked
-        ) is not reply:
-            self._answers.keep(asked, reply)
+        reply = request.failure or request.reply(self._kind)
+        if reply is not None and self._answers.get(self._kind, asked) is not reply:
+            self._answers.keep(self._kind, asked, reply)
 
 
 class Job:

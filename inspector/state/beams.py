@@ -177,18 +177,12 @@ class BeamHistory(CapabilityState):
 
     def _grow(self, beam: protocol.Beam, state: State) -> BeamNode:
         """A beam's node; its parent is one that grew."""
-        node = BeamNode(
-            beam.node,
-            beam.parent,
-            beam.id,
-            beam.text,
-            beam.logprob,
-            beam.total_logprob,
-            beam.score,
-            beam.length,
-        )
-        node.state = state
-        return self._put(node)
+        return self._put(
+            BeamNode(
+                beam.node, beam.parent, beam.id, beam.text, beam.logprob, beam.total_logprob, beam.score,
+                beam.length, state,
+            )
+        )  # fmt: skip
 
     def _finish(self, search: BeamSearch, hypothesis: protocol.Hypothesis) -> BeamNode:
         """The last node of a hypothesis, which was no live beam; those before it were."""

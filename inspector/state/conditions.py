@@ -133,17 +133,14 @@ def by_token(tree: SessionTree, items: Sequence[Item]) -> list[tuple[TextConditi
         for field in FIELDS
         if field.name not in _NO_MATTER and len({getattr(settings, field.name) for settings in known}) > 1
     ]
-    return [
-        (
-            *conditions(tree, item),
-            *(
-                TextCondition(field.label, visible(field.format(getattr(settings, field.name))))
-                for field in varied
-                if settings is not None
-            ),
-        )
-        for item, settings in zip(items, by_item, strict=True)
-    ]
+
+    def varying(settings: Settings | None) -> list[TextCondition]:
+        fields = varied if settings is not None else []
+        return [
+            TextCondition(each.label, visible(each.format(getattr(settings, each.name)))) for each in fields
+        ]
+
+    return [(*conditions(tree, item), *varying(each)) for item, each in zip(items, by_item, strict=True)]
 
 
 def made_with(tree: SessionTree, items: Sequence[Item]) -> list[Made]:

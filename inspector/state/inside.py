@@ -209,7 +209,6 @@ class Answers(CapabilityState):
 
     def __init__(self) -> None:
         self._kept: dict[type[Record], OrderedDict[Asked, KeptAnswer]] = {}
-        self._failures: dict[tuple[type[Record], Asked], Failure] = {}
         self._came = self._tree = 0
         """Number of answers so far, and of those before the present tree."""
 
@@ -232,17 +231,16 @@ class Answers(CapabilityState):
             case _:
                 facts = getattr(record, "facts", None)
                 second = isinstance(facts, CaptureFacts) and bool(facts.model)
-                self.keep((second, KEYS[type(record)](record)), record)
+                self.keep(type(record), (second, KEYS[type(record)](record)), record)
 
     def _forget(self, which: Callable[[type[Record], Asked], bool]) -> None:
-        self._failures = {key: why for key, why in self._failures.items() if not which(*key)}
         for kind, kept in self._kept.items():
             for asked in [asked for asked in kept if which(kind, asked)]:
                 del kept[asked]
 
-    def keep(self, asked: Asked, answer: Record) -> None:
-        """Keep an answer, instead of an earlier one to the same question."""
-        kept = self._kept.setdefault(type(answer), OrderedDict())
+    def keep(self, kind: type[Record], asked: Asked, answer: Record) -> None:
+        """Keep an answer of a class, or why there is none, instead of what a question had before."""
+        kept = self._kept.setdefault(kind, OrderedDict())
         self._came += 1
         kept[asked] = KeptAnswer(answer, self._came)
         kept.move_to_end(asked)
@@ -251,33 +249,25 @@ class Answers(CapabilityState):
             _, dropped = kept.popitem(last=False)
             nbytes -= getattr(dropped.answer, "nbytes", 0)
 
-    def fail(self, kind: type[Record], asked: Asked, failure: Failure) -> None:
-        """Keep why a question has no answer of a class."""
-        self._failures[kind, asked] = failure
-
     def drop(self, kind: type[Record], asked: Asked) -> None:
-        """Forget what was answered to a question."""
+        """Forget the answer to a question."""
         if (kept := self._kept.get(kind)) is not None:
             kept.pop(asked, None)
-        self._failures.pop((kind, asked), None)
 
     # ---- queries ----------------------------------------------------------------------------
 
-    def get(self, kind: type[Answer], asked: Asked) -> Answer | None:
-        """The answer of a class to a question; None if there is none."""
+    def get(self, kind: type[Answer], asked: Asked) -> Answer | Failure | None:
+        """The answer of a class to a question, or why there is none; None if neither is known."""
         kept = self._kept.get(kind)
         if kept is None or asked not in kept:
             return None
         kept.move_to_end(asked)
         return kept[asked].answer  # type: ignore[no-any-return]
 
-    def failure(self, kind: type[Record], asked: Asked) -> Failure | None:
-        """Why a question has no answer of a class."""
-        return self._failures.get((kind, asked))
-
     def asked(self, kind: type[Record]) -> list[Asked]:
         """The questions that have an answer of a class, the one looked at last at the end."""
-        return list(self._kept.get(kind, ()))
+        kept = self._kept.get(kind) or OrderedDict()
+        return [asked for asked, each in kept.items() if isinstance(each.answer, kind)]
 
     def found(self, kind: type[Answer], second: bool = False) -> list[Answer]:
         """The answers of a class about the present tree, in the order in which they came: those that can be shown, of
@@ -328,6 +318,8 @@ class Answers(CapabilityState):
 
 def _shown(answer: Any) -> bool:
     """True if an answer can be shown in an export: its checks passed, and it has something to show."""
+    if isinstance(answer, Failure):
+        return False
     if isinstance(answer, protocol.TakenApart):
         return answer.node is not None and bool(answer.words) and not answer.name
     if isinstance(answer, protocol.ModelModules):

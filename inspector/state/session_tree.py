@@ -326,13 +326,9 @@ def shared(one: Iterable[Item], other: Iterable[Item]) -> int:
 def written(mark: Marked) -> str:
     """Marks on one line: `★ ending A ✎ why this one? ❝ watch the entropy`; a bookmark alone is called one."""
     star = STAR if mark.name or mark.note or mark.caption else BOOKMARKED
-    parts = (
-        star if mark.bookmarked else "",
-        visible(mark.name),
-        f"{NOTE} {visible(mark.note)}" if mark.note else "",
-        f"{CAPTION} {visible(mark.caption)}" if mark.caption else "",
-    )
-    return " ".join(filter(None, parts))
+    note = f"{NOTE} {visible(mark.note)}" if mark.note else ""
+    caption = f"{CAPTION} {visible(mark.caption)}" if mark.caption else ""
+    return " ".join(filter(None, (star * mark.bookmarked, visible(mark.name), note, caption)))
 
 
 def signs(tree: SessionTree, node: int) -> str:
@@ -349,11 +345,14 @@ def signs(tree: SessionTree, node: int) -> str:
 def explained(tree: SessionTree, node: int) -> list[str]:
     """The signs of a token in words, a line each."""
     mark = tree.marks.at(node)
-    lines = [f"{STAR} bookmarked" if mark.bookmarked else ""]
-    lines += [f"{NOTE} {visible(text)}" if text else "" for text in (mark.name, mark.note)]
-    lines += [f"{CAPTION} {visible(mark.caption)}" if mark.caption else ""]
-    branches = len(tree.siblings(node))
-    if branches > 1:
+    signed = (
+        (STAR, "bookmarked" * mark.bookmarked),
+        (NOTE, mark.name),
+        (NOTE, mark.note),
+        (CAPTION, mark.caption),
+    )
+    lines = [f"{sign} {visible(text)}" for sign, text in signed if text]
+    if (branches := len(tree.siblings(node))) > 1:
         keys = f"{key_for('previous_branch')} and {bare_key_for('next_branch')}"
         lines.append(f"{BRANCHES} one of {branches} branches here: {keys} go to the others")
-    return [line for line in lines if line]
+    return lines

@@ -153,15 +153,13 @@ class Speculation(Struct, CapabilityState):
             return fmean(getattr(each, field) for each in values) if values else 0.0
 
         return SpeculationTotals(
-            rounds=len(rounds),
-            taken=taken,
+            len(rounds),
+            taken,
             drafted=sum(map(len, at)),
             looked=tuple(sum(draft.fate in ("accepted", "refused") for draft in drafts) for drafts in at),
             accepted=tuple(sum(draft.fate == "accepted" for draft in drafts) for drafts in at),
             rates=protocol.AcceptanceRates(*(mean(field, seen) for _, field, _ in RULES)) if seen else None,
-            draft_ms=mean("draft_ms"),
-            verify_ms=mean("verify_ms"),
-            take_ms=mean("take_ms"),
+            **{field: mean(field) for field in ("draft_ms", "verify_ms", "take_ms")},
             round_ms=mean("ms"),
             token_ms=sum(each.ms for each in rounds) / taken if taken else 0.0,
             plain_ms=fmean(self.plain) if self.plain else None,

@@ -24,7 +24,8 @@ def _modules(of: Exported) -> Iterator[Exhibit]:
     """Of the session's model, and of the second one."""
     answers, opened = of.timeline.of(Answers), of.timeline.of(LockstepSoFar).opened
     for facts, which in ((of.timeline.facts, ""), (opened.facts if opened else None, " (second model, Q)")):
-        if facts is not None and (read := answers.get(ModelModules, _asked(facts))) is not None:
+        read = answers.get(ModelModules, _asked(facts)) if facts is not None else None
+        if isinstance(read, ModelModules):
             yield Exhibit("modules", f"What the model is made of{which}", partial(_map, read))
 
 
