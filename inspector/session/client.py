@@ -187,11 +187,8 @@ class EngineClient:
         if request is not None and isinstance(record, request.hides):
             request.take(record)
             return
-        if (
-            isinstance(record, protocol.Loading | Failure)
-            and self.timeline.facts is not None
-            and protocol.ends_model(record)
-        ):
+        ends = isinstance(record, protocol.Loading | Failure) and protocol.ends_model(record)
+        if ends and self.timeline.facts is not None:
             self.timeline = Timeline()
             self.note_running()
         self.timeline.apply(record)

@@ -154,23 +154,16 @@ class History:
 
     def _refusal(self, change: Change | PathChange, again: bool) -> str:
         timeline = self._client.timeline
+        live = f"{key_for('go_live')} continues live"
         match change:
             case Change(after=Settings()) if timeline.recorded:
-                return (
-                    "Recorded: the settings were changed here, and no model samples with others. "
-                    f"{key_for('go_live')} continues live"
-                )
+                return f"Recorded: the settings were changed here, and no model samples with others. {live}"
             case Change(after=DrawCount()) if timeline.recorded:
-                return (
-                    "Recorded: this was drawn here, and no model draws otherwise. "
-                    f"{key_for('go_live')} continues live"
-                )
+                return f"Recorded: this was drawn here, and no model draws otherwise. {live}"
             case Change(after=Deleted(node=node)) if again and node in timeline.tree.branches:
                 if timeline.tree.branches.leads(node, timeline.tip):
-                    return (
-                        "Not deleted again: the path runs through it now. Go to another branch first: "
-                        f"{key_for('tree')}"
-                    )
+                    other = f"Go to another branch first: {key_for('tree')}"
+                    return f"Not deleted again: the path runs through it now. {other}"
         return ""
 
     def _carry_out(self, change: Change | PathChange, again: bool) -> str:

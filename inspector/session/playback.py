@@ -157,11 +157,8 @@ class Playback:
         """Go on with the session as soon as all of it is on show."""
         self._shown = replace(opening, live=False)
         if player.file.reader.torn:
-            self._host.announce(
-                f"Its last line was incomplete: {player.file.reader.torn:,} bytes were left out.",
-                "The session was cut off",
-                "information",
-            )
+            lost = f"Its last line was incomplete: {player.file.reader.torn:,} bytes were left out."
+            self._host.announce(lost, "The session was cut off", "information")
         if self.going is not None and player.file.failure is None:
             recorded, given = self._controller.setup.load, opening.load
             load = replace(for_model(recorded, given.get("model", recorded.model)), **given)
@@ -172,11 +169,8 @@ class Playback:
         player, opening = self.player, self._shown
         assert player is not None
         assert opening is not None
-        own = (
-            opening.path.parent == self.recorder.directory
-            and player.at_end
-            and not (player.file.failure or player.file.stopped)
-        )
+        whole = player.at_end and not (player.file.failure or player.file.stopped)
+        own = whole and opening.path.parent == self.recorder.directory
         self.recorder.go_on(player.file.entries[: player.position], opening.path if own else None)
         player.file.close()
         self.player = self.going = self._shown = None

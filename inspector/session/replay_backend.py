@@ -167,11 +167,9 @@ class ReplayBackend:
 
     @property
     def _way(self) -> str:
-        return (
-            ""
-            if self._controller.transport.bound
-            else f" {key_for('go_live')} continues live, then you can take any token"
-        )
+        if self._controller.transport.bound:
+            return ""
+        return f" {key_for('go_live')} continues live, then you can take any token"
 
     def _explain(self, command: protocol.Explain) -> protocol.Explained | Failure:
         """The recorded explanation of the distribution on show; not that of other settings, before or after."""

@@ -210,11 +210,8 @@ class Stops:
         if stop is not None:
             self._row = type(value)
         last = stop is ReplayStop.FIRST_AND_LAST and bool(getattr(value, "last", False))
-        if (
-            stop is ReplayStop.EACH
-            or last
-            or (first and stop in (ReplayStop.FIRST, ReplayStop.FIRST_AND_LAST))
-        ):
+        begins = first and stop in (ReplayStop.FIRST, ReplayStop.FIRST_AND_LAST)
+        if begins or last or stop is ReplayStop.EACH:
             self.places.append(place)
 
     def speak(self, place: int, captions: Captions) -> None:

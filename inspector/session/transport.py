@@ -187,8 +187,8 @@ class ReplayTransport:
         if self._player.playing:
             return self._do(self._player.pause)
         if timeline.returning:
-            pass  # on the way to a live session it stays where it is
-        elif telling or timeline.following or not timeline.items or self._at_caption:
+            return ""  # on the way to a live session it stays where it is
+        if telling or timeline.following or not timeline.items or self._at_caption:
             self._player.step(telling)
         else:
             timeline.walk(1)

@@ -63,13 +63,9 @@ def facts(model: DiskModel, room: Room) -> Iterator[tuple[str, str]]:
     if weights is not None:
         group = f" in groups of {weights.group_size}" if weights.group_size else ""
         layers = f", {model.layers} layers" if model.layers else ""
-        yield (
-            "weights",
-            (
-                f"{model.family}{layers}, {amount(weights.parameters)} parameters, {model.bits}{group}:"
-                f" {weights.bits_a_parameter:.3g} bits a parameter, {size(model.size)} on the disk"
-            ),
-        )
+        parameters = f"{amount(weights.parameters)} parameters, {model.bits}{group}"
+        bits = f"{weights.bits_a_parameter:.3g} bits a parameter, {size(model.size)} on the disk"
+        yield "weights", f"{model.family}{layers}, {parameters}: {bits}"
     if context or kv:
         words = "what the KV of a token takes isn't known from the files"
         if kv is not None:

@@ -170,12 +170,9 @@ _SUBJECTS: dict[type[Record], Callable[[Any], Hashable]] = {
     protocol.StrengthsSwept: lambda read: (*swept_key(read), read.token),
 }
 """The same for an export, where several answers of one subject are one."""
-OF_BOTH = frozenset(
-    (
-        protocol.AttentionRead, protocol.TriangleRead, protocol.HeadsScored, protocol.LensRead,
-        protocol.AttributionRead, protocol.GradientsRead, protocol.ScoreRead, protocol.ExpertsRead,
-        protocol.PositionTried,
-    )
+OF_BOTH = (
+    protocol.AttentionRead, protocol.TriangleRead, protocol.HeadsScored, protocol.LensRead,
+    protocol.AttributionRead, protocol.GradientsRead, protocol.ScoreRead, protocol.ExpertsRead, protocol.PositionTried,
 )  # fmt: skip
 """Answers that can be about the second model, too."""
 _OF_MODEL = (protocol.ModelModules, protocol.PairsPatched)

@@ -345,13 +345,9 @@ def signs(tree: SessionTree, node: int) -> str:
 def explained(tree: SessionTree, node: int) -> list[str]:
     """The signs of a token in words, a line each."""
     mark = tree.marks.at(node)
-    signed = (
-        (STAR, "bookmarked" * mark.bookmarked),
-        (NOTE, mark.name),
-        (NOTE, mark.note),
-        (CAPTION, mark.caption),
-    )
-    lines = [f"{sign} {visible(text)}" for sign, text in signed if text]
+    starred = "bookmarked" if mark.bookmarked else ""
+    texts = ((STAR, starred), (NOTE, mark.name), (NOTE, mark.note), (CAPTION, mark.caption))
+    lines = [f"{sign} {visible(text)}" for sign, text in texts if text]
     if (branches := len(tree.siblings(node))) > 1:
         keys = f"{key_for('previous_branch')} and {bare_key_for('next_branch')}"
         lines.append(f"{BRANCHES} one of {branches} branches here: {keys} go to the others")

@@ -46,11 +46,7 @@ _TAKERS: dict[object, list[type[CapabilityState]]] = {}
 for _state in STATES:
     for _record in (*_state.TAKES, *((end, command.kind) for command in _state.OF for end in ENDS)):
         _TAKERS.setdefault(_record, []).append(_state)
-_UNSHOWN = frozenset(
-    (
-        protocol.PromptPreview, protocol.TokensFound, *(kind for kind in KEYS if kind is not protocol.TakenApart),
-    )
-)  # fmt: skip
+_UNSHOWN = {protocol.PromptPreview, protocol.TokensFound, *KEYS} - {protocol.TakenApart}
 """Answers that no panel of records shows: those of dialogs, and of the screens that look inside the model."""
 
 
