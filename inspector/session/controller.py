@@ -144,10 +144,8 @@ class Navigation:
     def reroll(self) -> str:
         """Draw the token to come again; at an older step draw that one again, which makes a sibling of it."""
         if self._settings().temp == 0:
-            return (
-                f"Greedy has no draw: it takes the most probable token. Press {key_for('sampling')} and "
-                "set a temperature above 0."
-            )
+            warmer = f"Press {key_for('sampling')} and set a temperature above 0."
+            return f"Greedy has no draw: it takes the most probable token. {warmer}"
         node = self._timeline.before if isinstance(self._timeline.selected, Step) else None
         self._client.pause()
         self._timeline.select(None)

@@ -84,10 +84,8 @@ class GoingLive:
         if self.under_way:
             return ""
         if restore_of(self._client.timeline, {}) is None:
-            return (
-                f"There is nothing to continue from yet: {key_for('step')} or {key_for('run')} plays on to "
-                "the first token"
-            )
+            keys = f"{key_for('step')} or {key_for('run')}"
+            return f"There is nothing to continue from yet: {keys} plays on to the first token"
         self._player.pause()
         self._client.note_running()
         self._load = load or self._refused or self._as_recorded()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from engine import protocol
 from engine.protocol import Command, Failure, Record
-from inspector.session.client import EngineClient, Request
+from inspector.session.client import EngineClient, Listener, Request, Then
 from inspector.state.inside import OF_BOTH, Answers, Asked
 from inspector.state.lockstep import LockstepSoFar
 
@@ -22,7 +22,7 @@ class WantedAnswer(Struct):
     """An answer that is waited for."""
 
     command: Command
-    then: Callable[[Request[Any]], object]
+    then: Then[Any]
     about: Hashable
     request: Request[Any] | None = None
     """Once it is sent."""
@@ -45,9 +45,7 @@ class Latest:
         self.waiting: WantedAnswer | None = None
         """The answer that is waited for."""
 
-    def ask(
-        self, command: Command, then: Callable[[Request[Any]], object], about: Hashable | None = None
-    ) -> None:
+    def ask(self, command: Command, then: Then[Any], about: Hashable | None = None) -> None:
         """Ask something, unless it is being asked.
 
         Args:
@@ -199,7 +197,7 @@ class Job:
         """The first failure."""
         return next(iter(self.failures.values()), None)
 
-    def start(self, *asked: Command, each: Callable[[Record], object] | None = None) -> None:
+    def start(self, *asked: Command, each: Listener | None = None) -> None:
         """Have commands carried out, one after another.
 
         Args:

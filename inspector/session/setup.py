@@ -11,7 +11,7 @@ from engine import protocol
 from engine.breakpoints import Breakpoints
 from engine.protocol import Command, Configure, Load, ModelFacts, MoveTo, Prefill, Record, Run
 from engine.settings import LoadSettings, Settings, differences, with_defaults
-from inspector.session.client import EngineClient, Request
+from inspector.session.client import EngineClient, Listener, Request, Then
 from inspector.session.sampler_queries import SamplerQueries
 from inspector.state.breakpoints import BreakpointState
 from inspector.state.timeline import Phase
@@ -83,7 +83,7 @@ class Runs:
 
     # ---- prefills ---------------------------------------------------------------------------
 
-    def prefill(self, prompt: Prefill, each: Callable[[Record], object] | None = None) -> None:
+    def prefill(self, prompt: Prefill, each: Listener | None = None) -> None:
         """Begin a new tree with a prompt; `each` is called with the records of its prefill."""
         self._client.request(replace(prompt, step_size=self.chunk), each=each)
 
@@ -145,9 +145,7 @@ class Setup:
         prompt: Prefill,
     ) -> None:
         self._client, self._runs, self._queries = client, runs, queries
-        self.load = load
-        self.settings = settings
-        self.prompt = prompt
+        self.load, self.settings, self.prompt = load, settings, prompt
         self.given: set[str] | None = None
         """Names of the settings that the user gave; the others are those of the model that is loaded. None for all."""
 
@@ -167,7 +165,7 @@ class Setup:
             if self.prompt.text or self.prompt.messages:
                 self._runs.prefill(self.prompt)
 
-    def give(self, prompt: Prefill, each: Callable[[Record], object] | None = None) -> None:
+    def give(self, prompt: Prefill, each: Listener | None = None) -> None:
         """Begin a new tree with a prompt, now or when the model is there; the chat template's variables stay.
 
         Args:
@@ -181,9 +179,7 @@ class Setup:
             self._client.make_way()
             self._runs.prefill(prompt, each)
 
-    def configure(
-        self, settings: Settings, then: Callable[[Request[Configure]], object] | None = None
-    ) -> None:
+    def configure(self, settings: Settings, then: Then[Configure] | None = None) -> None:
         """Use other settings from here on; a run continues with them.
 
         Args:
@@ -201,9 +197,7 @@ class Setup:
         if running:
             self._runs.go_on()
 
-    def configured(
-        self, request: Request[Configure], then: Callable[[Request[Configure]], object] | None = None
-    ) -> None:
+    def configured(self, request: Request[Configure], then: Then[Configure] | None = None) -> None:
         """Settings that the engine refused, or never got to, are not those that it samples with."""
         if request.failure is None and not request.cancelled:
             self._queries.in_force = request.command.settings

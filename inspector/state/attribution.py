@@ -369,10 +369,8 @@ def measured_on(scored: HeadsScored) -> str:
     """The texts that heads were scored on."""
     if (texts := scored.texts) is None:
         return f"{count(scored.tokens)} tokens of this path"
-    return (
-        f"{count(texts.count)} text{'s' * (texts.count != 1)} of {count(texts.length)} random tokens, each "
-        f"repeated once (seed {texts.seed})"
-    )
+    texts_of = f"{count(texts.count)} text{'s' * (texts.count != 1)} of {count(texts.length)} random tokens"
+    return f"{texts_of}, each repeated once (seed {texts.seed})"
 
 
 def best_of(role: HeadRole, heads: Sequence[HeadScore]) -> list[tuple[float, HeadScore]]:

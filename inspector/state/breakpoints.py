@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from rich.cells import cell_len
 
 from engine import protocol
@@ -19,9 +17,7 @@ LONGEST_TEXT = 24
 class BreakpointState:
     """The breakpoints of runs."""
 
-    TAKES: ClassVar[tuple[type[protocol.Record], ...]] = (
-        protocol.Moved, protocol.Resampled, protocol.PromptOpened, protocol.BreakpointHit,
-    )  # fmt: skip
+    TAKES = protocol.Moved, protocol.Resampled, protocol.PromptOpened, protocol.BreakpointHit
     """The records that change it, whatever command they are of."""
 
     def __init__(self) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
 
 from msgspec import Struct, field
 
@@ -40,9 +39,7 @@ class LookAheadLines:
         nodes: How many nodes to keep the lines of.
     """
 
-    TAKES: ClassVar[tuple[type[protocol.Record], ...]] = (
-        protocol.PromptOpened, protocol.LookedAhead, protocol.ModelFacts,
-    )  # fmt: skip
+    TAKES = protocol.PromptOpened, protocol.LookedAhead, protocol.ModelFacts
     """The records that change it."""
 
     def __init__(self, nodes: int = NODES) -> None:

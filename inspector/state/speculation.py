@@ -195,10 +195,10 @@ def verdict(totals: SpeculationTotals) -> str:
     round_, forward, draft = (ms / plain_ms for ms in (totals.round_ms, totals.verify_ms, totals.draft_ms))
     drafting = f", drafting {draft:.2f}" if draft > 0.1 else ""
     # the steps of a round by its tokens are how many times slower it is
-    return (
-        f"{paid} plain steps here: a round takes {round_:.2f} steps (its forward {forward:.2f}{drafting}) for "
-        f"{totals.tokens_a_forward:.2f} tokens."
+    steps = (
+        f"{round_:.2f} steps (its forward {forward:.2f}{drafting}) for {totals.tokens_a_forward:.2f} tokens"
     )
+    return f"{paid} plain steps here: a round takes {steps}."
 
 
 def figures(totals: SpeculationTotals) -> list[tuple[str, str]]:
@@ -238,7 +238,5 @@ def proof(found: protocol.SpeculationVerified) -> str:
     if found.differs is None:
         chosen = f" ({found.chosen} of them were chosen by hand)" if found.chosen else ""
         return f"Equal to plain steps: {tokens}{chosen}; {logits}."
-    return (
-        f"Differs from plain steps at token {found.tokens}: they take “{visible(found.plain_text)}” "
-        f"(id {found.plain}); {logits}."
-    )
+    plain = f"“{visible(found.plain_text)}” (id {found.plain})"
+    return f"Differs from plain steps at token {found.tokens}: they take {plain}; {logits}."
